@@ -1,0 +1,252 @@
+"""The facts of one host, as the collector prints them and as a snapshot keeps them.
+
+``None`` means unknown: the collector could not read it. Unknown keys are ignored, so a snapshot of a newer
+collector can be read as long as its version is the same. Snapshots come from other machines, so everything
+that later reaches a file, a command or a table is held to a pattern or a length here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from gpustack.pci.address import Address
+
+Hex4 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}$")]
+Hex6 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{6}$")]
+Bdf = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$")]
+Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+-]{1,64}$")]
+KernelRelease = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,127}$")]
+HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]([A-Za-z0-9._-]{0,253})$")]
+Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=16384)]
+HostPath = Annotated[str, StringConstraints(pattern=r"^/[^\x00-\x1f\x7f]*$", max_length=4096)]
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", ignored_types=(cached_property,))
+
+
+class NetworkInterface(_Facts):
+    """A network interface of a function; ``state`` is the kernel's ``operstate``."""
+
+    name: Line
+    state: Line | None = None
+
+
+class Uses(_Facts):
+    """What the running host makes of a function: the names that the kernel gave it."""
+
+    net: tuple[NetworkInterface, ...] = ()
+    block: tuple[Line, ...] = ()
+    usb: tuple[Line, ...] = ()
+    input: tuple[Line, ...] = ()
+    drm: tuple[Line, ...] = ()
+    sound: tuple[Line, ...] = ()
+
+
+class Bar(_Facts):
+    """One base address register; ``size`` in bytes."""
+
+    index: int
+    start: int
+    size: int
+    prefetchable: bool = False
+    bits: int | None = None
+    io: bool = False
+
+
+class Link(_Facts):
+    """The PCI Express link of a function, as sysfs words it (``8.0 GT/s PCIe``, 16 lanes)."""
+
+    speed: Line | None = None
+    width: int | None = None
+    max_speed: Line | None = None
+    max_width: int | None = None
+
+
+class Function(_Facts):
+    """One PCI function (kernel: ``Documentation/ABI/testing/sysfs-bus-pci``)."""
+
+    address: Bdf
+    vendor: Hex4
+    product: Hex4
+    subsystem_vendor: Hex4 | None = None
+    subsystem_product: Hex4 | None = None
+    pci_class: Hex6 = Field(alias="class")
+    revision: Line | None = None
+    driver: Module | None = None
+    driver_override: Line | None = None
+    modalias: Line | None = None
+    modules: tuple[Module, ...] = ()
+    iommu_group: int | None = None
+    numa_node: int | None = None
+    boot_vga: bool | None = None
+    sriov_totalvfs: int | None = None
+    sriov_numvfs: int | None = None
+    physical_function: Bdf | None = None
+    virtual_functions: tuple[Bdf, ...] = ()
+    reset_methods: tuple[Line, ...] = ()
+    bars: tuple[Bar, ...] = ()
+    link: Link | None = None
+    slot: Line | None = None
+    serial: Line | None = None
+    parent: Bdf | None = None
+    uses: Uses = Uses()
+    claims: tuple[Line, ...] = ()
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", populate_by_name=True, ignored_types=(cached_property,)
+    )
+
+    @cached_property
+    def bdf(self) -> Address:
+        """The address, parsed."""
+        return Address.parse(self.address)
+
+    @property
+    def ids(self) -> str:
+        """``vendor:product``, as ``lspci -n`` prints it."""
+        return f"{self.vendor}:{self.product}"
+
+
+class Cpu(_Facts):
+    """The processor; ``physical_address_bits`` bounds the guest's and the host's address space."""
+
+    vendor: Line | None = None
+    model_name: Line | None = None
+    physical_address_bits: int | None = None
+    virtual_address_bits: int | None = None
+    logical: int | None = None
+    flags: tuple[Line, ...] = ()
+
+
+class NumaNode(_Facts):
+    """A NUMA node with its processors (``0-31,64-95``) and memory in MiB."""
+
+    node: int
+    cpus: Line | None = None
+    memory_mib: int | None = None
+
+
+class Kernel(_Facts):
+    """The running kernel; ``booted_at`` in seconds since the epoch (``btime`` of ``/proc/stat``)."""
+
+    release: KernelRelease | None = None
+    command_line: Line | None = None
+    booted_at: int | None = None
+    lockdown: Line | None = None
+    secure_boot: bool | None = None
+    loaded_modules: tuple[Module, ...] = ()
+
+
+class Iommu(_Facts):
+    """IOMMU kind (its ACPI tables) and state (units, groups, interrupt remapping)."""
+
+    acpi_tables: tuple[Line, ...] = ()
+    units: tuple[Line, ...] = ()
+    group_count: int = 0
+    interrupt_remapping: bool | None = None
+    unsafe_interrupts: bool | None = None
+
+
+class BootEntry(_Facts):
+    """One entry of the boot menu as it stands for the next boots."""
+
+    source: HostPath
+    title: Line = ""
+    kernel: Line | None = None
+    initrd: Line | None = None
+    arguments: Line = ""
+    recovery: bool = False
+
+
+class BootKernel(_Facts):
+    """A kernel that can boot; ``modules`` maps a module's name to ``module`` or ``builtin``."""
+
+    release: KernelRelease
+    image: HostPath | None = None
+    initramfs: HostPath | None = None
+    initramfs_mtime_ns: int | None = None
+    modules: Mapping[Module, Literal["module", "builtin"]] = {}
+
+
+class Boot(_Facts):
+    """How the host boots."""
+
+    firmware: Line | None = None
+    loader: Line | None = None
+    bls: bool = False
+    entries: tuple[BootEntry, ...] = ()
+    config_mtime: int | None = None
+    kernels: tuple[BootKernel, ...] = ()
+
+
+class ConfigFile(_Facts):
+    """A configuration file that matters to passthrough; ``mode`` like ``0644``."""
+
+    text: str
+    mode: Line = "0644"
+    mtime_ns: int | None = None
+
+
+class Unread(_Facts):
+    """A path that could not be read, and the system's reason."""
+
+    path: str
+    error: str
+
+
+class Machine(_Facts):
+    """Maker and model of the machine, from its firmware."""
+
+    vendor: Line | None = None
+    product: Line | None = None
+
+
+class Host(_Facts):
+    """Everything the collector read of one host."""
+
+    version: Literal[1]
+    hostname: HostName
+    collected_at: Line | None = None
+    root: str = "/"
+    privileged: bool | None = None
+    architecture: Line | None = None
+    os_release: Mapping[str, Line] = {}
+    container: Line | None = None
+    machine: Machine = Machine()
+    cpu: Cpu = Cpu()
+    memory_mib: int | None = None
+    numa_nodes: tuple[NumaNode, ...] = ()
+    kernel: Kernel = Kernel()
+    iommu: Iommu = Iommu()
+    boot: Boot = Boot()
+    initramfs_tool: Line | None = None
+    files: Mapping[HostPath, ConfigFile] = {}
+    pci: tuple[Function, ...]
+    unread: tuple[Unread, ...] = ()
+
+    @cached_property
+    def functions(self) -> dict[str, Function]:
+        """The functions by address."""
+        return {f.address: f for f in self.pci}
+
+    @cached_property
+    def groups(self) -> dict[int, tuple[Function, ...]]:
+        """The functions of each IOMMU group, in the order of their addresses."""
+        members: dict[int, list[Function]] = {}
+        for function in sorted(self.pci, key=lambda f: f.bdf):
+            if function.iommu_group is not None:
+                members.setdefault(function.iommu_group, []).append(function)
+        return {group: tuple(found) for group, found in members.items()}
+
+    @cached_property
+    def slots(self) -> dict[str, tuple[Function, ...]]:
+        """The functions of each slot (``0000:88:00``), in the order of their addresses."""
+        members: dict[str, list[Function]] = {}
+        for function in sorted(self.pci, key=lambda f: f.bdf):
+            members.setdefault(function.bdf.slot, []).append(function)
+        return {slot: tuple(found) for slot, found in members.items()}

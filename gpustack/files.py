@@ -1,0 +1,49 @@
+"""Files: where gpustack's own data lies, and writing a file so that a crash never leaves half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def data_dir(name: str) -> Path:
+    """The directory of package data called ``name`` (``findings``, …)."""
+    return _PACKAGE / "data" / name
+
+
+def share_dir(name: str) -> Path:
+    """Where ``playbooks`` or ``templates`` are: inside an installed package, or at the top of a checkout."""
+    installed = _PACKAGE / "share" / name
+    return installed if installed.is_dir() else _PACKAGE.parent / name
+
+
+def write_atomic(path: Path, text: str, *, mode: int = 0o644) -> None:
+    """Replace ``path`` by ``text`` in one step.
+
+    The new content is written to a file beside it, synced, given ``mode`` and renamed over it, so a reader sees
+    the old content or the new, and the mode is never wider than asked for. The directory is synced too: after a
+    return the file survives a power cut.
+
+    :raises OSError: when the directory is missing or can't be written; ``path`` is then as it was.
+    """
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fchmod(stream.fileno(), mode)
+            os.fsync(stream.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(temporary).unlink()
+        raise
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

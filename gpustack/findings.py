@@ -1,0 +1,107 @@
+"""A finding is a fact worth telling: a stable code, a severity, a place, a message and the remedy.
+
+What a code means is data (``gpustack/data/findings/*.toml``), so that the code, the reports and the
+catalogue in the docs can't disagree. Code ranges: GPU0xx a device and its readiness, GPU1xx a host's boot
+configuration and plan, GPU2xx verification, GPU3xx a nova configuration, GPU4xx flavors, GPU5xx clean-up.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpustack.files import data_dir
+
+
+class Severity(enum.StrEnum):
+    """How much a finding matters; ``error`` means: what it stands against is not done."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+    @property
+    def rank(self) -> int:
+        """0 for info, 1 for warning, 2 for error: the order to compare by."""
+        return list(Severity).index(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Definition:
+    """What a finding's code stands for."""
+
+    code: str
+    title: str
+    severity: Severity
+    message: str
+    remedy: str
+    explanation: str
+    source: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One finding about one place (``gpu01 0000:88:00.0``, ``nova.conf:12``)."""
+
+    code: str
+    severity: Severity
+    place: str
+    message: str
+    remedy: str
+
+    def to_dict(self) -> dict[str, str]:
+        """The finding as plain data, for JSON."""
+        return {
+            "code": self.code,
+            "severity": self.severity.value,
+            "place": self.place,
+            "message": self.message,
+            "remedy": self.remedy,
+        }
+
+    def __str__(self) -> str:
+        return f"{self.severity.upper()} {self.code} {self.place}: {self.message}\n  → {self.remedy}"
+
+
+@functools.cache
+def definitions() -> Mapping[str, Definition]:
+    """Every known code and its definition, in the order of the codes."""
+    import tomllib
+
+    found: dict[str, Definition] = {}
+    for path in sorted(data_dir("findings").glob("*.toml")):
+        for code, entry in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            if code in found:
+                raise ValueError(f"{path}: {code} is defined twice")
+            found[code] = Definition(code=code, **{**entry, "severity": Severity(entry["severity"])})
+    return dict(sorted(found.items()))
+
+
+def finding(code: str, *, place: str, severity: Severity | None = None, **values: object) -> Finding:
+    """Make a finding from its definition.
+
+    :param code: the stable code, for example ``GPU012``.
+    :param place: the host, function, file and line that it is about.
+    :param severity: overrides the definition's, where the circumstances make it more or less grave.
+    :param values: what the definition's message and remedy name in braces.
+    """
+    definition = definitions()[code]
+    return Finding(
+        code=code,
+        severity=severity or definition.severity,
+        place=place,
+        message=definition.message.format_map(values),
+        remedy=definition.remedy.format_map(values),
+    )
+
+
+def worst(findings: Iterable[Finding]) -> Severity | None:
+    """The gravest severity among ``findings``, or None when there are none."""
+    return max((f.severity for f in findings), key=lambda s: s.rank, default=None)
+
+
+def errors(findings: Iterable[Finding]) -> list[Finding]:
+    """Those of ``findings`` that stand against going on."""
+    return [f for f in findings if f.severity is Severity.ERROR]

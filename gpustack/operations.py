@@ -1,0 +1,104 @@
+"""An operation is one change to a host: small, frozen, showable before it is made, and reversible.
+
+Operations are computed by the plans and carried out by somebody else (the Ansible roles): nothing here touches
+a disk. ``to_dict`` is what the roles and ``-f json`` read, ``describe`` is the line a person reads.
+"""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """What every operation says: its kind, and why it is wanted."""
+
+    kind: ClassVar[str]
+    why: str
+
+    def describe(self) -> str:
+        """The operation in one line."""
+        raise NotImplementedError
+
+    def to_dict(self) -> dict[str, Any]:
+        """The operation as plain data."""
+        return {"kind": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteFile(Operation):
+    """Write a file that gpustack owns.
+
+    :param path: absolute path on the host.
+    :param content: the whole new content.
+    :param before: the content that is there now, or None when there is no such file.
+    :param mode: permission bits as Ansible takes them, for example ``"0644"``.
+    """
+
+    kind: ClassVar[str] = "write_file"
+    path: str
+    content: str
+    before: str | None
+    mode: str = "0644"
+
+    def describe(self) -> str:
+        verb = "create" if self.before is None else "change"
+        return f"{verb} {self.path}"
+
+    def diff(self) -> str:
+        """A unified diff from what is there to what will be."""
+        return "".join(
+            difflib.unified_diff(
+                (self.before or "").splitlines(keepends=True),
+                self.content.splitlines(keepends=True),
+                fromfile=self.path if self.before is not None else "/dev/null",
+                tofile=self.path,
+            )
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoveFile(Operation):
+    """Remove a file that gpustack owns and no longer wants.
+
+    :param before: the content that is lost, so that the removal can be shown and undone.
+    """
+
+    kind: ClassVar[str] = "remove_file"
+    path: str
+    before: str
+
+    def describe(self) -> str:
+        return f"remove {self.path}"
+
+    def diff(self) -> str:
+        """A unified diff from what is there to nothing."""
+        return "".join(
+            difflib.unified_diff(
+                self.before.splitlines(keepends=True), [], fromfile=self.path, tofile="/dev/null"
+            )
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCommand(Operation):
+    """Run a command of the host's distribution, as a list of arguments and never through a shell."""
+
+    kind: ClassVar[str] = "run_command"
+    argv: tuple[str, ...]
+
+    def describe(self) -> str:
+        return f"run {shlex.join(self.argv)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reboot(Operation):
+    """Reboot the host. It is carried out only when the operator asks for it."""
+
+    kind: ClassVar[str] = "reboot"
+
+    def describe(self) -> str:
+        return "reboot"

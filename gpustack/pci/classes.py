@@ -1,0 +1,51 @@
+"""PCI class codes, as far as passthrough cares (PCI Code and ID Assignment Specification; kernel: ``pci_ids.h``).
+
+A class is six hexadecimal digits: base class, subclass, programming interface.
+"""
+
+from __future__ import annotations
+
+DISPLAY_BASE = "03"
+ACCELERATOR = "1200"
+NETWORK_BASE = "02"
+STORAGE_BASE = "01"
+USB_CONTROLLER = "0c03"
+HOST_BRIDGE = "0600"
+# What vfio leaves aside when it asks whether a group is viable: bridges that forward, and so have no driver of
+# their own or pcieport, which manages no DMA (kernel: drivers/pci/pcie/portdrv.c, driver_managed_dma).
+_FORWARDING_BRIDGES = ("0600", "0604", "0609")
+
+_WORDS = {
+    "01": "storage controller",
+    "02": "network controller",
+    "0300": "VGA controller",
+    "0302": "3D controller",
+    "03": "display controller",
+    "0403": "audio device",
+    "04": "multimedia device",
+    "0600": "host bridge",
+    "0601": "ISA bridge",
+    "0604": "PCI bridge",
+    "06": "bridge",
+    "0c03": "USB controller",
+    "0c05": "SMBus controller",
+    "0c80": "serial bus controller",
+    "0c": "serial bus controller",
+    "1200": "processing accelerator",
+    "12": "processing accelerator",
+}
+
+
+def is_gpu_class(pci_class: str) -> bool:
+    """Display controllers of every kind (03xx) and processing accelerators (1200)."""
+    return pci_class.startswith((DISPLAY_BASE, ACCELERATOR))
+
+
+def is_forwarding_bridge(pci_class: str) -> bool:
+    """Host and PCI-to-PCI bridges, which stay with the host when their group goes to a guest."""
+    return pci_class.startswith(_FORWARDING_BRIDGES)
+
+
+def word(pci_class: str) -> str:
+    """What a class is called, for messages: ``3D controller``."""
+    return _WORDS.get(pci_class[:4]) or _WORDS.get(pci_class[:2]) or f"device of class {pci_class[:4]}"

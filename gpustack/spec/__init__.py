@@ -1,0 +1,1 @@
+"""The spec: what an operator declares in ``gpustack.yaml``."""
