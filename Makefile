@@ -1,0 +1,37 @@
+# make demo and make test do all the set-up they need on a fresh Debian or Ubuntu machine.
+.DEFAULT_GOAL := help
+PYTEST := .venv/bin/python -m pytest
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+demo: ## the whole path on example hosts: scan, spec, plan, playbooks, verification
+	@tools/setup
+	@.venv/bin/python -m gpustack.examples.demo
+
+test: ## unit tests, and the tests against real services
+	@tools/setup test
+	@tools/setup --apt openssh-server openssh-client pciutils cpio
+	$(PYTEST) -n 2 tests/unit
+
+lab: ## the QEMU machine: a real kernel, GRUB, initramfs, IOMMU and vfio
+	@tools/setup test
+	@tests/lab/setup
+	$(PYTEST) tests/lab
+
+lint: ## ruff, mypy, ansible-lint
+	@tools/setup lint
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/ansible-lint --offline -q
+
+docs: ## the documentation, into docs/_build/html; warnings are errors
+	@tools/setup docs
+	.venv/bin/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+bench: ## the figures that the documentation claims, as ratios
+	@tools/setup test
+	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
+
+.PHONY: help demo test lab lint docs bench
