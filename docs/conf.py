@@ -1,0 +1,23 @@
+"""Sphinx configuration. Pages under ``reference/generated`` are made from the code at each build."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+
+from gpustack import __version__
+
+project = "gpustack"
+author = "The gpustack authors"
+copyright = "2026, The gpustack authors"  # noqa: A001
+release = version = __version__
+
+extensions = ["myst_parser", "cliff.sphinxext", "generated"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+myst_heading_anchors = 3
+autoprogram_cliff_application = "gpustack"
+exclude_patterns = ["_build"]
+nitpicky = True
+
+html_theme = "furo"
+html_title = f"gpustack {release}"
