@@ -77,9 +77,7 @@ class RemoveFile(Operation):
     def diff(self) -> str:
         """A unified diff from what is there to nothing."""
         return "".join(
-            difflib.unified_diff(
-                self.before.splitlines(keepends=True), [], fromfile=self.path, tofile="/dev/null"
-            )
+            difflib.unified_diff(self.before.splitlines(keepends=True), [], fromfile=self.path, tofile="/dev/null")
         )
 
 

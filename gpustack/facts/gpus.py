@@ -1,8 +1,8 @@
 """GPUs, put together from functions: the main function, its companions, and the closure that binding must cover.
 
 Only a whole IOMMU group can be given to a guest safely: its members can reach one another's memory past the
-IOMMU (kernel: ``Documentation/driver-api/vfio.rst``, "Groups, Devices, and IOMMUs"). So a GPU here is its display, 3D or
-accelerator function together with the functions of its slot and whatever else shares its group.
+IOMMU (kernel: ``Documentation/driver-api/vfio.rst``, "Groups, Devices, and IOMMUs"). So a GPU here is its display,
+3D or accelerator function together with the functions of its slot and whatever else shares its group.
 """
 
 from __future__ import annotations
@@ -81,9 +81,7 @@ def _assemble(host: Host, main: Function) -> Gpu:
     return Gpu(
         main=main,
         companions=tuple(
-            f
-            for f in ordered
-            if not classes.is_forwarding_bridge(f.pci_class) and f.address not in own_vfs
+            f for f in ordered if not classes.is_forwarding_bridge(f.pci_class) and f.address not in own_vfs
         ),
         bridges=tuple(f for f in ordered if classes.is_forwarding_bridge(f.pci_class)),
     )

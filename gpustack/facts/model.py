@@ -97,9 +97,7 @@ class Function(_Facts):
     uses: Uses = Uses()
     claims: tuple[Line, ...] = ()
 
-    model_config = ConfigDict(
-        frozen=True, extra="ignore", populate_by_name=True, ignored_types=(cached_property,)
-    )
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, ignored_types=(cached_property,))
 
     @cached_property
     def bdf(self) -> Address:

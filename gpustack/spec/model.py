@@ -41,9 +41,7 @@ class Match(_Spec):
     addresses: tuple[str, ...] = ()
     """Only the cards at these BDF addresses (``0000:88:00.0``); on every host when empty."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
 
 
 class NvSwitch(enum.StrEnum):

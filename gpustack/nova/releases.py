@@ -1,0 +1,177 @@
+"""Nova's releases, and what each of them reads about PCI passthrough: ``gpustack/data/nova.toml`` as objects."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import tomllib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpustack.errors import UsageError
+from gpustack.files import data_dir
+
+OptionKind = Literal["multi", "list", "bool"]
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Release:
+    """A release of Nova; releases sort by age.
+
+    :ivar major: the number of Nova's own versions: 32 for 32.2.1, which is of 2025.2.
+    :ivar name: the codename in lower case.
+    :ivar number: the release's number since Zed (``2022.2``), else None.
+    """
+
+    major: int
+    name: str
+    number: str | None = None
+
+    def __str__(self) -> str:
+        return self.number if self.number and self.major > 26 else self.name.capitalize()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Lifetime:
+    since: int
+    until: int | None = None
+    source: str
+
+    def known_to(self, release: Release) -> bool:
+        """Whether ``release`` reads it."""
+        return self.since <= release.major and (self.until is None or release.major <= self.until)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option(_Lifetime):
+    """An option of nova.conf.
+
+    :ivar kind: ``multi`` options add up over all files, a ``list`` and a ``bool`` are decided by the last one read.
+    :ivar services: the services that read it.
+    :ivar old_names: deprecated names (``GROUP/NAME``) that are still read.
+    """
+
+    group: str
+    name: str
+    kind: OptionKind
+    services: tuple[str, ...]
+    old_names: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """``group/name``."""
+        return f"{self.group}/{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key(_Lifetime):
+    """A key of an alias or a device_spec, or a flavor's extra spec.
+
+    :ivar values: the words that it may take, or none for free text.
+    :ivar values_since: the major version in which a word came later than the key.
+    :ivar needs: an option (``group/name``) that must be on for it to have a meaning.
+    """
+
+    name: str
+    of: str = ""
+    values: tuple[str, ...] = ()
+    values_since: tuple[tuple[str, int], ...] = ()
+    needs: str | None = None
+
+    def values_in(self, release: Release) -> tuple[str, ...]:
+        """The words that ``release`` takes."""
+        later = dict(self.values_since)
+        return tuple(value for value in self.values if later.get(value, 0) <= release.major)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DefaultFilters(_Lifetime):
+    filters: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    releases: tuple[Release, ...]
+    options: tuple[Option, ...]
+    keys: tuple[Key, ...]
+    extra_specs: tuple[Key, ...]
+    default_filters: tuple[_DefaultFilters, ...]
+
+
+def _frozen(entry: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: tuple(value.items()) if isinstance(value, dict) else tuple(value) if isinstance(value, list) else value
+        for name, value in entry.items()
+    }
+
+
+@functools.cache
+def _table() -> _Table:
+    data = tomllib.loads((data_dir("") / "nova.toml").read_text(encoding="utf-8"))
+    return _Table(
+        releases=tuple(Release(**entry) for entry in data["release"]),
+        options=tuple(Option(**_frozen(entry)) for entry in data["option"]),
+        keys=tuple(Key(**_frozen(entry)) for entry in data["key"]),
+        extra_specs=tuple(Key(**_frozen(entry)) for entry in data["extra_spec"]),
+        default_filters=tuple(_DefaultFilters(**_frozen(entry)) for entry in data["default_filters"]),
+    )
+
+
+def releases() -> tuple[Release, ...]:
+    """Every known release, oldest first."""
+    return _table().releases
+
+
+def release(word: str) -> Release:
+    """The release that ``word`` names: ``2025.2``, ``flamingo``, ``Yoga``, ``32`` or ``32.2.1``.
+
+    :raises UsageError: when no known release has that name.
+    """
+    wanted = word.strip().lower()
+    for known in releases():
+        if wanted in (known.name, known.number, str(known.major)) or wanted.startswith(f"{known.major}."):
+            return known
+    names = [name for known in releases() for name in (known.name, known.number) if name]
+    near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}? " if near else ""
+    raise UsageError(
+        f"{word!r} is not a release of Nova that gpustack knows",
+        remedy=f"{hint}known are {releases()[0]} to {releases()[-1]}, by number or codename",
+    )
+
+
+def options(of: Release) -> tuple[Option, ...]:
+    """The options that a release has, under their current names."""
+    return tuple(option for option in _table().options if option.known_to(of))
+
+
+def option(path: str) -> Option:
+    """The option called ``group/name``, whatever the release.
+
+    :raises KeyError: when the table has no such option.
+    """
+    for known in _table().options:
+        if known.path == path:
+            return known
+    raise KeyError(path)
+
+
+def device_spec_option(of: Release) -> Option:
+    """The option that lists devices to nova-compute: ``device_spec``, or ``passthrough_whitelist`` before Zed."""
+    current = option("pci/device_spec")
+    return current if current.known_to(of) else option("pci/passthrough_whitelist")
+
+
+def keys(of: Literal["alias", "device_spec"], in_release: Release | None = None) -> dict[str, Key]:
+    """The keys of an alias or a device_spec by name; those of all releases when none is given."""
+    return {key.name: key for key in _table().keys if key.of == of and (in_release is None or key.known_to(in_release))}
+
+
+def extra_specs(in_release: Release | None = None) -> dict[str, Key]:
+    """The flavor extra specs that matter to GPUs, by name."""
+    return {key.name: key for key in _table().extra_specs if in_release is None or key.known_to(in_release)}
+
+
+def default_filters(of: Release) -> tuple[str, ...]:
+    """What ``[filter_scheduler] enabled_filters`` is when nobody sets it."""
+    return next(entry.filters for entry in _table().default_filters if entry.known_to(of))
