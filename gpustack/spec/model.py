@@ -1,45 +1,111 @@
 """The schema of ``gpustack.yaml``, version 1.
 
 The JSON schema that editors use and the reference in the docs are generated from these classes: a field's
-description here is its documentation.
+description here is its documentation, and the words of a ``patternErrorMessage`` are what editors and
+``gpustack spec check`` say was expected.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StringConstraints,
+    WithJsonSchema,
+)
 
 from gpustack.pci.address import Address
+from gpustack.spec.patterns import MAX_LENGTH, HostPattern
 
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
-Pattern = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_*?][A-Za-z0-9_.*?:\[\]-]{0,253}$")]
-Hex4 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}$", to_lower=True)]
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
+HEX4_PATTERN = r"^[0-9A-Fa-f]{4}$"
+ADDRESS_PATTERN = r"^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]$"
+# What an editor can check of a host pattern; the ends of ranges are checked by HostPattern.
+HOST_PATTERN = (
+    r"^([A-Za-z0-9_*?]|\[[0-9A-Za-z]*:[0-9A-Za-z]+(:[0-9]+)?\])"
+    r"([A-Za-z0-9_.*?-]|\[[0-9A-Za-z]*:[0-9A-Za-z]+(:[0-9]+)?\])*$"
+)
+
+
+def _string(pattern: str, expected: str, *examples: str) -> WithJsonSchema:
+    schema = {"type": "string", "pattern": pattern, "patternErrorMessage": f"expected {expected}"}
+    return WithJsonSchema(schema | ({"examples": list(examples)} if examples else {}))
+
+
+def _address(text: str) -> str:
+    return str(Address.parse(text))
+
+
+def _pattern(text: str) -> str:
+    return HostPattern.parse(text).text
+
+
+def _long_form(entry: object) -> object:
+    """``[k4200]`` is short for ``{models: [k4200]}``."""
+    return {"models": entry} if isinstance(entry, list | tuple) else entry
+
+
+Name = Annotated[
+    str,
+    StringConstraints(pattern=NAME_PATTERN),
+    _string(NAME_PATTERN, "a name of 1 to 64 letters, digits, '_', '.' and '-'", "k4200"),
+]
+Hex4 = Annotated[
+    str,
+    StringConstraints(pattern=HEX4_PATTERN),
+    AfterValidator(str.lower),
+    _string(HEX4_PATTERN, "four hexadecimal digits in quotes", "10de"),
+]
+Bdf = Annotated[
+    str,
+    AfterValidator(_address),
+    _string(ADDRESS_PATTERN, "a PCI address in quotes (domain:bus:device.function)", "0000:88:00.0"),
+]
+Pattern = Annotated[
+    str,
+    AfterValidator(_pattern),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": HOST_PATTERN,
+            "maxLength": MAX_LENGTH,
+            "patternErrorMessage": "expected a host name or a pattern like gpu-[01:16].example.org or gpu-*",
+            "examples": ["gpu-[01:16].example.org"],
+        }
+    ),
+]
 
 
 class _Spec(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, ignored_types=(cached_property,)
+    )
 
 
 class Match(_Spec):
     """Which functions are of a model: all that is given must fit."""
 
     vendor: Hex4
-    """PCI vendor id, four hexadecimal digits in quotes (``"10de"`` is NVIDIA)."""
+    """PCI vendor id, four hexadecimal digits in quotes (`"10de"` is NVIDIA)."""
     product: Hex4
     """PCI product (device) id, four hexadecimal digits in quotes."""
     subsystem_vendor: Hex4 | None = None
     """PCI subsystem vendor id, where makers of the same chip must be told apart."""
     subsystem_product: Hex4 | None = None
     """PCI subsystem id, where boards of the same chip must be told apart."""
-    pci_class: Annotated[
-        str | None, StringConstraints(pattern=r"^[0-9a-f]{4}$", to_lower=True), Field(alias="class")
-    ] = None
-    """Base class and subclass, four hexadecimal digits (``"0302"`` is a 3D controller)."""
-    addresses: tuple[str, ...] = ()
-    """Only the cards at these BDF addresses (``0000:88:00.0``); on every host when empty."""
+    pci_class: Annotated[Hex4 | None, Field(alias="class")] = None
+    """Base class and subclass, four hexadecimal digits in quotes (`"0302"` is a 3D controller)."""
+    addresses: tuple[Bdf, ...] = ()
+    """Only the cards at these PCI addresses (`"0000:88:00.0"`); anywhere when there are none."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
 
@@ -58,14 +124,18 @@ class NvSwitch(enum.StrEnum):
 class Options(_Spec):
     """How hosts are prepared."""
 
-    iommu_pt: bool = True
-    """Add ``iommu=pt``: the host's own devices bypass DMA translation, for speed. Guests are isolated all the same."""
-    allow_unsafe_interrupts: bool = False
-    """Add ``vfio_iommu_type1.allow_unsafe_interrupts=1``, for machines without interrupt remapping. A guest can then inject interrupts into the host: only for guests that are trusted."""
+    iommu_pt: StrictBool = True
+    """Add `iommu=pt`: the host's own devices bypass DMA translation, for speed. Guests are isolated all the same."""
+    allow_unsafe_interrupts: StrictBool = False
+    """Add `vfio_iommu_type1.allow_unsafe_interrupts=1`, for machines without interrupt remapping. A guest can then inject interrupts into the host: only for guests that are trusted."""  # noqa: E501
     nvswitch: NvSwitch | None = None
-    """What becomes of NVSwitches; must be said for hosts that have them."""
-    blacklist_host_drivers: bool = True
+    """What becomes of NVSwitches; must be said for hosts that have them. `full`: all GPUs and all switches of the host go to one guest. `shared`: a service guest manages the fabric for the others. `isolated`: every GPU works alone, without NVLink, and the switches stay with the host."""  # noqa: E501
+    blacklist_host_drivers: StrictBool = True
     """Blacklist the cards' host drivers where no other device of the host uses them."""
+
+    def overlaid(self, other: Options) -> Options:
+        """These options, with those that ``other`` sets explicitly in their place."""
+        return self.model_copy(update={name: getattr(other, name) for name in other.model_fields_set})
 
 
 class Model(_Spec):
@@ -78,22 +148,35 @@ class Model(_Spec):
 
 
 class HostEntry(_Spec):
-    """Hosts of one pattern, in long form."""
+    """Hosts of one pattern: the models that they give to guests, and options of their own."""
 
     models: Annotated[tuple[Name, ...], Field(min_length=1)]
     """The models whose cards these hosts give to guests."""
-    options: Options | None = None
-    """Options of these hosts, in place of the spec's."""
+    options: Options = Options()
+    """Options of these hosts; each that is given here stands in place of the spec's."""
+
+
+_Entry = Annotated[HostEntry, BeforeValidator(_long_form)]
 
 
 class Spec(_Spec):
-    """The whole of ``gpustack.yaml``."""
+    """What gpustack is to make of hosts and their GPUs: `gpustack.yaml`, version 1."""
 
     version: Literal[1]
     """The version of this format; always 1."""
     models: Annotated[Mapping[Name, Model], Field(min_length=1)]
-    """The kinds of GPU, by a name of the operator's choice."""
-    hosts: Annotated[Mapping[Pattern, tuple[Name, ...] | HostEntry], Field(min_length=1)]
-    """Host patterns as Ansible writes ranges (``gpu-[01:16].example.org``) with ``*`` and ``?``, and their models."""
+    """The kinds of GPU, by a name of your choice. Where two models fit a card, it is of the one that says more."""
+    hosts: Annotated[Mapping[Pattern, _Entry], Field(min_length=1)]
+    """Hosts, by name or pattern (ranges as Ansible's inventories write them, `*` and `?`), and the models that they give to guests: a list of names, or `models` with `options`. A host that fits several patterns gives the models of all of them."""  # noqa: E501
     options: Options = Options()
     """Options of all hosts."""
+
+    @cached_property
+    def plain_hosts(self) -> frozenset[str]:
+        """Those of ``hosts`` that are plain names: found by looking them up, however many there are."""
+        return frozenset(text for text in self.hosts if HostPattern.parse(text).is_name)
+
+    @cached_property
+    def host_patterns(self) -> tuple[HostPattern, ...]:
+        """Those of ``hosts`` that are patterns, in the order of the file."""
+        return tuple(HostPattern.parse(text) for text in self.hosts if text not in self.plain_hosts)

@@ -1,0 +1,231 @@
+"""Host patterns: names with ranges as an Ansible inventory writes them, and with ``*`` and ``?``.
+
+========================  =================================================================================
+``gpu-[01:16]``           ``gpu-01`` to ``gpu-16``: a leading zero keeps the width, both ends have the same
+``gpu-[1:16]``            ``gpu-1`` to ``gpu-16``
+``gpu-[01:16:2]``         every second one: ``gpu-01``, ``gpu-03``, … ``gpu-15``
+``rack-[a:f]``            one letter, ``a`` to ``f``
+``gpu-*.example.org``     ``*`` stands for any run of characters, dots and none included
+``gpu-0?``                ``?`` stands for exactly one character
+========================  =================================================================================
+
+Ranges follow ``ansible/plugins/inventory/__init__.py`` (``expand_hostname_range``), but what Ansible lets pass
+to no good is an error here: a range that ends before it starts, a step of zero, a word of several letters.
+A name is matched against the parts of a pattern without expanding it, in time that grows with the lengths of
+both and not with the size of a range.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import string
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+MAX_LENGTH = 254
+MAX_HOSTS = 100_000
+"""How many hosts the ranges of one pattern may stand for; more is taken for a slip."""
+
+_LETTERS = string.ascii_letters
+_TOKEN = re.compile(r"\[(?P<range>[^\[\]]*)\]|(?P<any>\*+)|(?P<one>\?)|(?P<text>[A-Za-z0-9_.-]+)")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+
+@dataclass(frozen=True)
+class _Text:
+    text: str
+
+    def ends(self, name: str, start: int) -> tuple[int, ...]:
+        return (start + len(self.text),) if name.startswith(self.text, start) else ()
+
+
+@dataclass(frozen=True)
+class _One:
+    def ends(self, name: str, start: int) -> tuple[int, ...]:
+        return (start + 1,) if start < len(name) else ()
+
+
+@dataclass(frozen=True)
+class _Any:
+    def ends(self, name: str, start: int) -> range:
+        return range(start, len(name) + 1)
+
+
+@dataclass(frozen=True)
+class _Letters:
+    letters: str
+
+    def ends(self, name: str, start: int) -> tuple[int, ...]:
+        return (start + 1,) if name[start : start + 1] and name[start] in self.letters else ()
+
+    def __len__(self) -> int:
+        return len(self.letters)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.letters)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    numbers: range
+    width: int  # 0: as many digits as the number needs
+
+    def ends(self, name: str, start: int) -> tuple[int, ...]:
+        widest = max(self.width, len(str(self.numbers[-1])))
+        found = []
+        for end in range(start + 1, min(start + widest, len(name)) + 1):
+            digits = name[start:end]
+            if not (digits.isascii() and digits.isdigit()):
+                break
+            if int(digits) in self.numbers and digits == self._spell(int(digits)):
+                found.append(end)
+        return tuple(found)
+
+    def _spell(self, number: int) -> str:
+        return str(number).zfill(self.width)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._spell, self.numbers)
+
+
+_Part = _Text | _One | _Any | _Letters | _Numbers
+
+
+@dataclass(frozen=True)
+class HostPattern:
+    """A host pattern, taken apart."""
+
+    text: str
+    _parts: tuple[_Part, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> HostPattern:
+        """Take a pattern apart.
+
+        :raises ValueError: when ``text`` is no host pattern; its message says what is wrong and what was expected.
+        """
+        return _parse(text)
+
+    @property
+    def is_name(self) -> bool:
+        """Whether the pattern is one plain name."""
+        return all(isinstance(part, _Text) for part in self._parts)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds ``*`` or ``?``, so that the hosts that it stands for can't be listed."""
+        return any(isinstance(part, _Any | _One) for part in self._parts)
+
+    @property
+    def count(self) -> int:
+        """How many names its ranges stand for; 1 for a plain name."""
+        total = 1
+        for part in self._parts:
+            if isinstance(part, _Letters | _Numbers):
+                total *= len(part)
+        return total
+
+    def matches(self, name: str) -> bool:
+        """Whether ``name``, as it is spelt, is one that the pattern stands for."""
+        positions = {0}
+        for part in self._parts:
+            positions = {end for start in positions for end in part.ends(name, start)}
+            if not positions:
+                return False
+        return len(name) in positions
+
+    def names(self) -> Iterator[str]:
+        """The names that it stands for, in Ansible's order.
+
+        :raises ValueError: when it holds ``*`` or ``?``.
+        """
+        if self.is_open:
+            raise ValueError(f"{self.text!r} holds * or ?, so the hosts that it stands for can't be listed")
+        yield from _names(self._parts)
+
+
+def _names(parts: tuple[_Part, ...], head: str = "") -> Iterator[str]:
+    for index, part in enumerate(parts):
+        if isinstance(part, _Letters | _Numbers):
+            for word in part:
+                yield from _names(parts[index + 1 :], head + word)
+            return
+        if isinstance(part, _Text):
+            head += part.text
+    yield head
+
+
+@functools.lru_cache(maxsize=65536)
+def _parse(text: str) -> HostPattern:
+    if not text or len(text) > MAX_LENGTH:
+        raise ValueError(f"a host pattern has 1 to {MAX_LENGTH} characters")
+    if text[0] in "-.":
+        raise ValueError("a host name begins with a letter, a digit or an underscore")
+    parts: list[_Part] = []
+    position = 0
+    while position < len(text):
+        token = _TOKEN.match(text, position)
+        if token is None:
+            raise ValueError(_unexpected(text, position))
+        position = token.end()
+        parts.append(_part(token))
+    pattern = HostPattern(text, tuple(parts))
+    if pattern.count > MAX_HOSTS:
+        raise ValueError(f"stands for {pattern.count} hosts; at most {MAX_HOSTS} are taken for meant")
+    return pattern
+
+
+def _part(token: re.Match[str]) -> _Part:
+    if token["range"] is not None:
+        return _range(token["range"])
+    if token["any"]:
+        return _Any()
+    return _One() if token["one"] else _Text(token["text"])
+
+
+def _unexpected(text: str, position: int) -> str:
+    character = text[position]
+    if character in "[]":
+        return "the brackets don't pair up; a range is written [01:16]"
+    shown = repr(character) if character.isascii() else f"U+{ord(character):04X}"
+    return f"{shown} is not used in host patterns (letters, digits, '_', '-', '.', ranges like [01:16], '*' and '?')"
+
+
+def _range(inner: str) -> _Part:
+    written = f"[{inner}]"
+    bounds = inner.split(":")
+    if len(bounds) not in (2, 3):
+        raise ValueError(f"{written} is not a range; expected [first:last] or [first:last:step]")
+    first, last = bounds[0] or "0", bounds[1]
+    if len(bounds) == 3 and not _NUMBER.fullmatch(bounds[2]):
+        raise ValueError(f"{written}: the step must be a whole number")
+    step = int(bounds[2]) if len(bounds) == 3 else 1
+    if not step:
+        raise ValueError(f"{written}: the step must be 1 or more")
+    if not last:
+        raise ValueError(f"{written} says no last one; expected [first:last]")
+    if _NUMBER.fullmatch(first) and _NUMBER.fullmatch(last):
+        return _numbers(written, first, last, step)
+    if len(first) == len(last) == 1 and first in _LETTERS and last in _LETTERS:
+        low, high = _LETTERS.index(first), _LETTERS.index(last)
+        if low > high:
+            raise ValueError(f"{written} ends before it begins")
+        return _Letters(_LETTERS[low : high + 1 : step])
+    raise ValueError(f"{written}: expected two numbers or two single letters, as in [01:16] and [a:f]")
+
+
+def _numbers(written: str, first: str, last: str, step: int) -> _Numbers:
+    padded = first.startswith("0") and len(first) > 1
+    if padded and len(first) != len(last):
+        width = max(len(first), len(last))
+        raise ValueError(
+            f"{written}: with a leading zero both ends need the same width; "
+            f"did you mean [{first.zfill(width)}:{last.zfill(width)}]?"
+        )
+    if int(first) > int(last):
+        raise ValueError(f"{written} ends before it begins")
+    return _Numbers(range(int(first), int(last) + 1, step), len(first) if padded else 0)

@@ -1,0 +1,78 @@
+"""What a spec says about a host: by its very name, patterns adding up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustack.spec.hosts import models_for, nearby, options_for, patterns_for
+from gpustack.spec.model import NvSwitch, Spec
+
+MODELS = {
+    "k4200": {"match": {"vendor": "10de", "product": "11b4"}},
+    "m60": {"match": {"vendor": "10de", "product": "13f2"}},
+    "p100": {"match": {"vendor": "10de", "product": "15f8"}},
+}
+
+
+def spec(hosts: dict[str, Any], **others: object) -> Spec:
+    return Spec.model_validate({"version": 1, "models": MODELS, "hosts": hosts, **others})
+
+
+def test_a_host_gives_the_models_of_every_pattern_that_fits_in_the_order_of_the_spec() -> None:
+    given = spec({"gpu07": ["p100"], "gpu[01:16]": ["m60"], "*": ["k4200"]})
+    assert list(models_for(given, "gpu07")) == ["k4200", "m60", "p100"]
+    assert list(models_for(given, "gpu08")) == ["k4200", "m60"]
+    assert list(models_for(given, "elsewhere")) == ["k4200"]
+    assert patterns_for(given, "gpu07") == ("gpu[01:16]", "*", "gpu07")
+
+
+def test_no_pattern_no_models() -> None:
+    given = spec({"gpu[01:16]": ["m60"]})
+    assert models_for(given, "gpu17") == {}
+    assert patterns_for(given, "gpu17") == ()
+
+
+@pytest.mark.parametrize("name", ["gpu01", "gpu01.other.org", "GPU01.example.org", "gpu01.example.org."])
+def test_a_name_fits_letter_by_letter_only(name: str) -> None:
+    given = spec({"gpu01.example.org": ["m60"]})
+    assert models_for(given, "gpu01.example.org")
+    assert models_for(given, name) == {}
+
+
+def test_nearby_patterns_miss_by_the_domain_only() -> None:
+    given = spec({"gpu[01:16].example.org": ["m60"], "gpu02": ["k4200"], "cpu01": ["k4200"]})
+    assert nearby(given, "gpu01") == ("gpu[01:16].example.org",)
+    assert nearby(given, "gpu02.other.org") == ("gpu[01:16].example.org", "gpu02")
+    assert nearby(given, "gpu01.example.org") == ()
+    assert nearby(given, "storage01") == ()
+
+
+def test_options_go_from_the_general_to_the_particular() -> None:
+    given = spec(
+        {
+            "gpu07": {"models": ["m60"], "options": {"allow_unsafe_interrupts": True}},
+            "gpu*": {"models": ["m60"], "options": {"nvswitch": "full", "allow_unsafe_interrupts": False}},
+            "gpu0[1:9]": {"models": ["m60"], "options": {"nvswitch": "isolated"}},
+        },
+        options={"iommu_pt": False},
+    )
+    seven, eight, twelve = (options_for(given, name) for name in ("gpu07", "gpu08", "gpu12"))
+    assert (seven.iommu_pt, seven.allow_unsafe_interrupts, seven.nvswitch) == (False, True, NvSwitch.ISOLATED)
+    assert (eight.iommu_pt, eight.allow_unsafe_interrupts, eight.nvswitch) == (False, False, NvSwitch.ISOLATED)
+    assert twelve.nvswitch is NvSwitch.FULL
+    assert options_for(given, "elsewhere") == given.options
+
+
+def test_a_spec_that_was_not_checked_names_what_is_missing() -> None:
+    with pytest.raises(KeyError, match="k420"):
+        models_for(spec({"gpu01": ["k420"]}), "gpu01")
+
+
+def test_plain_names_are_looked_up_and_not_tried_one_by_one() -> None:
+    """Ten thousand names of their own leave no pattern to try; one range is one pattern to try."""
+    many = spec({f"gpu{number:05d}": ["m60"] for number in range(10_000)} | {"r[00000:99999]": ["p100"]})
+    assert [pattern.text for pattern in many.host_patterns] == ["r[00000:99999]"]
+    assert all(list(models_for(many, f"gpu{number:05d}")) == ["m60"] for number in range(10_000))
+    assert list(models_for(many, "r77777")) == ["p100"]
