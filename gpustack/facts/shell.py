@@ -1,0 +1,308 @@
+"""The words and commands of a small POSIX shell file, as far as they can be read without running it.
+
+Only the lexical part (POSIX.1-2017, Shell Command Language, 2.2 "Quoting" and 2.3 "Token Recognition"): what a
+file like ``/etc/default/grub`` is made of. Expansions other than ``$NAME`` and ``${NAME}`` are kept as opaque
+parts: whoever evaluates a word knows that it can't be known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", re.ASCII)
+_OPERATORS = ("&&", "||", ";;", "<<", ">>", "<&", ">&", "<>", ">|", "\n", ";", "&", "|", "(", ")", "<", ">")
+
+
+class UnreadableError(ValueError):
+    """The rest of the file can't be taken apart; ``line`` is where that starts."""
+
+    def __init__(self, why: str, line: int) -> None:
+        super().__init__(why)
+        self.why = why
+        self.line = line
+
+
+@dataclass(frozen=True, kw_only=True)
+class Literal:
+    """Text that stands for itself; ``quoted`` when a quote or backslash protects it."""
+
+    text: str
+    line: int
+    quoted: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variable:
+    """``$NAME`` or ``${NAME}``."""
+
+    name: str
+    line: int
+    quoted: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opaque:
+    """Something that only a running shell can tell."""
+
+    why: str
+    line: int
+
+
+Part = Literal | Variable | Opaque
+
+
+@dataclass(frozen=True, kw_only=True)
+class Word:
+    """One word of a command."""
+
+    parts: tuple[Part, ...]
+    line: int
+
+    @property
+    def bare(self) -> str | None:
+        """The text of a word without any quotes or expansions, else None: reserved words are recognised so."""
+        if all(isinstance(p, Literal) and not p.quoted for p in self.parts):
+            return "".join(p.text for p in self.parts if isinstance(p, Literal))
+        return None
+
+    @property
+    def plain(self) -> str | None:
+        """The text of a word without expansions, quotes taken off, else None."""
+        if all(isinstance(p, Literal) for p in self.parts):
+            return "".join(p.text for p in self.parts if isinstance(p, Literal))
+        return None
+
+    def assignment(self) -> tuple[str, bool, tuple[Part, ...]] | None:
+        """``(name, whether it is +=, the value's parts)`` when the word is an assignment."""
+        head = ""
+        for part in self.parts:
+            if not isinstance(part, Literal) or part.quoted:
+                break
+            head += part.text
+        match = _ASSIGNMENT.match(head)
+        if match is None:
+            return None
+        return match[1], match[2] == "+", tuple(_without_head(self.parts, match.end()))
+
+
+def _without_head(parts: tuple[Part, ...], length: int) -> Iterator[Part]:
+    for part in parts:
+        if length and isinstance(part, Literal):
+            rest = part.text[length:]
+            length = max(0, length - len(part.text))
+            if rest:
+                yield Literal(text=rest, line=part.line, quoted=part.quoted)
+        else:
+            yield part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operator:
+    """A control or redirection operator; a newline is one."""
+
+    text: str
+    line: int
+
+
+Token = Word | Operator
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """The tokens of a shell file.
+
+    :raises UnreadableError: where the file is no shell file, or beyond what is understood here.
+    """
+    return _Reader(text).tokens()
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.position = 0
+        self.line = 1
+
+    def _skip_continuations(self) -> None:
+        while self.text.startswith("\\\n", self.position):
+            self.position += 2
+            self.line += 1
+
+    def _peek(self) -> str:
+        """The next character, line continuations aside; empty at the end."""
+        self._skip_continuations()
+        return self.text[self.position : self.position + 1]
+
+    def _take(self) -> str:
+        """The next character as it stands."""
+        character = self.text[self.position : self.position + 1]
+        self.position += 1
+        if character == "\n":
+            self.line += 1
+        return character
+
+    def tokens(self) -> Iterator[Token]:
+        if "\0" in self.text:
+            raise UnreadableError("a NUL byte", 1)
+        while character := self._peek():
+            if character in " \t":
+                self._take()
+            elif character == "#":
+                while self.position < len(self.text) and self.text[self.position] != "\n":
+                    self.position += 1
+            elif operator := self._operator():
+                yield operator
+            else:
+                yield self._word()
+
+    def _operator(self) -> Operator | None:
+        line = self.line
+        first = self._peek()
+        if first not in "\n;&|()<>":
+            return None
+        self._take()
+        for second in ("&", "|", ";", "<", ">"):
+            if first + second in _OPERATORS and self._peek() == second:
+                self._take()
+                if first + second == "<<":
+                    raise UnreadableError("a here-document", line)
+                return Operator(text=first + second, line=line)
+        return Operator(text=first, line=line)
+
+    def _word(self) -> Word:
+        line = self.line
+        parts: list[Part] = []
+        while (character := self._peek()) and character not in " \t\n;&|()<>":
+            if character == "'":
+                self._single(parts)
+            elif character == '"':
+                self._double(parts)
+            elif character == "\\":
+                self._take()
+                start = self.line
+                # A backslash at the very end of the file stands for itself.
+                self._add(parts, self._take() or "\\", start, quoted=True)
+            elif character in "$`":
+                self._expansion(parts, quoted=False)
+            else:
+                start = self.line
+                self._add(parts, self._take(), start, quoted=False)
+        return Word(parts=tuple(parts), line=line)
+
+    @staticmethod
+    def _add(parts: list[Part], text: str, line: int, *, quoted: bool) -> None:
+        last = parts[-1] if parts else None
+        if isinstance(last, Literal) and (last.line, last.quoted) == (line, quoted):
+            parts[-1] = Literal(text=last.text + text, line=line, quoted=quoted)
+        else:
+            parts.append(Literal(text=text, line=line, quoted=quoted))
+
+    def _single(self, parts: list[Part]) -> None:
+        start = self.line
+        self._take()
+        self._add(parts, "", self.line, quoted=True)  # '' is a word, although an empty one
+        end = self.text.find("'", self.position)
+        if end < 0:
+            raise UnreadableError("a single quote that is never closed", start)
+        for piece in self.text[self.position : end].splitlines(keepends=True):
+            self._add(parts, piece, self.line, quoted=True)
+            self.line += piece.count("\n")
+        self.position = end + 1
+
+    def _double(self, parts: list[Part]) -> None:
+        start = self.line
+        self._take()
+        self._add(parts, "", self.line, quoted=True)
+        while True:
+            character = self._peek()
+            if not character:
+                raise UnreadableError("a double quote that is never closed", start)
+            if character == '"':
+                self._take()
+                return
+            if character in "$`":
+                self._expansion(parts, quoted=True)
+                continue
+            line = self.line
+            self._take()
+            if character == "\\" and self._ahead() in ("$", "`", '"', "\\"):
+                character = self._take()
+            self._add(parts, character, line, quoted=True)
+
+    def _ahead(self) -> str:
+        return self.text[self.position : self.position + 1]
+
+    def _expansion(self, parts: list[Part], *, quoted: bool) -> None:
+        line = self.line
+        if self._take() == "`":
+            self._backquoted(line)
+            parts.append(Opaque(why="a command substitution", line=line))
+            return
+        character = self._peek()
+        if _NAME.match(character):
+            parts.append(Variable(name=self._name(), line=line, quoted=quoted))
+        elif character == "{":
+            self._take()
+            name = self._name()
+            if name and self._peek() == "}":
+                self._take()
+                parts.append(Variable(name=name, line=line, quoted=quoted))
+            else:
+                self._nested("{", "}", line)
+                parts.append(Opaque(why="a parameter expansion with an operator", line=line))
+        elif character == "(":
+            self._take()
+            self._nested("(", ")", line)
+            parts.append(Opaque(why="a command or arithmetic substitution", line=line))
+        elif character and (character in "@*#?-$!0123456789" or (character in "'\"" and not quoted)):
+            if character not in "'\"":
+                self._take()
+            parts.append(Opaque(why="a special parameter", line=line))
+        else:
+            self._add(parts, "$", line, quoted=True)
+
+    def _name(self) -> str:
+        name = ""
+        while (character := self._peek()) and _NAME.fullmatch(name + character):
+            name += self._take()
+        return name
+
+    def _backquoted(self, start: int) -> None:
+        while character := self._take():
+            if character == "\\":
+                self._take()
+            elif character == "`":
+                return
+        raise UnreadableError("a back quote that is never closed", start)
+
+    def _nested(self, opening: str, closing: str, start: int) -> None:
+        """Skip to the end of ``$(…)`` or ``${…}``; what could hide an unpaired bracket is not read at all."""
+        begin = self.position
+        depth = 1
+        while character := self._take():
+            if character == "\\":
+                self._take()
+            elif character == "'":
+                if opening == "{":
+                    raise UnreadableError("quotes inside of an expansion", start)
+                while (inner := self._take()) and inner != "'":
+                    pass
+            elif character == '"':
+                while (inner := self._take()) and inner != '"':
+                    if inner == "\\":
+                        self._take()
+                    elif inner in "$`":
+                        raise UnreadableError("nested expansions inside of quotes", start)
+            elif character == "`":
+                self._backquoted(start)
+            elif character == opening:
+                depth += 1
+            elif character == closing:
+                depth -= 1
+                if not depth:
+                    inside = self.text[begin : self.position]
+                    if opening == "(" and re.search(r"\bcase\b|#|<<", inside):
+                        raise UnreadableError("a command substitution too intricate to skip", start)
+                    return
+        raise UnreadableError("an expansion that is never closed", start)
