@@ -63,7 +63,7 @@ Hex4 = Annotated[
     str,
     StringConstraints(pattern=HEX4_PATTERN),
     AfterValidator(str.lower),
-    _string(HEX4_PATTERN, "four hexadecimal digits in quotes", "10de"),
+    _string(HEX4_PATTERN, "four hexadecimal digits in quotes"),
 ]
 Bdf = Annotated[
     str,
@@ -94,15 +94,15 @@ class _Spec(BaseModel):
 class Match(_Spec):
     """Which functions are of a model: all that is given must fit."""
 
-    vendor: Hex4
+    vendor: Annotated[Hex4, Field(examples=["10de"])]
     """PCI vendor id, four hexadecimal digits in quotes (`"10de"` is NVIDIA)."""
-    product: Hex4
+    product: Annotated[Hex4, Field(examples=["11b4"])]
     """PCI product (device) id, four hexadecimal digits in quotes."""
-    subsystem_vendor: Hex4 | None = None
+    subsystem_vendor: Annotated[Hex4 | None, Field(examples=["10de"])] = None
     """PCI subsystem vendor id, where makers of the same chip must be told apart."""
-    subsystem_product: Hex4 | None = None
+    subsystem_product: Annotated[Hex4 | None, Field(examples=["1096"])] = None
     """PCI subsystem id, where boards of the same chip must be told apart."""
-    pci_class: Annotated[Hex4 | None, Field(alias="class")] = None
+    pci_class: Annotated[Hex4 | None, Field(alias="class", examples=["0302"])] = None
     """Base class and subclass, four hexadecimal digits in quotes (`"0302"` is a 3D controller)."""
     addresses: tuple[Bdf, ...] = ()
     """Only the cards at these PCI addresses (`"0000:88:00.0"`); anywhere when there are none."""
@@ -147,16 +147,22 @@ class Model(_Spec):
     """The driver that holds the card for guests."""
 
 
+_Names = Annotated[
+    tuple[Name, ...],
+    Field(min_length=1, json_schema_extra={"errorMessage": "expected a list of names of models, like [k4200]"}),
+]
+
+
 class HostEntry(_Spec):
     """Hosts of one pattern: the models that they give to guests, and options of their own."""
 
-    models: Annotated[tuple[Name, ...], Field(min_length=1)]
+    models: _Names
     """The models whose cards these hosts give to guests."""
     options: Options = Options()
     """Options of these hosts; each that is given here stands in place of the spec's."""
 
 
-_Entry = Annotated[HostEntry, BeforeValidator(_long_form)]
+_Entry = Annotated[HostEntry, BeforeValidator(_long_form, json_schema_input_type=_Names | HostEntry)]
 
 
 class Spec(_Spec):

@@ -29,6 +29,7 @@ MAX_HOSTS = 100_000
 
 _LETTERS = string.ascii_letters
 _TOKEN = re.compile(r"\[(?P<range>[^\[\]]*)\]|(?P<any>\*+)|(?P<one>\?)|(?P<text>[A-Za-z0-9_.-]+)")
+_BOUNDS = re.compile(r"[0-9A-Za-z:-]*")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
@@ -196,6 +197,8 @@ def _unexpected(text: str, position: int) -> str:
 
 
 def _range(inner: str) -> _Part:
+    if not _BOUNDS.fullmatch(inner):
+        raise ValueError("a range holds two numbers or two letters, as in [01:16] and [a:f]")
     written = f"[{inner}]"
     bounds = inner.split(":")
     if len(bounds) not in (2, 3):

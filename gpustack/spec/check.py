@@ -1,0 +1,119 @@
+"""What a schema can't say of a spec: that names lead somewhere, and that every card is of one model.
+
+The checks read plain data, so that they also speak where the schema already found faults: what is too broken to
+be judged is passed over here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpustack.findings import Severity
+from gpustack.pci.address import Address
+from gpustack.pci.classes import is_gpu_class
+from gpustack.spec.document import Document
+from gpustack.spec.match import disjoint, within
+from gpustack.spec.model import Match
+from gpustack.spec.problems import Path, Problem, listed, nearest, quoted
+
+MAX_MODELS_OF_A_CARD = 100
+"""How many models may share vendor and product: telling them apart takes the square of that."""
+
+
+def check(document: Document) -> Iterator[Problem]:
+    """The problems between the parts of a spec, in no order."""
+    models, hosts = (_mapping(document.data, key) for key in ("models", "hosts"))
+    yield from _names(document, models, hosts)
+    matches = dict(_matches(models))
+    yield from _ambiguous(document, matches)
+    for name, match in matches.items():
+        yield from _doubtful(document, ("models", name, "match"), match)
+
+
+def _mapping(data: object, key: str) -> Mapping[str, Any]:
+    found = data.get(key) if isinstance(data, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, Any]) -> Iterator[Problem]:
+    """Hosts name models that exist; every model is named; none is named twice for the same hosts."""
+    named: set[str] = set()
+    guesses: dict[str, str | None] = {}
+    for pattern, entry in hosts.items():
+        path: Path = ("hosts", pattern)
+        if isinstance(entry, dict):
+            path, entry = (*path, "models"), entry.get("models")
+        if not isinstance(entry, list):
+            continue
+        here: set[str] = set()
+        for index, name in enumerate(entry):
+            if not isinstance(name, str):
+                continue
+            if name not in models and models:
+                guess = guesses[name] if name in guesses else guesses.setdefault(name, nearest(name, models))
+                message = f"no model is called {quoted(name)}"
+                if guess is None:
+                    message += f"; expected {listed(models)}"
+                yield document.problem((*path, index), message, suggestion=guess and quoted(guess))
+            elif name in here:
+                yield _warning(document, (*path, index), f"{quoted(name)} is named twice")
+            here.add(name)
+        named |= here
+    for name in models:
+        if name not in named and hosts:
+            yield _warning(document, ("models", name), "no host gives this model to guests", at_key=True)
+
+
+def _matches(models: Mapping[str, Any]) -> Iterator[tuple[str, Match]]:
+    for name, model in models.items():
+        try:
+            yield name, Match.model_validate(_mapping(model, "match"))
+        except ValidationError:
+            continue
+
+
+def _ambiguous(document: Document, matches: Mapping[str, Match]) -> Iterator[Problem]:
+    """Two models that fit the same card, where neither asks more than the other."""
+    by_ids: dict[tuple[str, str], list[str]] = {}
+    for name, match in matches.items():
+        others = by_ids.setdefault((match.vendor, match.product), [])
+        path = ("models", name, "match")
+        ids = f"{match.vendor}:{match.product}"
+        if len(others) == MAX_MODELS_OF_A_CARD:
+            yield document.problem(path, f"more than {MAX_MODELS_OF_A_CARD} models share {ids}", at_key=True)
+            continue
+        for other in others:
+            if not _told_apart(match, matches[other]):
+                yield document.problem(
+                    path,
+                    f"fits the same cards ({ids}) as the model {quoted(other)}, and neither asks more than the "
+                    "other: tell them apart by subsystem_vendor, subsystem_product, class or addresses",
+                    at_key=True,
+                )
+                break
+        others.append(name)
+
+
+def _told_apart(one: Match, other: Match) -> bool:
+    return disjoint(one, other) or within(one, other) or within(other, one)
+
+
+def _doubtful(document: Document, path: Path, match: Match) -> Iterator[Problem]:
+    """What is valid but probably not meant."""
+    if match.subsystem_product is not None and match.subsystem_vendor is None:
+        message = "a subsystem id means something only with its vendor; give subsystem_vendor too"
+        yield _warning(document, (*path, "subsystem_product"), message)
+    if match.pci_class is not None and not is_gpu_class(match.pci_class):
+        message = 'not the class of a GPU: those are display controllers ("03…") and accelerators ("1200")'
+        yield _warning(document, (*path, "class"), message)
+    for index, address in enumerate(match.addresses):
+        if not Address.parse(address).fits_nova:
+            message = "Nova does not take devices of PCI domains above ffff"
+            yield _warning(document, (*path, "addresses", index), message)
+
+
+def _warning(document: Document, path: Path, message: str, *, at_key: bool = False) -> Problem:
+    return document.problem(path, message, severity=Severity.WARNING, at_key=at_key)

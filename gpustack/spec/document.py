@@ -1,0 +1,290 @@
+"""Reading YAML that nobody vouches for: plain data, the place of each value, and every reason not to trust it.
+
+PyYAML scans and parses; no object is ever built from a tag. Before data is made of it, a document is held to a
+size, a depth, and a number of nodes counted as its aliases would expand. What YAML 1.1 and YAML 1.2 read
+differently (``0o17``, ``08``, ``11e4``) is a number here, so that it is refused where text is expected and never
+becomes another text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import yaml
+from yaml.constructor import SafeConstructor
+
+from gpustack.findings import Severity
+from gpustack.spec.problems import Data, Path, Problem, json_path, quoted
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 24
+MAX_NODES = 100_000
+
+_PREFIX = "tag:yaml.org,2002:"
+_TEXT, _NULL, _MERGE = f"{_PREFIX}str", f"{_PREFIX}null", f"{_PREFIX}merge"
+_BOOL, _INT, _FLOAT = f"{_PREFIX}bool", f"{_PREFIX}int", f"{_PREFIX}float"
+_TIME = f"{_PREFIX}timestamp"
+_SCALARS = {_TEXT, _NULL, _BOOL, _INT, _FLOAT, _TIME, _MERGE, f"{_PREFIX}value"}
+_UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odd:
+    """A scalar that is neither text nor a truth value nor a plain number: a date, a tagged value."""
+
+    text: str
+
+
+@dataclass(kw_only=True)
+class Document:
+    """A YAML document as plain data, and where each part of it is written."""
+
+    data: Data = None
+    values: dict[Path, yaml.Node] = field(default_factory=dict)
+    keys: dict[Path, yaml.Node] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def problem(
+        self,
+        path: Path,
+        message: str,
+        *,
+        at_key: bool = False,
+        suggestion: str | None = None,
+        severity: Severity = Severity.ERROR,
+    ) -> Problem:
+        """A problem at a path, with the line and column of its value, or of its key or surroundings."""
+        node = self.keys.get(path) if at_key else None
+        for length in range(len(path), -1, -1):
+            node = node or self.values.get(path[:length])
+        found = _problem(path, message, node.start_mark if node else None)
+        return replace(found, suggestion=suggestion, severity=severity)
+
+    def raw(self, path: Path) -> str | None:
+        """A scalar as it is written, when it has no quotes."""
+        node = self.values.get(path)
+        return node.value if isinstance(node, yaml.ScalarNode) and not node.style else None
+
+
+class _Refused(yaml.MarkedYAMLError):
+    """The document goes beyond a limit."""
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's composer, with limits: what a document would expand to is counted before it is."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._depth = 0
+        self._nodes = 0
+        self._sizes: dict[int, int] = {}
+        self._heights: dict[int, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        mark: yaml.Mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        self._depth += 1
+        self._within_limits(mark, height=0)
+        if self.check_event(yaml.AliasEvent):
+            node = super().compose_node(parent, index)
+            if id(node) not in self._sizes:
+                raise _Refused(problem="an alias stands inside what it stands for", problem_mark=mark)
+            self._nodes += self._sizes[id(node)]
+            self._within_limits(mark, height=self._heights[id(node)])
+        else:
+            before = self._nodes
+            self._nodes += 1
+            node = super().compose_node(parent, index)
+            self._sizes[id(node)] = self._nodes - before
+            self._heights[id(node)] = 1 + max((self._heights[id(c)] for c in _children(node)), default=-1)
+        self._depth -= 1
+        return node
+
+    def _within_limits(self, mark: yaml.Mark, *, height: int) -> None:
+        if self._depth + height > MAX_DEPTH:
+            raise _Refused(problem=f"nested more than {MAX_DEPTH} levels deep", problem_mark=mark)
+        if self._nodes > MAX_NODES:
+            raise _Refused(problem=f"more than {MAX_NODES} values, counting what aliases stand for", problem_mark=mark)
+
+
+_Loader.add_implicit_resolver(_INT, re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+)$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    _FLOAT, re.compile(r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?$"), list("-+.0123456789")
+)
+
+
+def _children(node: yaml.Node | None) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.SequenceNode):
+        yield from node.value
+    elif isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            yield from pair
+
+
+def read(source: str | bytes) -> Document:
+    """Read one YAML document. Whatever is wrong with it is in ``problems``; nothing is raised."""
+    document = Document()
+    text = _decode(source, document)
+    if text is None:
+        return document
+    root = _compose(text, document)
+    if root is not None:
+        document.data = _Converter(document).value(root, ())
+    return document
+
+
+def _decode(source: str | bytes, document: Document) -> str | None:
+    if len(source) > MAX_BYTES:
+        document.problems.append(_problem((), f"larger than {MAX_BYTES >> 10} KiB, the most a spec may have"))
+        return None
+    if isinstance(source, str):
+        return source.removeprefix("\ufeff")
+    try:
+        return source.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = source[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
+        message = f"not UTF-8: byte 0x{source[error.start]:02x}"
+        document.problems.append(Problem(path="$", message=message, line=line, column=column))
+        return None
+
+
+def _compose(text: str, document: Document) -> yaml.Node | None:
+    loader = None
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+    except yaml.reader.ReaderError as error:
+        # Its position counts characters from the start: the whole text was given at once.
+        before = text[: error.position]
+        character = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
+        document.problems.append(
+            Problem(
+                path="$",
+                message=character,
+                line=before.count("\n") + 1,
+                column=error.position - before.rfind("\n"),
+            )
+        )
+    except yaml.MarkedYAMLError as error:
+        document.problems.append(_problem((), _syntax(error), error.problem_mark or error.context_mark))
+    except (ValueError, OverflowError):
+        # PyYAML does not look at the numbers of an escape like "\Uffffffff" or of a %YAML directive.
+        mark = loader.get_mark() if loader else None
+        document.problems.append(_problem((), "not valid YAML: a number here is out of range", mark))
+    else:
+        if root is None:
+            document.problems.append(_problem((), "empty; expected at least version, models and hosts"))
+        return root
+    return None
+
+
+def _syntax(error: yaml.MarkedYAMLError) -> str:
+    """What is wrong with the YAML, in words for somebody who writes a spec."""
+    if isinstance(error, _Refused):
+        return str(error.problem)
+    said = " ".join(part for part in (error.context, error.problem) if part)
+    if "'\\t'" in said:
+        return "a tab; YAML is indented with spaces"
+    if "expected a single document" in said:
+        return "a second document begins here; a spec is one document"
+    if "found undefined alias" in said or "scanning an alias" in said:
+        return "an alias (*) that stands for nothing; a host pattern that begins with * is written in quotes"
+    return f"not valid YAML: {_UNFIT.sub('?', said)}"
+
+
+def _problem(path: Path, message: str, mark: yaml.Mark | None = None) -> Problem:
+    if mark is None:
+        return Problem(path=json_path(path), message=message)
+    return Problem(path=json_path(path), message=message, line=mark.line + 1, column=mark.column + 1)
+
+
+class _Converter:
+    """Makes plain data of nodes, and notes where each part is written."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._construct = SafeConstructor()
+
+    def value(self, node: yaml.Node, path: Path) -> Data:
+        self._document.values[path] = node
+        if isinstance(node, yaml.MappingNode):
+            self._expect_tag(node, path, f"{_PREFIX}map")
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            self._expect_tag(node, path, f"{_PREFIX}seq")
+            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
+        assert isinstance(node, yaml.ScalarNode)  # noqa: S101 -- YAML has no fourth kind
+        return self._scalar(node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Data]:
+        data: dict[str, Data] = {}
+        for key_node, value_node in self._pairs(node, path):
+            key = key_node.value
+            self._document.keys[(*path, key)] = key_node
+            data[key] = self.value(value_node, (*path, key))
+        return data
+
+    def _pairs(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[yaml.Node, yaml.Node]]:
+        """The entries of a mapping: its own, then those that ``<<`` brings and that it has not got."""
+        first: dict[str, yaml.Node] = {}
+        merged: list[yaml.Node] = []
+        for key_node, value_node in node.value:
+            if key_node.tag == _MERGE:
+                merged.extend(value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node])
+            elif not isinstance(key_node, yaml.ScalarNode):
+                self._say(path, "a key must be text, not a list or a mapping", key_node)
+            elif key_node.value in first:
+                line = first[key_node.value].start_mark.line + 1
+                message = f"{quoted(key_node.value)} is given twice, first on line {line}"
+                self._say((*path, key_node.value), message, key_node)
+            else:
+                self._check_key(key_node, path)
+                first[key_node.value] = key_node
+                yield key_node, value_node
+        for other in merged:
+            if not isinstance(other, yaml.MappingNode):
+                self._say((*path, "<<"), "<< takes a mapping or a list of mappings", other)
+                continue
+            for key_node, value_node in self._pairs(other, path):
+                if key_node.value not in first:
+                    first[key_node.value] = key_node
+                    yield key_node, value_node
+
+    def _check_key(self, node: yaml.ScalarNode, path: Path) -> None:
+        if node.tag == _NULL and not node.value:
+            self._say(path, "a key is missing before ':'", node)
+        elif node.tag != _TEXT:
+            self._say((*path, node.value), f"a key must be text: write it in quotes, {quoted(node.value)}", node)
+        elif _UNFIT.search(node.value):
+            self._say((*path, node.value), f"the key {quoted(node.value)} has control characters", node)
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path) -> Data:
+        text: str = node.value
+        if node.tag not in _SCALARS:
+            self._expect_tag(node, path, _TEXT)
+        elif node.tag == _NULL:
+            return None
+        elif node.tag == _TEXT:
+            if _UNFIT.search(text):
+                self._say(path, f"{quoted(text)} has line breaks or control characters", node)
+            return text
+        elif node.tag == _BOOL:
+            return SafeConstructor.bool_values.get(text.lower(), Odd(text=text))
+        elif node.tag in (_INT, _FLOAT) and len(text) <= 32:
+            try:
+                if node.tag == _INT:
+                    return self._construct.construct_yaml_int(node)
+                return self._construct.construct_yaml_float(node)
+            except (ValueError, IndexError):
+                return Odd(text=text)
+        return Odd(text=text)
+
+    def _expect_tag(self, node: yaml.Node, path: Path, tag: str) -> None:
+        if node.tag != tag:
+            shown = quoted(node.tag.replace(_PREFIX, "!!"))
+            self._say(path, f"the tag {shown} is not used in a spec", node)
+
+    def _say(self, path: Path, message: str, node: yaml.Node) -> None:
+        self._document.problems.append(_problem(path, message, node.start_mark))

@@ -1,0 +1,89 @@
+"""What the schema expects at a path of a spec, in words for a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpustack.spec.problems import Path, listed, quoted
+from gpustack.spec.schema import resolve, schema
+
+Node = dict[str, Any]
+
+
+def at(path: Path, data: object) -> Node | None:
+    """The part of the schema that speaks of a path of ``data``; None where it speaks of none."""
+    node = resolve(schema())
+    for step in path:
+        below = _step(_variant(node, data), step)
+        if below is None:
+            return None
+        node = resolve(below)
+        data = _child(data, step)
+    return node
+
+
+def _step(node: Node, step: str | int) -> Node | None:
+    if isinstance(step, int):
+        return node.get("items")
+    known = node.get("properties", {}).get(step, node.get("additionalProperties"))
+    return known if isinstance(known, dict) else None
+
+
+def _child(data: object, step: str | int) -> object:
+    if isinstance(data, dict):
+        return data.get(step)
+    return data[step] if isinstance(data, list) and isinstance(step, int) and step < len(data) else None
+
+
+def _variant(node: Node, data: object) -> Node:
+    """Where there is a choice, the one that fits the kind of ``data``."""
+    variants = [resolve(one) for one in node.get("anyOf", ())]
+    wanted = "array" if isinstance(data, list) else "object"
+    return next((one for one in variants if one.get("type") == wanted), node)
+
+
+def keys(node: Node | None) -> list[str]:
+    """The keys that a mapping may have; none where they are free."""
+    return list(node.get("properties", ())) if node else []
+
+
+def words(node: Node | None) -> list[str]:
+    """The words of which one is expected, where they are fixed."""
+    return [word for word in node.get("enum", ()) if isinstance(word, str)] if node else []
+
+
+def name_of_key(node: Node | None) -> str:
+    """What is expected of the keys of a mapping."""
+    return _said(resolve(node["propertyNames"])) if node and "propertyNames" in node else "text"
+
+
+def describe(node: Node | None) -> str:
+    """What is expected, without the word "expected": ``true or false``."""
+    if node is None:
+        return "something else"
+    node = resolve(node)
+    if "anyOf" in node:
+        return ", or ".join(describe(one) for one in node["anyOf"])
+    if "errorMessage" in node:
+        return str(node["errorMessage"]).removeprefix("expected ")
+    if "enum" in node:
+        return listed(node["enum"])
+    if "const" in node:
+        return f"the number {node['const']}"
+    return _KINDS.get(node.get("type", ""), _said)(node)
+
+
+def _said(node: Node) -> str:
+    said: str = node.get("patternErrorMessage", "expected text")
+    return said.removeprefix("expected ") + (f", like {quoted(node['examples'][0])}" if "examples" in node else "")
+
+
+def _list(node: Node) -> str:
+    return f"a list, each entry {describe(node['items'])}"
+
+
+def _mapping(node: Node) -> str:
+    return f"a mapping (keys: {', '.join(keys(node))})" if keys(node) else "a mapping"
+
+
+_KINDS = {"boolean": lambda _: "true or false", "array": _list, "object": _mapping}

@@ -1,0 +1,113 @@
+"""What is wrong with a spec: each problem with its path in the file, its line, and the word that was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpustack.errors import SpecError
+from gpustack.findings import Severity
+
+Path = tuple[str | int, ...]
+"""Where something is in a document: keys and list indexes from the top."""
+
+Data = Any
+"""Plain data of a document: mappings, lists, text, numbers, truth values, None."""
+
+MAX_LISTED = 50
+"""How many problems an error's message lists; ``problems`` holds them all."""
+_SHOWN = 60
+_BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing that is wrong with a spec, or, as a warning, is probably not meant.
+
+    :ivar path: JSONPath of the place, ``$.models.k4200.match.vendor``.
+    :ivar message: what is wrong and what was expected.
+    :ivar line: line of the place in the file, from 1; None when it has none.
+    :ivar column: column of the place in the file, from 1.
+    :ivar suggestion: what to write instead, when there is a likely word.
+    """
+
+    path: str
+    message: str
+    line: int | None = None
+    column: int | None = None
+    suggestion: str | None = None
+    severity: Severity = Severity.ERROR
+
+    def to_dict(self) -> dict[str, Any]:
+        """The problem as plain data, for JSON."""
+        return {
+            "severity": self.severity.value,
+            "path": self.path,
+            "line": self.line,
+            "column": self.column,
+            "message": self.message,
+            "suggestion": self.suggestion,
+        }
+
+    def __str__(self) -> str:
+        place = f"{self.line}:{self.column} {self.path}" if self.line is not None else self.path
+        return f"{place}: {self.text}"
+
+    @property
+    def text(self) -> str:
+        """The message with the suggestion."""
+        return f"{self.message}; did you mean {self.suggestion}?" if self.suggestion else self.message
+
+
+class SpecProblems(SpecError):  # noqa: N818 -- it is several
+    """A spec is not valid; ``problems`` says all that is wrong with it, warnings too, in the order of the file."""
+
+    def __init__(self, problems: Sequence[Problem], *, where: str) -> None:
+        self.problems = tuple(problems)
+        wrong = [p for p in self.problems if p.severity is Severity.ERROR]
+        lines = [f"  {problem}" for problem in wrong[:MAX_LISTED]]
+        if len(wrong) > MAX_LISTED:
+            lines.append(f"  … and {len(wrong) - MAX_LISTED} more")
+        count = "1 error" if len(wrong) == 1 else f"{len(wrong)} errors"
+        super().__init__("\n".join([f"the spec is not valid, {count}", *lines]), where=where)
+
+
+def json_path(path: Path) -> str:
+    """A path as JSONPath: ``$.hosts["gpu-[01:16]"][0]``."""
+    return "$" + "".join(map(_step, path))
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if _BARE_KEY.fullmatch(step) and len(step) <= _SHOWN else f"[{quoted(step)}]"
+
+
+def quoted(text: str) -> str:
+    """A text from the file in quotes, fit for a terminal: escaped, and cut where it is long."""
+    return json.dumps(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
+
+
+def listed(words: Iterable[str], *, most: int = 12) -> str:
+    """Words in quotes, for a sentence: ``"full", "shared" or "isolated"``."""
+    shown = [quoted(word) for word in words]
+    if len(shown) > most:
+        shown = [*shown[:most], f"{len(shown) - most} more"]
+    return " or ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """The one of ``words`` that ``word`` was probably meant to be."""
+    if len(word) > _SHOWN:
+        return None
+    plain = {_plain(known): known for known in words}
+    found = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.6)
+    return plain[found[0]] if found else None
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("-", "_")

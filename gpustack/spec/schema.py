@@ -1,0 +1,81 @@
+"""The JSON schema of ``gpustack.yaml``: made from the model, kept beside it for editors, and read for messages.
+
+``python -m gpustack.spec.schema`` writes ``schema.json`` anew after a change of the model.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+from typing import Any
+
+SCHEMA_ID = "urn:gpustack:spec:1"
+SCHEMA_FILE = Path(__file__).with_name("schema.json")
+
+
+@functools.cache
+def schema() -> dict[str, Any]:
+    """The JSON schema (draft 2020-12), made from the model."""
+    from gpustack.spec.model import Spec
+
+    made = _tidy(Spec.model_json_schema(mode="validation"))
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
+        "title": "gpustack.yaml, version 1",
+    }
+    return {**head, **{key: value for key, value in made.items() if key not in head}}
+
+
+def schema_text() -> str:
+    """The schema as ``schema.json`` holds it."""
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _tidy(node: Any) -> Any:  # noqa: ANN401
+    """Drop what says nothing to an author, and write keyed mappings one way, whatever pydantic's release.
+
+    ``null`` stands for "not given" in the model; in the file a key is left out instead.
+    """
+    if isinstance(node, list):
+        return [_tidy(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "patternProperties" in node:
+        ((pattern, value),) = node["patternProperties"].items()
+        names = {"type": "string", "pattern": pattern, **node.get("propertyNames", {})}
+        rest = {k: v for k, v in node.items() if k not in ("patternProperties", "propertyNames")}
+        node = {**rest, "propertyNames": names, "additionalProperties": value}
+    if {"type": "null"} in node.get("anyOf", []):
+        others = [kind for kind in node["anyOf"] if kind != {"type": "null"}]
+        rest = {k: v for k, v in node.items() if k != "anyOf"}
+        node = {**others[0], **rest} if len(others) == 1 else {**rest, "anyOf": others}
+    tidied: dict[str, Any] = {}
+    for key, value in node.items():
+        if key in ("properties", "$defs"):
+            tidied[key] = {name: _tidy(entry) for name, entry in value.items()}
+        elif not ((key == "title" and isinstance(value, str)) or (key == "default" and _says_nothing(value))):
+            tidied[key] = _tidy(value)
+    return tidied
+
+
+def _says_nothing(default: Any) -> bool:  # noqa: ANN401
+    return default is None or isinstance(default, dict | list)
+
+
+def resolve(node: dict[str, Any]) -> dict[str, Any]:
+    """A part of the schema with its reference followed; what stands beside the reference holds too."""
+    while "$ref" in node:
+        target = schema()["$defs"][node["$ref"].rpartition("/")[2]]
+        node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
+    return node
+
+
+def main() -> None:
+    """Write ``schema.json``."""
+    SCHEMA_FILE.write_text(schema_text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
