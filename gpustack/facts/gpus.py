@@ -35,7 +35,10 @@ class Gpu:
     @property
     def name(self) -> str:
         """What people call the card."""
-        return catalogue.describe(self.main.vendor, self.main.product, self.main.pci_class)
+        main = self.main
+        return catalogue.describe(
+            main.vendor, main.product, main.pci_class, main.subsystem_vendor, main.subsystem_product
+        )
 
     @property
     def dev_type(self) -> str:
