@@ -1,0 +1,276 @@
+"""Whether a GPU could be given to a guest now, and the reasons why not.
+
+Pure: from the facts of one host. What each code means is told in ``gpustack/data/findings/device.toml``.
+
+Three kinds of findings come out of it. *Errors* are faults of the machine, which no configuration mends: a plan
+refuses the GPU. Those of :data:`PREPARATION` are what preparing the host is for (IOMMU off, host drivers): the GPU
+isn't ready, and a plan goes on. Everything else is worth knowing, and takes nothing from a GPU's readiness.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from gpustack.facts.gpus import Gpu, gpus
+from gpustack.facts.model import Bar, Function, Host
+from gpustack.facts.needs import is_host_driver, is_passthrough_driver, needs, peers
+from gpustack.findings import Finding, Severity, finding
+from gpustack.pci import catalogue, classes
+
+PREPARATION = frozenset({"GPU002", "GPU003", "GPU010", "GPU011", "GPU016", "GPU017", "GPU024"})
+"""Codes below ``error`` that hold a GPU back all the same, until the host is prepared or better known."""
+
+_FRAMEBUFFER = re.compile(r"bootfb|(?:efi|vesa|simple|offb?)[-_]?(?:fb|drm|framebuffer)|sysfb", re.IGNORECASE)
+_RESET_QUIRKS = frozenset({"amd-reset", "blackwell-reset", "instinct-reset"})
+_GRAVE_QUIRKS = frozenset({"coherent-memory", "nvlink5-bridge", "igd", "amd-apu"})
+_IOMMU_TABLES = {"x86_64": "DMAR or IVRS", "aarch64": "IORT"}
+_IOMMU_OFF = re.compile(r"(?:intel_iommu|amd_iommu|iommu)=(?:\S*,)?off(?:,\S*)?")
+_PLAIN = ("vfio-pci", "pci-stub")
+_SHOWN_PATHS = 3
+_DEVICES = "/sys/bus/pci/devices"
+_GROUPS = "/sys/kernel/iommu_groups"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readiness:
+    """What stands between a GPU and a guest.
+
+    :ivar reasons: why a guest can't have it now, gravest first; empty for a GPU that is ready.
+    :ivar notes: what else is worth knowing before one has it.
+    """
+
+    reasons: tuple[Finding, ...]
+    notes: tuple[Finding, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether a guest could have it now: its closure is bound for guests, and the IOMMU confines it."""
+        return not self.reasons
+
+
+def assess(host: Host, gpu: Gpu) -> Readiness:
+    """Sort the findings of a GPU into reasons and notes."""
+    found = sorted(reasons(host, gpu), key=lambda f: (-f.severity.rank, f.code))
+    return Readiness(
+        reasons=tuple(f for f in found if holds_back(f)), notes=tuple(f for f in found if not holds_back(f))
+    )
+
+
+def holds_back(found: Finding) -> bool:
+    """Whether a finding keeps its GPU from being ready."""
+    return found.severity is Severity.ERROR or found.code in PREPARATION
+
+
+def reasons(host: Host, gpu: Gpu) -> tuple[Finding, ...]:
+    """Everything there is to say about one GPU: codes GPU010 and up, and the host's findings that hold it back.
+
+    The latter have the host's name as their place, and are among :func:`host_reasons` too.
+    """
+    inherited = (f for f in host_reasons(host) if holds_back(f))
+    return (*inherited, *_group(host, gpu), *_binding(host, gpu), *_device(host, gpu), *_quirks(host, gpu))
+
+
+def host_reasons(host: Host) -> tuple[Finding, ...]:
+    """Everything there is to say about the host as a whole: codes GPU001 to GPU009."""
+    return (*_iommu(host), *_circumstances(host), *_nvswitches(host), *_address_space(host))
+
+
+# --- the host ------------------------------------------------------------------------------------------------
+
+
+def _iommu(host: Host) -> Iterator[Finding]:
+    iommu, place = host.iommu, host.hostname
+    if not _iommu_active(host):
+        if _unreadable(host, _GROUPS):
+            return  # GPU024 says so, for each GPU
+        if announced := iommu.acpi_tables or iommu.units:
+            firmware = f"though the firmware announces it ({', '.join(announced)})"
+        elif _unreadable(host, "/sys/firmware/acpi/tables"):
+            firmware = "and whether the firmware announces it could not be read"
+        else:
+            tables = _IOMMU_TABLES.get(host.architecture or "x86_64", "IOMMU")
+            yield finding("GPU001", place=place, tables=tables)
+            return
+        yield finding("GPU002", place=place, firmware=firmware, cause=_cause(host))
+    elif iommu.interrupt_remapping is False and host.architecture in (None, "x86_64"):
+        yield finding("GPU004" if iommu.unsafe_interrupts else "GPU003", place=place)
+
+
+def _iommu_active(host: Host) -> bool:
+    return host.iommu.group_count > 0 or bool(host.groups)
+
+
+def _cause(host: Host) -> str:
+    """The argument of the running kernel that switched the IOMMU off."""
+    for argument in (host.kernel.command_line or "").split():
+        if _IOMMU_OFF.fullmatch(argument):
+            return f" ({argument} on its command line)"
+    return ""
+
+
+def _circumstances(host: Host) -> Iterator[Finding]:
+    if host.container:
+        yield finding("GPU005", place=host.hostname, container=host.container)
+    if host.unread:
+        paths = [entry.path for entry in host.unread]
+        more = f" and {len(paths) - _SHOWN_PATHS} more" if len(paths) > _SHOWN_PATHS else ""
+        yield finding(
+            "GPU006",
+            place=host.hostname,
+            count=_count(len(paths), "path"),
+            paths=", ".join(paths[:_SHOWN_PATHS]) + more,
+            advice="scan as root (`sudo gpustack scan`, or `--sudo` over SSH)"
+            if host.privileged is False
+            else "the snapshot says why, under `unread`",
+        )
+    locked = host.kernel.lockdown not in (None, "none")
+    if host.kernel.secure_boot or locked:
+        said = (
+            *(("Secure Boot is on",) if host.kernel.secure_boot else ()),
+            *((f"the kernel is in lockdown ({host.kernel.lockdown})",) if locked else ()),
+        )
+        yield finding("GPU007", place=host.hostname, state=" and ".join(said))
+
+
+def nvswitches(host: Host) -> tuple[Function, ...]:
+    """The NVSwitches of a host."""
+    return tuple(f for f in host.pci if catalogue.is_nvswitch(f.vendor, f.product, f.pci_class))
+
+
+def _nvswitches(host: Host) -> Iterator[Finding]:
+    if found := nvswitches(host):
+        yield finding("GPU008", place=host.hostname, count=_count(len(found), "NVSwitch", "NVSwitches"))
+
+
+def _address_space(host: Host) -> Iterator[Finding]:
+    bits = host.cpu.physical_address_bits
+    windows = sum(b.size for g in gpus(host) for f in g.functions for b in f.bars if not b.io)
+    memory = (host.memory_mib or 0) << 20
+    if bits is not None and windows + memory > 1 << bits:
+        yield finding(
+            "GPU009",
+            place=host.hostname,
+            bars=size(windows),
+            memory=size(memory),
+            bits=bits,
+            space=size(1 << bits),
+        )
+
+
+# --- one GPU -------------------------------------------------------------------------------------------------
+
+
+def _place(host: Host, gpu: Gpu) -> str:
+    return f"{host.hostname} {gpu.main.address}"
+
+
+def _group(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    place, group = _place(host, gpu), gpu.main.iommu_group
+    if group is None:
+        if _iommu_active(host) and not _unreadable(host, f"{_DEVICES}/{gpu.main.address}/iommu_group"):
+            yield finding("GPU012", place=place)
+        return
+    if needed := needs(host, gpu):
+        yield finding("GPU013", place=place, group=group, needs="; ".join(map(str, needed)))
+    if others := peers(host, gpu):
+        yield finding("GPU014", place=place, group=group, peers=", ".join(f.address for f in others))
+
+
+def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    place = _place(host, gpu)
+    unknown = [
+        f"{name} of {f.address}"
+        for f in gpu.functions
+        for name in ("driver", "iommu_group")
+        if _unreadable(host, f"{_DEVICES}/{f.address}/{name}")
+    ]
+    if not _iommu_active(host) and _unreadable(host, _GROUPS):
+        unknown.append(_GROUPS)
+    if unknown:
+        yield finding("GPU024", place=place, names=", ".join(unknown))
+    held = [f for f in gpu.functions if is_host_driver(f.driver)]
+    if held:
+        yield finding("GPU010", place=place, drivers=", ".join(_held(gpu, held)))
+    free = [f for f in gpu.functions if f.driver is None and not _unreadable(host, f"{_DEVICES}/{f.address}/driver")]
+    if free:
+        yield finding("GPU011", place=place, functions=", ".join(_called(gpu, f) for f in free))
+    variants = sorted({f.driver for f in gpu.functions if f.driver and is_passthrough_driver(f.driver)} - {*_PLAIN})
+    if variants:
+        yield finding("GPU023", place=place, driver=", ".join(variants))
+
+
+def _held(gpu: Gpu, held: Iterable[Function]) -> Iterator[str]:
+    return (f"{f.driver} holds {_called(gpu, f)}" for f in held)
+
+
+def _called(gpu: Gpu, function: Function) -> str:
+    """A function as seen from its GPU, without its address where that goes without saying."""
+    if function is gpu.main:
+        return "the GPU"
+    if function.bdf.slot == gpu.main.bdf.slot:
+        return f"its {classes.word(function.pci_class)}"
+    return f"{function.address} ({classes.word(function.pci_class)})"
+
+
+def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    place, main = _place(host, gpu), gpu.main
+    if main.boot_vga:
+        yield finding("GPU015", place=place)
+    claims = sorted({claim for f in gpu.functions for claim in f.claims if _FRAMEBUFFER.search(claim)})
+    if claims:
+        yield finding("GPU016", place=place, claims=", ".join(claims))
+    if main.sriov_numvfs:
+        count = f"{_count(main.sriov_numvfs, 'virtual function')} {'is' if main.sriov_numvfs == 1 else 'are'}"
+        yield finding("GPU017", place=place, count=count)
+    if not main.reset_methods:
+        yield finding("GPU018", place=place)
+    if not main.bdf.fits_nova:
+        yield finding("GPU020", place=place)
+    missing = [b for f in gpu.functions for b in f.bars if _is_unassigned(b)]
+    if missing:
+        sizes = ", ".join(f"BAR {b.index} ({size(b.size)})" for b in missing)
+        yield finding("GPU021", place=place, bars=sizes)
+
+
+def _is_unassigned(bar: Bar) -> bool:
+    """A memory BAR that has a size and starts at 0 got no address: RAM is there."""
+    return not bar.io and bar.size > 0 and bar.start == 0
+
+
+def _quirks(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    main = gpu.main
+    card = catalogue.lookup(main.vendor, main.product, main.subsystem_vendor, main.subsystem_product)
+    if card is None:
+        return
+    for quirk in catalogue.quirks_of(card):
+        if quirk.key == "nvswitch" and nvswitches(host):
+            continue  # GPU008 says so
+        values = {"title": quirk.title, "advice": quirk.remedy}
+        if quirk.key in _RESET_QUIRKS:
+            yield finding("GPU019", place=_place(host, gpu), **values)
+        else:
+            severity = Severity.WARNING if quirk.key in _GRAVE_QUIRKS else None
+            yield finding("GPU022", place=_place(host, gpu), severity=severity, **values)
+
+
+# --- words ---------------------------------------------------------------------------------------------------
+
+
+def _unreadable(host: Host, path: str) -> bool:
+    return any(entry.path == path for entry in host.unread)
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def size(number: int) -> str:
+    """Bytes for people, in the largest unit that divides them well: ``256 MiB``, ``1.5 TiB``."""
+    value = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} TiB"
