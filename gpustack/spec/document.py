@@ -122,6 +122,12 @@ def _children(node: yaml.Node | None) -> Iterator[yaml.Node]:
             yield from pair
 
 
+def is_text(plain: str) -> bool:
+    """Whether YAML of every version reads a scalar without quotes as text, judged by its characters alone."""
+    tag = _Loader("").resolve(yaml.ScalarNode, plain, (True, False))  # type: ignore[no-untyped-call]
+    return bool(tag == _TEXT)
+
+
 def read(source: str | bytes) -> Document:
     """Read one YAML document. Whatever is wrong with it is in ``problems``; nothing is raised."""
     document = Document()

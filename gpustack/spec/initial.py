@@ -1,0 +1,249 @@
+"""A first ``gpustack.yaml``, written from what a scan found: what an operator reads, changes and keeps."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpustack.errors import GpustackError
+from gpustack.facts.gpus import Gpu, gpus
+from gpustack.facts.model import Function, Host
+from gpustack.pci import catalogue
+from gpustack.spec.document import is_text
+from gpustack.spec.fold import fold, natural
+from gpustack.spec.load import parse_spec
+from gpustack.spec.model import NvSwitch
+from gpustack.spec.schema import SCHEMA_FILE
+
+_BRANDS = {"grid", "tesla", "quadro", "geforce", "radeon", "instinct", "firepro", "pro", "data", "center", "gpu"}
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*(\[[0-9]+:[0-9]+\][A-Za-z0-9_.-]*)?")
+_NVSWITCH = {
+    NvSwitch.FULL: "all GPUs and all switches go to one guest, which runs Fabric Manager",
+    NvSwitch.SHARED: "a service guest has the switches and partitions the fabric for the others",
+    NvSwitch.ISOLATED: "every GPU works alone, without NVLink; the switches stay with the host",
+}
+
+
+@dataclass(frozen=True, order=True)
+class _Kind:
+    """What makes a model of its own: the ids, and the subsystem where the catalogue tells boards apart by it."""
+
+    vendor: str
+    product: str
+    subsystem: tuple[str, str] | tuple[()]
+    name: str
+    card: catalogue.Card | None = field(compare=False)
+
+
+def initial_spec(hosts: Sequence[Host], *, schema: str = str(SCHEMA_FILE)) -> str:
+    """The text of a first spec, with comments, for these hosts and the GPUs that they have.
+
+    Integrated graphics, which mostly serve the host's own console, are left out where there are other GPUs.
+
+    :param schema: path or URL of the JSON schema, for editors.
+    :raises GpustackError: when no host has a GPU.
+    """
+    cards, integrated = _candidates(hosts)
+    if not any(cards.values()):
+        scanned = ", ".join(host.hostname for host in hosts[:5]) or "no host"
+        raise GpustackError(
+            f"no GPU found on {scanned}{', …' if len(hosts) > 5 else ''}: there is nothing to write a spec of",
+            remedy="`gpustack scan` shows what a host has",
+        )
+    kinds = {id(gpu): kind for gpu, kind in _kinds([gpu for found in cards.values() for gpu in found])}
+    names = _names(set(kinds.values()))
+    switched = {host.hostname for host in hosts if any(map(_is_nvswitch, host.pci))}
+    models = {name: {names[kinds[id(gpu)]] for gpu in found} for name, found in cards.items()}
+    lines = [
+        *_head(schema, len(cards)),
+        *_models(kinds, names, cards),
+        *_hosts(models, switched, order=list(names.values())),
+        *_note("No GPU was found on", (n for n, found in cards.items() if not found and n not in integrated)),
+        *_note("Left out, since it mostly serves the host's own console: integrated graphics of", integrated),
+    ]
+    text = "\n".join(lines) + "\n"
+    parse_spec(text, "the new spec")
+    return text
+
+
+def _candidates(hosts: Sequence[Host]) -> tuple[dict[str, list[Gpu]], list[str]]:
+    """The GPUs of each host, and the hosts whose integrated graphics are left out.
+
+    A host that was scanned twice is one host with the cards of both scans.
+    """
+    found: dict[str, dict[str, Gpu]] = {}
+    for host in hosts:
+        found.setdefault(host.hostname, {}).update({gpu.main.address: gpu for gpu in gpus(host)})
+    cards = {name: list(by_address.values()) for name, by_address in found.items()}
+    kept = {name: [g for g in found if not _is_integrated(g.main)] for name, found in cards.items()}
+    if not any(kept.values()):
+        return cards, []
+    return kept, [name for name, found in cards.items() if len(found) > len(kept[name])]
+
+
+def _card(function: Function) -> catalogue.Card | None:
+    return catalogue.lookup(function.vendor, function.product, function.subsystem_vendor, function.subsystem_product)
+
+
+def _is_integrated(function: Function) -> bool:
+    """Graphics of the processor: by the catalogue, or where Intel's always are (``00:02.0``, see the kernel's
+    ``drivers/vfio/pci/vfio_pci_igd.c``)."""
+    card = _card(function)
+    if card is not None:
+        return card.kind == "integrated"
+    return function.vendor == "8086" and function.bdf.slot == "0000:00:02"
+
+
+def _is_nvswitch(function: Function) -> bool:
+    return catalogue.is_nvswitch(function.vendor, function.product, function.pci_class)
+
+
+def _kinds(found: Sequence[Gpu]) -> Iterator[tuple[Gpu, _Kind]]:
+    """Each GPU's kind. The subsystem is part of it only where cards of two names share vendor and product."""
+    names: dict[str, set[str]] = {}
+    for gpu in found:
+        names.setdefault(gpu.main.ids, set()).add(_name(gpu.main))
+    for gpu in found:
+        main, card = gpu.main, _card(gpu.main)
+        subsystem: tuple[str, str] | tuple[()] = ()
+        if len(names[main.ids]) > 1 and card and card.subsystems:
+            subsystem = (main.subsystem_vendor or "", main.subsystem_product or "")
+        yield gpu, _Kind(main.vendor, main.product, subsystem, _name(main), card)
+
+
+def _name(main: Function) -> str:
+    return catalogue.describe(main.vendor, main.product, main.pci_class, main.subsystem_vendor, main.subsystem_product)
+
+
+def _names(kinds: Iterable[_Kind]) -> dict[_Kind, str]:
+    """A name for each kind: the card's, short; with ids where two cards share it."""
+    ordered = sorted(kinds, key=lambda kind: (natural(_slug(kind)), kind))
+    by_slug = Counter(map(_slug, ordered))
+    by_ids = Counter((_slug(kind), kind.product) for kind in ordered)
+    names: dict[_Kind, str] = {}
+    for kind in ordered:
+        name = _slug(kind)
+        if by_slug[name] > 1:
+            name += f"-{kind.product}"
+        if by_ids[_slug(kind), kind.product] > 1:
+            name += "".join(f"-{part}" for part in (kind.vendor, *kind.subsystem))
+        names[kind] = next(n for n in _numbered(name) if n not in names.values())
+    return names
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}-{number}" for number in itertools.count(2))
+
+
+def _slug(kind: _Kind) -> str:
+    if kind.card is None:
+        return f"{(catalogue.vendor_name(kind.vendor) or kind.vendor).lower()}-{kind.product}"
+    words = re.findall(r"[a-z0-9]+", kind.card.name.lower())
+    while len(words) > 1 and words[0] in _BRANDS:
+        del words[0]
+    return "-".join(words)[:40].rstrip("-")
+
+
+def _head(schema: str, count: int) -> list[str]:
+    return [
+        f"# yaml-language-server: $schema={_comment(schema)}",
+        "#",
+        f"# A first spec, written by `gpustack spec init` from a scan of {_count(count, 'host')}.",
+        "# Read it, take out what is not for guests, then run `gpustack spec check` and `gpustack host plan` on it.",
+        "version: 1",
+    ]
+
+
+def _models(kinds: Mapping[int, _Kind], names: Mapping[_Kind, str], cards: Mapping[str, list[Gpu]]) -> list[str]:
+    lines = [
+        "",
+        "# The kinds of GPU. The names are yours to choose; flavors and aliases will go by them.",
+        "models:",
+    ]
+    for position, (kind, name) in enumerate(names.items()):
+        mine = {host: [gpu.main for gpu in found if kinds[id(gpu)] == kind] for host, found in cards.items()}
+        total, hosts = sum(map(len, mine.values())), sum(map(bool, mine.values()))
+        memory = f", {kind.card.memory}" if kind.card and kind.card.memory else ""
+        lines += [""] if position else []
+        lines.append(f"  # {_comment(kind.name)}{memory}: {total} on {_count(hosts, 'host')}")
+        lines += [f"  # Mind: {_comment(quirk.title)}" for quirk in _quirks(kind)]
+        lines += _boards(kind, [function for found in mine.values() for function in found])
+        match = {"vendor": kind.vendor, "product": kind.product}
+        match |= dict(zip(("subsystem_vendor", "subsystem_product"), kind.subsystem, strict=False))
+        inner = ", ".join(f"{key}: {json.dumps(value)}" for key, value in match.items())
+        lines += [f"  {_scalar(name)}:", f"    match: {{{inner}}}"]
+    return lines
+
+
+def _quirks(kind: _Kind) -> tuple[catalogue.Quirk, ...]:
+    return catalogue.quirks_of(kind.card) if kind.card else ()
+
+
+def _boards(kind: _Kind, functions: Sequence[Function]) -> Iterator[str]:
+    """Boards of several makers under one kind: how to tell them apart, should that matter."""
+    boards = Counter(f"{f.subsystem_vendor}:{f.subsystem_product}" for f in functions if f.subsystem_product)
+    if len(boards) > 1 and not kind.subsystem:
+        shown = ", ".join(f"{ids} ({count})" for ids, count in boards.most_common(5))
+        more = ", …" if len(boards) > 5 else ""
+        yield f"  # Boards by subsystem id: {shown}{more}. To tell them apart, give subsystem_vendor and"
+        yield "  # subsystem_product in match."
+
+
+def _hosts(models: Mapping[str, set[str]], switched: set[str], *, order: Sequence[str]) -> list[str]:
+    groups: dict[tuple[tuple[str, ...], bool], list[str]] = {}
+    for host, given in models.items():
+        if given:
+            key = (tuple(name for name in order if name in given), host in switched)
+            groups.setdefault(key, []).append(host)
+    plain = [(pattern, names) for (names, nvlink), hosts in groups.items() if not nvlink for pattern in fold(hosts)]
+    fabric = [(pattern, names) for (names, nvlink), hosts in groups.items() if nvlink for pattern in fold(hosts)]
+    lines = [
+        "",
+        "# Which hosts give which models to guests, by the names under which Ansible or SSH reach them. Ranges are",
+        "# written as in an inventory, gpu-[01:16]; * and ? work too, in quotes.",
+        "hosts:",
+    ]
+    for pattern, names in sorted(plain, key=lambda entry: natural(entry[0])):
+        lines.append(f"  {_scalar(pattern)}: [{', '.join(map(_scalar, names))}]")
+    if fabric:
+        lines += [
+            *([""] if plain else []),
+            "  # Hosts with NVSwitches. Nothing is done to them before you say what becomes of the switches:",
+            *(f"  #   {word.value + ':':<10}{meaning}" for word, meaning in _NVSWITCH.items()),
+        ]
+    for pattern, names in sorted(fabric, key=lambda entry: natural(entry[0])):
+        lines += [
+            f"  {_scalar(pattern)}:",
+            f"    models: [{', '.join(map(_scalar, names))}]",
+            "    # options:",
+            f"    #   nvswitch: {NvSwitch.FULL.value}",
+        ]
+    return lines
+
+
+def _note(what: str, hosts: Iterable[str]) -> list[str]:
+    """Hosts that the spec does not name, so that nobody wonders where they went."""
+    patterns = fold(hosts)
+    if not patterns:
+        return []
+    shown = ", ".join(patterns[:8]) + (f" and {len(patterns) - 8} more" if len(patterns) > 8 else "")
+    return ["", f"# {what} {shown}."]
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+def _scalar(text: str) -> str:
+    """A host pattern or a model's name, in quotes where YAML would read something else without them."""
+    return text if _PLAIN.fullmatch(text) and is_text(text) else json.dumps(text)
+
+
+def _comment(text: str) -> str:
+    """Text for a comment: one line of printable characters."""
+    return "".join(character if character.isprintable() else "?" for character in text)
