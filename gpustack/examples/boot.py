@@ -1,0 +1,119 @@
+"""A stand-in for a boot: GRUB's entry, the kernel, the initramfs and the start of the system, as far as binding goes.
+
+The order is that of initramfs-tools(7) and systemd: the scripts of ``init-top`` come first, and among them udev,
+which asks for the modules of every function; then the modules of ``conf/modules``. On the root file system udev
+asks again, now with everything there is, and the modules of ``modules-load.d`` follow: of two things that happen at
+the same time, the one that is worse for passthrough comes first here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpustack.examples import grub, images
+from gpustack.examples.distribution import object_path
+from gpustack.examples.errors import StandInError
+from gpustack.examples.kmod import Configuration, Kernel, Userspace
+from gpustack.examples.machine import Kernel as Release
+from gpustack.examples.machine import Machine
+from gpustack.examples.sysfs import Running, write_running
+
+_MODPROBE = ("etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d")
+_MODULES_LOAD = ("etc/modules-load.d", "run/modules-load.d", "usr/lib/modules-load.d")
+_DEFAULT_ON = ("CONFIG_INTEL_IOMMU_DEFAULT_ON", "CONFIG_INTEL_IOMMU_DEFAULT_ON_INTGPU_OFF")
+
+
+def boot(root: Path, *, at: int | None = None) -> str:
+    """Boot an example host; answers what came up.
+
+    :param at: when, in seconds since the epoch. By default now: it waits for the next full second, so that
+        whatever was written before is older.
+    """
+    machine = Machine.load(root)
+    entry = grub.default_entry(root)
+    release = machine.kernel(entry.release)
+    image = root / f"boot/initrd.img-{entry.release}"
+    if release is None or not image.exists():
+        raise StandInError(f"Kernel panic - not syncing: no kernel or initramfs of {entry.release}")
+    arguments = entry.arguments.split()
+    kernel = Kernel(machine, release, arguments, iommu=iommu_on(machine, release, arguments))
+    initramfs = images.read_image(image.read_bytes())
+    _initramfs(kernel, initramfs)
+    _root_file_system(kernel, root)
+    unsafe = kernel.loaded.get("vfio_iommu_type1", {}).get("allow_unsafe_interrupts", "0")
+    running = Running(
+        release=release.release,
+        command_line=entry.arguments,
+        booted_at=at if at is not None else _next_second(),
+        modules=tuple(name for name in kernel.loaded if not _builtin(release, name)),
+        drivers=kernel.drivers,
+        overrides=kernel.overrides,
+        iommu=kernel.iommu,
+        unsafe_interrupts=unsafe in ("1", "Y", "y"),
+    )
+    write_running(root, machine, running)
+    return f"Linux {release.release} is up, with {entry.arguments!r}"
+
+
+def _builtin(release: Release, name: str) -> bool:
+    module = release.module(name)
+    return module is not None and module.builtin
+
+
+def _next_second() -> int:
+    time.sleep(1 - time.time() % 1)
+    return int(time.time())
+
+
+def iommu_on(machine: Machine, release: Release, arguments: Sequence[str]) -> bool:
+    """Whether the kernel turns the IOMMU on (Documentation/admin-guide/kernel-parameters.txt)."""
+
+    def words(name: str) -> list[str]:
+        return [word for a in arguments if a.startswith(f"{name}=") for word in a.partition("=")[2].split(",")]
+
+    if "off" in words("iommu"):
+        return False
+    if "IVRS" in machine.acpi_tables:
+        return "off" not in words("amd_iommu")
+    if "DMAR" not in machine.acpi_tables or "off" in words("intel_iommu"):
+        return False
+    return "on" in words("intel_iommu") or any(release.config.get(option) == "y" for option in _DEFAULT_ON)
+
+
+def _initramfs(kernel: Kernel, files: Mapping[str, tuple[int, bytes]]) -> None:
+    texts = {name: content.decode(errors="replace") for name, (_, content) in files.items()}
+    configuration = Configuration.read(
+        [
+            {n.rpartition("/")[2]: t for n, t in texts.items() if n.rpartition("/")[0] == directory}
+            for directory in _MODPROBE
+        ],
+        kernel.arguments,
+    )
+    tree = f"usr/lib/modules/{kernel.release.release}"
+    present = [m for m in kernel.release.modules if f"{tree}/{object_path(m)}" in files]
+    userspace = Userspace(kernel, present, configuration)
+    scripts = [name for name in files if name.startswith("scripts/init-top/") and not name.endswith("/ORDER")]
+    if scripts:
+        raise StandInError(f"the stand-in does not run boot scripts of an initramfs ({', '.join(scripts)})")
+    userspace.coldplug()
+    for line in texts.get("conf/modules", "").splitlines():
+        userspace.load_line(line, respect_blacklist=False)
+
+
+def _root_file_system(kernel: Kernel, root: Path) -> None:
+    def directory(path: str, pattern: str = "*.conf") -> dict[str, str]:
+        return {p.name: p.read_text(encoding="utf-8", errors="replace") for p in (root / path).glob(pattern)}
+
+    configuration = Configuration.read([directory(d) for d in _MODPROBE], kernel.arguments)
+    loadable = [m for m in kernel.release.modules if not m.builtin]
+    userspace = Userspace(kernel, loadable, configuration)
+    userspace.coldplug()
+    files: dict[str, str] = {}
+    for path in reversed(_MODULES_LOAD):
+        files |= directory(path)
+    for _, text in sorted(files.items()):
+        for line in text.splitlines():
+            if not line.lstrip().startswith((";", "#")):
+                userspace.load_line(line, respect_blacklist=True)
