@@ -28,6 +28,8 @@ from gpustack.spec.patterns import MAX_LENGTH, HostPattern
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 HEX4_PATTERN = r"^[0-9A-Fa-f]{4}$"
+TRAIT_PATTERN = r"^[A-Za-z0-9_]{1,248}$"
+RELEASE_PATTERN = r"^[A-Za-z0-9.]{1,32}$"
 ADDRESS_PATTERN = r"^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]$"
 # What an editor can check of a host pattern; the ends of ranges are checked by HostPattern.
 HOST_PATTERN = (
@@ -47,6 +49,11 @@ def _address(text: str) -> str:
 
 def _pattern(text: str) -> str:
     return HostPattern.parse(text).text
+
+
+def _off(placement: object) -> object:
+    """YAML 1.1 reads ``off`` as a truth value."""
+    return "off" if placement is False else placement
 
 
 def _long_form(entry: object) -> object:
@@ -69,6 +76,16 @@ Bdf = Annotated[
     str,
     AfterValidator(_address),
     _string(ADDRESS_PATTERN, "a PCI address in quotes (domain:bus:device.function)", "0000:88:00.0"),
+]
+Trait = Annotated[
+    str,
+    StringConstraints(pattern=TRAIT_PATTERN),
+    _string(TRAIT_PATTERN, "a name of up to 248 letters, digits and '_'", "CUSTOM_GPU_K4200"),
+]
+ReleaseName = Annotated[
+    str,
+    StringConstraints(pattern=RELEASE_PATTERN),
+    _string(RELEASE_PATTERN, "a release's number in quotes, or its codename", "2025.2"),
 ]
 Pattern = Annotated[
     str,
@@ -138,6 +155,9 @@ class Options(_Spec):
         return self.model_copy(update={name: getattr(other, name) for name in other.model_fields_set})
 
 
+NumaPolicy = Literal["legacy", "preferred", "required", "socket"]
+
+
 class Model(_Spec):
     """A kind of GPU."""
 
@@ -145,6 +165,18 @@ class Model(_Spec):
     """Which functions are of this model."""
     driver: Literal["vfio-pci", "pci-stub"] = "vfio-pci"
     """The driver that holds the card for guests."""
+    alias: Name | None = None
+    """The alias by which flavors ask Nova for this model; the model's name when not given. Models that share an alias are given out as one kind."""  # noqa: E501
+    numa_policy: NumaPolicy | None = None
+    """How strictly a guest's NUMA nodes must be those of its GPUs. Nova's default is `legacy`: the same node, unless the card tells none."""  # noqa: E501
+    resource_class: Trait | None = None
+    """The resource class under which Placement counts these cards, when PCI in Placement is on; Nova makes `CUSTOM_PCI_<vendor>_<product>` of the ids when none is given."""  # noqa: E501
+    traits: tuple[Trait, ...] = ()
+    """Traits that Placement keeps of these cards and that the alias asks for, when PCI in Placement is on."""
+    live_migratable: StrictBool | None = None
+    """Whether the cards can be live-migrated; needs a VFIO variant driver and Nova 2025.1 or later."""
+    managed: StrictBool | None = None
+    """Whether libvirt takes a card from its host driver and gives it back. Nova's default is yes; `false` is for VFIO variant drivers, with Nova 2025.1 or later."""  # noqa: E501
 
 
 _Names = Annotated[
@@ -165,6 +197,17 @@ class HostEntry(_Spec):
 _Entry = Annotated[HostEntry, BeforeValidator(_long_form, json_schema_input_type=_Names | HostEntry)]
 
 
+class Nova(_Spec):
+    """The Nova that the hosts belong to."""
+
+    release: ReleaseName
+    """The release that runs: its number in quotes (`"2025.2"`) or its codename (`yoga`)."""
+    deployment: Literal["drop-in", "kolla", "kayobe", "openstack-ansible"] = "drop-in"
+    """How its configuration is deployed. `drop-in`: files in `/etc/nova/nova.conf.d`. `kolla`: overrides for kolla-ansible. `kayobe`: the same in kayobe's configuration. `openstack-ansible`: variables of its os_nova role."""  # noqa: E501
+    placement: Annotated[Literal["off", "report", "schedule"], BeforeValidator(_off)] = "off"
+    """PCI in Placement, in the order of its roll-out. `report` (Zed and later): every nova-compute reports its devices; it can't be switched off again. `schedule` (2023.1 and later): they are scheduled by what was reported; only once every nova-compute reports."""  # noqa: E501
+
+
 class Spec(_Spec):
     """What gpustack is to make of hosts and their GPUs: `gpustack.yaml`, version 1."""
 
@@ -176,6 +219,8 @@ class Spec(_Spec):
     """Hosts, by name or pattern (ranges as Ansible's inventories write them, `*` and `?`), and the models that they give to guests: a list of names, or `models` with `options`. A host that fits several patterns gives the models of all of them."""  # noqa: E501
     options: Options = Options()
     """Options of all hosts."""
+    nova: Nova | None = None
+    """The Nova that the hosts belong to; needed for its configuration and for flavors."""
 
     @cached_property
     def plain_hosts(self) -> frozenset[str]:
