@@ -1,0 +1,208 @@
+"""From nova.conf to the databases: the API database, and through its cell mappings every cell.
+
+A mapping's connection may be a template that Nova fills in from ``[database] connection``
+(``nova/objects/cell_mapping.py``, ``_format_url``). Passwords stay inside SQLAlchemy's URL objects: what this module
+prints or raises has them hidden.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlparse
+
+import sqlalchemy as sa
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from gpustack.errors import DatabaseError, NovaConfigError
+from gpustack.nova.config import files_of, read_files
+from gpustack.nova.releases import Option
+
+CELL0 = "00000000-0000-0000-0000-000000000000"
+
+# Nova's own driver names, and those of the pure or binary drivers that gpustack depends on.
+_DRIVERS = {
+    "mysql": "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+    "postgresql": "postgresql+psycopg2",
+    "sqlite": "sqlite",
+}
+_API_CONNECTION = Option(
+    group="api_database",
+    name="connection",
+    kind="list",
+    services=("api",),
+    since=15,
+    source="nova/conf/database.py",
+)
+_MAIN_CONNECTION = Option(
+    group="database",
+    name="connection",
+    kind="list",
+    services=("api",),
+    old_names=("DEFAULT/sql_connection", "database/sql_connection", "sql/connection"),
+    since=15,
+    source="oslo_db/options.py; nova/conf/database.py",
+)
+_TEMPLATE = re.compile(r"\{(\w+)\}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Database:
+    """One database: how to call it, and its URL with the password hidden in ``repr``."""
+
+    name: str
+    url: sa.URL
+
+    @property
+    def where(self) -> str:
+        """What to call it in messages: the name and the URL without its password."""
+        return f"{self.name} ({self.url.render_as_string(hide_password=True)})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """A cell mapping whose connection is complete."""
+
+    uuid: str
+    name: str
+    disabled: bool
+    database: Database
+
+
+def database(name: str, url: str) -> Database:
+    """A database from a connection URL as nova.conf has it.
+
+    :raises DatabaseError: when the URL is none, or of a database that Nova does not use.
+    """
+    try:
+        parsed = sa.make_url(url)
+    except ArgumentError:
+        # SQLAlchemy's message repeats the URL, password and all.
+        raise DatabaseError(
+            "the connection is no database URL", where=name, remedy="expected mysql+pymysql://user:password@host/nova"
+        ) from None
+    kind = parsed.get_backend_name()
+    if kind not in _DRIVERS:
+        raise DatabaseError(
+            f"{kind} is no database that Nova uses", where=name, remedy="expected mysql, postgresql or sqlite"
+        )
+    return Database(name=name, url=parsed.set(drivername=_DRIVERS[kind]))
+
+
+def fill_template(template: str, default: str | None, where: str) -> str:
+    """A cell mapping's connection, its template filled in from ``[database] connection``.
+
+    :raises NovaConfigError: when a template can't be filled in; Nova itself would not reach the cell.
+    """
+    if not _TEMPLATE.search(template):
+        return template
+    if default is None:
+        raise NovaConfigError(
+            "the cell mapping's database_connection is a template, but [database] connection is not set",
+            where=where,
+            remedy="name the nova.conf of a host that has it, as nova-api's does",
+        )
+    parts = urlparse(default)
+    values: dict[str, object] = {
+        "username": parts.username,
+        "password": parts.password,
+        "hostname": parts.hostname,
+        "port": parts.port,
+        "scheme": parts.scheme,
+        "query": parts.query,
+        "fragment": parts.fragment,
+        "path": parts.path.lstrip("/"),
+    }
+    unknown = [name for name in _TEMPLATE.findall(template) if name not in values]
+    if unknown:
+        raise NovaConfigError(f"the cell mapping's template names {{{unknown[0]}}}", where=where)
+    return _TEMPLATE.sub(lambda match: str(values[match[1]]), template)
+
+
+@contextmanager
+def snapshot(of: Database) -> Iterator[sa.Connection]:
+    """A read-only connection that sees one consistent state of the database for as long as it is open.
+
+    The transaction is ``REPEATABLE READ``, read only: it takes no lock that a running Nova would wait for, and works on
+    a replica. SQLite gets a deferred transaction on a connection that refuses to write.
+
+    :raises DatabaseError: when the database can't be reached or read; never with the password in it.
+    """
+    engine = sa.create_engine(of.url, poolclass=sa.NullPool, hide_parameters=True)
+    try:
+        with engine.connect() as connection:
+            _begin_reading(connection)
+            yield connection
+    except SQLAlchemyError as error:
+        raise unreachable(of, error) from None
+    finally:
+        engine.dispose()
+
+
+def _begin_reading(connection: sa.Connection) -> None:
+    match connection.dialect.name:
+        case "sqlite":
+            connection.exec_driver_sql("PRAGMA query_only = ON")
+            connection.exec_driver_sql("BEGIN")
+        case "postgresql":
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        case _:
+            connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+
+def unreachable(of: Database, error: SQLAlchemyError) -> DatabaseError:
+    """What a failed connection or statement is told as; drivers' messages name users and hosts, not passwords."""
+    cause = getattr(error, "orig", None) or error
+    text = " ".join(str(argument) for argument in getattr(cause, "args", ()) or (cause,))
+    password = of.url.password
+    if password:
+        text = text.replace(str(password), "***")
+    return DatabaseError(f"the database refused or was lost: {' '.join(text.split())}", where=of.where)
+
+
+def cells(api: Database, default: str | None) -> tuple[Cell, ...]:
+    """The cells of an API database, those without a compute host (cell0) too.
+
+    :param default: ``[database] connection``, which templates are filled in from.
+    """
+    table = sa.table(
+        "cell_mappings", *(sa.column(name) for name in ("uuid", "name", "database_connection", "disabled"))
+    )
+    with snapshot(api) as connection:
+        has_disabled = "disabled" in {c["name"] for c in sa.inspect(connection).get_columns("cell_mappings")}
+        columns = [column for column in table.columns if column.name != "disabled" or has_disabled]
+        rows: Sequence[sa.RowMapping] = connection.execute(sa.select(*columns)).mappings().all()
+    found = []
+    for row in rows:
+        name = row["name"] or row["uuid"]
+        url = fill_template(row["database_connection"], default, f"cell {name}")
+        found.append(
+            Cell(
+                uuid=row["uuid"],
+                name=name,
+                disabled=bool(row.get("disabled")),
+                database=database(f"cell {name}", url),
+            )
+        )
+    return tuple(sorted(found, key=lambda cell: (cell.uuid != CELL0, cell.name)))
+
+
+def from_nova_conf(paths: Sequence[Path]) -> tuple[Database, str | None]:
+    """The API database of a nova configuration, and ``[database] connection``.
+
+    :raises NovaConfigError: when a file can't be read, or the files name no API database.
+    """
+    configuration = read_files([file for path in paths for file in files_of(path)])
+    api, main = (configuration.effective(option) for option in (_API_CONNECTION, _MAIN_CONNECTION))
+    if not api:
+        raise NovaConfigError(
+            "[api_database] connection is not set",
+            where=", ".join(configuration.files),
+            remedy="name the configuration of nova-api (a compute host's has no database), or one cell with --db-url",
+        )
+    return database("API database", api[-1].value), main[-1].value if main else None

@@ -1,0 +1,84 @@
+"""Which schema a Nova database has. What is not known is not touched.
+
+Alembic keeps its head in ``alembic_version``, sqlalchemy-migrate (up to Wallaby) a number in ``migrate_version``. A
+database that was upgraded from Wallaby to Xena, Yoga, Zed or 2023.1 has both; alembic's then counts
+(``nova/db/migration.py``, ``db_sync``).
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from gpustack.errors import DatabaseError
+from gpustack.files import data_dir
+
+Kind = Literal["cell", "api"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schema:
+    """The schema of one database.
+
+    :ivar version: alembic's revision, or sqlalchemy-migrate's number as text.
+    :ivar since: codename of the first release with this schema; later ones may share it.
+    """
+
+    kind: Kind
+    version: str
+    since: str
+
+
+@functools.cache
+def _known() -> dict[str, Any]:
+    return tomllib.loads((data_dir("") / "schemas.toml").read_text(encoding="utf-8"))
+
+
+def identify(kind: Kind, *, alembic: str | None, migrate: int | None, where: str) -> Schema:
+    """The schema with these version marks.
+
+    :param where: what to call the database in an error.
+    :raises DatabaseError: when it is none that clean-up knows.
+    """
+    known = _known()[kind]
+    if alembic is not None:
+        if alembic not in known["alembic"]:
+            raise _unknown(kind, f"revision {alembic}", where)
+        return Schema(kind=kind, version=alembic, since=known["alembic"][alembic])
+    if migrate is None:
+        raise DatabaseError(
+            "has neither alembic_version nor migrate_version: it is no Nova database, or an empty one",
+            where=where,
+            remedy="check the connection's database name; 'nova-manage db sync' makes the tables",
+        )
+    numbers: dict[str, int] = known["migrate"]
+    if not min(numbers.values()) <= migrate <= max(numbers.values()):
+        raise _unknown(kind, f"number {migrate}", where)
+    since = max((name for name, number in numbers.items() if number <= migrate), key=numbers.__getitem__)
+    return Schema(kind=kind, version=str(migrate), since=since)
+
+
+def read(connection: sa.Connection, kind: Kind, where: str) -> Schema:
+    """Read the version marks of a database and name its schema.
+
+    :raises DatabaseError: when it is none that clean-up knows.
+    """
+    tables = set(sa.inspect(connection).get_table_names())
+    alembic = migrate = None
+    if "alembic_version" in tables:
+        alembic = connection.scalar(sa.select(sa.column("version_num")).select_from(sa.table("alembic_version")))
+    if "migrate_version" in tables:
+        migrate = connection.scalar(sa.select(sa.column("version")).select_from(sa.table("migrate_version")))
+    return identify(kind, alembic=alembic, migrate=migrate, where=where)
+
+
+def _unknown(kind: Kind, version: str, where: str) -> DatabaseError:
+    return DatabaseError(
+        f"the {kind} database has schema {version}, which gpustack does not know; nothing was read from it",
+        where=where,
+        remedy="use a gpustack that knows this release of Nova; an upgrade under way must be finished first",
+    )
