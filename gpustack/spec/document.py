@@ -174,7 +174,7 @@ def _compose(text: str, document: Document) -> yaml.Node | None:
             )
         )
     except yaml.MarkedYAMLError as error:
-        document.problems.append(_problem((), _syntax(error), error.problem_mark or error.context_mark))
+        document.problems.append(_syntax(error))
     except (ValueError, OverflowError):
         # PyYAML does not look at the numbers of an escape like "\Uffffffff" or of a %YAML directive.
         mark = loader.get_mark() if loader else None
@@ -186,18 +186,24 @@ def _compose(text: str, document: Document) -> yaml.Node | None:
     return None
 
 
-def _syntax(error: yaml.MarkedYAMLError) -> str:
+def _syntax(error: yaml.MarkedYAMLError) -> Problem:
     """What is wrong with the YAML, in words for somebody who writes a spec."""
+    said = f"{error.problem} ({error.context})" if error.context else str(error.problem)
+    mark = error.problem_mark or error.context_mark
     if isinstance(error, _Refused):
-        return str(error.problem)
-    said = " ".join(part for part in (error.context, error.problem) if part)
-    if "'\\t'" in said:
-        return "a tab; YAML is indented with spaces"
-    if "expected a single document" in said:
-        return "a second document begins here; a spec is one document"
-    if "found undefined alias" in said or "scanning an alias" in said:
-        return "an alias (*) that stands for nothing; a host pattern that begins with * is written in quotes"
-    return f"not valid YAML: {_UNFIT.sub('?', said)}"
+        message = said
+    elif "unexpected end of stream" in said:
+        message, mark = "opened here and never closed; the file may be cut off", error.context_mark or mark
+    elif "'\\t'" in said:
+        message = "a tab; YAML is indented with spaces"
+    elif "expected a single document" in said:
+        message = "a second document begins here; a spec is one document"
+    elif "found undefined alias" in said or "scanning an alias" in said:
+        message = "an alias (*) that stands for nothing; a host pattern that begins with * is written in quotes"
+    else:
+        readable = _UNFIT.sub("?", said).encode("ascii", "backslashreplace").decode("ascii")
+        message = f"not valid YAML: {readable}"
+    return _problem((), message, mark)
 
 
 def _problem(path: Path, message: str, mark: yaml.Mark | None = None) -> Problem:

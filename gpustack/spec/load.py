@@ -88,7 +88,9 @@ def examine(text: str | bytes, where: str) -> Examination:
         if not faults:
             spec, faults = _validated(document)
             faults.extend(check(document))
-        problems.extend(faults)
+        # Where the YAML itself is at fault, what the schema says of the same place adds nothing.
+        told = {(problem.line, problem.column) for problem in problems}
+        problems.extend(fault for fault in faults if (fault.line, fault.column) not in told)
     if any(problem.severity is Severity.ERROR for problem in problems):
         spec = None
     return Examination(where=where, spec=spec, problems=_ordered(problems))
@@ -175,7 +177,7 @@ def _translated(document: Document, detail: dict[str, Any]) -> tuple[Path, Probl
 def _wrong_key(document: Document, path: Path, detail: dict[str, Any]) -> tuple[Path, Problem]:
     key = str(path[-1])
     if detail["type"] == "value_error":
-        message = f"{quoted(key)} is not a host pattern: {detail['ctx']['error']}"
+        message = f"not a host pattern: {detail['ctx']['error']}"
     else:
         wanted = expected.name_of_key(expected.at(path[:-1], document.data))
         message = f"expected {wanted}, found {quoted(key)}"
@@ -228,7 +230,7 @@ def _suggestion(document: Document, path: Path, node: expected.Node | None) -> s
     if fixed := expected.words(node):
         word = nearest(text, fixed)
         return word and quoted(word)
-    if path[-1] in ("vendor", "subsystem_vendor") and text.lower() in _VENDORS:
+    if path and path[-1] in ("vendor", "subsystem_vendor") and text.lower() in _VENDORS:
         return quoted(_VENDORS[text.lower()])
     return _fitting(text, node.get("pattern"))
 
