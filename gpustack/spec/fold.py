@@ -34,8 +34,8 @@ def fold(names: Iterable[str]) -> list[str]:
 
 
 def natural(name: str) -> tuple[tuple[int, str, int], ...]:
-    """A sort key by which ``gpu9`` comes before ``gpu10``."""
-    parts = (part for part in _RUNS.split(name) if part)
+    """A sort key by which ``gpu9`` comes before ``gpu10``, and ranges stand where their first host would."""
+    parts = (part for part in _RUNS.split(name.replace("[", "")) if part)
     numbered = ((0, "", int(part[:18])) if part[0].isdigit() else (1, part, 0) for part in parts)
     return (*numbered, (2, name, 0))
 

@@ -35,7 +35,7 @@ class _Kind:
     vendor: str
     product: str
     subsystem: tuple[str, str] | tuple[()]
-    name: str
+    name: str = field(compare=False)
     card: catalogue.Card | None = field(compare=False)
 
 
@@ -103,34 +103,31 @@ def _is_nvswitch(function: Function) -> bool:
 
 
 def _kinds(found: Sequence[Gpu]) -> Iterator[tuple[Gpu, _Kind]]:
-    """Each GPU's kind. The subsystem is part of it only where cards of two names share vendor and product."""
-    names: dict[str, set[str]] = {}
+    """Each GPU's kind. The subsystem is part of it only where different cards share vendor and product."""
+    cards: dict[str, set[catalogue.Card | None]] = {}
     for gpu in found:
-        names.setdefault(gpu.main.ids, set()).add(_name(gpu.main))
+        cards.setdefault(gpu.main.ids, set()).add(_card(gpu.main))
     for gpu in found:
         main, card = gpu.main, _card(gpu.main)
         subsystem: tuple[str, str] | tuple[()] = ()
-        if len(names[main.ids]) > 1 and card and card.subsystems:
+        if len(cards[main.ids]) > 1 and card and card.subsystems:
             subsystem = (main.subsystem_vendor or "", main.subsystem_product or "")
-        yield gpu, _Kind(main.vendor, main.product, subsystem, _name(main), card)
-
-
-def _name(main: Function) -> str:
-    return catalogue.describe(main.vendor, main.product, main.pci_class, main.subsystem_vendor, main.subsystem_product)
+        name = card.full_name if card else catalogue.describe(main.vendor, main.product, main.pci_class)
+        yield gpu, _Kind(main.vendor, main.product, subsystem, name, card)
 
 
 def _names(kinds: Iterable[_Kind]) -> dict[_Kind, str]:
     """A name for each kind: the card's, short; with ids where two cards share it."""
     ordered = sorted(kinds, key=lambda kind: (natural(_slug(kind)), kind))
-    by_slug = Counter(map(_slug, ordered))
-    by_ids = Counter((_slug(kind), kind.product) for kind in ordered)
+    slugs = Counter(map(_slug, ordered))
+    ids = Counter((_slug(kind), kind.product) for kind in ordered)
     names: dict[_Kind, str] = {}
     for kind in ordered:
         name = _slug(kind)
-        if by_slug[name] > 1:
-            name += f"-{kind.product}"
-        if by_ids[_slug(kind), kind.product] > 1:
-            name += "".join(f"-{part}" for part in (kind.vendor, *kind.subsystem))
+        if kind.subsystem and ids[name, kind.product] > 1:
+            name = "-".join((name, *kind.subsystem))
+        elif slugs[name] > 1:
+            name = f"{name}-{kind.product}"
         names[kind] = next(n for n in _numbered(name) if n not in names.values())
     return names
 
@@ -142,7 +139,7 @@ def _numbered(name: str) -> Iterator[str]:
 
 def _slug(kind: _Kind) -> str:
     if kind.card is None:
-        return f"{(catalogue.vendor_name(kind.vendor) or kind.vendor).lower()}-{kind.product}"
+        return f"{(catalogue.vendor_name(kind.vendor) or f'gpu-{kind.vendor}').lower()}-{kind.product}"
     words = re.findall(r"[a-z0-9]+", kind.card.name.lower())
     while len(words) > 1 and words[0] in _BRANDS:
         del words[0]

@@ -1,0 +1,195 @@
+"""The first spec: it says what was found, in words a person keeps, and is always valid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpustack.errors import GpustackError
+from gpustack.facts.gpus import gpus
+from gpustack.facts.model import Host
+from gpustack.spec.hosts import models_for
+from gpustack.spec.initial import initial_spec
+from gpustack.spec.load import parse_spec
+from gpustack.spec.match import given_as
+from gpustack.spec.schema import SCHEMA_FILE
+
+GOLDEN = Path(__file__).parent / "cases" / "initial.golden"
+
+
+def function(address: str, ids: str, pci_class: str = "030000", **more: Any) -> dict[str, Any]:
+    vendor, product = ids.split(":")
+    return {"address": address, "vendor": vendor, "product": product, "class": pci_class, **more}
+
+
+def host(name: str, *functions: dict[str, Any]) -> Host:
+    return Host.model_validate({"version": 1, "hostname": name, "pci": functions})
+
+
+def k4200(bus: int, subsystem: str = "10de:1096") -> list[dict[str, Any]]:
+    vendor, product = subsystem.split(":")
+    board = {"subsystem_vendor": vendor, "subsystem_product": product}
+    return [
+        function(f"0000:{bus:02x}:00.0", "10de:11b4", **board),
+        function(f"0000:{bus:02x}:00.1", "10de:0e0a", "040300", **board),
+    ]
+
+
+NVSWITCH = function("0000:c0:00.0", "10de:1af1", "068000")
+A100 = function("0000:41:00.0", "10de:20b2", "030200")
+BMC = function("0000:03:00.0", "1a03:2000")
+IGPU = function("0000:00:02.0", "8086:3e9b")
+
+
+def test_the_first_spec_of_a_small_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    hosts = [
+        *(host(f"gpu-{n:02d}.example.org", BMC, *k4200(0x88), *k4200(0x89)) for n in (1, 2, 3, 5)),
+        host("gpu-04.example.org", *k4200(0x88, "103c:1096"), function("0000:05:00.0", "10de:13f2")),
+        *(host(f"hgx{n}", A100, NVSWITCH) for n in (1, 2)),
+        host("mixed", function("0000:05:00.0", "1234:5678", "120000"), IGPU),
+        host("storage1", BMC),
+        host("storage2", IGPU),
+    ]
+    text = initial_spec(hosts, schema="schema.json")
+    if os.environ.get("GOLDEN") == "write":
+        GOLDEN.write_text(text, encoding="utf-8")
+    assert text == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_a_host_of_the_spec_gives_what_was_found_on_it() -> None:
+    hosts = [
+        host("a", *k4200(0x88), BMC, IGPU),
+        host("b", A100, NVSWITCH, function("0000:05:00.0", "1002:74a1", "120000")),
+    ]
+    spec = parse_spec(initial_spec(hosts), "x")
+    assert list(models_for(spec, "a")) == ["k4200"]
+    assert list(models_for(spec, "b")) == ["a100-sxm4-80gb", "mi300x"]
+    assert spec.models["k4200"].match.model_dump(exclude_defaults=True) == {"vendor": "10de", "product": "11b4"}
+
+
+def test_cards_of_one_name_and_two_ids_are_two_models() -> None:
+    one = function("0000:05:00.0", "8086:0bd9", "030000")
+    other = function("0000:06:00.0", "8086:0bda", "030000")
+    spec = parse_spec(initial_spec([host("a", one, other)]), "x")
+    assert {name: model.match.product for name, model in spec.models.items()} == {
+        "max-1100-0bd9": "0bd9",
+        "max-1100-0bda": "0bda",
+    }
+
+
+def test_the_subsystem_tells_boards_apart_where_the_catalogue_does() -> None:
+    """RTX 6000 and RTX 8000 share their ids; each alone needs no more than those."""
+    rtx6000 = function("0000:05:00.0", "10de:1e30", subsystem_vendor="10de", subsystem_product="12ba")
+    rtx8000 = function("0000:06:00.0", "10de:1e30", subsystem_vendor="10de", subsystem_product="129e")
+    dell = function("0000:07:00.0", "10de:1e30", subsystem_vendor="1028", subsystem_product="129e")
+    facts = host("a", rtx6000, rtx8000, dell)
+    spec = parse_spec(initial_spec([facts]), "x")
+    assert {gpu.main.address: given_as(spec, "a", gpu.main) for gpu in gpus(facts)} == {
+        "0000:05:00.0": "rtx-6000",
+        "0000:06:00.0": "rtx-8000-10de-129e",
+        "0000:07:00.0": "rtx-8000-1028-129e",
+    }
+    alone = parse_spec(initial_spec([host("a", rtx8000)]), "x")
+    assert {n: m.match.model_dump(exclude_defaults=True) for n, m in alone.models.items()} == {
+        "rtx-8000": {"vendor": "10de", "product": "1e30"}
+    }
+
+
+def test_integrated_graphics_are_taken_when_there_is_nothing_else() -> None:
+    assert list(parse_spec(initial_spec([host("a", IGPU)]), "x").models) == ["intel-3e9b"]
+
+
+def test_a_host_scanned_twice_is_one_host() -> None:
+    text = initial_spec([host("a", *k4200(0x88)), host("a", *k4200(0x88), *k4200(0x89))])
+    assert "2 on 1 host" in text
+
+
+@pytest.mark.parametrize(
+    "hosts", [[], [host("a")], [host("a", BMC), host("b", function("0000:00:1f.0", "8086:1234", "060100"))]]
+)
+def test_without_a_gpu_there_is_nothing_to_write(hosts: list[Host]) -> None:
+    with pytest.raises(GpustackError, match="no GPU found") as caught:
+        initial_spec(hosts)
+    assert "gpustack scan" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["null", "true", "no", "1e3", "0x1F", "1_000", "12", "08", "2026-11-21", "_", "9.5.1"])
+def test_names_that_yaml_would_not_take_for_text_are_in_quotes(name: str) -> None:
+    text = initial_spec([host(name, *k4200(0x88))])
+    assert f'  "{name}": [k4200]' in text or name == "_"
+    assert models_for(parse_spec(text, "x"), name)
+
+
+def test_a_hostile_schema_path_stays_in_its_comment() -> None:
+    text = initial_spec([host("a", *k4200(0x88))], schema="x\nversion: 2\n")
+    assert text.startswith("# yaml-language-server: $schema=x?version: 2?\n")
+
+
+def test_editors_are_told_where_the_schema_is() -> None:
+    first = initial_spec([host("a", *k4200(0x88))]).splitlines()[0]
+    path = Path(first.removeprefix("# yaml-language-server: $schema="))
+    assert path == SCHEMA_FILE
+    assert json.loads(path.read_text(encoding="utf-8"))["title"]
+
+
+HEX = "0123456789abcdef"
+IDS = st.one_of(
+    st.sampled_from(
+        ["10de:11b4", "10de:1e30", "10de:25b6", "8086:0bd9", "8086:0bda", "1002:74a1", "10de:1af1", "1a03:2000"]
+    ),
+    st.builds(lambda v, p: f"{v}:{p}", st.sampled_from(["10de", "1002", "abcd"]), st.text(HEX, min_size=4, max_size=4)),
+)
+SUBSYSTEMS = st.sampled_from([None, "129e", "157e", "14a9", "12ba"])
+FUNCTIONS = st.builds(
+    lambda bus, slot, number, ids, pci_class, vendor, product: function(
+        f"0000:{bus:02x}:{slot:02x}.{number}",
+        ids,
+        pci_class,
+        subsystem_vendor=vendor,
+        subsystem_product=product,
+    ),
+    st.integers(0, 3),
+    st.integers(0, 2),
+    st.integers(0, 1),
+    IDS,
+    st.sampled_from(["030000", "030200", "120000", "040300", "068000", "060400"]),
+    st.sampled_from([None, "10de", "1028"]),
+    SUBSYSTEMS,
+)
+HOST_NAMES = st.one_of(
+    st.integers(0, 30).map(lambda n: f"gpu{n:02d}"),
+    st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,8}", fullmatch=True),
+    st.sampled_from(["null", "yes", "1e3", "0x10", "12", "-", "~"]).filter(lambda name: name[0].isalnum()),
+)
+HOSTS = st.builds(
+    lambda name, functions: host(name, *{f["address"]: f for f in functions}.values()),
+    HOST_NAMES,
+    st.lists(FUNCTIONS, max_size=5),
+)
+
+
+@given(st.lists(HOSTS, max_size=8, unique_by=lambda facts: facts.hostname))
+@settings(max_examples=200)
+def test_the_spec_is_valid_and_true_to_what_was_found(hosts: list[Host]) -> None:
+    if not any(gpus(facts) for facts in hosts):
+        with pytest.raises(GpustackError, match="no GPU"):
+            initial_spec(hosts)
+        return
+    text = initial_spec(hosts)
+    spec = parse_spec(text, "x")
+    assert text.isascii()
+    given_models = set()
+    for facts in hosts:
+        models = {given_as(spec, facts.hostname, gpu.main) for gpu in gpus(facts)}
+        given_models |= models
+        # Whatever a host gives was found on it, and it gives all that was found: but for integrated graphics.
+        assert models - {None} == set(models_for(spec, facts.hostname))
+        assert None not in models or "Left out" in text
+    assert given_models - {None} == set(spec.models)
