@@ -190,7 +190,8 @@ def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
         unknown.append(_GROUPS)
     if unknown:
         yield finding("GPU024", place=place, names=", ".join(unknown))
-    held = [f for f in gpu.functions if is_host_driver(f.driver)]
+    needed = [need.function for need in needs(host, gpu)]  # GPU013 is about these
+    held = [f for f in gpu.functions if is_host_driver(f.driver) and f not in needed]
     if held:
         yield finding("GPU010", place=place, drivers=", ".join(_held(gpu, held)))
     free = [f for f in gpu.functions if f.driver is None and not _unreadable(host, f"{_DEVICES}/{f.address}/driver")]
@@ -247,12 +248,11 @@ def _quirks(host: Host, gpu: Gpu) -> Iterator[Finding]:
     for quirk in catalogue.quirks_of(card):
         if quirk.key == "nvswitch" and nvswitches(host):
             continue  # GPU008 says so
-        values = {"title": quirk.title, "advice": quirk.remedy}
         if quirk.key in _RESET_QUIRKS:
-            yield finding("GPU019", place=_place(host, gpu), **values)
+            code, severity = "GPU019", None
         else:
-            severity = Severity.WARNING if quirk.key in _GRAVE_QUIRKS else None
-            yield finding("GPU022", place=_place(host, gpu), severity=severity, **values)
+            code, severity = "GPU022", Severity.WARNING if quirk.key in _GRAVE_QUIRKS else None
+        yield finding(code, place=_place(host, gpu), severity=severity, title=quirk.title, advice=quirk.remedy)
 
 
 # --- words ---------------------------------------------------------------------------------------------------

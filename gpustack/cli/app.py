@@ -1,0 +1,200 @@
+"""The ``gpustack`` application: cliff's, with quick start-up, exit codes for each kind of error, and no shell.
+
+What makes cliff slow is avoided: its manager loads every command to know their names, and its help looks up which
+distribution each command is from. Here the names are read from the entry points, and a command is loaded when it
+is wanted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import importlib.metadata
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+from cliff import app, commandmanager
+
+from gpustack import __version__
+from gpustack.cli.text import printable
+from gpustack.errors import GpustackError, UsageError
+
+NAME = "gpustack"
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+_DESCRIPTION = "GPU PCI passthrough for OpenStack Nova, from a bare compute host to a GPU in the guest."
+
+
+class Commands(commandmanager.CommandManager):
+    """The commands by name; each is imported when it is used."""
+
+    def load_commands(self, namespace: str) -> None:
+        """Learn the names of a group of entry points (``host_plan`` is the command ``host plan``)."""
+        self.group_list.append(namespace)
+        for entry in importlib.metadata.entry_points(group=namespace):
+            self.commands[entry.name.replace("_", " ")] = entry
+
+    def resembling(self, words: Sequence[str]) -> list[str]:
+        """Commands that somebody may have meant, best first."""
+        typed = " ".join(words[:2])
+        names = sorted(self.commands)
+        started = [name for name in names if words and name.startswith(words[0])]
+        return started or difflib.get_close_matches(typed, names, n=3, cutoff=0.5)
+
+
+def _summary(entry: commandmanager.EntryPointT) -> str:
+    """The first line of a command's description."""
+    try:
+        words = (entry.load().__doc__ or "").strip().partition("\n")[0].rstrip(".")
+    except Exception as error:  # a broken plug-in must not take the list of commands away
+        return f"(can't be loaded: {printable(str(error))})"
+    return words[:1].lower() + words[1:]
+
+
+class _Help(argparse.Action):
+    """Print the options and the list of commands."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, application: Gpustack, **more: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=more.get("help"))
+        self._application = application
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        self._application.print_help(parser)
+        parser.exit()
+
+
+class Gpustack(app.App):
+    """The application object that commands see as ``self.app``."""
+
+    NAME = NAME
+
+    def __init__(self) -> None:
+        self.commands = Commands("gpustack.cli")
+        super().__init__(_DESCRIPTION, __version__, self.commands)
+
+    def build_option_parser(
+        self, description: str | None, version: str | None, argparse_kwargs: dict[str, Any] | None = None
+    ) -> argparse.ArgumentParser:
+        """The options that stand before the command."""
+        parser = argparse.ArgumentParser(
+            prog=NAME,
+            description=description,
+            usage="%(prog)s [options] <object> <action> …",
+            add_help=False,
+            **argparse_kwargs or {},
+        )
+        parser.add_argument("--version", action="version", version=f"{NAME} {version}")
+        parser.add_argument("-h", "--help", action=_Help, application=self, help="print this and exit")
+        level = parser.add_mutually_exclusive_group()
+        level.add_argument(
+            "-v", "--verbose", action="count", dest="verbose_level", default=1, help="say more; can be repeated"
+        )
+        level.add_argument(
+            "-q", "--quiet", action="store_const", dest="verbose_level", const=0, help="say only what is wrong"
+        )
+        parser.add_argument("--log-file", metavar="FILE", help="write a log to FILE")
+        parser.add_argument("--debug", action="store_true", help="print tracebacks of errors")
+        return parser
+
+    def print_help(self, parser: argparse.ArgumentParser) -> None:
+        """Print the options and each command with the first line of its description."""
+        parser.print_help(self.stdout)
+        print("\ncommands:", file=self.stdout)
+        for name, entry in sorted(self.commands):
+            print(f"  {name:<15}  {_summary(entry)}", file=self.stdout)
+
+    def configure_logging(self) -> None:
+        """Send warnings of libraries to stderr, more with ``-v``, and everything to ``--log-file``."""
+        root = logging.getLogger()
+        for handler in [h for h in root.handlers if getattr(h, "gpustack", False)]:
+            root.removeHandler(handler)
+        root.setLevel(logging.DEBUG)
+        console = logging.StreamHandler(self.stderr)
+        console.setLevel({0: logging.ERROR, 1: logging.WARNING, 2: logging.INFO}.get(self.options.verbose_level, 10))
+        console.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        handlers: list[logging.Handler] = [console]
+        if self.options.log_file:
+            handlers.append(logging.FileHandler(self.options.log_file, encoding="utf-8"))
+            handlers[-1].setFormatter(logging.Formatter(self.LOG_FILE_MESSAGE_FORMAT))
+        for handler in handlers:
+            handler.gpustack = True  # type: ignore[attr-defined]
+            root.addHandler(handler)
+
+    def run(self, argv: list[str]) -> int:
+        """Run one command line and return its exit code; whatever goes wrong is told on stderr."""
+        self.options = argparse.Namespace(debug="--debug" in argv)
+        try:
+            self.options, remainder = self.parser.parse_known_args(argv)
+            self.configure_logging()
+            if not remainder:
+                self.print_help(self.parser)
+                return UsageError.exit_code
+            return self.run_subcommand(remainder)
+        except SystemExit as end:
+            return end.code if isinstance(end.code, int) else int(end.code is not None)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            return self._told(error)
+
+    def run_subcommand(self, argv: list[str]) -> int:
+        """Find the command, parse its arguments, and run it."""
+        try:
+            factory, name, arguments = self.commands.find_command(argv)
+        except ValueError:
+            raise self._unknown(argv) from None
+        command = factory(self, self.options, cmd_name=name)
+        parser = command.get_parser(f"{NAME} {name}")
+        return int(command.run(parser.parse_args(arguments)))
+
+    def _unknown(self, argv: Sequence[str]) -> UsageError:
+        words = [word for word in argv if not word.startswith("-")]
+        if not words:
+            return UsageError(f"{argv[0]} is no option of {NAME}", remedy=f"{NAME} --help lists the options")
+        meant = self.commands.resembling(words)
+        remedy = f"did you mean {' or '.join(repr(f'{NAME} {name}') for name in meant)}?" if meant else None
+        return UsageError(
+            f"{' '.join(words[:2])!r} is not a {NAME} command",
+            remedy=remedy or f"{NAME} --help lists the commands",
+        )
+
+    def _told(self, error: Exception) -> int:
+        """Say on stderr what went wrong, and return the exit code for it."""
+        if self.options.debug:
+            traceback.print_exception(error, file=self.stderr)
+        if isinstance(error, GpustackError):
+            message = str(error)
+        elif isinstance(error, OSError) and error.strerror:
+            message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        else:
+            message = (
+                f"unexpected {type(error).__name__}: {error}\n"
+                "  → this is a fault of gpustack; --debug shows where it is"
+            )
+        print(f"{NAME}: {printable(message)}", file=self.stderr)
+        return error.exit_code if isinstance(error, GpustackError) else 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``gpustack`` with these arguments (the process's own by default) and return its exit code.
+
+    The codes are those of :mod:`gpustack.errors`; 130 after Ctrl-C, 141 when whoever reads the output went away.
+    """
+    try:
+        code = Gpustack().run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Nobody reads any more. Python would complain once again when it flushes at exit.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return code

@@ -1,0 +1,257 @@
+"""What the commands share: where facts come from, findings on stderr, exit codes, columns in two languages.
+
+Data goes to stdout, everything else to stderr. Nothing heavy is imported here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cliff import command, lister, show
+
+from gpustack.cli.text import printable
+from gpustack.errors import HostError, UsageError
+from gpustack.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from gpustack.facts.gather import Failure, Gathered
+
+_SHOWN_HOSTS = 8
+
+
+class _Voice(command.Command):
+    """What all commands can do beside their action.
+
+    :cvar epilog: what stands below the options in a command's help: examples.
+    """
+
+    epilog = ""
+
+    def get_epilog(self) -> str:
+        """The epilog; cliff's would look through every installed distribution for it."""
+        return self.epilog
+
+    def say(self, text: str) -> None:
+        """Print a message on stderr, fit for a terminal."""
+        print(printable(text), file=self.app.stderr)
+
+    @property
+    def verbosity(self) -> int:
+        """0 with ``--quiet``, 1 as usual, 2 and more with ``-v``."""
+        level: int = getattr(self.app_args, "verbose_level", 1)
+        return level
+
+    def tell(self, findings: Iterable[Finding]) -> None:
+        """Print findings on stderr, gravest first; the same one about several places is told once."""
+        for text in tellings(f for f in findings if self.verbosity or f.severity is not Severity.INFO):
+            self.say(text)
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """What is left to do when the data are printed: findings, failures. Returns the exit code.
+
+        :raises GpustackError: as an action may.
+        """
+        return 0
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        """Act, print, then do what comes after; cliff calls this."""
+        code = int(super().run(parsed_args))
+        self.app.stdout.flush()
+        return self.after(parsed_args) or code
+
+    def _generate_columns_and_selector(
+        self, parsed_args: argparse.Namespace, column_names: Sequence[str]
+    ) -> tuple[list[str], list[bool] | None]:
+        """cliff's, with a word for a column that isn't there."""
+        try:
+            chosen: tuple[list[str], list[bool] | None] = super()._generate_columns_and_selector(  # type: ignore[misc]
+                parsed_args, column_names
+            )
+        except ValueError:
+            raise UsageError(
+                f"there is no column {' or '.join(parsed_args.columns)}", remedy=f"columns: {', '.join(column_names)}"
+            ) from None
+        return chosen
+
+
+class Command(_Voice):
+    """A command that prints text of its own."""
+
+
+class Lister(_Voice, lister.Lister):
+    """A command that prints a list, as a table or in cliff's other formats."""
+
+
+class ShowOne(_Voice, show.ShowOne):
+    """A command that prints the fields of one thing."""
+
+
+def is_for_machines(parsed_args: argparse.Namespace) -> bool:
+    """Whether the format asked for keeps the structure of the data (JSON, YAML)."""
+    return parsed_args.formatter in ("json", "yaml")
+
+
+def tellings(findings: Iterable[Finding]) -> Iterator[str]:
+    """Findings as text for people, gravest first: each message once with all its places, each remedy once."""
+    told: dict[tuple[Severity, str, str], dict[str, dict[str, None]]] = {}
+    for found in sorted(findings, key=lambda f: (-f.severity.rank, f.code)):
+        messages = told.setdefault((found.severity, found.code, found.remedy), {})
+        messages.setdefault(found.message, {})[found.place] = None
+    for (severity, code, remedy), messages in told.items():
+        for message, places in messages.items():
+            yield f"{severity.upper()} {code} {_joined(list(places))}: {message}"
+        yield f"  → {remedy}"
+
+
+def _joined(places: Sequence[str]) -> str:
+    """``gpu01 0000:84:00.0, 0000:88:00.0``; many hosts are counted."""
+    by_host: dict[str, list[str]] = {}
+    for place in places:
+        host, _, rest = place.partition(" ")
+        by_host.setdefault(host, []).append(rest)
+    words = [" ".join((host, ", ".join(rest))).rstrip() for host, rest in by_host.items()]
+    more = len(words) - _SHOWN_HOSTS
+    return "; ".join(words[:_SHOWN_HOSTS]) + (f"; and {more} more hosts" if more > 0 else "")
+
+
+# --- where facts come from -----------------------------------------------------------------------------------
+
+
+def add_source_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``[HOST…]``, ``--root``, ``--snapshot`` and the SSH options to a command."""
+    parser.add_argument(
+        "hosts",
+        nargs="*",
+        metavar="HOST",
+        help="hosts to read over SSH, as [user@]name; ranges as gpu-[01:04] are expanded. With --snapshot: those of"
+        " its hosts that are wanted. This host when there is none",
+    )
+    source = parser.add_argument_group("other sources of facts").add_mutually_exclusive_group()
+    source.add_argument("--root", type=Path, metavar="DIR", help="read this directory as if it were a host's /")
+    source.add_argument("--snapshot", type=Path, metavar="FILE", help="read hosts from a file that scan --save wrote")
+    ssh = parser.add_argument_group("SSH", "~/.ssh/config and known hosts apply; host keys are always checked")
+    ssh.add_argument("--user", metavar="NAME", help="user to log in as")
+    ssh.add_argument("--port", type=_port, metavar="N", help="port of the SSH server")
+    ssh.add_argument("--identity", type=Path, metavar="FILE", help="private key to offer first")
+    ssh.add_argument("--sudo", action="store_true", help="read as root, through sudo -n")
+    ssh.add_argument("--jobs", type=_positive, default=32, metavar="N", help="hosts at the same time (%(default)s)")
+    ssh.add_argument("--ssh-config", type=Path, metavar="FILE", help="use this in place of ~/.ssh/config")
+    ssh.add_argument("--known-hosts", type=Path, metavar="FILE", help="use this in place of ~/.ssh/known_hosts")
+    ssh.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=30.0,
+        metavar="S",
+        help="seconds to wait for a host to connect, and then to answer (%(default)g)",
+    )
+
+
+def gather(command: _Voice, parsed_args: argparse.Namespace) -> Gathered:
+    """Read the facts that :func:`add_source_options` was asked for, with progress on a terminal.
+
+    Hosts that failed are in the result: :func:`tell_failures` is for after the data.
+
+    :raises UsageError: when the options contradict one another.
+    """
+    from gpustack.facts import gather as facts
+    from gpustack.facts.ssh_config import SshOptions
+
+    hosts = expanded(parsed_args.hosts)
+    if hosts and parsed_args.root:
+        raise UsageError("--root reads a directory of this host, so HOST has no place beside it")
+    if parsed_args.sudo and (parsed_args.root or parsed_args.snapshot or not hosts):
+        raise UsageError("--sudo is for hosts read over SSH", remedy="on this host: sudo gpustack …")
+    with _progress(command, len(hosts) if not parsed_args.snapshot else 0) as reported:
+        return facts.gather(
+            hosts,
+            root=parsed_args.root,
+            snapshot=parsed_args.snapshot,
+            ssh=SshOptions(
+                user=parsed_args.user,
+                port=parsed_args.port,
+                identity=parsed_args.identity,
+                config=parsed_args.ssh_config,
+                known_hosts=parsed_args.known_hosts,
+                timeout=parsed_args.timeout,
+                sudo=parsed_args.sudo,
+            ),
+            jobs=parsed_args.jobs,
+            reported=reported,
+        )
+
+
+def tell_failures(command: _Voice, failures: Sequence[Failure], total: int) -> None:
+    """Say which hosts could not be read, and end with the exit code for that when there are any.
+
+    :param total: how many hosts there were to read.
+    :raises HostError: when there are failures; a single host's own error when it was the only host.
+    """
+    if not failures:
+        return
+    if total == 1:
+        raise failures[0].error
+    for failure in failures:
+        command.say(f"{failure.error}")
+    raise HostError(
+        f"{len(failures)} of {total} hosts could not be read", remedy="the reasons are above; the others were read"
+    )
+
+
+def expanded(patterns: Iterable[str]) -> list[str]:
+    """Hosts, with the ranges of ``[user@]gpu-[01:04]`` expanded, each once.
+
+    :raises UsageError: for a range that makes no sense, or a pattern with ``*`` or ``?``, which name no hosts.
+    """
+    from gpustack.spec.hosts import expand
+
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        user, at, name = pattern.rpartition("@")
+        if name.count(":") > 1 and "[" not in name:  # an IPv6 address
+            found[pattern] = None
+            continue
+        try:
+            found.update((f"{user}{at}{host}", None) for host in expand(name))
+        except ValueError as error:
+            raise UsageError(f"{pattern!r} names no hosts: {error}") from error
+    return list(found)
+
+
+@contextlib.contextmanager
+def _progress(command: _Voice, total: int) -> Iterator[Callable[[str], None]]:
+    """A progress bar on stderr while hosts are read; nothing in a pipe, or for a single host."""
+    if total < 2 or not command.verbosity or not command.app.stderr.isatty():
+        yield lambda host: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("reading hosts"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(file=command.app.stderr), transient=True) as progress:
+        task = progress.add_task("hosts", total=total)
+        yield lambda host: progress.advance(task)
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 < port < 65536:
+        raise argparse.ArgumentTypeError(f"{text} is no port")
+    return port
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < 86400:
+        raise argparse.ArgumentTypeError("must be more than 0 seconds, and less than a day")
+    return seconds

@@ -1,0 +1,121 @@
+"""``gpustack scan``: which GPUs there are, and whether guests could have them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cliff.columns import FormattableColumn
+
+from gpustack.cli.common import Lister, add_source_options, gather, is_for_machines, tell_failures
+from gpustack.cli.text import printable
+from gpustack.errors import UsageError
+from gpustack.findings import Severity
+
+if TYPE_CHECKING:
+    from gpustack.facts.gather import Gathered
+    from gpustack.facts.table import Row
+
+
+class Cell(FormattableColumn[Any]):
+    """A field as people read it, sorted by what it stands for."""
+
+    def __init__(self, value: object, text: str) -> None:
+        super().__init__(value)
+        self._text = printable(text, keep="")
+
+    def human_readable(self) -> str:
+        """The text."""
+        return self._text
+
+    def machine_readable(self) -> str:
+        """The text: the formats that ask for this (csv, value) have no structure."""
+        return self._text
+
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, Cell):
+            return NotImplemented
+        mine, theirs = self._value, other._value
+        if type(mine) is type(theirs) and isinstance(mine, int | str):
+            return bool(mine < theirs)
+        return (mine is not None, self._text) < (theirs is not None, other._text)
+
+
+class Scan(Lister):
+    """List the GPUs of hosts: cards, drivers, IOMMU groups, NUMA nodes, and whether guests can have them.
+
+    The column Ready says yes, or the codes of the reasons why not; the reasons and what to do about them are printed
+    on stderr. -f json has everything that is known of each GPU; -c chooses from all of that in any format.
+    """
+
+    epilog = """\
+gpustack scan; gpustack scan gpu-[01:04] --sudo; gpustack scan --root /mnt/image;
+gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot gpu01.json"""
+
+    _gathered: Gathered
+    _rows: tuple[Row, ...] = ()
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The sources of facts, and where to save them."""
+        parser = super().get_parser(prog_name)
+        add_source_options(parser)
+        parser.add_argument(
+            "--save", type=Path, metavar="FILE", help="save what was read as a snapshot, readable by its owner only"
+        )
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[list[Any]]]:
+        """Read the hosts, and lay out their GPUs."""
+        from gpustack.facts.store import save_snapshot
+        from gpustack.facts.table import COLUMNS, describe, rows, text
+
+        self._gathered = gather(self, parsed_args)
+        if parsed_args.save and self._gathered.raw:
+            save_snapshot(parsed_args.save, self._gathered.raw)
+        self._rows = rows(self._gathered.hosts)
+        described = [describe(row) for row in self._rows]
+        keys = _chosen(parsed_args.columns, COLUMNS, described[0] if described else COLUMNS)
+        parsed_args.columns = []
+        if is_for_machines(parsed_args):
+            keys = keys or list(described[0] if described else COLUMNS)
+            return keys, [[fields[key] for key in keys] for fields in described]
+        keys = keys or list(COLUMNS)
+        titles = [COLUMNS.get(key, key) for key in keys]
+        return titles, [
+            [Cell(fields[key], text(row, key, fields[key])) for key in keys]
+            for row, fields in zip(self._rows, described, strict=True)
+        ]
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """The reasons in words, and the hosts that could not be read."""
+        from gpustack.facts.readiness import host_reasons
+
+        for host in self._gathered.hosts:
+            if not any(row.host is host for row in self._rows):
+                self.say(f"{host.hostname}: no GPU among its {len(host.pci)} PCI functions")
+        found = [f for host in self._gathered.hosts for f in host_reasons(host)]
+        found += [f for row in self._rows for f in row.readiness.reasons]
+        notes = [f for row in self._rows for f in row.readiness.notes]
+        self.tell([*found, *(f for f in notes if self.verbosity > 1 or f.severity is not Severity.INFO)])
+        failures = self._gathered.failures
+        tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
+        return 0
+
+
+def _chosen(asked: Sequence[str], titles: dict[str, str], known: dict[str, Any]) -> list[str]:
+    """The keys of the columns asked for, by key or title, in the order of the listing.
+
+    :raises UsageError: when one of them is no column.
+    """
+    names = {**{key: key for key in known}, **{_normal(title): key for key, title in titles.items()}}
+    unknown = [name for name in asked if _normal(name) not in names]
+    if unknown:
+        raise UsageError(f"there is no column {' or '.join(map(repr, unknown))}", remedy=f"columns: {', '.join(known)}")
+    wanted = {names[_normal(name)] for name in asked}
+    return [key for key in known if key in wanted]
+
+
+def _normal(name: str) -> str:
+    return name.strip().lower().replace(" ", "_")

@@ -1,0 +1,166 @@
+"""Facts from wherever they are: this host, a directory as root, a snapshot, or many hosts over SSH.
+
+A host that can't be reached or read is a :class:`Failure` beside the others, never an end to them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.errors import GpustackError, HostError
+from gpustack.facts import collect
+from gpustack.facts.model import Host
+from gpustack.facts.store import parse_host, read_snapshot
+
+if TYPE_CHECKING:
+    from gpustack.facts.ssh_config import SshOptions
+
+Reported = Callable[[str], None]
+Documents = dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A host that gave no facts, as the user named it, and why."""
+
+    host: str
+    error: GpustackError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered:
+    """What was read.
+
+    :ivar hosts: the facts, in the order asked for.
+    :ivar raw: the plain data they came from, to be saved, in the same order.
+    :ivar failures: the hosts that gave none.
+    """
+
+    hosts: tuple[Host, ...]
+    raw: tuple[dict[str, Any], ...]
+    failures: tuple[Failure, ...] = ()
+
+
+def gather(
+    hosts: Sequence[str] = (),
+    *,
+    root: Path | None = None,
+    snapshot: Path | None = None,
+    ssh: SshOptions | None = None,
+    jobs: int = 32,
+    reported: Reported = lambda host: None,
+) -> Gathered:
+    """Read facts.
+
+    :param hosts: hosts to read over SSH; with ``snapshot``, those of its hosts that are wanted (all when empty).
+        Without hosts, root and snapshot it is this host.
+    :param root: a directory to read as if it were a host's ``/``.
+    :param snapshot: a snapshot file to read instead of hosts.
+    :param ssh: how to reach hosts over SSH.
+    :param jobs: how many hosts are read at the same time.
+    :param reported: called with each host of ``hosts`` when it is done, from the calling thread.
+    :raises SnapshotError: when the snapshot can't be used.
+    """
+    if snapshot is not None:
+        return _from_snapshot(snapshot, hosts)
+    if hosts and root is None:
+        return _over_ssh(hosts, ssh, jobs, reported)
+    return _from_root(root)
+
+
+def _from_snapshot(path: Path, wanted: Sequence[str]) -> Gathered:
+    found = read_snapshot(path)
+    if not wanted:
+        return Gathered(hosts=found.hosts, raw=found.raw)
+    places = {host.hostname: index for index, host in enumerate(found.hosts)}
+    known = [places[name] for name in wanted if name in places]
+    return Gathered(
+        hosts=tuple(found.hosts[index] for index in known),
+        raw=tuple(found.raw[index] for index in known),
+        failures=tuple(
+            Failure(host=name, error=HostError(f"not in the snapshot {path}", where=name))
+            for name in wanted
+            if name not in places
+        ),
+    )
+
+
+def _from_root(root: Path | None) -> Gathered:
+    name = "this host" if root is None else str(root)
+    try:
+        raw = collect.collect("/" if root is None else str(root))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise HostError(
+            f"can't be read: {reason}", where=name, remedy="name a directory that holds a host's files"
+        ) from error
+    if root is not None and raw.get("hostname") is None:
+        raw["hostname"] = _host_name(root.resolve().name) or "unnamed"
+    return _checked([name], {name: raw}, {})
+
+
+def _over_ssh(targets: Sequence[str], options: SshOptions | None, jobs: int, reported: Reported) -> Gathered:
+    from gpustack.facts.ssh import Connections
+    from gpustack.facts.ssh_config import SshOptions
+
+    targets = list(dict.fromkeys(targets))
+    raw: Documents = {}
+    errors: dict[str, GpustackError] = {}
+    with Connections(options or SshOptions()) as connections:
+        pool = ThreadPoolExecutor(max_workers=max(1, min(jobs, len(targets))), thread_name_prefix="ssh")
+        try:
+            running = {pool.submit(connections.collect, target): target for target in targets}
+            for future in as_completed(running):
+                target = running[future]
+                try:
+                    raw[target] = future.result()
+                except GpustackError as error:
+                    errors[target] = error
+                reported(target)
+        except BaseException:
+            connections.close()
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
+    return _checked(targets, _named(raw), errors)
+
+
+def _checked(targets: Iterable[str], raw: Documents, errors: dict[str, GpustackError]) -> Gathered:
+    """Hold what was read to the model; what does not fit is a failure of its host."""
+    hosts, kept, failures = [], [], []
+    for target in targets:
+        try:
+            if target in errors:
+                raise errors[target]
+            hosts.append(parse_host(raw[target], target))
+            kept.append(raw[target])
+        except GpustackError as error:
+            failures.append(Failure(host=target, error=error))
+    return Gathered(hosts=tuple(hosts), raw=tuple(kept), failures=tuple(failures))
+
+
+def _named(raw: Documents) -> Documents:
+    """Give each host the name to call it by.
+
+    A host is called what it calls itself. Where the user's name for it says the same in full
+    (``gpu01.example.org`` of ``gpu01``), that is its name, as specs and inventories have it; and where several
+    hosts call themselves the same (``localhost``), each is called as the user did.
+    """
+    called = Counter(str(document.get("hostname")) for document in raw.values())
+    named = {}
+    for target, document in raw.items():
+        own, given = str(document.get("hostname")), _host_name(target.rpartition("@")[2])
+        better = called[own] > 1 or own == "None" or (given or "").startswith(f"{own}.")
+        named[target] = {**document, "hostname": given} if better and given else document
+    return named
+
+
+def _host_name(text: str) -> str | None:
+    """``text`` as the name of a host: only the characters that a name may have."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in text).lstrip(".-")
+    return name[:254] or None

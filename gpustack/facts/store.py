@@ -1,0 +1,190 @@
+"""Snapshot files: the facts of hosts, saved where they were read and used anywhere.
+
+``{"gpustack_snapshot": 1, "hosts": [host, …]}``, mode 0600, where each host is what the collector prints. The bare
+output of the collector is read too, so ``python3 collect.py > gpu01.json`` on a host without gpustack is enough.
+A snapshot comes from another machine: it is held to :mod:`gpustack.facts.model` before anything uses it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from gpustack.errors import SnapshotError
+from gpustack.facts.model import Host
+from gpustack.files import write_atomic
+
+VERSION = 1
+MAX_BYTES = 256 << 20
+_SHOWN_PROBLEMS = 5
+_SHOWN_INPUT = 60
+_AGAIN = "take it again with `gpustack scan --save FILE`"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """Hosts as read from a file: checked facts, and the plain data they came from, in the same order."""
+
+    hosts: tuple[Host, ...]
+    raw: tuple[dict[str, Any], ...]
+
+
+def save_snapshot(path: Path, raw_hosts: Sequence[Mapping[str, Any]]) -> None:
+    """Write the facts of hosts to ``path`` in one step, readable by its owner only.
+
+    :raises SnapshotError: when the file can't be written.
+    """
+    document = {"gpustack_snapshot": VERSION, "hosts": list(raw_hosts)}
+    text = json.dumps(document, indent=1, sort_keys=True) + "\n"
+    try:
+        write_atomic(path, text, mode=0o600)
+    except OSError as error:
+        raise SnapshotError(
+            f"can't write the snapshot: {error.strerror}",
+            where=str(path),
+            remedy="name a file in a directory that exists and that you may write to",
+        ) from error
+
+
+def load_snapshot(path: Path) -> tuple[Host, ...]:
+    """The hosts of a snapshot file.
+
+    :raises SnapshotError: when the file can't be read, or is no snapshot that this version understands.
+    """
+    return read_snapshot(path).hosts
+
+
+def read_snapshot(path: Path) -> Snapshot:
+    """The hosts of a snapshot file with their plain data; errors as :func:`load_snapshot`."""
+    return parse_snapshot(_read(path), str(path))
+
+
+def parse_snapshot(text: bytes, where: str) -> Snapshot:
+    """The hosts of a snapshot's text.
+
+    :param where: the file's name, for messages.
+    """
+    raw = _host_documents(_json(text, where), where)
+    hosts = tuple(_parse(document, where, place) for place, document in raw)
+    seen: set[str] = set()
+    for host in hosts:
+        if host.hostname in seen:
+            raise SnapshotError(
+                f"host {host.hostname} is in it twice", where=where, remedy="keep one of the two, or rename it"
+            )
+        seen.add(host.hostname)
+    return Snapshot(hosts=hosts, raw=tuple(document for _, document in raw))
+
+
+def parse_host(raw: object, where: str) -> Host:
+    """One host from the plain data that the collector prints.
+
+    :param where: where it came from, for messages: a file, or a host's name.
+    :raises SnapshotError: when it is no host; says what is wrong, by JSON path.
+    """
+    return _parse(raw, where, "$")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise SnapshotError(
+            f"can't read the snapshot: {error.strerror}", where=str(path), remedy="check the file's name and mode"
+        ) from error
+    if len(text) > MAX_BYTES:
+        raise SnapshotError(
+            f"larger than {MAX_BYTES >> 20} MiB", where=str(path), remedy="save fewer hosts in one snapshot"
+        )
+    return text
+
+
+def _json(text: bytes, where: str) -> object:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(error.doc.rstrip())
+        what = "it ends too early: was it cut off?" if cut else f"it is no JSON: {error}"
+        raise SnapshotError(what, where=where, remedy=_AGAIN) from error
+    except UnicodeDecodeError as error:
+        raise SnapshotError("it is no JSON: not UTF-8", where=where, remedy=_AGAIN) from error
+    except (RecursionError, ValueError) as error:  # nested without end; a number of thousands of digits
+        raise SnapshotError("it is no snapshot, but JSON made to do harm", where=where, remedy=_AGAIN) from error
+
+
+def _host_documents(document: object, where: str) -> list[tuple[str, dict[str, Any]]]:
+    """Each host's plain data with its JSON path."""
+    if not isinstance(document, dict):
+        raise SnapshotError(f"$: expected an object, found {_shown(document)}", where=where, remedy=_AGAIN)
+    if "gpustack_snapshot" not in document:
+        if "pci" in document and "version" in document:
+            return [("$", document)]
+        raise SnapshotError(
+            "it is no snapshot: neither `gpustack_snapshot` nor the facts of a host are in it",
+            where=where,
+            remedy=_AGAIN,
+        )
+    if document["gpustack_snapshot"] != VERSION:
+        raise _other_version(document["gpustack_snapshot"], where, "$.gpustack_snapshot")
+    hosts = document.get("hosts")
+    if not isinstance(hosts, list):
+        raise SnapshotError(f"$.hosts: expected a list, found {_shown(hosts)}", where=where, remedy=_AGAIN)
+    for index, host in enumerate(hosts):
+        if not isinstance(host, dict):
+            message = f"$.hosts[{index}]: expected an object, found {_shown(host)}"
+            raise SnapshotError(message, where=where, remedy=_AGAIN)
+    return [(f"$.hosts[{index}]", host) for index, host in enumerate(hosts)]
+
+
+def _other_version(found: object, where: str, place: str) -> SnapshotError:
+    return SnapshotError(
+        f"{place}: version {_shown(found)}, and this gpustack reads version {VERSION}",
+        where=where,
+        remedy="read it with the gpustack that wrote it, or take it again with this one",
+    )
+
+
+def _parse(raw: object, where: str, place: str) -> Host:
+    if isinstance(raw, dict) and "version" in raw and raw["version"] != VERSION:
+        raise _other_version(raw["version"], where, f"{place}.version")
+    try:
+        host = Host.model_validate(raw)
+    except ValidationError as error:
+        raise SnapshotError(_problems(error, raw, place), where=where, remedy=_AGAIN) from None
+    seen: set[str] = set()
+    for index, function in enumerate(host.pci):
+        if function.address in seen:
+            message = f"host {host.hostname}: {place}.pci[{index}].address: {function.address} is listed twice"
+            raise SnapshotError(message, where=where, remedy=_AGAIN)
+        seen.add(function.address)
+    return host
+
+
+def _problems(error: ValidationError, raw: object, place: str) -> str:
+    """The first problems, one a line, each with the host and its JSON path."""
+    name = raw.get("hostname") if isinstance(raw, dict) else None
+    host = f"host {name}: " if isinstance(name, str) and len(name) < _SHOWN_INPUT else ""
+    lines = [
+        f"{host}{place}{_path(detail['loc'])}: {detail['msg'].lower()}"
+        + ("" if detail["type"] == "missing" else f", found {_shown(detail['input'])}")
+        for detail in error.errors(include_url=False, include_context=False)
+    ]
+    more = len(lines) - _SHOWN_PROBLEMS
+    return "\n".join(lines[:_SHOWN_PROBLEMS]) + (f"\nand {more} more" if more > 0 else "")
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict | list):
+        return "an object" if isinstance(value, dict) else "a list"
+    text = json.dumps(value, default=str)
+    return text if len(text) <= _SHOWN_INPUT else text[:_SHOWN_INPUT] + "…"
