@@ -19,6 +19,32 @@ copy_exec() { :; }
 """
 _TOOLS = ("update-initramfs", "update-grub", "grub-mkconfig", "mkinitramfs")
 _NO_TOOL = "#!/bin/sh\necho 'an example host: its tools are played by gpustack.examples.standin' >&2\nexit 1\n"
+# modprobe(8) as far as hooks ask it: whether a kernel has a module, as a file or built in.
+_MODPROBE = """\
+#!/bin/sh
+name=
+for word in "$@"; do
+    case "$word" in
+    --set-version=*) release=${word#--set-version=} ;;
+    --show-depends) show=yes ;;
+    -*) ;;
+    *) name=$(echo "$word" | sed 's/[-_]/[-_]/g') ;;
+    esac
+done
+if [ "${show:-no}" = no ]; then
+    echo 'an example host: its kernel is played by gpustack.examples.standin' >&2
+    exit 1
+fi
+tree="$(dirname "$0")/../lib/modules/$release"
+if found=$(grep "/$name\\.ko:" "$tree/modules.dep"); then
+    for path in ${found#*:}; do echo "insmod /lib/modules/$release/$path"; done
+    echo "insmod /lib/modules/$release/${found%%:*}"
+elif grep -q "/$name\\.ko\\$" "$tree/modules.builtin"; then
+    echo "builtin $name"
+else
+    exit 1
+fi
+"""
 _DIRECTORIES = (
     "boot/grub",
     "dev",
@@ -67,6 +93,7 @@ def write_distribution(root: Path, machine: Machine) -> None:
         _write(root, path, text)
     for tool in _TOOLS:
         _write(root, f"/usr/sbin/{tool}", _NO_TOOL, 0o755)
+    _write(root, "/usr/sbin/modprobe", _MODPROBE, 0o755)
     for kernel in machine.kernels:
         _write_kernel(root, kernel)
 

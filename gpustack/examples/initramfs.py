@@ -23,8 +23,7 @@ from gpustack.examples.kmod import Configuration, plain
 from gpustack.examples.machine import Kernel, Machine, Module
 
 _MODPROBE_DIRECTORIES = ("etc/modprobe.d", "usr/lib/modprobe.d")
-_ABSOLUTE = re.compile(r"""(?<![\w$}/."'-])(/(?:etc|usr|lib|run|sys|proc|boot)/)""")
-_QUOTED = re.compile(r"""(?<=["'])(/(?:etc|usr|lib|run|sys|proc|boot)/)""")
+_ABSOLUTE = re.compile(r"(?<![\w$}/.-])(/(?:etc|usr|lib|s?bin|run|sys|proc|boot)/)")
 _IDENT = {
     "etc/initrd-release": "PRETTY_NAME=initramfs\n",
     "init": "#!/bin/sh\n# the init of an example host's initramfs\n",
@@ -119,9 +118,7 @@ def _closure(root: Path, kernel: Kernel, asked: Iterable[str]) -> Iterator[Modul
 
 
 def _run_hook(root: Path, hook: Path, kernel: Kernel, destination: Path) -> None:
-    script = hook.read_text(encoding="utf-8")
-    for pattern in (_ABSOLUTE, _QUOTED):
-        script = pattern.sub(lambda match: f"{root}{match.group(1)}", script)
+    script = _ABSOLUTE.sub(lambda match: f"{root}{match.group(1)}", hook.read_text(encoding="utf-8"))
     environment = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "LC_ALL": "C",
@@ -133,7 +130,7 @@ def _run_hook(root: Path, hook: Path, kernel: Kernel, destination: Path) -> None
     }
     for stage in (["prereqs"], []):
         done = subprocess.run(
-            ["/bin/sh", "-c", script, str(hook), *stage],
+            ["/bin/sh", "-c", script, hook.name, *stage],
             env=environment,
             cwd=destination,
             stdin=subprocess.DEVNULL,

@@ -1,0 +1,86 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what GPU passthrough depends on from a host."""
+
+from __future__ import annotations
+
+DOCUMENTATION = """
+---
+module: gpustack_facts
+short_description: Read what GPU passthrough depends on from a host
+description:
+  - Runs gpustack's collector on the host and returns what it prints, the same as C(gpustack scan --save) keeps.
+  - Reads only. Needs root rights to see everything; what it could not read is listed in C(facts.unread).
+options:
+  root:
+    description: The directory to read as if it were C(/).
+    type: path
+    default: /
+  initramfs:
+    description: Whether to read the initramfs image of every kernel that can boot, too.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    support: full
+author:
+  - The gpustack authors
+"""
+
+EXAMPLES = """
+- name: Read the host
+  gpustack_facts:
+    initramfs: true
+  register: host
+"""
+
+RETURN = """
+facts:
+  description: What the collector found.
+  returned: always
+  type: dict
+initramfs:
+  description: What is in each kernel's initramfs image, by kernel release.
+  returned: when O(initramfs) is true
+  type: dict
+"""
+
+import os  # noqa: E402
+from typing import Any, Dict  # noqa: E402
+
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402
+from ansible.module_utils.gpustack_collect import collect  # noqa: E402
+from ansible.module_utils.gpustack_initramfs import read_initramfs  # noqa: E402
+
+
+def images(root: str, facts: Dict[str, Any]) -> Dict[str, Any]:
+    """What is in the image of each kernel that has one."""
+    found = {}
+    for kernel in facts["boot"]["kernels"]:
+        if kernel["initramfs"]:
+            place = os.path.join(root, kernel["initramfs"].lstrip("/"))
+            found[kernel["release"]] = read_initramfs(place)
+    return found
+
+
+def main() -> None:
+    """Read the host and answer."""
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "default": "/"},
+            "initramfs": {"type": "bool", "default": False},
+        },
+        supports_check_mode=True,
+    )
+    root = module.params["root"]
+    if not os.path.isabs(root) or not os.path.isdir(root):
+        module.fail_json(msg="gpustack_root is not the absolute path of a directory on the host: " + root)
+    facts = collect(root)
+    result = {"changed": False, "facts": facts}
+    if module.params["initramfs"]:
+        result["initramfs"] = images(root, facts)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

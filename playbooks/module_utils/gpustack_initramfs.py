@@ -1,0 +1,1 @@
+../../gpustack/facts/initramfs.py
