@@ -83,7 +83,8 @@ def _list(node: Node) -> str:
 
 
 def _mapping(node: Node) -> str:
-    return f"a mapping (keys: {', '.join(keys(node))})" if keys(node) else "a mapping"
+    *first, last = node.get("required", [""])
+    return "a mapping" + (f" with {' and '.join([', '.join(first), last] if first else [last])}" if last else "")
 
 
 _KINDS = {"boolean": lambda _: "true or false", "array": _list, "object": _mapping}

@@ -39,11 +39,12 @@ class _Kind:
     card: catalogue.Card | None = field(compare=False)
 
 
-def initial_spec(hosts: Sequence[Host], *, schema: str = str(SCHEMA_FILE)) -> str:
+def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: str = str(SCHEMA_FILE)) -> str:
     """The text of a first spec, with comments, for these hosts and the GPUs that they have.
 
     Integrated graphics, which mostly serve the host's own console, are left out where there are other GPUs.
 
+    :param unread: hosts that were asked for and could not be read, for a comment.
     :param schema: path or URL of the JSON schema, for editors.
     :raises GpustackError: when no host has a GPU.
     """
@@ -63,6 +64,7 @@ def initial_spec(hosts: Sequence[Host], *, schema: str = str(SCHEMA_FILE)) -> st
         *_models(kinds, names, cards),
         *_hosts(models, switched, order=list(names.values())),
         *_note("No GPU was found on", (n for n, found in cards.items() if not found and n not in integrated)),
+        *_note("Could not be read, and are not in this spec:", unread),
         *_note("Left out, since it mostly serves the host's own console: integrated graphics of", integrated),
     ]
     text = "\n".join(lines) + "\n"
@@ -229,7 +231,7 @@ def _note(what: str, hosts: Iterable[str]) -> list[str]:
     if not patterns:
         return []
     shown = ", ".join(patterns[:8]) + (f" and {len(patterns) - 8} more" if len(patterns) > 8 else "")
-    return ["", f"# {what} {shown}."]
+    return ["", f"# {what} {_comment(shown)}."]
 
 
 def _count(number: int, word: str) -> str:

@@ -1,0 +1,128 @@
+"""``gpustack spec …``: write a first spec, check one, print its JSON schema."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cli.common import Command, ShowOne, add_source_options, gather, is_for_machines, tell_failures
+from gpustack.errors import UsageError
+from gpustack.findings import Severity
+
+if TYPE_CHECKING:
+    from gpustack.spec.load import Examination
+
+
+class Check(ShowOne):
+    """Check a spec and say all that is wrong with it.
+
+    Problems are printed with line, column, path and the word that was probably meant, and the exit code is 10.
+    Warnings say what is valid but probably not meant; they don't change the exit code. ``-f json`` gives the
+    problems as data.
+    """
+
+    _examination: Examination
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The one argument: the file."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("file", type=Path, metavar="FILE", help="the spec, usually gpustack.yaml")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
+        """What the file says, and what is wrong with it."""
+        from gpustack.spec.load import examine_file
+
+        self._examination = found = examine_file(parsed_args.file)
+        fields: dict[str, Any] = {
+            "file": str(parsed_args.file),
+            "valid": found.spec is not None,
+            "models": list(found.spec.models) if found.spec else [],
+            "hosts": list(found.spec.hosts) if found.spec else [],
+            "problems": [problem.to_dict() for problem in found.problems],
+        }
+        if not is_for_machines(parsed_args):
+            fields |= {key: "\n".join(fields[key]) for key in ("models", "hosts")}
+            fields["problems"] = "\n".join(map(str, found.problems))
+        return tuple(fields), tuple(fields.values())
+
+    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
+        """One line for people, unless another format or a column is asked for."""
+        if parsed_args.formatter != "table" or parsed_args.columns:
+            return int(super().produce_output(parsed_args, column_names, data))
+        spec = self._examination.spec
+        if spec is not None:
+            models, hosts = _count(len(spec.models), "model"), _count(len(spec.hosts), "host pattern")
+            print(f"{parsed_args.file}: valid, {models}, {hosts}", file=self.app.stdout)
+        return 0
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Tell warnings, then errors as the error they are."""
+        for problem in self._examination.problems:
+            if problem.severity is Severity.WARNING:
+                self.say(f"warning: {self._examination.where}:{problem}")
+        self._examination.checked()
+        return 0
+
+
+class Init(Command):
+    """Write a first spec from what a scan finds.
+
+    Reads hosts as ``scan`` does and prints a ``gpustack.yaml`` with the GPUs that they have, to be read and changed.
+    Hosts that can't be read are told at the end and named in a comment; the spec is written from the others.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Where facts come from, and where the spec goes."""
+        parser = super().get_parser(prog_name)
+        add_source_options(parser)
+        parser.add_argument("--out", type=Path, metavar="FILE", help="write FILE instead of standard output")
+        parser.add_argument("--force", action="store_true", help="replace FILE where it exists")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Gather, write; nothing is written when there is nothing to write of."""
+        from gpustack.files import write_atomic
+        from gpustack.spec.initial import initial_spec
+
+        out: Path | None = parsed_args.out
+        if out is None and parsed_args.force:
+            raise UsageError("--force goes with --out FILE")
+        _refuse(out, force=parsed_args.force)
+        gathered = gather(self, parsed_args)
+        total = len(gathered.hosts) + len(gathered.failures)
+        if gathered.hosts:
+            text = initial_spec(gathered.hosts, unread=[failure.host for failure in gathered.failures])
+            if out is None:
+                print(text, end="", file=self.app.stdout)
+            else:
+                _refuse(out, force=parsed_args.force)
+                write_atomic(out, text)
+                self.say(f"{out}: written, from {_count(len(gathered.hosts), 'host')}")
+        tell_failures(self, gathered.failures, total)
+
+
+class Schema(Command):
+    """Print the JSON schema of the spec, for editors and other tools."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Print the schema that is shipped."""
+        from gpustack.spec.schema import SCHEMA_FILE
+
+        print(SCHEMA_FILE.read_text(encoding="utf-8"), end="", file=self.app.stdout)
+
+
+def _refuse(out: Path | None, *, force: bool) -> None:
+    """Stand against writing over what is there, unless that was asked for and is a plain file."""
+    if out is None or not (out.exists() or out.is_symlink()):
+        return
+    if not force:
+        raise UsageError("exists already", where=str(out), remedy="--force replaces it; or name another file")
+    if not out.is_file() or out.is_symlink():
+        raise UsageError("is not a plain file, so it is not replaced", where=str(out), remedy="name another file")
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
