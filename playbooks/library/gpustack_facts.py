@@ -40,7 +40,7 @@ facts:
   returned: always
   type: dict
 initramfs:
-  description: What is in each kernel's initramfs image, by kernel release.
+  description: What is in each kernel's initramfs image, by kernel release; C(error) for one that can't be read.
   returned: when O(initramfs) is true
   type: dict
 """
@@ -50,16 +50,24 @@ from typing import Any, Dict  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 from ansible.module_utils.gpustack_collect import collect  # noqa: E402
-from ansible.module_utils.gpustack_initramfs import read_initramfs  # noqa: E402
+from ansible.module_utils.gpustack_initramfs import InitramfsError, read_initramfs  # noqa: E402
 
 
 def images(root: str, facts: Dict[str, Any]) -> Dict[str, Any]:
-    """What is in the image of each kernel that has one."""
+    """What is in the image of each kernel that has one; why not, for an image that can't be read."""
     found = {}
+    root = os.path.realpath(root)
     for kernel in facts["boot"]["kernels"]:
-        if kernel["initramfs"]:
-            place = os.path.join(root, kernel["initramfs"].lstrip("/"))
+        if not kernel["initramfs"]:
+            continue
+        place = os.path.realpath(os.path.join(root, kernel["initramfs"].lstrip("/")))
+        if os.path.commonpath([root, place]) != root:
+            found[kernel["release"]] = {"error": "it is a link out of " + root}
+            continue
+        try:
             found[kernel["release"]] = read_initramfs(place)
+        except (OSError, InitramfsError) as error:
+            found[kernel["release"]] = {"error": str(error)}
     return found
 
 

@@ -1,0 +1,242 @@
+"""The stand-in boot: what a configuration makes of the talk's host. Each case is one that real hosts taught."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpustack.examples import boot as standin
+from gpustack.examples import hosts
+from gpustack.examples.errors import StandInError
+from gpustack.examples.grub import default_entry, update_grub
+from gpustack.examples.host import write_host
+from gpustack.examples.initramfs import update_initramfs
+from gpustack.examples.machine import Machine
+from gpustack.facts.collect import collect
+
+CARDS = ("0000:84:00.0", "0000:84:00.1", "0000:88:00.0", "0000:88:00.1")
+IDS = "options vfio-pci ids=10de:11b4,10de:0e0a\n"
+SOFTDEPS = "softdep nouveau pre: vfio-pci\nsoftdep snd_hda_intel pre: vfio-pci\n"
+HOOK = """#!/bin/sh
+case "$1" in prereqs) exit 0 ;; esac
+. /usr/share/initramfs-tools/hook-functions
+force_load vfio-pci
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return write_host(tmp_path / "gpu01", hosts.talk_host())
+
+
+NOW = 1_800_000_000
+
+
+def boot(root: Path) -> None:
+    """Boot without waiting for the clock."""
+    standin.boot(root, at=NOW)
+
+
+def write(root: Path, path: str, text: str, mode: int = 0o644) -> None:
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
+    target.chmod(mode)
+
+
+def drivers(root: Path) -> list[str | None]:
+    found = {f["address"]: f["driver"] for f in collect(str(root))["pci"]}
+    return [found[address] for address in CARDS]
+
+
+def rebuild_and_boot(root: Path) -> list[str | None]:
+    update_initramfs(root, ["-u", "-k", "all"])
+    update_grub(root)
+    boot(root)
+    return drivers(root)
+
+
+HOST_DRIVERS = ["nouveau", "snd_hda_intel"] * 2
+VFIO = ["vfio-pci"] * 4
+
+
+def test_host_drivers_take_the_cards_of_an_unprepared_host(root: Path) -> None:
+    assert drivers(root) == HOST_DRIVERS
+
+
+def test_ids_without_softdeps_lose_to_the_host_drivers(root: Path) -> None:
+    write(root, "etc/modprobe.d/vfio.conf", IDS)
+    assert rebuild_and_boot(root) == HOST_DRIVERS
+
+
+def test_ids_with_softdeps_win_in_the_initramfs(root: Path) -> None:
+    write(root, "etc/modprobe.d/vfio.conf", IDS + SOFTDEPS)
+    assert rebuild_and_boot(root) == VFIO
+
+
+def test_modprobe_d_is_not_enough_while_the_initramfs_is_old(root: Path) -> None:
+    write(root, "etc/modprobe.d/vfio.conf", IDS + SOFTDEPS)
+    boot(root)
+    # nouveau comes with the old image; the sound driver only from the disk, where the file counts.
+    assert drivers(root) == ["nouveau", "vfio-pci"] * 2
+
+
+def test_a_blacklist_alone_leaves_the_cards_without_a_driver(root: Path) -> None:
+    write(root, "etc/modprobe.d/blacklist.conf", "blacklist nouveau\nblacklist snd-hda-intel\n")
+    assert rebuild_and_boot(root) == [None] * 4
+
+
+def test_a_hook_that_is_not_executable_is_not_run(root: Path) -> None:
+    write(root, "etc/modprobe.d/vfio.conf", IDS + "blacklist nouveau\nblacklist snd_hda_intel\n")
+    write(root, "etc/initramfs-tools/hooks/vfio", HOOK, 0o644)
+    assert rebuild_and_boot(root) == [None] * 4
+    write(root, "etc/initramfs-tools/hooks/vfio", HOOK, 0o755)
+    assert rebuild_and_boot(root) == VFIO
+
+
+def test_a_hook_that_fails_leaves_the_old_image(root: Path) -> None:
+    image = root / "boot/initrd.img-6.1.0-40-amd64"
+    before = image.read_bytes()
+    write(root, "etc/initramfs-tools/hooks/broken", "#!/bin/sh\nexit 3\n", 0o755)
+    with pytest.raises(StandInError, match="broken failed with 3"):
+        update_initramfs(root, ["-u"])
+    assert image.read_bytes() == before
+
+
+@pytest.mark.parametrize("argument", ["intel_iommu=off", "iommu=off", "intel_iommu=on,off"])
+def test_vfio_pci_takes_nothing_without_an_iommu(root: Path, argument: str) -> None:
+    write(root, "etc/modprobe.d/vfio.conf", IDS + SOFTDEPS)
+    write(root, "etc/default/grub.d/10.cfg", f'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX {argument}"\n')
+    assert rebuild_and_boot(root) == HOST_DRIVERS
+    assert collect(str(root))["iommu"] == {
+        "acpi_tables": ["DMAR"],
+        "units": [],
+        "group_count": 0,
+        "interrupt_remapping": True,
+        "unsafe_interrupts": None,
+    }
+
+
+def test_ids_can_be_told_on_the_command_line(root: Path) -> None:
+    write(root, "etc/modprobe.d/vfio.conf", SOFTDEPS)
+    write(root, "etc/default/grub.d/10.cfg", 'GRUB_CMDLINE_LINUX="vfio-pci.ids=10de:11b4,10de:0e0a"\n')
+    assert rebuild_and_boot(root) == VFIO
+
+
+def test_ids_can_be_narrowed_to_a_board_and_a_class(root: Path) -> None:
+    write(
+        root,
+        "etc/modprobe.d/vfio.conf",
+        "options vfio-pci ids=10de:11b4:10de:1096:030000:ffff00,10de:0e0a:10de:9999\n" + SOFTDEPS,
+    )
+    assert rebuild_and_boot(root) == ["vfio-pci", "snd_hda_intel"] * 2
+
+
+def test_modules_can_be_blacklisted_on_the_command_line(root: Path) -> None:
+    write(root, "etc/default/grub.d/10.cfg", 'GRUB_CMDLINE_LINUX="modprobe.blacklist=nouveau,snd-hda-intel"\n')
+    assert rebuild_and_boot(root) == [None] * 4
+
+
+def test_a_file_of_etc_hides_the_distributions_of_the_same_name(root: Path) -> None:
+    write(root, "usr/lib/modprobe.d/cards.conf", "blacklist nouveau\n")
+    assert rebuild_and_boot(root) == [None, "snd_hda_intel"] * 2
+    write(root, "etc/modprobe.d/cards.conf", "# nothing\n")
+    assert rebuild_and_boot(root) == HOST_DRIVERS
+
+
+def test_a_module_of_modules_load_d_comes_too_late(root: Path) -> None:
+    write(root, "etc/modprobe.d/vfio.conf", IDS)
+    write(root, "etc/modules-load.d/vfio.conf", "vfio-pci\n")
+    assert rebuild_and_boot(root) == HOST_DRIVERS
+
+
+def test_parameters_are_seen_when_the_module_is_loaded(root: Path) -> None:
+    write(root, "etc/modprobe.d/vfio.conf", "options vfio_iommu_type1 allow_unsafe_interrupts=1\n")
+    write(root, "etc/modules", "vfio_iommu_type1\n")
+    rebuild_and_boot(root)
+    assert collect(str(root))["iommu"]["unsafe_interrupts"] is True
+
+
+def test_grub_defaults_are_evaluated_by_a_shell(root: Path) -> None:
+    write(
+        root,
+        "etc/default/grub.d/50-a.cfg",
+        'for i in 1 2; do GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT n=$i"; done\n',
+    )
+    write(root, "etc/default/grub.d/99-ignored.txt", 'GRUB_CMDLINE_LINUX_DEFAULT="nothing"\n')
+    update_grub(root)
+    assert default_entry(root).arguments.split()[3:] == ["quiet", "splash", "n=1", "n=2"]
+
+
+def test_grub_defaults_that_fail_leave_the_old_menu(root: Path) -> None:
+    menu = root / "boot/grub/grub.cfg"
+    before = menu.read_text(encoding="utf-8")
+    write(root, "etc/default/grub.d/50-a.cfg", 'GRUB_CMDLINE_LINUX="unfinished\n')
+    with pytest.raises(StandInError, match="can't be evaluated"):
+        update_grub(root)
+    assert menu.read_text(encoding="utf-8") == before
+
+
+def test_recovery_entries_get_only_what_every_entry_gets(root: Path) -> None:
+    write(root, "etc/default/grub.d/10.cfg", 'GRUB_CMDLINE_LINUX="always"\n')
+    update_grub(root)
+    entries = {e["title"]: e for e in collect(str(root))["boot"]["entries"]}
+    recovery = entries["Debian GNU/Linux, with Linux 6.1.0-37-amd64 (recovery mode)"]
+    assert recovery["recovery"]
+    assert recovery["arguments"].split()[2:] == ["single", "always"]
+    assert entries["Debian GNU/Linux"]["arguments"].split()[2:] == ["always", "quiet", "splash"]
+
+
+def test_only_the_newest_kernels_image_is_rebuilt_unless_told_otherwise(root: Path) -> None:
+    old, new = (root / f"boot/initrd.img-6.1.0-{n}-amd64" for n in (37, 40))
+    before = old.read_bytes(), new.read_bytes()
+    write(root, "etc/modprobe.d/vfio.conf", IDS)
+    update_initramfs(root, ["-u"])
+    assert old.read_bytes() == before[0]
+    assert new.read_bytes() != before[1]
+    update_initramfs(root, ["-u", "-k", "6.1.0-37-amd64"])
+    assert old.read_bytes() != before[0]
+
+
+def test_a_boot_is_later_than_everything_written_before_it(root: Path) -> None:
+    before = collect(str(root))["kernel"]["booted_at"]
+    write(root, "etc/modprobe.d/vfio.conf", IDS)
+    standin.boot(root)
+    after = collect(str(root))["kernel"]["booted_at"]
+    assert after > before
+    assert after * 10**9 > (root / "etc/modprobe.d/vfio.conf").stat().st_mtime_ns
+
+
+def test_a_host_without_its_initramfs_does_not_boot(root: Path) -> None:
+    (root / "boot/initrd.img-6.1.0-40-amd64").unlink()
+    with pytest.raises(StandInError, match="Kernel panic"):
+        boot(root)
+
+
+def test_the_vendors_driver_takes_gpus_and_switches(tmp_path: Path) -> None:
+    root = write_host(tmp_path / "gpu02", hosts.nvswitch_host())
+    found = [(f["product"], f["driver"]) for f in collect(str(root))["pci"] if f["vendor"] == "10de"]
+    assert sorted(found) == [("22a3", "nvidia-nvswitch")] * 4 + [("2330", "nvidia")] * 8
+
+
+def test_an_amd_host_has_its_iommu_on_with_nothing_said(tmp_path: Path) -> None:
+    root = write_host(tmp_path / "gpu04", hosts.epyc_host())
+    facts = collect(str(root))
+    assert "iommu" not in facts["kernel"]["command_line"]
+    assert facts["iommu"]["units"] == ["ivhd0", "ivhd1"]
+    write(root, "etc/default/grub.d/10.cfg", 'GRUB_CMDLINE_LINUX="amd_iommu=off"\n')
+    update_grub(root)
+    boot(root)
+    assert collect(str(root))["iommu"]["units"] == []
+
+
+@pytest.mark.parametrize("make", [hosts.talk_host, hosts.nvswitch_host, hosts.shared_group_host, hosts.epyc_host])
+def test_the_collector_reads_everything_of_an_example(tmp_path: Path, make: type[Machine]) -> None:
+    machine = make()
+    facts = collect(str(write_host(tmp_path / "host", machine)))
+    assert facts["unread"] == []
+    assert facts["hostname"] == machine.name
+    assert facts["initramfs_tool"] == "initramfs-tools"
+    assert [f["address"] for f in facts["pci"]] == sorted(d.address for d in machine.devices)
+    assert {f["iommu_group"] for f in facts["pci"]} == {d.group for d in machine.devices}
