@@ -1,0 +1,94 @@
+"""``gpustack host …``: what a host needs done for its GPUs to go to guests."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpustack.cli.common import Command, add_source_options, gather, tell_failures
+from gpustack.cli.text import printable
+from gpustack.errors import PlanError, UsageError
+
+if TYPE_CHECKING:
+    from gpustack.facts.gather import Gathered
+    from gpustack.host.plan import HostPlan
+
+CHANGES = 2
+
+
+class Plan(Command):
+    """Show what would be done to hosts so that their GPUs can go to guests, and why. Changes nothing.
+
+    The playbook prepare.yml carries out the very same plan. A plan against which an error stands is refused: then
+    nothing at all would be done on that host, and the exit code is 13.
+    """
+
+    epilog = """\
+gpustack host plan gpustack.yaml gpu01 --sudo; gpustack host plan gpustack.yaml --snapshot hosts.json;
+gpustack host plan gpustack.yaml --root /mnt/image -f json"""
+
+    _gathered: Gathered
+    _plans: tuple[HostPlan, ...] = ()
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The spec, the hosts and the format."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
+        add_source_options(parser)
+        parser.add_argument(
+            "-f", "--format", choices=("text", "json"), default="text", help="the output format (%(default)s)"
+        )
+        parser.add_argument("--no-diff", action="store_true", help="leave out what changes in each file")
+        parser.add_argument(
+            "--exit-code", action="store_true", help=f"exit with {CHANGES} when something would be done"
+        )
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Read the spec and the hosts, and print one plan after another."""
+        from gpustack.host.plan import plan_host
+        from gpustack.host.show import show_plan
+        from gpustack.spec.hosts import patterns_for
+        from gpustack.spec.load import load_spec
+
+        spec = load_spec(parsed_args.spec)
+        self._gathered = gather(self, parsed_args)
+        hosts = self._gathered.hosts
+        if parsed_args.snapshot and not parsed_args.hosts and len(hosts) > 1:
+            # A snapshot of a whole fleet may hold more than this spec is about.
+            named = tuple(host for host in hosts if patterns_for(spec, host.hostname))
+            for host in hosts:
+                if host not in named:
+                    self.say(f"{host.hostname}: not in {parsed_args.spec}, left out")
+            if not named:
+                raise UsageError(
+                    f"none of the {len(hosts)} hosts of {parsed_args.snapshot} is in {parsed_args.spec}",
+                    remedy="compare the names in the snapshot with the patterns under `hosts`",
+                )
+            hosts = named
+        self._plans = tuple(plan_host(spec, host) for host in hosts)
+        if parsed_args.format == "json":
+            text = json.dumps([plan.to_dict() for plan in self._plans], indent=2, ensure_ascii=True)
+        else:
+            text = printable(
+                "\n\n".join(show_plan(plan, diffs=not parsed_args.no_diff) for plan in self._plans), keep="\n\t"
+            )
+        if text:
+            print(text, file=self.app.stdout)
+        return CHANGES if parsed_args.exit_code and any(plan.changes for plan in self._plans) else 0
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """What could not be read, and which plans are refused."""
+        failures = self._gathered.failures
+        refused = [plan.host for plan in self._plans if plan.refused]
+        if refused:
+            for failure in failures:
+                self.say(str(failure.error))
+            count = "the plan is" if len(self._plans) == 1 else f"{len(refused)} of {len(self._plans)} plans are"
+            raise PlanError(
+                f"{count} refused ({', '.join(refused)})", remedy="see the errors above; each says what to do about it"
+            )
+        tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
+        return 0

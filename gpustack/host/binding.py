@@ -1,0 +1,268 @@
+"""How the functions that go to guests get their driver at boot, before any host driver sees them.
+
+vfio-pci (or pci-stub) is told their ``vendor:product`` ids and loaded in the initramfs. Three things make it come
+first: the initramfs loads it by name; a softdep loads it before each host driver that udev may load for one of
+the functions (``modprobe.d(5)``); and the GPUs' own host drivers are blacklisted where nothing else needs them.
+An id is taken wherever it turns up, so this is right only as long as every function with that id is to go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from gpustack.facts.cmdline import canonical
+from gpustack.facts.model import Function, Host
+from gpustack.facts.needs import is_host_driver, is_passthrough_driver
+from gpustack.findings import Finding, finding
+from gpustack.host.elsewhere import DRIVERCTL, RC_LOCAL, Elsewhere
+from gpustack.host.targets import Targets
+from gpustack.pci import catalogue, classes
+from gpustack.spec.model import Options
+
+DRIVERS = ("vfio-pci", "pci-stub")
+"""The drivers that can hold a function for guests."""
+IDS_ARGUMENTS = tuple(f"{driver}.ids" for driver in DRIVERS)
+"""The kernel parameters that stand for a driver's ids where it is built into the kernel."""
+_IDS_LONGEST = 1023  # static char ids[1024] (drivers/vfio/pci/vfio_pci.c, drivers/pci/pci-stub.c)
+_BACKEND = "vfio_iommu_type1"
+# Modules that only work together: if one of them is in use, none of its stack is blacklisted.
+_STACKS = ("nvidia", "nova")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """What is told to modprobe, to the initramfs and to the kernel.
+
+    :ivar options: ids by driver, for modprobe.
+    :ivar softdeps: drivers to be loaded before a host driver, by host driver.
+    :ivar arguments: ids for the kernel's command line, where a kernel has a driver built in.
+    :ivar early_modules: modules that the initramfs loads.
+    :ivar late_modules: modules that systemd loads, all of which every kernel has.
+    """
+
+    options: Mapping[str, tuple[str, ...]]
+    softdeps: Mapping[str, tuple[str, ...]]
+    blacklist: tuple[str, ...]
+    arguments: tuple[str, ...]
+    early_modules: tuple[str, ...]
+    late_modules: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Binding:
+    """Decide how the targets get their drivers."""
+    functions = targets.functions
+    by_driver = {
+        driver: sorted({f.ids for f, its_driver in functions.values() if its_driver == driver}) for driver in DRIVERS
+    }
+    ids = {driver: tuple(found) for driver, found in by_driver.items() if found}
+    loadable = {driver for driver in ids if "module" in _kinds(host, canonical(driver))}
+    built_in = {driver for driver in ids if "builtin" in _kinds(host, canonical(driver))}
+    needed = [canonical(driver) for driver in ids]
+    if "vfio-pci" in ids and _kinds(host, _BACKEND):
+        needed.append(_BACKEND)
+    blacklist = tuple(_blacklist(host, targets)) if options.blacklist_host_drivers else ()
+    return Binding(
+        options={driver: found for driver, found in ids.items() if driver in loadable},
+        softdeps=dict(_softdeps(targets, loadable)),
+        blacklist=blacklist,
+        arguments=tuple(f"{driver}.ids={','.join(ids[driver])}" for driver in ids if driver in built_in),
+        early_modules=tuple(name for name in needed if "module" in _kinds(host, name)),
+        late_modules=tuple(name for name in needed if _in_every_kernel(host, name)),
+        findings=(
+            *_identical(host, targets),
+            *_kernels(host, ids),
+            *_too_early(host, targets),
+            *_too_long(host, ids),
+            *_kept(host, targets, options),
+            *_conflicts(host, ids, targets, other),
+        ),
+    )
+
+
+def _kinds(host: Host, module: str) -> frozenset[str | None]:
+    """How the kernels that can boot have a module: ``module``, ``builtin``."""
+    return frozenset(found for kernel in host.boot.kernels if (found := kernel.modules.get(module)) is not None)
+
+
+def _in_every_kernel(host: Host, module: str) -> bool:
+    return "module" in _kinds(host, module) and all(module in k.modules for k in host.boot.kernels)
+
+
+def host_drivers(function: Function) -> tuple[str, ...]:
+    """The modules that might take a function for the host, by name with ``_``."""
+    names = [canonical(name) for name in function.modules]
+    if classes.is_gpu_class(function.pci_class):
+        names += [canonical(name) for name in catalogue.host_drivers(function.vendor)]
+    return tuple(dict.fromkeys(name for name in names if not is_passthrough_driver(name)))
+
+
+def _softdeps(targets: Targets, drivers: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    wanted: dict[str, set[str]] = {}
+    for function, driver in targets.functions.values():
+        if driver in drivers:
+            for module in host_drivers(function):
+                wanted.setdefault(module, set()).add(driver)
+    for module in sorted(wanted):
+        yield module, tuple(driver for driver in DRIVERS if driver in wanted[module])
+
+
+def _kept_functions(host: Host, targets: Targets) -> Iterator[Function]:
+    """The functions that stay with the host; virtual functions go with their physical one."""
+    going = targets.functions
+    for function in host.pci:
+        if function.address not in going and function.physical_function not in going:
+            yield function
+
+
+def _stack(module: str) -> str:
+    return next((stack for stack in _STACKS if module == stack or module.startswith(f"{stack}_")), module)
+
+
+def _blacklist(host: Host, targets: Targets) -> Iterator[str]:
+    """The GPUs' host drivers that nothing else uses, or would use."""
+    used = _used_stacks(host, targets)
+    staying = {f.vendor for f in _kept_functions(host, targets) if _is_kept_gpu(f)}
+    candidates = {
+        (module, target.gpu.main.vendor) for target in targets.gpus for module in host_drivers(target.gpu.main)
+    }
+    for module in sorted({m for m, vendor in candidates if vendor not in staying}):
+        if _stack(module) not in used:
+            yield module
+
+
+def _used_stacks(host: Host, targets: Targets) -> dict[str, Function]:
+    used: dict[str, Function] = {}
+    for function in _kept_functions(host, targets):
+        for name in (function.driver, *function.modules):
+            if name is not None:
+                used.setdefault(_stack(canonical(name)), function)
+    return used
+
+
+def _is_kept_gpu(function: Function) -> bool:
+    """Whether a function that stays is a GPU: any driver of its maker may be needed for it."""
+    return classes.is_gpu_class(function.pci_class) and function.physical_function is None
+
+
+def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
+    """GPU host drivers that are left alone because something else uses them."""
+    if not options.blacklist_host_drivers:
+        return
+    blacklisted = set(_blacklist(host, targets))
+    used = _used_stacks(host, targets)
+    for function in {f.address: f for f in used.values()}.values():
+        modules = sorted(
+            {
+                module
+                for target in targets.gpus
+                for module in host_drivers(target.gpu.main)
+                if module not in blacklisted and used.get(_stack(module)) is function
+            }
+        )
+        if modules:
+            what = catalogue.describe(function.vendor, function.product, function.pci_class)
+            place = f"{host.hostname} {function.address}"
+            yield finding("GPU141", place=place, modules=", ".join(modules), what=what)
+
+
+def _identical(host: Host, targets: Targets) -> Iterator[Finding]:
+    staying: dict[str, list[str]] = {}
+    for function in sorted(_kept_functions(host, targets), key=lambda f: f.bdf):
+        staying.setdefault(function.ids, []).append(function.address)
+    for target in targets.all:
+        for function in {f.ids: f for f in target.gpu.functions if f.ids in staying}.values():
+            yield finding(
+                "GPU113",
+                place=f"{host.hostname} {target.address}",
+                ids=function.ids,
+                what=classes.word(function.pci_class),
+                staying=", ".join(staying[function.ids]),
+            )
+    going: dict[str, list[str]] = {}
+    drivers: dict[str, set[str]] = {}
+    for address, (function, driver) in targets.functions.items():
+        going.setdefault(function.ids, []).append(address)
+        drivers.setdefault(function.ids, set()).add(driver)
+    for ids, found in drivers.items():
+        if len(found) > 1:
+            place = f"{host.hostname} {', '.join(sorted(going[ids]))}"
+            yield finding("GPU112", place=place, driver=DRIVERS[0], others=f"{ids} ({DRIVERS[1]})")
+
+
+def _kernels(host: Host, ids: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
+    for kernel in host.boot.kernels:
+        for driver in ids:
+            if canonical(driver) not in kernel.modules:
+                yield finding("GPU115", place=host.hostname, release=kernel.release, driver=driver)
+
+
+def _too_early(host: Host, targets: Targets) -> Iterator[Finding]:
+    """Host drivers that are built into a kernel, where vfio-pci is not: they come first."""
+    for address, (function, driver) in targets.functions.items():
+        for kernel in host.boot.kernels:
+            if kernel.modules.get(canonical(driver)) != "module":
+                continue
+            built_in = [m for m in host_drivers(function) if kernel.modules.get(m) == "builtin"]
+            if not built_in and not function.modules and function.driver and is_host_driver(function.driver):
+                # Bound to a driver that no loadable module claims.
+                built_in = [function.driver] if kernel.release == host.kernel.release else []
+            if built_in:
+                place = f"{host.hostname} {address}"
+                names = ", ".join(built_in)
+                yield finding("GPU114", place=place, modules=names, release=kernel.release, driver=driver)
+
+
+def _too_long(host: Host, ids: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
+    for driver, found in ids.items():
+        length = len(",".join(found))
+        if length > _IDS_LONGEST:
+            yield finding("GPU116", place=host.hostname, driver=driver, length=length, longest=_IDS_LONGEST)
+
+
+def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets, other: Elsewhere) -> Iterator[Finding]:
+    ours = {canonical(driver): frozenset(found) for driver, found in ids.items()}
+    all_ours = frozenset().union(*ours.values())
+    for found in other.ids():
+        mine = ours.get(found.driver, frozenset())
+        if found.ids != mine and (mine or found.ids & all_ours):
+            said = f"{found.driver} ids={','.join(sorted(found.ids))}"
+            wanted = "; ".join(f"{driver} ids={','.join(of)}" for driver, of in ids.items())
+            yield finding("GPU135", place=f"{host.hostname} {found.place}", said=said, wanted=wanted)
+    for driver in ids:
+        yield from _switched_off(host, driver, other)
+    yield from _by_address(host, targets, other)
+
+
+def _switched_off(host: Host, driver: str, other: Elsewhere) -> Iterator[Finding]:
+    for module in (canonical(driver), *((_BACKEND,) if driver == "vfio-pci" else ())):
+        for statement in (*other.modprobe.blacklisted(module), *other.modprobe.about("install", module)):
+            yield finding("GPU140", place=f"{host.hostname} {statement.place}", said=str(statement), module=module)
+        for name in ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist"):
+            for sourced in other.all(name):
+                if module in map(canonical, (sourced.argument.value or "").split(",")):
+                    yield finding(
+                        "GPU140", place=f"{host.hostname} {sourced.place}", said=sourced.argument.text, module=module
+                    )
+
+
+def _by_address(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Finding]:
+    """What driverctl and hand-written boot scripts do to the targets."""
+    functions = targets.functions
+    for path, text in sorted(other.texts.items()):
+        if path.startswith(DRIVERCTL):
+            address = path.removeprefix(DRIVERCTL).removeprefix("pci-")
+            said = text.strip()
+            if address in functions and said != functions[address][1]:
+                wanted = f"{functions[address][1]} for {address}"
+                yield finding(
+                    "GPU135",
+                    place=f"{host.hostname} {path}",
+                    said=f"driverctl override {said or 'none'}",
+                    wanted=wanted,
+                )
+    touched = {word for address, (f, _) in functions.items() for word in (address, f"{f.vendor} {f.product}")}
+    for number, line in enumerate(other.texts.get(RC_LOCAL, "").split("\n"), 1):
+        if not line.lstrip().startswith("#") and any(word in line.lower() for word in touched):
+            yield finding("GPU143", place=f"{host.hostname} {RC_LOCAL}:{number}", line=line.strip()[:200])

@@ -1,0 +1,115 @@
+"""What a host shall be: everything that its plan compares with the facts, and that its verification proves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gpustack.facts.cmdline import CommandLine
+from gpustack.facts.grub import DEFAULTS, LINUX, LINUX_DEFAULT
+from gpustack.facts.model import Host
+from gpustack.facts.readiness import host_reasons
+from gpustack.findings import Finding, finding
+from gpustack.host import iommu, support
+from gpustack.host.binding import IDS_ARGUMENTS, Binding, bind
+from gpustack.host.elsewhere import Elsewhere, elsewhere
+from gpustack.host.owned import GRUB, MODPROBE, OwnedFile, is_ours
+from gpustack.host.render import render
+from gpustack.host.targets import Targets, choose
+from gpustack.spec.hosts import options_for
+from gpustack.spec.model import Spec
+
+PARAMETERS = (*iommu.NAMES, *IDS_ARGUMENTS)
+"""The kernel parameters that gpustack sets: the only ones that it looks after."""
+# What plans cure, or say in words of their own.
+_NOT_REPEATED = frozenset({"GPU002", "GPU003", "GPU004", "GPU005", "GPU008"})
+_LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE of x86 is 2048 (arch/x86/include/asm/setup.h)
+_BOOT_IMAGE = 128  # what GRUB adds in front: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desired:
+    """What a host shall be.
+
+    :ivar arguments: kernel arguments that must reach the kernel, wherever they are written.
+    :ivar added: those of them that gpustack's drop-in adds.
+    :ivar next_line: the command line of an ordinary menu entry once GRUB's configuration is made anew, as far as
+        GRUB's defaults decide it; None when that can't be told.
+    :ivar files: the files that gpustack owns, by path.
+    """
+
+    targets: Targets
+    binding: Binding
+    arguments: tuple[str, ...]
+    added: tuple[str, ...]
+    next_line: CommandLine | None
+    files: dict[str, OwnedFile]
+    findings: tuple[Finding, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What must be found on the host, as plain data."""
+        return {
+            "arguments": list(self.arguments),
+            "functions": {address: driver for address, (_, driver) in sorted(self.targets.functions.items())},
+            "files": {path: {"content": file.content, "mode": file.mode} for path, file in self.files.items()},
+            "initramfs": {
+                "modules": list(self.binding.early_modules),
+                "files": [MODPROBE] if MODPROBE in self.files else [],
+            },
+        }
+
+
+def desire(spec: Spec, host: Host) -> Desired:
+    """Work out what a host shall be, and everything that stands against it."""
+    options = options_for(spec, host.hostname)
+    targets = choose(spec, host)
+    other = elsewhere(host)
+    binding = bind(host, options, targets, other)
+    arguments = iommu.arguments(host, options, other)
+    wanted = (*arguments.wanted, *binding.arguments) if targets.all else ()
+    added = tuple(argument for argument in wanted if not other.has(argument))
+    files = render(added, binding)
+    drop_in = files.get(GRUB)
+    next_line = other.with_drop_in(drop_in.content if drop_in else None).line(LINUX, LINUX_DEFAULT)
+    found = [
+        *(f for f in host_reasons(host) if f.code not in _NOT_REPEATED),
+        *targets.findings,
+    ]
+    if targets.all:
+        found += [*support.findings(host), *arguments.findings, *binding.findings]
+        found += _grub(host, other, added, next_line)
+        found += _not_ours(host, files)
+    return Desired(
+        targets=targets,
+        binding=binding,
+        arguments=wanted,
+        added=added,
+        next_line=next_line,
+        files=files,
+        findings=tuple(dict.fromkeys(found)),
+    )
+
+
+def _grub(host: Host, other: Elsewhere, added: tuple[str, ...], next_line: CommandLine | None) -> Iterator[Finding]:
+    unknown = other.defaults.unknown(LINUX, LINUX_DEFAULT)
+    for reason in unknown:
+        yield finding("GPU127", place=f"{host.hostname} {reason.file}:{reason.line}", why=reason.why)
+    if unknown:
+        return
+    stands = other.defaults.line(LINUX, LINUX_DEFAULT)
+    if stands is not None and stands.for_init is not None:
+        yield finding("GPU128", place=f"{host.hostname} {DEFAULTS}")
+        return
+    if next_line is None or any(not next_line.has(argument) for argument in added):
+        lost = ", ".join(a for a in added if next_line is None or not next_line.has(a))
+        yield finding("GPU129", place=host.hostname, arguments=lost, path=GRUB)
+    elif len(next_line.text) + _BOOT_IMAGE > _LONGEST_COMMAND_LINE:
+        yield finding("GPU133", place=host.hostname, length=len(next_line.text), longest=_LONGEST_COMMAND_LINE)
+
+
+def _not_ours(host: Host, files: dict[str, OwnedFile]) -> Iterator[Finding]:
+    for path in files:
+        there = host.files.get(path)
+        if there is not None and there.text.strip() and not is_ours(there.text):
+            yield finding("GPU138", place=f"{host.hostname} {path}")

@@ -1,0 +1,92 @@
+"""What stands in a host's configuration apart from gpustack's own files, each word with its file and line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpustack.facts.cmdline import CommandLine, canonical
+from gpustack.facts.grub import LINUX, LINUX_DEFAULT, Defaults, Sourced, read_defaults
+from gpustack.facts.model import Host
+from gpustack.facts.modprobe import ModprobeConfig, read_modprobe
+from gpustack.host.owned import GRUB, OWNED
+
+INITRAMFS_MODULES = "/etc/initramfs-tools/modules"
+UPDATE_INITRAMFS = "/etc/initramfs-tools/update-initramfs.conf"
+DRIVERCTL = "/etc/driverctl.d/"
+RC_LOCAL = "/etc/rc.local"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ids:
+    """A list of ids that something else hands to vfio-pci or pci-stub.
+
+    :ivar driver: the module, spelt with ``_``.
+    """
+
+    driver: str
+    ids: frozenset[str]
+    place: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """The configuration of a host without gpustack's own files.
+
+    :ivar texts: the files' texts by path.
+    :ivar defaults: GRUB's defaults.
+    :ivar arguments: the kernel arguments that they give an ordinary menu entry; None when that can't be told.
+    """
+
+    texts: dict[str, str]
+    defaults: Defaults
+    arguments: tuple[Sourced, ...] | None
+    modprobe: ModprobeConfig
+
+    def all(self, name: str) -> tuple[Sourced, ...]:
+        """Every occurrence of a kernel parameter."""
+        return tuple(s for s in self.arguments or () if s.argument.is_for(name))
+
+    def has(self, argument: str) -> bool:
+        """Whether the kernel gets this very argument already."""
+        return CommandLine.of(s.argument.text for s in self.arguments or ()).has(argument)
+
+    def with_drop_in(self, content: str | None) -> Defaults:
+        """GRUB's defaults with gpustack's drop-in, as ``update-grub`` would see them."""
+        return read_defaults(self.texts if content is None else {**self.texts, GRUB: content})
+
+    def ids(self) -> Iterator[Ids]:
+        """The ids that hand-made configuration gives to vfio-pci and pci-stub."""
+        for module in ("vfio_pci", "pci_stub"):
+            for option in self.modprobe.option(module, "ids"):
+                if option.value:
+                    yield Ids(driver=module, ids=_ids(option.value), place=option.place)
+            for sourced in self.all(f"{module}.ids"):
+                if sourced.argument.value:
+                    yield Ids(driver=module, ids=_ids(sourced.argument.value), place=sourced.place)
+        # initramfs-tools hands the words after a module's name to modprobe (initramfs-tools(7)).
+        for number, line in enumerate(self.texts.get(INITRAMFS_MODULES, "").split("\n"), 1):
+            words = line.split()
+            if words and canonical(words[0]) in ("vfio_pci", "pci_stub"):
+                for word in words[1:]:
+                    name, _, value = word.partition("=")
+                    if name == "ids" and value:
+                        place = f"{INITRAMFS_MODULES}:{number}"
+                        yield Ids(driver=canonical(words[0]), ids=_ids(value), place=place)
+
+
+def elsewhere(host: Host) -> Elsewhere:
+    """Everything of a host's configuration that is not gpustack's."""
+    texts = {path: file.text for path, file in host.files.items() if path not in OWNED}
+    defaults = read_defaults(texts)
+    return Elsewhere(
+        texts=texts,
+        defaults=defaults,
+        arguments=defaults.arguments(LINUX, LINUX_DEFAULT),
+        modprobe=read_modprobe(texts),
+    )
+
+
+def _ids(text: str) -> frozenset[str]:
+    """The vendor:product pairs of a driver's ``ids`` parameter, without the narrower fields that may follow."""
+    return frozenset(":".join(word.lower().split(":")[:2]) for word in text.split(",") if word)

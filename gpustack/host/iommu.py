@@ -1,0 +1,126 @@
+"""The kernel arguments that switch the IOMMU on, and what stands against them elsewhere.
+
+What each means to the kernel: ``Documentation/admin-guide/kernel-parameters.txt``; how it is read:
+``drivers/iommu/intel/iommu.c`` (``intel_iommu_setup``), ``drivers/iommu/amd/init.c`` (``parse_amd_iommu_options``),
+``arch/x86/kernel/pci-dma.c`` (``iommu_setup``) and ``drivers/iommu/irq_remapping.c``. All of them read every
+occurrence of their parameter, word by word between commas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, finding
+from gpustack.host.elsewhere import Elsewhere
+from gpustack.spec.model import Options
+
+UNSAFE_INTERRUPTS = "vfio_iommu_type1.allow_unsafe_interrupts"
+NAMES = ("intel_iommu", "iommu", UNSAFE_INTERRUPTS)
+"""The parameters that gpustack sets for the IOMMU."""
+_TRUE = frozenset({"y", "Y", "1", "on", "oN", "On", "ON", "t", "T"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class IommuArguments:
+    """What the kernel must be told about the IOMMU.
+
+    :ivar wanted: every argument that must reach the kernel, wherever it is written.
+    """
+
+    wanted: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def kind(host: Host) -> str | None:
+    """``intel``, ``amd``, or None when the host says neither: by its firmware's tables, else by its processor."""
+    if "DMAR" in host.iommu.acpi_tables:
+        return "intel"
+    if "IVRS" in host.iommu.acpi_tables:
+        return "amd"
+    return {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "amd"}.get(host.cpu.vendor or "")
+
+
+def arguments(host: Host, options: Options, other: Elsewhere) -> IommuArguments:
+    """Decide the IOMMU's arguments, and find what contradicts them."""
+    wanted = [
+        *(["intel_iommu=on"] if kind(host) == "intel" else []),
+        *(["iommu=pt"] if options.iommu_pt else []),
+        *([f"{UNSAFE_INTERRUPTS}=1"] if options.allow_unsafe_interrupts else []),
+    ]
+    found = [*_conflicts(host, options, other), *_interrupts(host, options, other), *_kind_findings(host, other)]
+    return IommuArguments(wanted=tuple(wanted), findings=tuple(found))
+
+
+def _words(other: Elsewhere, name: str) -> Iterator[tuple[str, str, str]]:
+    """(word, argument, place) of every comma-separated word of every occurrence of a parameter."""
+    for sourced in other.all(name):
+        for word in (sourced.argument.value or "").split(","):
+            yield word, sourced.argument.text, sourced.place
+
+
+def _conflicts(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding]:
+    off = "it switches the IOMMU off"
+    against = {
+        "intel_iommu": {"off": off},
+        "amd_iommu": {"off": off},
+        "iommu": {"off": off, "soft": "it has DMA copied by software in place of the IOMMU"},
+    }
+    if options.iommu_pt:
+        reason = "it contradicts iommu=pt, which options.iommu_pt asks for"
+        against["iommu"]["nopt"] = reason
+        against["iommu.passthrough"] = dict.fromkeys(("0", "n", "N", "off"), reason)
+    if not options.allow_unsafe_interrupts:
+        against["intremap"] = {"off": "it switches interrupt remapping off"}
+    for name, words in against.items():
+        for word, argument, place in _words(other, name):
+            if word in words:
+                yield finding("GPU120", place=f"{host.hostname} {place}", argument=argument, reason=words[word])
+    if not options.allow_unsafe_interrupts:
+        for sourced in other.all("nointremap"):
+            reason = "it switches interrupt remapping off"
+            yield finding(
+                "GPU120", place=f"{host.hostname} {sourced.place}", argument=sourced.argument.text, reason=reason
+            )
+
+
+def _interrupts(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding]:
+    yield from _unsafe_elsewhere(host, options, other)
+    remapping = host.iommu.interrupt_remapping
+    if options.allow_unsafe_interrupts:
+        yield finding("GPU124" if remapping is not True else "GPU125", place=host.hostname)
+    elif remapping is False:
+        # Without an active IOMMU (an AMD one that is off) interrupts may not be remapped yet.
+        yield finding("GPU123" if host.iommu.units else "GPU126", place=host.hostname)
+
+
+def _unsafe_elsewhere(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding]:
+    module, _, name = UNSAFE_INTERRUPTS.partition(".")
+    said = [(s.argument.value, s.argument.text, s.place) for s in other.all(UNSAFE_INTERRUPTS)]
+    for option in other.modprobe.option(module, name):
+        given = "" if option.value is None else f"={option.value}"
+        said.append((option.value, f"options {module} {name}{given}", option.place))
+    for value, text, place in said:
+        allowed = value is None or value in _TRUE
+        if allowed and not options.allow_unsafe_interrupts:
+            reason = "the spec does not allow it (options.allow_unsafe_interrupts)"
+            yield finding("GPU120", place=f"{host.hostname} {place}", argument=text, reason=reason)
+        elif not allowed and options.allow_unsafe_interrupts:
+            reason = "the spec asks for the opposite (options.allow_unsafe_interrupts)"
+            yield finding("GPU120", place=f"{host.hostname} {place}", argument=text, reason=reason)
+
+
+def _kind_findings(host: Host, other: Elsewhere) -> Iterator[Finding]:
+    for word, argument, place in _words(other, "amd_iommu"):
+        if word == "on":
+            yield finding("GPU121", place=f"{host.hostname} {place}", argument=argument)
+    unread = [entry.path for entry in host.unread if entry.path.startswith("/sys/firmware/acpi")]
+    if not host.iommu.units and not host.iommu.acpi_tables:
+        # GPU001 tells of a firmware that announces none.
+        if unread:
+            what = "which IOMMU the firmware announces"
+            yield finding("GPU132", place=host.hostname, what=what, paths=", ".join(unread))
+    elif kind(host) is None:
+        units = ", ".join(host.iommu.units or host.iommu.acpi_tables)
+        yield finding("GPU122", place=host.hostname, units=units)

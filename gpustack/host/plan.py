@@ -1,0 +1,129 @@
+"""The host plan: which operations make a host what its spec says. Pure: same spec and facts, same plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, Severity
+from gpustack.host import boot
+from gpustack.host import reboot as reboots
+from gpustack.host.desired import Desired, desire
+from gpustack.host.targets import Target
+from gpustack.operations import Operation, Reboot
+from gpustack.spec.model import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedGpu:
+    """A GPU (or NVSwitch) of the plan.
+
+    :ivar model: the spec's name for it; ``nvswitch`` for a switch.
+    :ivar functions: the addresses of everything that is bound with it, its own first.
+    :ivar refused: whether an error finding stands against it.
+    """
+
+    address: str
+    model: str
+    name: str
+    driver: str
+    functions: tuple[str, ...]
+    refused: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        return {
+            "address": self.address,
+            "model": self.model,
+            "name": self.name,
+            "driver": self.driver,
+            "functions": list(self.functions),
+            "refused": self.refused,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostPlan:
+    """What is to be done on one host.
+
+    :ivar operations: in the order in which they are to be carried out; none when the plan is refused.
+    :ivar findings: what is worth knowing, gravest first.
+    :ivar reboot: why the host must be rebooted; empty when it need not be.
+    :ivar refused: whether an error finding stands against the plan: then nothing at all is done on the host.
+    :ivar expected: what must be found on the host once it is right.
+    """
+
+    host: str
+    gpus: tuple[PlannedGpu, ...]
+    operations: tuple[Operation, ...]
+    findings: tuple[Finding, ...]
+    reboot: tuple[str, ...]
+    refused: bool
+    expected: dict[str, Any]
+
+    @property
+    def changes(self) -> bool:
+        """Whether something would be done."""
+        return bool(self.operations)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data: what the playbooks carry out."""
+        return {
+            "host": self.host,
+            "refused": self.refused,
+            "gpus": [gpu.to_dict() for gpu in self.gpus],
+            "operations": [operation.to_dict() for operation in self.operations],
+            "findings": [found.to_dict() for found in self.findings],
+            "reboot": list(self.reboot),
+            "expected": self.expected,
+        }
+
+
+def plan_host(spec: Spec, host: Host) -> HostPlan:
+    """Plan one host.
+
+    One error finding refuses the whole plan, so that nothing is half done: the GPUs of a host share its files, its
+    initramfs and its one reboot.
+    """
+    desired = desire(spec, host)
+    files = boot.file_operations(host, desired) if desired.targets.all else ()
+    commands = boot.commands(host, desired, files) if desired.targets.all else ()
+    why = reboots.reasons(host, desired) if desired.targets.all else ()
+    found = list(desired.findings)
+    if not files and not commands and desired.targets.all:
+        found += boot.entry_findings(host, desired)
+        if (stuck := reboots.futile(host, desired, why)) is not None:
+            found.append(stuck)
+    refused = any(f.severity is Severity.ERROR for f in found)
+    operations: tuple[Operation, ...] = ()
+    if not refused:
+        operations = (*files, *commands, *((Reboot(why="; ".join(why)),) if why else ()))
+    return HostPlan(
+        host=host.hostname,
+        gpus=tuple(_planned(host, target, found) for target in desired.targets.all),
+        operations=operations,
+        findings=tuple(sorted(found, key=lambda f: (-f.severity.rank, f.code, f.place))),
+        reboot=() if refused else why,
+        refused=refused,
+        expected=expected(desired),
+    )
+
+
+def expected(desired: Desired) -> dict[str, Any]:
+    """What must be found on the host once it is right, as plain data."""
+    return desired.to_dict()
+
+
+def _planned(host: Host, target: Target, findings: Iterable[Finding]) -> PlannedGpu:
+    against = {f.place for f in findings if f.severity is Severity.ERROR}
+    places = {f"{host.hostname} {f.address}" for f in target.gpu.functions}
+    return PlannedGpu(
+        address=target.address,
+        model=target.model or "nvswitch",
+        name=target.gpu.name,
+        driver=target.driver,
+        functions=tuple(f.address for f in target.gpu.functions),
+        refused=target.refused or not against.isdisjoint(places),
+    )

@@ -1,0 +1,90 @@
+"""Why a host has to be rebooted, and when another reboot would change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.facts.cmdline import CommandLine
+from gpustack.facts.grub import paths as grub_paths
+from gpustack.facts.model import Function, Host
+from gpustack.facts.modprobe import parse
+from gpustack.findings import Finding, finding
+from gpustack.host.binding import DRIVERS
+from gpustack.host.boot import lacking, withdrawn
+from gpustack.host.desired import Desired
+from gpustack.host.owned import MODPROBE, OWNED
+
+
+def reasons(host: Host, desired: Desired) -> tuple[str, ...]:
+    """Why the running host is not what it shall be; empty when no reboot is needed."""
+    return (*_argument_reasons(host, desired), *_driver_reasons(host, desired), *_left_over(host, desired))
+
+
+def _argument_reasons(host: Host, desired: Desired) -> Iterator[str]:
+    if host.kernel.command_line is None:
+        return
+    line = CommandLine(text=host.kernel.command_line)
+    for argument in lacking(line, desired):
+        yield f"the running kernel was started without {argument}"
+    for argument in withdrawn(line, desired):
+        yield f"the running kernel was started with {argument}, which is no longer wanted"
+
+
+def _driver_reasons(host: Host, desired: Desired) -> Iterator[str]:
+    elsewhere: dict[tuple[str, str], list[str]] = {}
+    for address, (function, driver) in sorted(desired.targets.functions.items()):
+        if not is_held(function, driver):
+            elsewhere.setdefault((function.driver or "no driver", driver), []).append(address)
+    for (now, driver), addresses in elsewhere.items():
+        verb = "is" if len(addresses) == 1 else "are"
+        yield f"{', '.join(addresses)} {verb} on {now} in place of {driver}"
+
+
+def is_held(function: Function, driver: str) -> bool:
+    """Whether a function is held for guests as wanted.
+
+    Before a guest starts, libvirt moves a managed device from pci-stub to vfio-pci, so both are right there
+    (libvirt, ``virHostdevPreparePCIDevices``).
+    """
+    return function.driver == driver or (driver == "pci-stub" and function.driver == "vfio-pci")
+
+
+def _left_over(host: Host, desired: Desired) -> Iterator[str]:
+    """Functions that an earlier state of gpustack's own file has bound, and that are no targets any more."""
+    file = host.files.get(MODPROBE)
+    booted = host.kernel.booted_at
+    wanted = desired.targets.functions
+    before = {
+        word
+        for statement in (parse(file.text, MODPROBE) if file else ())
+        if statement.command == "options"
+        for option in statement.words
+        for word in option.removeprefix("ids=").split(",")
+    }
+    now = {f.ids for f, _ in wanted.values()}
+    is_rewritten = file is not None and (booted is None or (file.mtime_ns or 0) > booted * 1_000_000_000)
+    for function in host.pci:
+        if function.address in wanted or function.driver not in DRIVERS or function.driver_override:
+            continue
+        if function.ids in before - now or (is_rewritten and function.ids not in now):
+            yield f"{function.address} is on {function.driver}, which is no longer wanted"
+
+
+def futile(host: Host, desired: Desired, why: tuple[str, ...]) -> Finding | None:
+    """The finding that stands when the host has booted with everything in place and is still not right.
+
+    Rebooting it again and again would not help, so it isn't planned.
+    """
+    booted = host.kernel.booted_at
+    if not why or booted is None:
+        return None
+    times: list[int | None] = [host.boot.config_mtime]
+    times += [host.files[path].mtime_ns for path in {*OWNED, *grub_paths(host.files)} if path in host.files]
+    times += [
+        kernel.initramfs_mtime_ns
+        for kernel in host.boot.kernels
+        if kernel.release == host.kernel.release and kernel.initramfs is not None
+    ]
+    if any(time is None or time > booted * 1_000_000_000 for time in times):
+        return None
+    return finding("GPU145", place=host.hostname, reasons="; ".join(why))

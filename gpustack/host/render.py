@@ -1,0 +1,80 @@
+"""The content of the files that gpustack owns on a host, from the templates."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from gpustack.errors import PlanError
+from gpustack.facts.cmdline import is_plain
+from gpustack.files import share_dir
+from gpustack.host.binding import Binding
+from gpustack.host.owned import GRUB, HOOK, MODPROBE, MODULES_LOAD, OwnedFile
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+def render(arguments: Iterable[str], binding: Binding) -> dict[str, OwnedFile]:
+    """The files that a host shall have, by path; those that would say nothing are left out.
+
+    :param arguments: the kernel arguments that gpustack adds.
+    :raises PlanError: when a word is not fit to stand in a file that a shell or modprobe reads.
+    """
+    files: dict[str, OwnedFile] = {}
+    if arguments := tuple(arguments):
+        files[GRUB] = OwnedFile(
+            content=_rendered("grub.cfg.j2", arguments=arguments), mode="0644", why="kernel arguments"
+        )
+    if binding.options or binding.softdeps or binding.blacklist:
+        files[MODPROBE] = OwnedFile(
+            content=_rendered(
+                "modprobe.conf.j2",
+                options=binding.options,
+                softdeps=binding.softdeps,
+                blacklist=binding.blacklist,
+            ),
+            mode="0644",
+            why="which devices are kept for guests",
+        )
+    if binding.early_modules:
+        files[HOOK] = OwnedFile(
+            content=_rendered("initramfs-hook.sh.j2", modules=binding.early_modules),
+            mode="0755",
+            why="the drivers that keep them, loaded in the initramfs before any host driver",
+        )
+    if binding.late_modules:
+        files[MODULES_LOAD] = OwnedFile(
+            content=_rendered("modules-load.conf.j2", modules=binding.late_modules),
+            mode="0644",
+            why="the drivers that keep them, where the initramfs has not loaded them",
+        )
+    return files
+
+
+def _rendered(template: str, **values: Iterable[str] | Mapping[str, Iterable[str]]) -> str:
+    return _environment().get_template(template).render(values)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(share_dir("templates") / "host"),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701  (these are no web pages: every value passes the filter "plain")
+    )
+    environment.filters["plain"] = _plain
+    return environment
+
+
+def _plain(word: str) -> str:
+    if not is_plain(word):
+        raise PlanError(
+            f"{word!r} can't stand in a configuration file: it holds more than letters, digits and . , : = + @ / - _",
+            remedy="check where this word comes from: the spec, or the snapshot of the host",
+        )
+    return word

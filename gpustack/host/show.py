@@ -1,0 +1,108 @@
+"""Plans and verifications as text for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gpustack.findings import Finding, Severity
+from gpustack.host.checks import Status
+from gpustack.host.plan import HostPlan, PlannedGpu
+from gpustack.host.verify import Verification
+from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
+
+
+def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
+    """A host's plan: what goes to guests, what is done and why, and what is worth knowing.
+
+    :param diffs: whether to show what changes in each file.
+    """
+    lines = [f"{plan.host}: {_summary(plan)}"]
+    if plan.gpus:
+        lines += [
+            "",
+            "  Asked for:" if plan.refused else "  For guests:",
+            *(f"    {line}" for line in _gpu_lines(plan.gpus)),
+        ]
+    if plan.operations:
+        lines += ["", "  To do:"]
+        for number, operation in enumerate(plan.operations, 1):
+            lines.append(f"    {number}. {operation.describe()}")
+            why = plan.reboot if isinstance(operation, Reboot) else (operation.why,)
+            lines += [f"       ({reason})" for reason in why]
+            if diffs and isinstance(operation, WriteFile | RemoveFile):
+                lines += [f"       {line}".rstrip() for line in operation.diff().splitlines()]
+    lines += _finding_lines(plan.findings)
+    return _printable("\n".join(lines))
+
+
+def show_verification(verification: Verification) -> str:
+    """A verification: every check with what it saw, then what stands against the host."""
+    failed = sum(check.status is not Status.OK for check in verification.checks)
+    total = len(verification.checks)
+    verdict = "ready for guests" if verification.passed else "NOT ready for guests"
+    said = f"{total} checks" + (f", {failed} of them not good" if failed else ", all good")
+    lines = [f"{verification.host}: {verdict} ({said})"]
+    if verification.checks:
+        lines += [""]
+    for check in verification.checks:
+        place = check.place.removeprefix(verification.host).strip()
+        where = f"{place}: " if place else ""
+        lines.append(f"  {check.status.value:<7}  {where}{check.what}: {check.seen}")
+    lines += _finding_lines(verification.findings)
+    return _printable("\n".join(lines))
+
+
+def _summary(plan: HostPlan) -> str:
+    if plan.refused:
+        refused = [gpu.address for gpu in plan.gpus if gpu.refused]
+        about = f" because of {', '.join(refused)}" if refused else ""
+        return f"refused{about}; nothing is done on this host"
+    if not plan.operations:
+        return "nothing to do"
+    return ", ".join(_counted(plan.operations))
+
+
+def _counted(operations: Iterable[Operation]) -> Iterator[str]:
+    operations = tuple(operations)
+    for kinds, one, many in (
+        ((WriteFile, RemoveFile), "1 file changes", "{} files change"),
+        ((RunCommand,), "1 command runs", "{} commands run"),
+    ):
+        count = sum(isinstance(operation, kinds) for operation in operations)
+        if count:
+            yield one if count == 1 else many.format(count)
+    if any(isinstance(operation, Reboot) for operation in operations):
+        yield "a reboot is needed"
+
+
+def _gpu_lines(gpus: Iterable[PlannedGpu]) -> Iterator[str]:
+    gpus = tuple(gpus)
+    width = max(len(gpu.name) for gpu in gpus)
+    for gpu in gpus:
+        also = [address for address in gpu.functions if address != gpu.address]
+        line = f"{gpu.address}  {gpu.name:<{width}}  {gpu.model} on {gpu.driver}"
+        line += f", with {', '.join(also)}" if also else ""
+        yield line + (": refused" if gpu.refused else "")
+
+
+def _finding_lines(findings: Iterable[Finding]) -> list[str]:
+    """Findings, gravest first; the same one about several places is told once."""
+    told: dict[tuple[Severity, str, str, str], list[str]] = {}
+    for found in findings:
+        told.setdefault((found.severity, found.code, found.message, found.remedy), []).append(found.place)
+    lines: list[str] = []
+    for (severity, code, message, remedy), places in told.items():
+        lines += ["", f"  {severity.upper()} {code} {_joined(places)}: {message}", f"    → {remedy}"]
+    return lines
+
+
+def _joined(places: Iterable[str]) -> str:
+    """``gpu01 0000:84:00.0, 0000:88:00.0``: the host's name only once."""
+    first, *others = dict.fromkeys(places)
+    host = first.partition(" ")[0]
+    return ", ".join([first, *(place.removeprefix(f"{host} ") for place in others)])
+
+
+def _printable(text: str) -> str:
+    """Text in which nothing can move a terminal's cursor: host data is not to be trusted."""
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)

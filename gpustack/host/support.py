@@ -1,0 +1,73 @@
+"""Which hosts can be prepared: Debian and its kin, GRUB, initramfs-tools, and facts that are whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, finding
+from gpustack.host.elsewhere import UPDATE_INITRAMFS
+
+_FAMILY = frozenset({"debian", "ubuntu"})
+# A plan that has not read these could overwrite or contradict what is there.
+_ESSENTIAL = (
+    "/boot",
+    "/etc/default/grub",
+    "/etc/driverctl.d",
+    "/etc/initramfs-tools",
+    "/etc/modprobe.d",
+    "/etc/modules-load.d",
+    "/lib/modules",
+    "/proc/cmdline",
+)
+_NEVER = re.compile(r"""^\s*update_initramfs=["']?no\b""", re.MULTILINE)
+
+
+def findings(host: Host) -> tuple[Finding, ...]:
+    """What stands against preparing this host at all."""
+    return (*_kind(host), *_boot(host), *_unknown(host))
+
+
+def _kind(host: Host) -> Iterator[Finding]:
+    if host.container is not None:
+        yield finding("GPU131", place=host.hostname, container=host.container)
+    if host.architecture not in (None, "x86_64"):
+        yield finding("GPU142", place=host.hostname, architecture=host.architecture)
+    family = {host.os_release.get("ID", ""), *host.os_release.get("ID_LIKE", "").split()}
+    if not family & _FAMILY:
+        name = host.os_release.get("PRETTY_NAME") or host.os_release.get("ID") or "an unknown distribution"
+        yield finding("GPU130", place=host.hostname, what=name, wanted="Debian or Ubuntu")
+    if host.boot.loader != "grub":
+        loader = host.boot.loader or "an unknown boot loader"
+        yield finding("GPU130", place=host.hostname, what=loader, wanted="GRUB")
+    elif host.boot.bls:
+        what = "GRUB with boot loader entries (BLS)"
+        yield finding("GPU130", place=host.hostname, what=what, wanted="GRUB with a menu in grub.cfg")
+    if host.initramfs_tool != "initramfs-tools":
+        tool = host.initramfs_tool or "no initramfs tool that is known"
+        yield finding("GPU130", place=host.hostname, what=tool, wanted="initramfs-tools")
+
+
+def _boot(host: Host) -> Iterator[Finding]:
+    if not host.boot.kernels:
+        yield finding("GPU136", place=host.hostname, what="kernel in /boot")
+    is_unread = any(entry.path.endswith("/grub.cfg") for entry in host.unread)
+    if not is_unread and all(entry.recovery for entry in host.boot.entries):
+        yield finding("GPU136", place=host.hostname, what="ordinary entry in GRUB's menu")
+    file = host.files.get(UPDATE_INITRAMFS)
+    if file is not None and _NEVER.search(file.text):
+        yield finding("GPU134", place=f"{host.hostname} {UPDATE_INITRAMFS}")
+
+
+def _unknown(host: Host) -> Iterator[Finding]:
+    paths = [
+        entry.path
+        for entry in host.unread
+        if any(entry.path == path or entry.path.startswith((f"{path}/", f"{path}.")) for path in _ESSENTIAL)
+    ]
+    if paths:
+        what = "the boot configuration"
+        yield finding("GPU132", place=host.hostname, what=what, paths=", ".join(sorted(paths)[:5]))
+    if host.kernel.command_line is None and "/proc/cmdline" not in paths:
+        yield finding("GPU139", place=host.hostname)

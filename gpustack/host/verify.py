@@ -1,0 +1,60 @@
+"""The proof that a host is what its spec says, from the facts of the running host and its initramfs images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, Severity
+from gpustack.host import checks
+from gpustack.host.checks import Check, Images
+from gpustack.host.desired import desire
+from gpustack.spec.hosts import options_for
+from gpustack.spec.model import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """Every check with what it saw, and the findings that stand against the host."""
+
+    host: str
+    checks: tuple[Check, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no error finding stands against the host."""
+        return not any(found.severity is Severity.ERROR for found in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verification as plain data, for JSON."""
+        return {
+            "host": self.host,
+            "passed": self.passed,
+            "checks": [check.to_dict() for check in self.checks],
+            "findings": [found.to_dict() for found in self.findings],
+        }
+
+
+def verify_host(spec: Spec, host: Host, initramfs: Images | None) -> Verification:
+    """Check everything that has to be so for guests to have the GPUs.
+
+    :param initramfs: by kernel release what :func:`gpustack.facts.initramfs.read_initramfs` found in its image, or
+        ``{"error": reason}``; None when no image was read, which then is not proved.
+    """
+    desired = desire(spec, host)
+    done: list[Check] = []
+    if desired.targets.all:
+        done += checks.iommu(host, options_for(spec, host.hostname))
+        done += checks.arguments(host, desired)
+        done += checks.files(host, desired)
+        done += checks.initramfs(host, desired, initramfs)
+        for target in desired.targets.all:
+            done += checks.gpu(host, target)
+    found = [*desired.findings, *(check.finding for check in done if check.finding is not None)]
+    return Verification(
+        host=host.hostname,
+        checks=tuple(done),
+        findings=tuple(sorted(found, key=lambda f: (-f.severity.rank, f.code, f.place))),
+    )
