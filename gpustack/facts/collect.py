@@ -1275,8 +1275,14 @@ def kernel_images(host: Host) -> Dict[str, Tuple[str, List[str]]]:
             if not match or _NO_KERNEL.search(name) or not RELEASE.fullmatch(match.group(1)):
                 continue
             told = match.group(1)
-            initramfs = ["initrd.img-{}", "initramfs-{}.img", "initrd-{}", "initramfs-{}", "initrd-{}.img"]
-            paths = [f"{directory}/{pattern.format(told)}" for pattern in initramfs]
+            names = (
+                f"initrd.img-{told}",
+                f"initramfs-{told}.img",
+                f"initrd-{told}",
+                f"initramfs-{told}",
+                f"initrd-{told}.img",
+            )
+            paths = [f"{directory}/{initramfs}" for initramfs in names]
             found[packages.get(told, told)] = (f"{directory}/{name}", paths)
     tokens = {host.word(path, RELEASE) for path in ("/etc/machine-id", "/etc/kernel/entry-token")} - {None}
     for partition in BOOT_PARTITIONS:
