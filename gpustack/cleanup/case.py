@@ -1,0 +1,77 @@
+"""A case: rows of a compute node before one class. It gathers the evidence and words the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gpustack.cleanup.facts import Clock, HostState, NodeView, Owner, PciRow
+from gpustack.cleanup.predicates import doubts, owner_of, protection, seen
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Rows (mostly one) of a compute node before the class ``klass``."""
+
+    klass: str
+    title: str
+    view: NodeView
+    clock: Clock
+    rows: tuple[PciRow, ...]
+
+    @property
+    def owner(self) -> Owner | None:
+        """The owner that the rows name."""
+        return owner_of(self.view, self.rows[0])
+
+    @property
+    def host_state(self) -> HostState:
+        """Whether a nova-compute looks after the rows."""
+        return self.view.host_state(self.clock)
+
+    @property
+    def up(self) -> bool:
+        """Whether a running nova-compute has these rows in its memory."""
+        return self.host_state is HostState.UP
+
+    def held_back(self) -> Verdict | None:
+        """The verdict when something is not known, or under way; None when the class may go on to judge."""
+        unknown = doubts(self.owner)
+        if unknown:
+            return self.verdict(Status.UNDECIDED, "; ".join(unknown))
+        protected = [reason for row in self.rows for reason in protection(self.view, row, self.clock)]
+        if protected:
+            return self.verdict(Status.PROTECTED, "; ".join(dict.fromkeys(protected)))
+        return None
+
+    def verdict(
+        self,
+        status: Status,
+        because: str,
+        *,
+        repair: Repair | None = None,
+        migrations: tuple[int, ...] = (),
+        stop: bool = False,
+        ask_hypervisor: bool = False,
+        advice: str = "",
+    ) -> Verdict:
+        """The verdict of this class with all evidence of the rows."""
+        evidence = [line for row in self.rows for line in seen(self.view, row, self.clock)]
+        return Verdict(
+            klass=self.klass,
+            title=self.title,
+            status=status,
+            cell=self.view.cell,
+            host=self.view.node.host or "",
+            node=self.view.node.hypervisor_hostname or "",
+            host_state=self.host_state,
+            rows=self.rows,
+            owner=self.rows[0].instance_uuid,
+            evidence=tuple(dict.fromkeys(evidence)),
+            because=because,
+            repair=repair,
+            migrations=migrations,
+            stop=stop,
+            ask_hypervisor=ask_hypervisor,
+            advice=advice,
+        )

@@ -1,0 +1,289 @@
+"""What clean-up knows of a cell, as plain data: everything that judging the rows of one compute node takes.
+
+Times are naive UTC, as Nova writes them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
+
+# nova/db/main/api.py, migration_get_in_progress_and_error_by_host_and_node: what Nova holds for finished. Since
+# Victoria (commit 255b3f2f91) a migration in error is not: its devices stay claimed for ever.
+TERMINAL = frozenset({"confirmed", "reverted", "failed", "completed", "cancelled", "done"})
+ERROR = "error"
+IN_FLIGHT = frozenset(
+    {
+        "accepted",
+        "queued",
+        "preparing",
+        "running",
+        "running (post-copy)",
+        "pre-migrating",
+        "migrating",
+        "post-migrating",
+        "finished",
+        "confirming",
+        "reverting",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PciRow:
+    """A row of ``pci_devices``. ``deleted`` is 0 for a live row, else the row's own id."""
+
+    id: int
+    compute_node_id: int
+    address: str
+    vendor_id: str
+    product_id: str
+    dev_type: str
+    status: str
+    instance_uuid: str | None
+    request_id: str | None
+    parent_addr: str | None
+    deleted: int | None
+    updated_at: datetime | None
+    created_at: datetime | None
+
+    @property
+    def live(self) -> bool:
+        """Whether Nova sees the row (``deleted = 0``); NULL is as good as deleted."""
+        return self.deleted == 0
+
+    @property
+    def taken(self) -> bool:
+        """Whether the row's status says that an instance has the device."""
+        return self.status in ("claimed", "allocated")
+
+    @property
+    def changed_at(self) -> datetime | None:
+        """When the row was last written."""
+        return self.updated_at or self.created_at
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComputeNode:
+    """A row of ``compute_nodes``."""
+
+    id: int
+    uuid: str | None
+    host: str | None
+    hypervisor_hostname: str | None
+    deleted: int | None
+    updated_at: datetime | None
+    pci_stats: str | None = None
+
+    @property
+    def name(self) -> str:
+        """How people call it: the host, and the node where it has another name."""
+        host = self.host or "(no host)"
+        return host if self.hypervisor_hostname in (None, host) else f"{host} ({self.hypervisor_hostname})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """The ``nova-compute`` row of ``services`` of a host."""
+
+    host: str
+    disabled: bool
+    forced_down: bool
+    last_seen_up: datetime | None
+    updated_at: datetime | None
+    created_at: datetime | None
+
+    @property
+    def seen(self) -> datetime | None:
+        """When it last reported (``nova/servicegroup/drivers/db.py``, ``is_up``)."""
+        return self.last_seen_up or self.created_at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instance:
+    """A row of ``instances``; ``cell`` names the cell in which it was found."""
+
+    uuid: str
+    host: str | None
+    node: str | None
+    vm_state: str | None
+    task_state: str | None
+    deleted: int
+    hidden: bool
+    display_name: str | None
+    cell: str
+    updated_at: datetime | None = None
+    """When it was last written, its deletion included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Migration:
+    """A row of ``migrations`` that is not soft-deleted."""
+
+    id: int
+    instance_uuid: str
+    source_compute: str | None
+    source_node: str | None
+    dest_compute: str | None
+    dest_node: str | None
+    status: str | None
+    migration_type: str | None
+    cross_cell_move: bool
+    updated_at: datetime | None
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether work is under way, or might be: an unknown status counts as one that is."""
+        return self.status not in TERMINAL and self.status != ERROR
+
+    @property
+    def known(self) -> bool:
+        """Whether the status is one that Nova's code has."""
+        return self.status in TERMINAL or self.status in IN_FLIGHT or self.status == ERROR
+
+    def touches(self, node: ComputeNode) -> bool:
+        """Whether the migration leads from or to a compute node."""
+        here = (node.host, node.hypervisor_hostname)
+        return here in ((self.source_compute, self.source_node), (self.dest_compute, self.dest_node))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One of an instance's PCI requests (``instance_extra.pci_requests``)."""
+
+    request_id: str | None
+    count: int
+    alias_name: str | None
+
+
+class Whereabouts(enum.Enum):
+    """What is known of a row's owner."""
+
+    FOUND = "found"
+    ABSENT = "absent"
+    """In no cell is there a live instance with this uuid, and every cell was asked."""
+    UNKNOWN = "unknown"
+    """Not in this cell, and the others could not be asked."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """The owner of rows: the instance in whichever cell it lives."""
+
+    uuid: str
+    whereabouts: Whereabouts
+    instance: Instance | None = None
+    in_several_cells: bool = False
+    migrations: tuple[Migration, ...] = ()
+    requests: tuple[Request, ...] | None = None
+    """None: there is no readable ``pci_requests``."""
+    unknown_because: str | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the instance exists and is not deleted."""
+        return self.instance is not None and self.instance.deleted == 0
+
+    @cached_property
+    def request_ids(self) -> frozenset[str]:
+        """The ids of the requests that have one (flavor requests: since Zed, commit ccab6fed46)."""
+        return frozenset(r.request_id for r in self.requests or () if r.request_id)
+
+    @property
+    def wanted(self) -> int:
+        """How many devices the instance asks for."""
+        return sum(request.count for request in self.requests or ())
+
+    def on(self, node: ComputeNode) -> bool:
+        """Whether the live instance is placed on a compute node: on the host *and* the node."""
+        return (
+            self.alive
+            and self.instance is not None
+            and self.instance.host == node.host
+            and self.instance.node == node.hypervisor_hostname
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Clock:
+    """What "up", "recent" and "long ago" mean.
+
+    :ivar now: the database's own time, naive UTC.
+    :ivar grace: nothing is called stale that changed within this time.
+    :ivar service_down_time: a service that reported within this time is up (nova.conf: ``service_down_time``, 60 s).
+    """
+
+    now: datetime
+    grace: timedelta = timedelta(seconds=300)
+    service_down_time: timedelta = timedelta(seconds=60)
+
+    def recent(self, moment: datetime | None) -> bool:
+        """Whether a moment lies within the grace time; one that is not known does not."""
+        return moment is not None and self.now - moment < self.grace
+
+
+class HostState(enum.StrEnum):
+    """Whether a nova-compute looks after a compute node's rows."""
+
+    UP = "up"
+    DOWN = "down"
+    FORCED_DOWN = "forced down"
+    GONE = "gone"
+    """The compute node is deleted, or has no nova-compute service."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeView:
+    """One compute node with all that its rows are judged by.
+
+    :ivar rows: its live rows, and those soft-deleted ones that still name an owner.
+    :ivar residents: the live instances that are placed on its host and node.
+    :ivar owners: by uuid, every owner of a row, and every resident.
+    :ivar elsewhere: rows of this node's owners on other compute nodes, by owner: (compute node's name, row).
+    """
+
+    cell: str
+    node: ComputeNode
+    service: Service | None
+    rows: tuple[PciRow, ...]
+    owners: Mapping[str, Owner]
+    residents: tuple[str, ...] = ()
+    elsewhere: Mapping[str, tuple[tuple[str, PciRow], ...]] = field(default_factory=dict)
+    has_request_ids: bool = True
+    """Whether this release gives the requests of flavors an id (Zed and later)."""
+
+    def host_state(self, clock: Clock) -> HostState:
+        """Whether a nova-compute looks after this node now."""
+        if self.node.deleted or self.service is None:
+            return HostState.GONE
+        if self.service.forced_down:
+            return HostState.FORCED_DOWN
+        seen = self.service.seen
+        up = seen is not None and abs(clock.now - seen) <= clock.service_down_time
+        return HostState.UP if up else HostState.DOWN
+
+    @cached_property
+    def by_address(self) -> Mapping[str, PciRow]:
+        """The live rows by address."""
+        return {row.address: row for row in self.rows if row.live}
+
+    @cached_property
+    def children(self) -> Mapping[str, tuple[PciRow, ...]]:
+        """The live virtual functions by the address of their physical function."""
+        found: dict[str, list[PciRow]] = {}
+        for row in self.rows:
+            if row.live and row.parent_addr:
+                found.setdefault(row.parent_addr, []).append(row)
+        return {address: tuple(rows) for address, rows in found.items()}
+
+    @cached_property
+    def held(self) -> Mapping[str, tuple[PciRow, ...]]:
+        """The live claimed or allocated rows by owner."""
+        found: dict[str, list[PciRow]] = {}
+        for row in self.rows:
+            if row.live and row.taken and row.instance_uuid:
+                found.setdefault(row.instance_uuid, []).append(row)
+        return {uuid: tuple(rows) for uuid, rows in found.items()}

@@ -1,0 +1,118 @@
+"""The questions that every class asks: is work under way, is the owner known, what does the host say."""
+
+from __future__ import annotations
+
+from gpustack.cleanup.facts import ERROR, Clock, HostState, Instance, NodeView, Owner, PciRow, Whereabouts
+from gpustack.cleanup.verdict import words
+
+# VERIFY_RESIZE looks exactly like a leak: both rows are allocated and the instance is at its destination.
+_BUSY_VM_STATES = ("resized", "building")
+
+
+def owner_of(view: NodeView, row: PciRow) -> Owner | None:
+    """The owner that a row names, or None when it names none."""
+    return view.owners[row.instance_uuid] if row.instance_uuid else None
+
+
+def doubts(owner: Owner | None) -> list[str]:
+    """What keeps a judgement about an owner from being made; empty when all is known."""
+    if owner is not None and owner.whereabouts is Whereabouts.UNKNOWN:
+        return [
+            owner.unknown_because or f"instance {owner.uuid} is not in this cell, and other cells could not be asked"
+        ]
+    return []
+
+
+def in_flight(owner: Owner | None) -> list[str]:
+    """Why an owner must be left alone now: moves, tasks, confirmations that are due."""
+    if owner is None:
+        return []
+    found = []
+    for migration in owner.migrations:
+        if migration.in_flight:
+            kind = "under way" if migration.known else "of a status that gpustack does not know"
+            found.append(f"migration {migration.id} is {kind} ({migration.status})")
+    if owner.in_several_cells:
+        found.append(f"instance {owner.uuid} is in more than one cell: a move between cells may be under way")
+    if owner.alive and owner.instance is not None:
+        if owner.instance.task_state is not None:
+            found.append(f"instance {owner.uuid} has a task under way ({owner.instance.task_state})")
+        if owner.instance.vm_state in _BUSY_VM_STATES:
+            found.append(f"instance {owner.uuid} is {owner.instance.vm_state}")
+        if owner.instance.hidden:
+            found.append(f"instance {owner.uuid} is hidden: a move between cells is under way")
+    return found
+
+
+def fresh(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
+    """Why it is too early to judge a row: what changed within the grace time."""
+    found = []
+    if clock.recent(row.changed_at):
+        found.append(f"{words(row)}, and was written less than {_minutes(clock)} ago")
+    owner = owner_of(view, row)
+    found += [
+        f"migration {migration.id} was written less than {_minutes(clock)} ago"
+        for migration in (owner.migrations if owner else ())
+        if clock.recent(migration.updated_at)
+    ]
+    instance = owner.instance if owner else None
+    if instance is not None and not (owner and owner.on(view.node)) and clock.recent(instance.updated_at):
+        found.append(f"instance {instance.uuid} was written less than {_minutes(clock)} ago")
+    if view.host_state(clock) not in (HostState.UP, HostState.GONE) and clock.recent(view.node.updated_at):
+        found.append(f"compute node {view.node.name} was written less than {_minutes(clock)} ago: its host may be up")
+    return found
+
+
+def protection(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
+    """Every reason not to touch a row now."""
+    return in_flight(owner_of(view, row)) + fresh(view, row, clock)
+
+
+def pinning(view: NodeView, owner: Owner) -> tuple[int, ...]:
+    """The ids of the owner's ``error`` migrations that lead from or to this compute node."""
+    return tuple(m.id for m in owner.migrations if m.status == ERROR and m.touches(view.node))
+
+
+def seen(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
+    """What there is to tell of a row: itself, its compute node, its owner, and where else that owner has devices."""
+    found = [f"{words(row)}; last written {row.changed_at or 'at an unknown time'}", node_words(view, clock)]
+    owner = owner_of(view, row)
+    if owner is not None:
+        found.append(owner_words(owner))
+        found += [
+            f"migration {m.id} ({m.migration_type}, {m.source_compute} to {m.dest_compute}) is {m.status}"
+            for m in owner.migrations
+        ]
+        found += [f"the instance also holds, on {node}, {words(other)}" for node, other in _elsewhere(view, row)]
+    return found
+
+
+def node_words(view: NodeView, clock: Clock) -> str:
+    """A compute node and its service in words."""
+    state = view.host_state(clock)
+    if view.node.deleted:
+        return f"compute node {view.node.name} (id {view.node.id}) is deleted"
+    if view.service is None:
+        return f"compute node {view.node.name} (id {view.node.id}) has no nova-compute service"
+    return f"nova-compute on {view.node.name} is {state.value}; it was last seen {view.service.seen or 'never'}"
+
+
+def owner_words(owner: Owner) -> str:
+    """An owner in words."""
+    if owner.instance is None:
+        return owner.unknown_because or f"instance {owner.uuid} does not exist in any cell"
+    instance: Instance = owner.instance
+    if instance.deleted:
+        return f"instance {owner.uuid} is deleted"
+    where = f"on {instance.host}" if instance.host else "on no host"
+    asks = "its requests can't be read" if owner.requests is None else f"it asks for {owner.wanted} devices"
+    node = instance.node or "no node"
+    return f"instance {owner.uuid} is {instance.vm_state}, {where} ({node}), cell {instance.cell}; {asks}"
+
+
+def _elsewhere(view: NodeView, row: PciRow) -> tuple[tuple[str, PciRow], ...]:
+    return view.elsewhere.get(row.instance_uuid or "", ())
+
+
+def _minutes(clock: Clock) -> str:
+    return f"{clock.grace.total_seconds():.0f} seconds"

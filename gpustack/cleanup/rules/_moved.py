@@ -1,0 +1,28 @@
+"""What the classes about rows whose owner is alive, but placed elsewhere, have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.facts import NodeView, Owner, PciRow
+from gpustack.cleanup.predicates import owner_of
+
+
+def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:
+    """The live, taken rows of a live compute node whose owner is alive, or unknown, and not placed here."""
+    if view.node.deleted:
+        return
+    for row in view.rows:
+        owner = owner_of(view, row)
+        if row.live and row.taken and owner is not None and not owner.on(view.node) and (owner.alive or unknown(owner)):
+            yield row, owner
+
+
+def unknown(owner: Owner) -> bool:
+    """Whether it could not be found out if the owner exists."""
+    return owner.unknown_because is not None
+
+
+def renamed(view: NodeView, owner: Owner) -> bool:
+    """Whether the owner is on this host, under another name of its node."""
+    return owner.alive and owner.instance is not None and owner.instance.host == view.node.host

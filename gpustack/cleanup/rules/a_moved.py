@@ -1,0 +1,34 @@
+"""Class A: the instance lives elsewhere, and the host that would free the row is down.
+
+It comes of an evacuation whose source never returned. Until the row is freed the instance holds the devices of two
+hosts: since Zed it can't be started (``nova/objects/instance.py``, ``get_pci_devices``); before, its domain gets both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.case import Case
+from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.rules._moved import left_behind
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+CLASS = "A"
+TITLE = "left behind by an instance that lives elsewhere"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Rows whose owner is placed elsewhere."""
+    for row, _owner in left_behind(view):
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        if held_back := case.held_back():
+            yield held_back
+        elif case.up:
+            yield case.verdict(Status.HEALS, "nova-compute is up, and frees the row in its next periodic (60 seconds)")
+        else:
+            yield case.verdict(
+                Status.STALE,
+                "the instance is elsewhere, nothing moves it, and no nova-compute runs here that would free the row",
+                repair=Repair.FREE,
+                ask_hypervisor=True,
+            )

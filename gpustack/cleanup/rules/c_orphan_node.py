@@ -1,0 +1,47 @@
+"""Class C: rows of a compute node that is deleted.
+
+Deleting a compute service, or a host that comes back under a new identity, soft-deletes the compute node and leaves its
+rows of ``pci_devices`` (``nova/db/main/api.py``, ``compute_node_delete``). The taken ones still count as devices of
+their instance, wherever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.case import Case
+from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.predicates import owner_of
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+CLASS = "C"
+TITLE = "of a compute node that is deleted"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """The live rows of a deleted compute node."""
+    if not view.node.deleted:
+        return
+    for row in view.rows:
+        if not row.live:
+            continue
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        owner = owner_of(view, row)
+        if held_back := case.held_back():
+            yield held_back
+        elif owner is not None and owner.alive and owner.instance is not None and owner.instance.host == view.node.host:
+            # The host has come back under a new identity and the guest may still have the device.
+            yield case.verdict(
+                Status.REPORT,
+                "the instance is still placed on this host: the row may be all that is known of a device in use",
+                ask_hypervisor=True,
+                advice="look at the instance's domain on the host; cold-migrate it, then plan again",
+            )
+        else:
+            free = "nobody owns the device" if owner is None else "its owner is not on this host"
+            yield case.verdict(
+                Status.STALE,
+                f"the compute node is deleted, so no nova-compute will ever touch the row again, and {free}",
+                repair=Repair.RETIRE,
+                ask_hypervisor=owner is not None,
+            )

@@ -1,0 +1,43 @@
+"""Class D: a soft-deleted row that still names a living instance.
+
+Nova loads an instance's devices with ``read_deleted='yes'`` (``nova/objects/instance.py``), so such a row poisons its
+owner as a live one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.case import Case
+from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.predicates import owner_of
+from gpustack.cleanup.rules._moved import unknown
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+CLASS = "D"
+TITLE = "soft-deleted, but still a device of its instance"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Soft-deleted rows in status allocated whose owner is alive."""
+    for row in view.rows:
+        owner = owner_of(view, row)
+        if row.live or row.status != "allocated" or owner is None or not (owner.alive or unknown(owner)):
+            continue
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        if held_back := case.held_back():
+            yield held_back
+        elif owner.on(view.node) and len(view.held.get(owner.uuid, ())) < owner.wanted:
+            yield case.verdict(
+                Status.REPORT,
+                "the instance is on this node and lacks a device: the soft-deleted row may be the one that it uses",
+                ask_hypervisor=True,
+                advice="look at the instance's domain; see class L",
+            )
+        else:
+            yield case.verdict(
+                Status.STALE,
+                "Nova does not manage a soft-deleted row any more, and still takes it for a device of the instance",
+                repair=Repair.CLEAR_DELETED,
+                ask_hypervisor=True,
+            )

@@ -1,0 +1,37 @@
+"""Class E: the owner does not exist any more.
+
+It comes of an instance that was deleted while its host was down, of archived instances, of restored databases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.case import Case
+from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.predicates import owner_of
+from gpustack.cleanup.rules._moved import unknown
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+CLASS = "E"
+TITLE = "held by an instance that does not exist"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Live, taken rows whose owner is in no cell, or deleted."""
+    for row in view.rows:
+        owner = owner_of(view, row)
+        if not row.live or not row.taken or owner is None or owner.alive or unknown(owner):
+            continue
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        if held_back := case.held_back():
+            yield held_back
+        elif case.up:
+            yield case.verdict(Status.HEALS, "nova-compute is up, and frees the row in its next periodic (60 seconds)")
+        else:
+            yield case.verdict(
+                Status.STALE,
+                "no cell has a live instance with this uuid, and no nova-compute runs here that would free the row",
+                repair=Repair.FREE,
+                ask_hypervisor=True,
+            )

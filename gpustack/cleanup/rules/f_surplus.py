@@ -1,0 +1,47 @@
+"""Class F: an instance holds more devices of its host than it asks for.
+
+It comes of a nova-compute that died between claiming and allocating, or of over-allocation (bugs 2098496, 1860555).
+Which rows are the surplus is told by the request id: since Zed (commit ccab6fed46) a row carries that of the request
+it was claimed for, and every move makes new ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.case import Case
+from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+CLASS = "F"
+TITLE = "more devices than the instance asks for"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Allocated rows of instances on this node beyond what they ask for."""
+    for uuid, rows in view.held.items():
+        owner = view.owners[uuid]
+        allocated = tuple(row for row in rows if row.status == "allocated")
+        if not owner.on(view.node) or (owner.requests is not None and len(allocated) <= owner.wanted):
+            continue
+        surplus = tuple(row for row in allocated if row.request_id not in owner.request_ids)
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=surplus or allocated)
+        if held_back := case.held_back():
+            yield held_back
+        elif owner.requests is None:
+            yield case.verdict(Status.UNDECIDED, f"the PCI requests of instance {uuid} can't be read")
+        elif not view.has_request_ids or len(surplus) != len(allocated) - owner.wanted:
+            yield case.verdict(
+                Status.REPORT,
+                f"{len(allocated)} devices are allocated, {owner.wanted} asked for, and the rows do not tell which is which",
+                ask_hypervisor=True,
+                advice="compare with the hostdevs of the instance's domain; cold-migrate it to start afresh",
+            )
+        else:
+            yield case.verdict(
+                Status.STALE,
+                "the row's request is none of the instance's, which has all the devices that it asks for",
+                repair=Repair.FREE,
+                stop=True,
+                ask_hypervisor=True,
+            )

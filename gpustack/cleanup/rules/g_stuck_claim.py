@@ -1,0 +1,61 @@
+"""Class G: a claim that nothing will finish.
+
+The database shows ``claimed`` only while a live migration is being prepared or an interface attached
+(``nova/compute/resource_tracker.py``, ``claim_pci_devices``). A nova-compute that restarts allocates the claims of
+instances that are on its host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.case import Case
+from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.predicates import owner_of
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+CLASS = "G"
+TITLE = "claimed, and nothing will finish the claim"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Live rows in status claimed whose owner is alive."""
+    if view.node.deleted:
+        return
+    for row in view.rows:
+        owner = owner_of(view, row)
+        if not row.live or row.status != "claimed" or owner is None:
+            continue
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        if held_back := case.held_back():
+            yield held_back
+        elif owner.on(view.node):
+            held = len(view.held[owner.uuid])
+            if owner.requests is None:
+                yield case.verdict(Status.UNDECIDED, f"the PCI requests of instance {owner.uuid} can't be read")
+            elif view.has_request_ids and row.request_id not in owner.request_ids and held > owner.wanted:
+                yield case.verdict(
+                    Status.STALE,
+                    "the claim is for none of the instance's requests; a restart of nova-compute would allocate it",
+                    repair=Repair.FREE,
+                    stop=True,
+                    ask_hypervisor=True,
+                )
+            else:
+                yield case.verdict(
+                    Status.REPORT,
+                    "the instance is on this node, and the claim may be for a device that it asks for",
+                    ask_hypervisor=True,
+                    advice="compare with the hostdevs of the instance's domain; nova-compute allocates the claim when it starts",
+                )
+        elif case.up:
+            yield case.verdict(
+                Status.HEALS, "nova-compute is up, and frees the claim in its next periodic (60 seconds)"
+            )
+        else:
+            yield case.verdict(
+                Status.STALE,
+                "the instance is elsewhere, nothing moves it, and no nova-compute runs here that would free the claim",
+                repair=Repair.FREE,
+                ask_hypervisor=True,
+            )

@@ -1,0 +1,55 @@
+"""Class H: a function that is blocked by a relative which is free.
+
+A physical function is unavailable while a virtual one is taken, and the other way round
+(``nova/objects/pci_device.py``, ``claim``, ``allocate``, ``free``). After a fault or a redeployment the mark can stay
+(bug 1969496). Such rows are in no pool, and no nova-compute looks at them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.case import Case
+from gpustack.cleanup.facts import Clock, NodeView, PciRow
+from gpustack.cleanup.predicates import in_flight, owner_of
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+CLASS = "H"
+TITLE = "blocked, though nothing blocks it"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Unavailable and unclaimable rows without a taken parent or child."""
+    if view.node.deleted:
+        return
+    for row in view.rows:
+        if not row.live or row.status not in ("unavailable", "unclaimable"):
+            continue
+        relatives = _relatives(view, row)
+        if any(relative.taken for relative in relatives):
+            continue
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        moving = [reason for relative in relatives for reason in in_flight(owner_of(view, relative))]
+        if held_back := case.held_back():
+            yield held_back
+        elif moving:
+            yield case.verdict(Status.PROTECTED, "; ".join(moving))
+        elif row.instance_uuid is not None:
+            yield case.verdict(
+                Status.REPORT, "the row is blocked and names an owner: it is not certain what it stands for"
+            )
+        else:
+            yield case.verdict(
+                Status.STALE,
+                "no relative of the function is taken, and nova-compute never looks at the mark again",
+                repair=Repair.UNBLOCK,
+                stop=True,
+            )
+
+
+def _relatives(view: NodeView, row: PciRow) -> tuple[PciRow, ...]:
+    """The parent of a virtual function, or the children of a physical one."""
+    if row.parent_addr:
+        parent = view.by_address.get(row.parent_addr)
+        return (parent,) if parent else ()
+    return view.children.get(row.address, ())

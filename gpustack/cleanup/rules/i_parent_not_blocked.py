@@ -1,0 +1,39 @@
+"""Class I: a physical function is offered while one of its virtual functions is taken (bugs 1565785, 1567549)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.case import Case
+from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.predicates import in_flight, owner_of
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+CLASS = "I"
+TITLE = "offered, though a virtual function of it is taken"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Available physical functions with a taken child."""
+    if view.node.deleted:
+        return
+    for address, children in view.children.items():
+        parent = view.by_address.get(address)
+        taken = [child for child in children if child.taken]
+        if parent is None or parent.status != "available" or not taken:
+            continue
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(parent,))
+        moving = [reason for child in taken for reason in in_flight(owner_of(view, child))]
+        if held_back := case.held_back():
+            yield held_back
+        elif moving or any(clock.recent(child.changed_at) for child in taken):
+            yield case.verdict(
+                Status.PROTECTED, "; ".join(moving) or "a virtual function was written within the grace time"
+            )
+        else:
+            yield case.verdict(
+                Status.STALE,
+                f"virtual function {taken[0].address} is taken: the physical function must not go to another guest",
+                repair=Repair.BLOCK_PARENT,
+                stop=True,
+            )

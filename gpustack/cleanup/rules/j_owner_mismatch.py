@@ -1,0 +1,56 @@
+"""Class J: a taken row without an owner, or a free one with an owner; mostly of edits by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.case import Case
+from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.predicates import owner_of
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+CLASS = "J"
+TITLE = "status and owner contradict one another"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Live rows that are taken by nobody, or free and owned."""
+    if view.node.deleted:
+        return
+    for row in view.rows:
+        if (
+            not row.live
+            or row.taken != (row.instance_uuid is None)
+            or row.status
+            not in (
+                "available",
+                "claimed",
+                "allocated",
+            )
+        ):
+            continue
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        owner = owner_of(view, row)
+        if held_back := case.held_back():
+            yield held_back
+        elif owner is None and case.up:
+            yield case.verdict(
+                Status.STALE, "nobody owns the device; nova-compute frees it when it starts", repair=Repair.RESTART
+            )
+        elif owner is None:
+            yield case.verdict(Status.HEALS, "nobody owns the device; nova-compute frees it when it starts again")
+        elif owner.on(view.node) and (owner.requests is None or len(view.held.get(owner.uuid, ())) < owner.wanted):
+            yield case.verdict(
+                Status.REPORT,
+                "the owner is on this node and lacks a device: it may be using this one",
+                ask_hypervisor=True,
+                advice="look at the instance's domain; see class L",
+            )
+        else:
+            yield case.verdict(
+                Status.STALE,
+                "the device is free, and the owner that the row names does not lack one",
+                repair=Repair.CLEAR_OWNER,
+                stop=True,
+                ask_hypervisor=True,
+            )

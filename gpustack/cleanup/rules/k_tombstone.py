@@ -1,0 +1,34 @@
+"""Class K: a device that was being removed, half of which was written (bug 2115729)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.case import Case
+from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+CLASS = "K"
+TITLE = "removed, but not deleted"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Live rows in status removed or deleted."""
+    if view.node.deleted:
+        return
+    for row in view.rows:
+        if not row.live or row.status not in ("removed", "deleted"):
+            continue
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        if held_back := case.held_back():
+            yield held_back
+        elif row.instance_uuid is not None:
+            yield case.verdict(Status.REPORT, "the row was being removed and names an owner: a person must look")
+        elif case.up:
+            yield case.verdict(
+                Status.STALE,
+                "nova-compute soft-deletes the row when it starts; a device that is still there returns at the next start",
+                repair=Repair.RESTART,
+            )
+        else:
+            yield case.verdict(Status.HEALS, "nova-compute soft-deletes the row when it starts again")

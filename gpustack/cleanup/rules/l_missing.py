@@ -1,0 +1,47 @@
+"""Class L: an instance has fewer devices in the database than it asks for.
+
+The device that it uses may stand there as free, and go to a second guest. It is never repaired, only told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.predicates import in_flight, node_words, owner_words
+from gpustack.cleanup.verdict import Status, Verdict, words
+
+CLASS = "L"
+TITLE = "in use, perhaps, and offered as free"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Instances on this node with fewer rows than they ask for."""
+    for uuid in view.residents:
+        owner = view.owners[uuid]
+        held = view.held.get(uuid, ())
+        if owner.requests is None or len(held) >= owner.wanted:
+            continue
+        moving = in_flight(owner)
+        recent = owner.instance is not None and clock.recent(owner.instance.updated_at)
+        if recent:
+            moving.append("the instance was written within the grace time")
+        yield Verdict(
+            klass=CLASS,
+            title=TITLE,
+            status=Status.PROTECTED if moving else Status.REPORT,
+            cell=view.cell,
+            host=view.node.host or "",
+            node=view.node.hypervisor_hostname or "",
+            host_state=view.host_state(clock),
+            rows=(),
+            owner=uuid,
+            evidence=(owner_words(owner), node_words(view, clock), *(words(row) for row in held)),
+            because="; ".join(moving)
+            or f"the instance asks for {owner.wanted} devices and has {len(held)}: one in use may go to another guest",
+            ask_hypervisor=True,
+            advice=""
+            if moving
+            else "disable nova-compute on this host for scheduling, look at the instance's domain, "
+            "then cold-migrate the instance",
+        )

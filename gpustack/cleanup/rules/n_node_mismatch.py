@@ -1,0 +1,31 @@
+"""Class N: the host is right, and its compute node has another name than the instance's.
+
+It comes of a hypervisor hostname that changed between the short and the full name. 2023.1 and later refuse to start
+then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.case import Case
+from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.rules._moved import left_behind, renamed
+from gpustack.cleanup.verdict import Status, Verdict
+
+CLASS = "N"
+TITLE = "on this host, under another name of its node"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Rows whose owner is on the same host and a node of another name."""
+    for row, owner in left_behind(view):
+        if not renamed(view, owner):
+            continue
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        yield case.held_back() or case.verdict(
+            Status.REPORT,
+            "the instance is on this host and may be using the device: only the name of the node differs",
+            ask_hypervisor=True,
+            advice="give the host its old hypervisor_hostname back, or cold-migrate the instance away",
+        )

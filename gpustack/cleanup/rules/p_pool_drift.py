@@ -1,0 +1,70 @@
+"""Class P: the pools that the scheduler sees differ from the free rows.
+
+``compute_nodes.pci_stats`` holds the free devices by vendor, product and type. nova-compute makes it anew when it
+starts; it is never edited.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+from gpustack.cleanup.facts import Clock, HostState, NodeView
+from gpustack.cleanup.predicates import in_flight, node_words
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+CLASS = "P"
+TITLE = "the scheduler's pools differ from the free rows"
+
+Pool = tuple[str, str, str]
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """A node that is up, whose pools do not count its free rows."""
+    if view.host_state(clock) is not HostState.UP or not view.rows:
+        return
+    live = [row for row in view.rows if row.live]
+    free = Counter((row.vendor_id, row.product_id, row.dev_type) for row in live if row.status == "available")
+    pools = _pools(view.node.pci_stats)
+    if pools == free:
+        return
+    # The row is written before the node's pools: within the grace time a difference means nothing.
+    moving = [reason for owner in view.owners.values() for reason in in_flight(owner)]
+    if clock.recent(view.node.updated_at) or any(clock.recent(row.changed_at) for row in live):
+        moving.append("rows or pools were written within the grace time")
+    seen = "not written at all" if pools is None else _words(pools)
+    yield Verdict(
+        klass=CLASS,
+        title=TITLE,
+        status=Status.PROTECTED if moving else Status.STALE,
+        cell=view.cell,
+        host=view.node.host or "",
+        node=view.node.hypervisor_hostname or "",
+        host_state=view.host_state(clock),
+        rows=(),
+        owner=None,
+        evidence=(f"the pools are {seen}", f"the free rows are {_words(free)}", node_words(view, clock)),
+        because="; ".join(moving) or "nova-compute makes the pools from its rows when it starts",
+        repair=None if moving else Repair.RESTART,
+    )
+
+
+def _pools(text: str | None) -> Counter[Pool] | None:
+    """The counts of ``pci_stats`` (``nova/objects/pci_device_pool.py``); None when there is none to read."""
+    if not text:
+        return None
+    try:
+        pools = json.loads(text)["nova_object.data"]["objects"]
+        found: Counter[Pool] = Counter()
+        for pool in (entry["nova_object.data"] for entry in pools):
+            key = (pool["vendor_id"], pool["product_id"], (pool.get("tags") or {}).get("dev_type", "type-PCI"))
+            found[key] += int(pool["count"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return +found
+
+
+def _words(pools: Counter[Pool]) -> str:
+    counted = [f"{count} of {vendor}:{product} {kind}" for (vendor, product, kind), count in sorted(pools.items())]
+    return ", ".join(counted) or "none"

@@ -1,0 +1,40 @@
+"""Class R: nova-compute is up, and yet does not free what its periodic would have freed long ago.
+
+Any exception in ``update_available_resource`` ends it before the rows are saved
+(``nova/compute/resource_tracker.py``), and from then on nothing on the host is freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.case import Case
+from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.predicates import owner_of, pinning
+from gpustack.cleanup.rules._moved import left_behind
+from gpustack.cleanup.verdict import Status, Verdict
+
+CLASS = "R"
+TITLE = "the periodic of nova-compute does not free it"
+
+# A periodic is due every minute (nova.conf: update_resources_interval); so many grace times prove that it fails.
+_PATIENCE = 3
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Rows on a host that is up which should have been freed several grace times ago."""
+    ghosts = [
+        (row, owner)
+        for row in view.rows
+        if row.live and row.taken and (owner := owner_of(view, row)) is not None and not owner.alive
+    ]
+    for row, owner in [*left_behind(view), *ghosts]:
+        written = row.changed_at
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        overdue = written is not None and clock.now - written > _PATIENCE * clock.grace
+        if case.up and overdue and not pinning(view, owner) and case.held_back() is None:
+            yield case.verdict(
+                Status.REPORT,
+                "nova-compute is up and should have freed the row long ago: its periodic fails",
+                advice='look for "Error updating resources for node" in the log of nova-compute, and mend that first',
+            )

@@ -1,0 +1,116 @@
+"""The tables of a cell and of the API database, as far as clean-up reads them.
+
+Columns as in ``nova/db/main/models.py`` and ``nova/db/api/models.py``. Some came late (``pci_devices.uuid`` in Pike,
+``migrations.cross_cell_move`` in Train, ``instances.compute_id`` in 2023.2): :func:`columns` leaves out what a database
+has not got, and the reader takes it for None.
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+metadata = sa.MetaData()
+
+
+def _soft_deleted(name: str, *columns: sa.Column[object]) -> sa.Table:
+    """A table with Nova's time stamps and soft deletion (``deleted`` is 0, or the row's own id)."""
+    stamps = (sa.Column("created_at", sa.DateTime), sa.Column("updated_at", sa.DateTime))
+    return sa.Table(
+        name, metadata, *columns, *stamps, sa.Column("deleted_at", sa.DateTime), sa.Column("deleted", sa.Integer)
+    )
+
+
+pci_devices = _soft_deleted(
+    "pci_devices",
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("uuid", sa.String(36)),
+    sa.Column("compute_node_id", sa.Integer),
+    sa.Column("address", sa.String(12)),
+    sa.Column("vendor_id", sa.String(4)),
+    sa.Column("product_id", sa.String(4)),
+    sa.Column("dev_type", sa.String(8)),
+    sa.Column("dev_id", sa.String(255)),
+    sa.Column("label", sa.String(255)),
+    sa.Column("status", sa.String(36)),
+    sa.Column("request_id", sa.String(36)),
+    sa.Column("extra_info", sa.Text),
+    sa.Column("instance_uuid", sa.String(36)),
+    sa.Column("numa_node", sa.Integer),
+    sa.Column("parent_addr", sa.String(12)),
+)
+
+compute_nodes = _soft_deleted(
+    "compute_nodes",
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("uuid", sa.String(36)),
+    sa.Column("host", sa.String(255)),
+    sa.Column("hypervisor_hostname", sa.String(255)),
+    sa.Column("pci_stats", sa.Text),
+)
+
+services = _soft_deleted(
+    "services",
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("host", sa.String(255)),
+    sa.Column("binary", sa.String(255)),
+    sa.Column("disabled", sa.Boolean),
+    sa.Column("forced_down", sa.Boolean),
+    sa.Column("last_seen_up", sa.DateTime),
+    sa.Column("report_count", sa.Integer),
+)
+
+instances = _soft_deleted(
+    "instances",
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("uuid", sa.String(36)),
+    sa.Column("host", sa.String(255)),
+    sa.Column("node", sa.String(255)),
+    sa.Column("vm_state", sa.String(255)),
+    sa.Column("task_state", sa.String(255)),
+    sa.Column("display_name", sa.String(255)),
+    sa.Column("cleaned", sa.Integer),
+    sa.Column("hidden", sa.Boolean),
+)
+
+instance_extra = _soft_deleted(
+    "instance_extra",
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("instance_uuid", sa.String(36)),
+    sa.Column("pci_requests", sa.Text),
+    sa.Column("migration_context", sa.Text),
+)
+
+migrations = _soft_deleted(
+    "migrations",
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("uuid", sa.String(36)),
+    sa.Column("instance_uuid", sa.String(36)),
+    sa.Column("source_compute", sa.String(255)),
+    sa.Column("source_node", sa.String(255)),
+    sa.Column("dest_compute", sa.String(255)),
+    sa.Column("dest_node", sa.String(255)),
+    sa.Column("status", sa.String(255)),
+    sa.Column("migration_type", sa.String(16)),
+    sa.Column("cross_cell_move", sa.Boolean),
+)
+
+instance_mappings = sa.Table(
+    "instance_mappings",
+    metadata,
+    sa.Column("instance_uuid", sa.String(36)),
+    sa.Column("cell_id", sa.Integer),
+)
+
+cell_mappings = sa.Table(
+    "cell_mappings",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("uuid", sa.String(36)),
+    sa.Column("name", sa.String(255)),
+)
+
+
+def columns(connection: sa.Connection, table: sa.Table) -> tuple[sa.Column[object], ...]:
+    """Those columns of a table that the database really has."""
+    present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+    return tuple(column for column in table.columns if column.name in present)
