@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,17 +69,17 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[list[Any]]]:
         """Read the hosts, and lay out their GPUs."""
         from gpustack.facts.store import save_snapshot
-        from gpustack.facts.table import COLUMNS, describe, rows, text
+        from gpustack.facts.table import COLUMNS, FIELDS, describe, rows, text
 
         self._gathered = gather(self, parsed_args)
         if parsed_args.save and self._gathered.raw:
             save_snapshot(parsed_args.save, self._gathered.raw)
         self._rows = rows(self._gathered.hosts)
         described = [describe(row) for row in self._rows]
-        keys = _chosen(parsed_args.columns, COLUMNS, described[0] if described else COLUMNS)
+        keys = _chosen(parsed_args.columns, COLUMNS, FIELDS)
         parsed_args.columns = []
         if is_for_machines(parsed_args):
-            keys = keys or list(described[0] if described else COLUMNS)
+            keys = keys or list(FIELDS)
             return keys, [[fields[key] for key in keys] for fields in described]
         keys = keys or list(COLUMNS)
         titles = [COLUMNS.get(key, key) for key in keys]
@@ -104,7 +104,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         return 0
 
 
-def _chosen(asked: Sequence[str], titles: dict[str, str], known: dict[str, Any]) -> list[str]:
+def _chosen(asked: Sequence[str], titles: Mapping[str, str], known: Sequence[str]) -> list[str]:
     """The keys of the columns asked for, by key or title, in the order of the listing.
 
     :raises UsageError: when one of them is no column.

@@ -148,7 +148,7 @@ def _address_space(host: Host) -> Iterator[Finding]:
     bits = host.cpu.physical_address_bits
     windows = sum(b.size for g in gpus(host) for f in g.functions for b in f.bars if not b.io)
     memory = (host.memory_mib or 0) << 20
-    if bits is not None and windows + memory > 1 << bits:
+    if bits is not None and 0 < bits <= 64 and windows + memory > 1 << bits:
         yield finding(
             "GPU009",
             place=host.hostname,
@@ -268,7 +268,7 @@ def _count(number: int, one: str, many: str | None = None) -> str:
 
 def size(number: int) -> str:
     """Bytes for people, in the largest unit that divides them well: ``256 MiB``, ``1.5 TiB``."""
-    value = float(number)
+    value: float = min(number, 1 << 80)  # a snapshot may say anything
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
             return f"{value:.4g} {unit}"

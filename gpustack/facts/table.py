@@ -22,6 +22,14 @@ COLUMNS = {
 }
 """The columns that people get without asking: keys of :func:`describe` and their titles."""
 
+FIELDS = (
+    *("host", "address", "vendor_id", "product_id", "name", "class", "driver", "iommu_group", "numa_node"),
+    *("dev_type", "companions", "ready", "reasons", "notes", "family", "memory", "subsystem_vendor_id"),
+    *("subsystem_product_id", "revision", "modules", "driver_override", "boot_vga", "sriov_totalvfs"),
+    *("sriov_numvfs", "reset_methods", "link", "slot", "serial", "bars", "bridges", "claims"),
+)
+"""Everything that is told of a GPU: the keys of :func:`describe`, in its order."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:

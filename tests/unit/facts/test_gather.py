@@ -1,0 +1,69 @@
+"""Facts from this host, a root directory and a snapshot; SSH has a file of its own."""
+
+from __future__ import annotations
+
+import pytest
+from samples import SNAPSHOTS, raw_host
+from sysroot import talk_host
+
+from gpustack.errors import HostError
+from gpustack.facts.gather import _named, gather
+from gpustack.facts.gpus import gpus
+from gpustack.facts.store import save_snapshot
+
+
+def test_this_host():
+    gathered = gather()
+    assert [host.root for host in gathered.hosts] == ["/"]
+    assert gathered.failures == ()
+
+
+def test_a_root_directory(tmp_path):
+    talk_host(tmp_path)
+    gathered = gather(root=tmp_path)
+    (host,) = gathered.hosts
+    assert [gpu.main.address for gpu in gpus(host)] == ["0000:88:00.0", "0000:89:00.0"]
+    assert gathered.raw[0]["hostname"] == host.hostname
+
+
+def test_a_root_without_a_host_name_is_called_after_its_directory(tmp_path):
+    root = tmp_path / "compute image"
+    root.mkdir()
+    assert [host.hostname for host in gather(root=root).hosts] == ["compute-image"]
+
+
+def test_no_such_root(tmp_path):
+    with pytest.raises(HostError, match="can't be read"):
+        gather(root=tmp_path / "missing")
+
+
+def test_a_snapshot_whole_and_in_part(tmp_path):
+    path = tmp_path / "fleet.json"
+    save_snapshot(path, [raw_host(hostname=name) for name in ("gpu01", "gpu02", "gpu03")])
+    assert [h.hostname for h in gather(snapshot=path).hosts] == ["gpu01", "gpu02", "gpu03"]
+    gathered = gather(["gpu03", "gpu07", "gpu01"], snapshot=path)
+    assert [h.hostname for h in gathered.hosts] == ["gpu03", "gpu01"]
+    assert [raw["hostname"] for raw in gathered.raw] == ["gpu03", "gpu01"]
+    assert [str(f.error).splitlines()[0] for f in gathered.failures] == [f"gpu07: not in the snapshot {path}"]
+
+
+def test_every_sample_can_be_gathered():
+    for path in SNAPSHOTS.glob("*.json"):
+        assert gather(snapshot=path).hosts
+
+
+@pytest.mark.parametrize(
+    ("called", "named"),
+    [
+        ({"gpu01": "gpu01"}, ["gpu01"]),
+        ({"root@10.0.0.5": "gpu01"}, ["gpu01"]),
+        ({"gpu01.example.org": "gpu01"}, ["gpu01.example.org"]),
+        ({"gpu01": "gpu01.example.org"}, ["gpu01.example.org"]),
+        ({"gpu01": "localhost", "root@gpu02": "localhost"}, ["gpu01", "gpu02"]),
+        ({"fe80::1": "localhost", "gpu02": "localhost"}, ["fe80--1", "gpu02"]),
+        ({"gpu01": None}, ["gpu01"]),
+    ],
+)
+def test_what_hosts_are_called(called, named):
+    raw = {target: {**raw_host(), "hostname": own} for target, own in called.items()}
+    assert [document["hostname"] for document in _named(raw).values()] == named

@@ -1,0 +1,66 @@
+"""GPUs are put together from functions: slot and group decide what belongs to one."""
+
+from __future__ import annotations
+
+from samples import function, host, snapshot
+
+from gpustack.facts.gpus import gpus
+from gpustack.facts.store import parse_host
+
+AUDIO = {"ids": "10de:0e0a", "pci_class": "040300"}
+
+
+def addresses(found):
+    return [[f.address for f in gpu.functions] for gpu in gpus(found)]
+
+
+def test_the_functions_of_a_slot_are_one_gpu():
+    found = host(function("0000:88:00.0"), function("0000:88:00.1", **AUDIO), function("0000:84:00.0", iommu_group=2))
+    assert addresses(found) == [["0000:84:00.0"], ["0000:88:00.0", "0000:88:00.1"]]
+
+
+def test_a_group_adds_what_is_in_other_slots_but_no_forwarding_bridges():
+    found = host(
+        function("0000:80:01.0", ids="8086:6f02", pci_class="060400", driver="pcieport"),
+        function("0000:81:00.0"),
+        function("0000:82:00.0", ids="8086:1572", pci_class="020000", driver="i40e"),
+    )
+    (gpu,) = gpus(found)
+    assert [f.address for f in gpu.companions] == ["0000:82:00.0"]
+    assert [f.address for f in gpu.bridges] == ["0000:80:01.0"]
+    assert gpu.outsiders() == gpu.companions
+
+
+def test_consoles_and_virtual_functions_are_no_gpus():
+    found = host(
+        function("0000:03:00.0", ids="1a03:2000", pci_class="030000", iommu_group=3),
+        function("0000:88:00.0", sriov_totalvfs=16, sriov_numvfs=1, virtual_functions=["0000:88:00.4"]),
+        function("0000:88:00.4", physical_function="0000:88:00.0"),
+    )
+    assert addresses(found) == [["0000:88:00.0"]]
+
+
+def test_two_display_functions_of_a_slot_are_one_gpu():
+    found = host(function("0000:00:02.0", pci_class="030000"), function("0000:00:02.1", pci_class="038000"))
+    assert addresses(found) == [["0000:00:02.0", "0000:00:02.1"]]
+
+
+def test_the_capability_decides_how_nova_lists_it():
+    assert gpus(host(function("0000:88:00.0")))[0].dev_type == "type-PCI"
+    assert gpus(host(function("0000:88:00.0", sriov_totalvfs=0)))[0].dev_type == "type-PF"
+
+
+def test_an_unknown_card_has_a_name_all_the_same():
+    assert gpus(host(function("0000:88:00.0", ids="10de:ffff")))[0].name == "NVIDIA 3D controller [10de:ffff]"
+
+
+def test_the_gpus_of_real_hosts():
+    assert addresses(parse_host(snapshot("k4200"), "k4200")) == [
+        ["0000:84:00.0", "0000:84:00.1"],
+        ["0000:88:00.0", "0000:88:00.1"],
+    ]
+    assert len(gpus(parse_host(snapshot("nvswitch"), "nvswitch"))) == 8
+    assert addresses(parse_host(snapshot("laptop"), "laptop")) == [
+        ["0000:00:02.0"],
+        ["0000:01:00.0", "0000:01:00.1", "0000:01:00.2", "0000:01:00.3"],
+    ]
