@@ -1,0 +1,60 @@
+"""Fixtures of the kernel lab."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from .accelerator import choose_accelerator
+from .finish import first_boot
+from .image import Image, ensure_image
+from .machine import Machine
+from .topology import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lab:
+    """Everything a test needs to start hosts."""
+
+    image: Image
+    accelerator: str
+    directory: Path
+    report: Callable[[str], None]
+
+    @contextmanager
+    def host(self, name: str, shape: Shape) -> Iterator[Machine]:
+        """A freshly installed host of the given shape that answers on SSH; its logs go to a directory `name`."""
+        machine = Machine(image=self.image, directory=self.directory / name, accelerator=self.accelerator, shape=shape)
+        with machine:
+            self.report(f"{name}: power on; logs in {machine.directory}")
+            machine.wait_ssh()
+            yield machine
+            self.report(f"{name}: done")
+
+
+@pytest.fixture(scope="session")
+def report(pytestconfig: pytest.Config) -> Callable[[str], None]:
+    """Says on the terminal, past pytest's capture, how far a long test is."""
+    capture = pytestconfig.pluginmanager.getplugin("capturemanager")
+    started = time.monotonic()
+
+    def say(message: str) -> None:
+        seconds = int(time.monotonic() - started)
+        with capture.global_and_fixture_disabled():
+            print(f"\nlab {seconds // 60:2d}:{seconds % 60:02d}  {message}", end="", flush=True)
+
+    return say
+
+
+@pytest.fixture(scope="session")
+def lab(report: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The image (built when the cache has none) and the accelerator that works here."""
+    image = ensure_image(lambda unfinished: first_boot(unfinished, choose_accelerator(unfinished)), report)
+    accelerator = choose_accelerator(image)
+    report(f"image {image.directory}; accelerator {accelerator}")
+    return Lab(image=image, accelerator=accelerator, directory=tmp_path_factory.mktemp("lab"), report=report)

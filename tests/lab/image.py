@@ -1,0 +1,212 @@
+"""Builds the lab's disk images and keeps them in a cache outside the repository."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import inspect
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import recipe
+from .errors import LabError
+
+Reporter = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """A finished image: files that are only read; machines write on overlays."""
+
+    directory: Path
+
+    @property
+    def disk(self) -> Path:
+        """The root file system, raw, prepared by one boot."""
+        return self.directory / "root.raw"
+
+    @property
+    def esp(self) -> Path:
+        """The EFI system partition, raw."""
+        return self.directory / "esp.raw"
+
+    @property
+    def kernel(self) -> Path:
+        """The kernel for boots that bypass the boot loader."""
+        return self.directory / "vmlinuz"
+
+    @property
+    def initramfs(self) -> Path:
+        """The packages' own initramfs (MODULES=most), for the first boot."""
+        return self.directory / "initrd.img"
+
+    @property
+    def guest_initramfs(self) -> Path:
+        """An initramfs that prints its PCI functions on the serial port and powers off."""
+        return self.directory / "guest.cpio"
+
+    @property
+    def login_key(self) -> Path:
+        """The private key that root and the operator accept."""
+        return self.directory / "login_key"
+
+    @property
+    def host_key_public(self) -> str:
+        """The host's public key: type and base64, without a comment."""
+        return " ".join((self.directory / "host_key.pub").read_text().split()[:2])
+
+
+def cache_directory() -> Path:
+    """Where images are kept: GPUSTACK_LAB_CACHE, or gpustack-lab in the user's cache directory."""
+    chosen = os.environ.get("GPUSTACK_LAB_CACHE")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "gpustack-lab"
+
+
+def cache_key() -> str:
+    """A name for the image that the present recipe and builder make."""
+    from . import image
+
+    text = inspect.getsource(recipe) + inspect.getsource(image)
+    return f"{recipe.SUITE}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def ensure_image(first_boot: Callable[[Image], None], report: Reporter) -> Image:
+    """The image of the present recipe, built when the cache has not got it.
+
+    `first_boot` is called with the unfinished image and boots it once with its disks writable. Only a
+    finished image gets its name in the cache: a build that is killed leaves a directory that the next one removes.
+    """
+    cache = cache_directory()
+    cache.mkdir(parents=True, exist_ok=True)
+    finished = Image(directory=cache / cache_key())
+    with _lock(cache / "lock"):
+        if finished.directory.is_dir():
+            return finished
+        for leftover in cache.glob("unfinished-*"):
+            shutil.rmtree(leftover)
+        work = Path(tempfile.mkdtemp(prefix="unfinished-", dir=cache))
+        started = time.monotonic()
+        report(f"building the image in {finished.directory} (once; a few minutes)")
+        image = Image(directory=work)
+        _build(image, report)
+        report("booting it once: boot loader, initramfs")
+        first_boot(image)
+        work.rename(finished.directory)
+        report(f"image ready after {time.monotonic() - started:.0f} s")
+        return finished
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Holds an exclusive lock on `path`: one build at a time."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(image: Image, report: Reporter) -> None:
+    work = image.directory
+    _make_key(image.login_key, "gpustack lab login")
+    _make_key(work / "host_key", f"root@{recipe.HOST_NAME}")
+    files = recipe.image_files(
+        host_key=(work / "host_key").read_text(),
+        host_key_public=(work / "host_key.pub").read_text(),
+        login_key_public=image.login_key.with_suffix(".pub").read_text(),
+    )
+    _write_tar(work / "files.tar", files)
+    report(f"Debian {recipe.SUITE}, {len(recipe.PACKAGES)} packages and what they need")
+    _run(
+        "mmdebstrap",
+        "--quiet",
+        "--variant=minbase",
+        "--format=tar",
+        f"--include={','.join(recipe.PACKAGES)}",
+        f"--customize-hook=tar-in {work / 'files.tar'} /",
+        '--customize-hook=chroot "$1" sh /srv/lab/in-chroot',
+        recipe.SUITE,
+        str(work / "root.tar"),
+    )
+    _extract(
+        work / "root.tar",
+        {
+            "./boot/vmlinuz-": image.kernel,
+            "./boot/initrd.img-": image.initramfs,
+            f".{recipe.GUEST_INITRAMFS}": image.guest_initramfs,
+        },
+    )
+    report("making the file system")
+    _make_disk(work / "root.tar", image.disk)
+    with image.esp.open("wb") as file:
+        file.truncate(recipe.ESP_MEBIBYTES << 20)
+    for name in ("files.tar", "root.tar", "host_key"):
+        (work / name).unlink()
+
+
+def _make_key(path: Path, comment: str) -> None:
+    _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path))
+
+
+def _write_tar(path: Path, files: tuple[recipe.ImageFile, ...]) -> None:
+    with tarfile.open(path, "w") as archive:
+        for directory, owner in (("root/.ssh", 0), (f"home/{recipe.OPERATOR}/.ssh", 1000)):
+            entry = tarfile.TarInfo(directory)
+            entry.type, entry.mode, entry.uid, entry.gid = tarfile.DIRTYPE, 0o700, owner, owner
+            archive.addfile(entry)
+        for file in files:
+            entry = tarfile.TarInfo(file.path.lstrip("/"))
+            entry.mode, entry.uid, entry.gid = file.mode, file.owner, file.owner
+            if file.link is not None:
+                entry.type, entry.linkname = tarfile.SYMTYPE, file.link
+                archive.addfile(entry)
+                continue
+            data = file.text.encode()
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+
+
+def _extract(archive_path: Path, wanted: dict[str, Path]) -> None:
+    """Copies the first regular file whose name begins with each key to the path beside it."""
+    missing = dict(wanted)
+    with tarfile.open(archive_path) as archive:
+        for member in archive:
+            prefix = next((prefix for prefix in missing if member.name.startswith(prefix)), None)
+            source = archive.extractfile(member) if prefix and member.isreg() else None
+            if prefix and source:
+                with source, missing.pop(prefix).open("wb") as target:
+                    shutil.copyfileobj(source, target)
+    if missing:
+        raise LabError(f"the root file system has no file named {', '.join(missing)}*")
+
+
+def _make_disk(archive: Path, disk: Path) -> None:
+    """An ext4 disk from a tar archive, with no mount, no loop device and, thanks to fakeroot, no root."""
+    tree = archive.with_suffix(".tree")
+    # GRUB 2.06 cannot read these two features.
+    features = "^metadata_csum_seed,^orphan_file"
+    script = (
+        'mkdir "$2" && tar -x -p --numeric-owner -f "$1" -C "$2"'
+        f' && mke2fs -q -t ext4 -O {features} -L {recipe.ROOT_LABEL} -d "$2" "$3" {recipe.ROOT_SIZE}'
+        ' && rm -rf "$2"'
+    )
+    as_root = [] if os.geteuid() == 0 else ["fakeroot"]
+    _run(*as_root, "sh", "-c", script, "sh", str(archive), str(tree), str(disk))
+
+
+def _run(*argv: str) -> None:
+    environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode != 0:
+        output = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
+        raise LabError(f"{argv[0]} ended with code {done.returncode}:\n{output}")

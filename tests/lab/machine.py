@@ -1,0 +1,201 @@
+"""One virtual host: starts QEMU on overlays of an image, talks to it over SSH, and always ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from . import topology
+from .errors import LabError, tail
+from .image import Image
+
+FIRMWARE_CODE = Path("/usr/share/OVMF/OVMF_CODE_4M.fd")
+FIRMWARE_VARIABLES = Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
+BOOT_TIMEOUT = 240.0
+POLL_INTERVAL = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectBoot:
+    """A boot without the boot loader, on the image's own disks: how an image is finished."""
+
+    kernel: Path
+    initramfs: Path
+    arguments: str
+
+
+@dataclass(kw_only=True)
+class Machine:
+    """A host that runs from `__enter__` to `__exit__`.
+
+    What it writes goes to overlays in `directory`, which end with it, and to logs, which stay.
+    """
+
+    image: Image
+    directory: Path
+    accelerator: str
+    shape: topology.Shape = field(default_factory=topology.Shape)
+    direct_boot: DirectBoot | None = None
+    port: int = 0
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def serial_log(self) -> Path:
+        """Everything the host printed on its serial port, over all its boots."""
+        return self.directory / "serial.log"
+
+    @property
+    def known_hosts(self) -> Path:
+        """An SSH known-hosts file with this machine's port and real host key."""
+        return self.directory / "known_hosts"
+
+    def __enter__(self) -> Self:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        disks = self._disks()
+        variables = self.directory / "variables.fd"
+        shutil.copyfile(FIRMWARE_VARIABLES, variables)
+        self.port = _free_port()
+        self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {self.image.host_key_public}\n")
+        argv = [
+            # The kernel ends QEMU when this process dies, however it dies.
+            *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"),
+            *topology.arguments(self.shape, self.accelerator, self.port),
+            *("-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={FIRMWARE_CODE}"),
+            *("-drive", f"if=pflash,format=raw,unit=1,file={variables}"),
+            *disks,
+            *("-serial", f"file:{self.serial_log}"),
+        ]
+        if self.direct_boot is not None:
+            argv += ["-kernel", str(self.direct_boot.kernel), "-initrd", str(self.direct_boot.initramfs)]
+            argv += ["-append", self.direct_boot.arguments]
+        with self._qemu_log().open("wb") as log:
+            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+        for scratch in (*self.directory.glob("*.qcow2"), *self.directory.glob("*.fd")):
+            scratch.unlink()
+
+    def _disks(self) -> list[str]:
+        """Root disk and ESP: overlays, or the image itself while it is being finished.
+
+        Both have a boot index: the firmware connects only the disks that have one, as soon as any has.
+        """
+        result = []
+        for index, source in enumerate((self.image.esp, self.image.disk)):
+            path, kind = source, "raw"
+            if self.direct_boot is None:
+                path, kind = self.directory / f"{source.stem}.qcow2", "qcow2"
+                _run("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(source), str(path))
+            name = source.stem
+            result += ["-drive", f"if=none,id={name},format={kind},cache=unsafe,discard=unmap,file={path}"]
+            # Fixed slots: the root disk is vda and the ESP vdb, though the firmware tries the ESP first.
+            slot = "10" if name == "esp" else "f"
+            result += ["-device", f"virtio-blk-pci,drive={name},addr={slot},bootindex={index + 1}"]
+        return result
+
+    def kill(self) -> None:
+        """Ends QEMU at once."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def boots(self) -> int:
+        """How often the firmware has started a boot loader since power-on."""
+        return len(re.findall(rb"BdsDxe: starting Boot", self.serial_log.read_bytes()))
+
+    def ssh_options(self) -> list[str]:
+        """OpenSSH options that reach this machine and no other: its key is checked, nothing is asked."""
+        return [
+            *("-F", "none", "-p", str(self.port), "-i", str(self.image.login_key)),
+            *("-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"),
+            *("-o", f"UserKnownHostsFile={self.known_hosts}", "-o", "GlobalKnownHostsFile=none"),
+            *("-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"),
+            *("-o", "LogLevel=ERROR"),
+        ]
+
+    def ssh(self, argv: Sequence[str], *, stdin: str = "", timeout: float = 120.0) -> str:
+        """Runs a command as root in the host and returns what it printed; a failure raises LabError."""
+        done = self._try_ssh(argv, stdin=stdin, timeout=timeout)
+        if done is None or done.returncode != 0:
+            outcome = "did not end in time" if done is None else f"ended with code {done.returncode}"
+            output = "" if done is None else f"\n{done.stdout}{done.stderr}"
+            raise self.error(f"'{shlex.join(argv)}' in the host {outcome}{output}")
+        return done.stdout
+
+    def _try_ssh(
+        self, argv: Sequence[str], *, stdin: str = "", timeout: float
+    ) -> subprocess.CompletedProcess[str] | None:
+        command = ["ssh", *self.ssh_options(), "root@127.0.0.1", shlex.join(argv)]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
+        return None
+
+    def wait_ssh(self, timeout: float = BOOT_TIMEOUT, *, other_than_boot: str | None = None) -> str:
+        """Waits until the host answers, in another boot than the given one, and returns its boot id."""
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
+            if self._process is None or self._process.poll() is not None:
+                raise self.error("QEMU has ended")
+            done = self._try_ssh(["cat", "/proc/sys/kernel/random/boot_id"], timeout=30)
+            if done is not None and done.returncode == 0 and done.stdout.strip() != other_than_boot:
+                return done.stdout.strip()
+            time.sleep(POLL_INTERVAL)
+        raise self.error(f"the host did not answer on SSH within {timeout:.0f} s")
+
+    def reboot(self) -> str:
+        """Reboots the host, waits for it, and returns the new boot id."""
+        before = self.wait_ssh()
+        self._try_ssh(["systemctl", "reboot"], timeout=30)
+        return self.wait_ssh(other_than_boot=before)
+
+    def power_off(self, timeout: float = 120.0) -> None:
+        """Shuts the host down and waits until QEMU has ended."""
+        self._try_ssh(["systemctl", "poweroff"], timeout=30)
+        try:
+            if self._process is not None:
+                self._process.wait(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            raise self.error(f"the host did not power off within {timeout:.0f} s") from None
+
+    def error(self, message: str) -> LabError:
+        """An error with what QEMU said and the end of the serial log."""
+        return LabError(
+            f"{message}\n--- QEMU ({self._qemu_log()})\n{tail(self._qemu_log())}"
+            f"\n--- serial port ({self.serial_log})\n{tail(self.serial_log)}"
+        )
+
+    def _qemu_log(self) -> Path:
+        return self.directory / "qemu.log"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _run(*argv: str) -> None:
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LabError(f"{shlex.join(argv)} ended with code {done.returncode}: {done.stderr.strip()}")

@@ -1,0 +1,88 @@
+"""Runs the project's playbooks on the lab's host, as its operator would."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import recipe, topology
+from .machine import Machine
+
+PROJECT = Path(__file__).resolve().parents[2]
+PLAYBOOK_TIMEOUT = 900.0
+
+SPEC = f"""\
+version: 1
+models:
+  labgpu:
+    match: {{vendor: "{topology.GPU_ID.split(":")[0]}", product: "{topology.GPU_ID.split(":")[1]}"}}
+    driver: vfio-pci
+hosts:
+  {recipe.HOST_NAME}: [labgpu]
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """What one ansible-playbook did."""
+
+    code: int
+    output: str
+
+    def count(self, what: str) -> int:
+        """A number of the recap: ok, changed, unreachable, failed …"""
+        found = re.search(rf"^{recipe.HOST_NAME}\s*:.*\b{what}=(\d+)", self.output, flags=re.MULTILINE)
+        assert found, f"no recap with '{what}' in:\n{self.output}"
+        return int(found[1])
+
+
+def inventory(host: Machine) -> str:
+    """An inventory of the one host: an operator with sudo, host keys checked."""
+    options = [
+        *("-F", "none", "-o", f"UserKnownHostsFile={host.known_hosts}", "-o", "GlobalKnownHostsFile=none"),
+        *("-o", "StrictHostKeyChecking=yes", "-o", "IdentitiesOnly=yes"),
+    ]
+    return f"""\
+all:
+  hosts:
+    {recipe.HOST_NAME}:
+      ansible_host: 127.0.0.1
+      ansible_port: {host.port}
+      ansible_user: {recipe.OPERATOR}
+      ansible_ssh_private_key_file: {host.image.login_key}
+      ansible_ssh_common_args: {shlex.join(options)}
+      ansible_ssh_pipelining: true
+      ansible_python_interpreter: /usr/bin/python3
+"""
+
+
+def play(host: Machine, playbook: str, *arguments: str) -> Run:
+    """Runs playbooks/`playbook` with the lab's spec; the output is kept beside the serial log."""
+    directory = host.directory
+    (directory / "inventory.yml").write_text(inventory(host))
+    (directory / "gpustack.yaml").write_text(SPEC)
+    argv = [
+        str(Path(sys.executable).with_name("ansible-playbook")),
+        *("-i", str(directory / "inventory.yml"), str(PROJECT / "playbooks" / playbook)),
+        *("-e", f"gpustack_spec={directory / 'gpustack.yaml'}", *arguments),
+    ]
+    environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_TIMEOUT": "30"}
+    done = subprocess.run(
+        argv,
+        cwd=PROJECT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PLAYBOOK_TIMEOUT,
+        check=False,
+    )
+    with (directory / "ansible.log").open("a") as log:
+        log.write(f"$ {shlex.join(argv)}\n{done.stdout}(code {done.returncode})\n\n")
+    return Run(code=done.returncode, output=done.stdout)

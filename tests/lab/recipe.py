@@ -1,0 +1,167 @@
+"""What the lab's host is made of: packages, files, and the two scripts that run while its image is built.
+
+Everything here decides the contents of the image, so the cache key is a hash of this module and of the builder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SUITE = "bookworm"
+HOST_NAME = "lab1"
+OPERATOR = "deploy"
+ROOT_LABEL = "root"
+ROOT_SIZE = "8G"
+ESP_MEBIBYTES = 48
+GUEST_INITRAMFS = "/srv/lab/guest.cpio"
+GUEST_KERNEL = "/vmlinuz"
+GUEST_SPEAKS = "GUEST-LSPCI-BEGIN"
+GUEST_IS_DONE = "GUEST-LSPCI-END"
+
+PACKAGES = (
+    "busybox-static",
+    "ca-certificates",
+    "cpio",
+    "dbus",
+    "dosfstools",
+    "grub-efi-amd64",
+    "initramfs-tools",
+    "iproute2",
+    "kmod",
+    "linux-image-amd64",
+    "openssh-server",
+    "pciutils",
+    "procps",
+    "python3",
+    "qemu-system-x86",
+    "sudo",
+    "systemd-sysv",
+    "udev",
+    "zstd",
+)
+
+# The argument list a server with a serial console has; mitigations=off makes emulation a fifth faster.
+KERNEL_ARGUMENTS = "console=tty0 console=ttyS0,115200n8 mitigations=off"
+
+# Timers and services that would use the emulated CPU, or write on the disk, in the middle of a test.
+MASKED_UNITS = (
+    "apt-daily-upgrade.timer",
+    "apt-daily.timer",
+    "dpkg-db-backup.timer",
+    "e2scrub_all.timer",
+    "e2scrub_reap.service",
+    "fstrim.timer",
+    "man-db.timer",
+    "systemd-tmpfiles-clean.timer",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFile:
+    """One file (or symbolic link) that is added to the packages' own."""
+
+    path: str
+    text: str = ""
+    mode: int = 0o644
+    owner: int = 0
+    link: str | None = None
+
+
+# /etc/default/grub as Debian's package writes it, but for the time-out and the serial console.
+DEFAULT_GRUB = f"""\
+# If you change this file, run 'update-grub' afterwards to update
+# /boot/grub/grub.cfg.
+# For full documentation of the options in this file, see:
+#   info -f grub -n 'Simple configuration'
+
+GRUB_DEFAULT=0
+GRUB_TIMEOUT=1
+GRUB_DISTRIBUTOR=`lsb_release -i -s 2> /dev/null || echo Debian`
+GRUB_CMDLINE_LINUX_DEFAULT="quiet"
+GRUB_CMDLINE_LINUX="{KERNEL_ARGUMENTS}"
+"""
+
+# The guest's whole user space: it says what PCI functions it has, and ends. A reset, not a power-off, because that
+# works without ACPI, and QEMU's -no-reboot turns it into an end.
+GUEST_INIT = f"""\
+#!/bin/busybox sh
+/bin/busybox mount -t devtmpfs none /dev
+/bin/busybox mount -t proc none /proc
+/bin/busybox mount -t sysfs none /sys
+exec >/dev/ttyS0 2>&1
+echo {GUEST_SPEAKS}
+/bin/lspci -Dn
+echo {GUEST_IS_DONE}
+/bin/busybox reboot -f
+"""
+
+MAKE_GUEST_INITRAMFS = f"""\
+#!/bin/sh
+# Packs busybox, lspci and its libraries, and an init that runs lspci.
+set -eu
+tree=$(mktemp -d)
+mkdir -p "$tree/bin" "$tree/dev" "$tree/proc" "$tree/sys"
+cp /bin/busybox "$tree/bin/busybox"
+cp /usr/bin/lspci "$tree/bin/lspci"
+ldd /usr/bin/lspci | grep -o '/[^ ]*' | while read -r library; do
+    mkdir -p "$tree$(dirname "$library")"
+    cp -L "$library" "$tree$library"
+done
+cp /srv/lab/guest-init "$tree/init"
+chmod 0755 "$tree/init"
+(cd "$tree" && find . | cpio --quiet -o -H newc -R 0:0) >{GUEST_INITRAMFS}
+rm -r "$tree"
+"""
+
+# Runs in the image's chroot, natively.
+IN_CHROOT = f"""\
+#!/bin/sh
+set -eu
+useradd --create-home --uid 1000 --shell /bin/bash {OPERATOR}
+chown -R {OPERATOR}: /home/{OPERATOR}
+systemctl enable --quiet systemd-networkd.service
+sh /srv/lab/make-guest-initramfs
+"""
+
+# Runs once in the booted host, as its installer would: what needs the real machine to look at.
+ON_FIRST_BOOT = """\
+#!/bin/sh
+set -eu
+mkfs.vfat -n ESP /dev/vdb >/dev/null
+mkdir -p /boot/efi
+echo "UUID=$(blkid -s UUID -o value /dev/vdb) /boot/efi vfat umask=0077 0 0" >>/etc/fstab
+mount /boot/efi
+grub-install --target=x86_64-efi --efi-directory=/boot/efi --removable --no-nvram
+grub-editenv /boot/grub/grubenv create
+update-initramfs -u -k all
+update-grub
+sync
+"""
+
+
+def image_files(*, host_key: str, host_key_public: str, login_key_public: str) -> tuple[ImageFile, ...]:
+    """Every file that the lab adds to the packages; the keys are the texts of OpenSSH key files."""
+    masks = (ImageFile(path=f"/etc/systemd/system/{unit}", link="/dev/null") for unit in MASKED_UNITS)
+    return (
+        ImageFile(path="/etc/hostname", text=f"{HOST_NAME}\n"),
+        ImageFile(path="/etc/hosts", text=f"127.0.0.1 localhost\n127.0.1.1 {HOST_NAME}\n"),
+        ImageFile(path="/etc/fstab", text=f"LABEL={ROOT_LABEL} / ext4 errors=remount-ro 0 0\n"),
+        ImageFile(
+            path="/etc/systemd/network/10-lab.network",
+            text="[Match]\nName=e*\n[Network]\nAddress=10.0.2.15/24\nGateway=10.0.2.2\nLinkLocalAddressing=no\n",
+        ),
+        ImageFile(path="/etc/default/grub", text=DEFAULT_GRUB),
+        # The file that Debian's installer writes when a 'targeted' initramfs is asked for.
+        ImageFile(path="/etc/initramfs-tools/conf.d/driver-policy", text="MODULES=dep\n"),
+        ImageFile(path="/etc/initramfs-tools/conf.d/compression", text="COMPRESS=zstd\nCOMPRESSLEVEL=1\n"),
+        ImageFile(path="/etc/ssh/ssh_host_ed25519_key", text=host_key, mode=0o600),
+        ImageFile(path="/etc/ssh/ssh_host_ed25519_key.pub", text=host_key_public),
+        ImageFile(path="/root/.ssh/authorized_keys", text=login_key_public, mode=0o600),
+        ImageFile(path=f"/home/{OPERATOR}/.ssh/authorized_keys", text=login_key_public, mode=0o600, owner=1000),
+        ImageFile(path=f"/etc/sudoers.d/{OPERATOR}", text=f"{OPERATOR} ALL=(ALL) NOPASSWD: ALL\n", mode=0o440),
+        ImageFile(path="/srv/lab/guest-init", text=GUEST_INIT, mode=0o755),
+        ImageFile(path="/srv/lab/make-guest-initramfs", text=MAKE_GUEST_INITRAMFS, mode=0o755),
+        ImageFile(path="/srv/lab/in-chroot", text=IN_CHROOT, mode=0o755),
+        ImageFile(path="/srv/lab/on-first-boot", text=ON_FIRST_BOOT, mode=0o755),
+        *masks,
+    )

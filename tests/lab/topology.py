@@ -1,0 +1,69 @@
+"""The machine's shape as QEMU arguments: CPU, IOMMU, where the two 'GPUs' and the network card are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+GPU_COUNT = 2
+GPU_ID = "1234:1111"
+AUDIO_ID = "8086:2668"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What kind of host is emulated.
+
+    With `shared_group`, the last GPU and the only network card are conventional PCI devices behind one
+    PCIe-to-PCI bridge. The bridge gives all of them its own requester ID, so the IOMMU cannot tell them apart
+    and the kernel puts them in one group.
+
+    `console` says which display the firmware uses. A server has a small one on its management controller
+    ("bmc"); without it the firmware, and then the kernel's efifb, take the first GPU ("gpu").
+    """
+
+    cpu_vendor: Literal["intel", "amd"] = "intel"
+    shared_group: bool = False
+    console: Literal["bmc", "gpu"] = "bmc"
+    memory_mib: int = 4096
+    processors: int = 2
+
+
+def arguments(shape: Shape, accelerator: str, ssh_port: int) -> list[str]:
+    """QEMU's arguments for everything but disks, firmware and serial port.
+
+    SSH of the host is reachable on 127.0.0.1:`ssh_port`.
+    """
+    result = [
+        *("-machine", f"q35,accel={accelerator},kernel-irqchip=split"),
+        *("-m", str(shape.memory_mib), "-smp", str(shape.processors)),
+        *("-nodefaults", "-vga", "none", "-display", "none", "-no-user-config"),
+    ]
+    if shape.cpu_vendor == "amd":
+        result += ["-cpu", "EPYC", "-device", "amd-iommu,intremap=on"]
+    else:
+        # caching-mode makes the emulated unit notice mappings of vfio inside the host.
+        result += ["-cpu", "max", "-device", "intel-iommu,intremap=on,caching-mode=on"]
+    if shape.console == "bmc":
+        result += ["-device", "ramfb"]
+    shared = GPU_COUNT - 1 if shape.shared_group else None
+    for index in range(GPU_COUNT):
+        port = f"port{index}"
+        result += ["-device", f"pcie-root-port,id={port},chassis={index + 1},slot={index + 1}"]
+        if index == shared:
+            result += ["-device", f"pcie-pci-bridge,id=shared,bus={port}"]
+        result += _gpu("shared" if index == shared else port, slot=1 if index == shared else 0)
+    result += ["-netdev", f"user,id=net0,hostfwd=tcp:127.0.0.1:{ssh_port}-:22"]
+    if shape.shared_group:
+        result += ["-device", "virtio-net-pci,netdev=net0,bus=shared,addr=2.0"]
+    else:
+        result += ["-device", "virtio-net-pci,netdev=net0"]
+    return result
+
+
+def _gpu(bus: str, slot: int) -> list[str]:
+    """A display controller and an HD-audio controller in one slot, as a graphics card has."""
+    return [
+        *("-device", f"secondary-vga,bus={bus},addr={slot:x}.0,multifunction=on"),
+        *("-device", f"intel-hda,bus={bus},addr={slot:x}.1"),
+    ]
