@@ -33,7 +33,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         elif not view.has_request_ids or len(surplus) != len(allocated) - owner.wanted:
             yield case.verdict(
                 Status.REPORT,
-                f"{len(allocated)} devices are allocated, {owner.wanted} asked for, and the rows do not tell which is which",
+                f"{len(allocated)} are allocated, {owner.wanted} asked for, and the rows do not tell which is which",
                 ask_hypervisor=True,
                 advice="compare with the hostdevs of the instance's domain; cold-migrate it to start afresh",
             )

@@ -46,7 +46,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                     Status.REPORT,
                     "the instance is on this node, and the claim may be for a device that it asks for",
                     ask_hypervisor=True,
-                    advice="compare with the hostdevs of the instance's domain; nova-compute allocates the claim when it starts",
+                    advice="compare with the hostdevs of the domain; nova-compute allocates the claim when it starts",
                 )
         elif case.up:
             yield case.verdict(

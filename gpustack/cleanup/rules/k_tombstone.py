@@ -27,7 +27,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         elif case.up:
             yield case.verdict(
                 Status.STALE,
-                "nova-compute soft-deletes the row when it starts; a device that is still there returns at the next start",
+                "nova-compute soft-deletes the row when it starts; a device still there returns at the next start",
                 repair=Repair.RESTART,
             )
         else:
