@@ -1,0 +1,208 @@
+"""Which PCI functions an entry of ``[pci] device_spec`` matches, by the rules of Nova's own ``nova/pci/devspec.py``.
+
+The proof that a rendered device_spec matches what was prepared and nothing else, and the linter, rest on it; a test
+holds it against Nova's own class. Where Nova would look into ``/sys`` (is this address a physical function, which
+address has this interface), the facts of the host answer.
+
+Two things are left out on purpose, both towards "it matches": a VF that Nova drops because ``remote_managed`` needs a
+serial number, and Nova's refusal of addresses in domains above ffff.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpustack.facts.model import Function, Host
+
+ANY = "*"
+_LIMITS = {"domain": 0xFFFF, "bus": 0xFF, "slot": 0x1F, "function": 0x7, "vendor_id": 0xFFFF, "product_id": 0xFFFF}
+_WIDTHS = {"domain": 4, "bus": 2, "slot": 2, "function": 1, "vendor_id": 4, "product_id": 4}
+_FIELDS = ("domain", "bus", "slot", "function")
+_BOOLEANS = frozenset(("1", "t", "true", "on", "y", "yes", "0", "f", "false", "off", "n", "no"))
+NORMALISED = ("managed", "live_migratable", "one_time_use")
+"""Tags that must be a boolean word, in the releases that know them (``_normalize_device_spec_tag``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddressPattern:
+    """An address of a device_spec: four fields, each a value, ``*``, or (``regex``) the beginning of one."""
+
+    domain: str = ANY
+    bus: str = ANY
+    slot: str = ANY
+    function: str = ANY
+    regex: bool = False
+
+    @property
+    def fields(self) -> tuple[str, str, str, str]:
+        return (self.domain, self.bus, self.slot, self.function)
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether it lets every address through."""
+        return all(value in ((".*", "") if self.regex else (ANY,)) for value in self.fields)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether Nova takes it for one address, and asks whether that is a physical function."""
+        return all(all(c in string.hexdigits for c in value) for value in self.fields)
+
+    @property
+    def text(self) -> str:
+        """The address as sysfs would spell it."""
+        return f"{self.domain}:{self.bus}:{self.slot}.{self.function}"
+
+    def fits(self, address: str) -> bool:
+        """Whether the address of a function fits."""
+        actual = _split(address)
+        if self.regex:
+            return all(re.match(want, have) is not None for want, have in zip(self.fields, actual, strict=True))
+        return all(want in (ANY, have) for want, have in zip(self.fields, actual, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSpec:
+    """One parsed entry. A missing field lets everything through.
+
+    :ivar tags: every other key of the entry.
+    """
+
+    vendor_id: str = ANY
+    product_id: str = ANY
+    address: AddressPattern = field(default_factory=AddressPattern)
+    devname: str | None = None
+    tags: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, entry: Mapping[str, Any]) -> DeviceSpec:
+        """Read an entry as Nova does.
+
+        :raises ValueError: when Nova refuses it; the message says why.
+        """
+        tags = dict(entry)
+        vendor = _hexadecimal("vendor_id", tags.pop("vendor_id", ANY), strip=True)
+        product = _hexadecimal("product_id", tags.pop("product_id", ANY))
+        devname = tags.pop("devname", None)
+        address = tags.pop("address", None)
+        if address and devname:
+            raise ValueError("address and devname exclude each other")
+        for tag in NORMALISED:
+            value = tags.get(tag)
+            if value is not None and str(value).strip().lower() not in _BOOLEANS:
+                raise ValueError(f"{tag} must be yes or no (or another boolean word), not {value!r}")
+        return cls(
+            vendor_id=vendor,
+            product_id=product,
+            address=_address(address) if address and not devname else AddressPattern(),
+            devname=devname or None,
+            tags=tags,
+        )
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether it matches every function of a host."""
+        return self.vendor_id == self.product_id == ANY and not self.devname and self.address.is_everything
+
+    def matches(self, function: Function, host: Host) -> bool:
+        """Whether Nova would offer ``function`` of ``host`` to guests because of this entry."""
+        pattern: AddressPattern | None = self.address
+        physical = False
+        if self.devname:
+            named = _by_interface(host, self.devname)
+            if named is None:
+                return False
+            pattern = _pattern_of(named.address)
+            physical = bool(named.sriov_totalvfs)
+        elif self.address.is_single:
+            named = host.functions.get(self.address.text)
+            physical = bool(named and named.sriov_totalvfs)
+        return (
+            self.vendor_id in (ANY, function.vendor)
+            and self.product_id in (ANY, function.product)
+            and pattern is not None
+            and (
+                (physical and function.physical_function is not None and pattern.fits(function.physical_function))
+                or pattern.fits(function.address)
+            )
+        )
+
+
+def matched(specs: Sequence[DeviceSpec], host: Host) -> dict[str, int]:
+    """The functions of a host that Nova would offer to guests: address and the index of the first entry that fits."""
+    found: dict[str, int] = {}
+    for function in sorted(host.pci, key=lambda f: f.bdf):
+        for index, spec in enumerate(specs):
+            if spec.matches(function, host):
+                found[function.address] = index
+                break
+    return found
+
+
+def _split(address: str) -> tuple[str, str, str, str]:
+    slots, _, function = address.partition(".")
+    domain, bus, slot = slots.split(":")
+    return domain, bus, slot, function
+
+
+def _pattern_of(address: str) -> AddressPattern:
+    return AddressPattern(**dict(zip(_FIELDS, _split(address), strict=True)))
+
+
+def _by_interface(host: Host, name: str) -> Function | None:
+    return next((f for f in host.pci if any(net.name == name for net in f.uses.net)), None)
+
+
+def _hexadecimal(name: str, value: object, *, strip: bool = False) -> str:
+    """A field in the kernel's spelling; what Python's ``int(…, 16)`` takes, Nova takes."""
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be text in double quotes, not {value!r}")  # noqa: TRY004 - one kind of refusal
+    text = value.strip() if strip else value
+    if text == ANY:
+        return ANY
+    try:
+        number = int(text, 16)
+    except ValueError:
+        raise ValueError(f"{name} {value!r} is no hexadecimal number") from None
+    if number > _LIMITS[name]:
+        raise ValueError(f"{name} {value!r} is greater than {_LIMITS[name]:X}")
+    return f"{number:0{_WIDTHS[name]}x}"
+
+
+def _address(value: object) -> AddressPattern:
+    if isinstance(value, str):
+        return _glob(value)
+    if isinstance(value, dict):
+        return _regex(value)
+    raise ValueError(f"address must be text or an object, not {value!r}")
+
+
+def _glob(text: str) -> AddressPattern:
+    """``[[[domain:]bus:]slot][.function]``; a part that is left out lets everything through."""
+    slots, _, function = text.partition(".")
+    parts = slots.split(":") if slots else []
+    if len(parts) > 3:
+        raise ValueError(f"address {text!r} has more than three parts before the dot")
+    filled = [ANY] * (3 - len(parts)) + [part.strip() or ANY for part in parts]
+    values = dict(zip(_FIELDS, [*filled, function.strip() if function else ANY], strict=True))
+    return AddressPattern(**{name: _hexadecimal(name, value) for name, value in values.items()})
+
+
+def _regex(parts: Mapping[str, Any]) -> AddressPattern:
+    values = {name: parts.get(name, ".*") for name in _FIELDS}
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise ValueError(f"address: {name} must be text, not {value!r}")  # noqa: TRY004 - one kind of refusal
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"address: {name} {value!r} is no regular expression ({error})") from None
+    return AddressPattern(**values, regex=True)
+
+
+def offered(specs: Iterable[DeviceSpec], host: Host) -> frozenset[str]:
+    """The addresses that Nova would offer to guests."""
+    return frozenset(matched(tuple(specs), host))

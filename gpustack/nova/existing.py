@@ -1,0 +1,241 @@
+"""What a deployment's own configuration says already: what is carried over, and what stands in the way.
+
+Files that gpustack wrote itself are passed over, so that rendering again gives the same.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, finding
+from gpustack.nova import releases
+from gpustack.nova.config import Setting
+from gpustack.nova.devspec import DeviceSpec, offered
+from gpustack.nova.entries import EntryError, alias_of, quotes_hint, specs_of
+from gpustack.nova.releases import Option, Release
+from gpustack.nova.sections import FILTER, Carried, with_pci_filter
+from gpustack.nova.sources import Source
+from gpustack.nova.wanted import Wanted
+
+MARK = "# Written by gpustack"
+BEGIN = "# BEGIN gpustack: change the spec and render again"
+END = "# END gpustack"
+ALL_FILTERS = "nova.scheduler.filters.all_filters"
+_FILTER_PATH = f"nova.scheduler.filters.pci_passthrough_filter.{FILTER}"
+
+ALIAS = releases.option("pci/alias")
+FILTERS = releases.option("filter_scheduler/enabled_filters")
+AVAILABLE = releases.option("filter_scheduler/available_filters")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Existing:
+    """The configurations that are there, without what gpustack wrote."""
+
+    sources: tuple[Source, ...] = ()
+
+    def effective(self, option: Option) -> Iterator[tuple[Source, Setting]]:
+        """The assignments that count, of every configuration that a reader of the option reads."""
+        seen = set()
+        for source in self.sources:
+            if source.serves(option):
+                for setting in _foreign(source.configuration.effective(option)):
+                    if (setting.place, source.services) not in seen:
+                        seen.add((setting.place, source.services))
+                        yield source, setting
+
+
+def values(text: str) -> tuple[str, ...]:
+    """The entries of a list option."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def filters(existing: Existing, release: Release) -> tuple[tuple[str, ...], Setting | None]:
+    """The scheduler's complete list, and the line it is carried over from (None: the release's default)."""
+    for source in existing.sources:
+        if source.serves(FILTERS):
+            # A list is decided by the last file, so our own must not hide what another one says.
+            theirs = tuple(_foreign(source.configuration.all(FILTERS)))
+            names = {s.file for s in theirs}
+            last = [file for file in source.configuration.files if file in names]
+            if last:
+                setting = [s for s in theirs if s.file == last[-1]][-1]
+                return with_pci_filter(values(setting.value)), setting
+    return with_pci_filter(releases.default_filters(release)), None
+
+
+def carried(existing: Existing, wanted: Wanted, service: str, host: Host | None) -> Carried:
+    """The lines of options that kolla-ansible replaces whole, without those that ours stand for.
+
+    :param host: for a device_spec: an entry that matches nothing but the host's prepared GPUs is replaced by ours.
+    """
+    names = {alias.name for alias in wanted.aliases}
+    aliases, devices = [], []
+    spec_option = releases.device_spec_option(wanted.release)
+    for source in existing.sources:
+        if service not in source.services or (host is not None and host not in hosts_of(source, [host])):
+            continue
+        configuration = source.configuration
+        for setting in _foreign(configuration.effective(ALIAS)):
+            if setting.path == ALIAS.path and _alias_name(setting) not in names:
+                aliases.append(_one_line(setting.value))
+        if host is not None:
+            ours = _reach(wanted, host)
+            for setting in _foreign(configuration.effective(spec_option)):
+                if setting.path == spec_option.path:
+                    reach = offered(_specs(setting), host)
+                    if not reach or not reach <= ours:
+                        devices.append(_one_line(setting.value))
+    return Carried(aliases=tuple(dict.fromkeys(aliases)), devices=tuple(dict.fromkeys(devices)))
+
+
+def in_the_way(existing: Existing, wanted: Wanted, hosts: Sequence[Host], *, whole: bool, own: str) -> list[Finding]:
+    """Lines that go on counting beside ours, or against ours.
+
+    :param whole: options are replaced whole (kolla-ansible): then only lines under other names stay.
+    :param own: the file name of our drop-in, to tell which files are read after it.
+    """
+    found: list[Finding] = []
+    for _, setting in existing.effective(ALIAS):
+        if not (whole and setting.path == ALIAS.path):
+            found += _alias_in_the_way(setting, wanted)
+    option = releases.device_spec_option(wanted.release)
+    for source, setting in existing.effective(option):
+        if not (whole and setting.path == option.path):
+            for host in hosts_of(source, hosts):
+                found += _device_in_the_way(setting, wanted, host)
+    if not whole:
+        found += _later(existing, wanted, own)
+    found += _available(existing)
+    return list(dict.fromkeys(found))
+
+
+def hosts_of(source: Source, hosts: Sequence[Host]) -> list[Host]:
+    """The hosts that a configuration may be of: those that its path names, else all."""
+    parts = {part for path in source.configuration.files for part in PurePath(path).parts}
+    named = [host for host in hosts if host.hostname in parts or any(host.hostname in part.split("_") for part in parts)]
+    return named or list(hosts)
+
+
+def _alias_in_the_way(setting: Setting, wanted: Wanted) -> Iterator[Finding]:
+    try:
+        alias = alias_of(setting.value)
+    except EntryError as error:
+        yield finding(
+            "GPU331", place=setting.place, option="alias", error=error, hint=quotes_hint(setting.value)
+        )
+        return
+    for ours in wanted.aliases:
+        if str(alias.get("name", "")).strip() != ours.name:
+            continue
+        same = {**alias, "name": ours.name} == ours.to_dict()
+        if same and wanted.placement != "schedule":
+            yield finding("GPU312", place=setting.place, line=_named(setting), why=": the same alias twice")
+        else:
+            why = "" if same else ", and not the same"
+            yield finding("GPU313", place=setting.place, line=_named(setting), alias=ours.name, why=why)
+        return
+
+
+def _device_in_the_way(setting: Setting, wanted: Wanted, host: Host) -> Iterator[Finding]:
+    try:
+        specs = _specs(setting)
+    except EntryError as error:
+        hint = quotes_hint(setting.value)
+        yield finding("GPU331", place=setting.place, option="device_spec", error=error, hint=hint)
+        return
+    both = sorted(offered(specs, host) & _reach(wanted, host))
+    if both:
+        yield finding(
+            "GPU312",
+            place=setting.place,
+            line=_named(setting),
+            why=f": it matches {', '.join(both)} on {host.hostname} too, and Nova goes by the first entry that fits",
+        )
+
+
+def _later(existing: Existing, wanted: Wanted, own: str) -> Iterator[Finding]:
+    """Files that are read after our drop-in and decide against it."""
+    switches = {"pci/report_in_placement"} if wanted.placement != "off" else set()
+    switches |= {"filter_scheduler/pci_in_placement"} if wanted.placement == "schedule" else set()
+    for source in existing.sources:
+        for path in ("filter_scheduler/enabled_filters", *sorted(switches)):
+            option = releases.option(path)
+            if not source.serves(option):
+                continue
+            for setting in _foreign(source.configuration.effective(option)):
+                right = FILTER in values(setting.value) if option.kind == "list" else _is_true(setting.value)
+                if not right and _read_later(setting.file, own):
+                    yield finding("GPU314", place=setting.place, line=_named(setting))
+
+
+def _read_later(file: str, own: str) -> bool:
+    path = PurePath(file)
+    directory = path.parent.name
+    return directory.endswith(".conf.d") and (directory != "nova.conf.d" or path.name > own)
+
+
+def _available(existing: Existing) -> Iterator[Finding]:
+    for source in existing.sources:
+        settings = source.configuration.effective(AVAILABLE) if source.serves(AVAILABLE) else ()
+        if settings and not makes_available([s.value for s in settings]):
+            yield finding("GPU318", place=settings[-1].place)
+
+
+def makes_available(lines: Iterable[str]) -> bool:
+    """Whether lines of available_filters let PciPassthroughFilter be enabled."""
+    return any(line.strip() in (ALL_FILTERS, _FILTER_PATH) for line in lines)
+
+
+def _foreign(settings: Iterable[Setting]) -> Iterator[Setting]:
+    for setting in settings:
+        if not _is_ours(setting):
+            yield setting
+
+
+def _is_ours(setting: Setting) -> bool:
+    lines = _lines(setting.file)
+    if lines and lines[0].startswith(MARK):
+        return True
+    before = lines[: setting.line]
+    begin = max((n for n, line in enumerate(before) if line.startswith(BEGIN)), default=-1)
+    return begin >= 0 and not any(line.startswith(END) for line in before[begin:])
+
+
+@functools.lru_cache(maxsize=64)
+def _lines(file: str) -> tuple[str, ...]:
+    return tuple(Path(file).read_text(encoding="utf-8").splitlines())
+
+
+def _specs(setting: Setting) -> list[DeviceSpec]:
+    try:
+        return [DeviceSpec.parse(entry) for entry in specs_of(setting.value)]
+    except ValueError as error:
+        raise EntryError(str(error)) from error
+
+
+def _reach(wanted: Wanted, host: Host) -> frozenset[str]:
+    return offered([DeviceSpec.parse(e.to_dict()) for e in wanted.computes.get(host.hostname, ())], host)
+
+
+def _alias_name(setting: Setting) -> str | None:
+    try:
+        return str(alias_of(setting.value).get("name", "")).strip()
+    except EntryError:
+        return None
+
+
+def _one_line(text: str) -> str:
+    return " ".join(part.strip() for part in text.splitlines())
+
+
+def _named(setting: Setting) -> str:
+    return f"[{setting.group}] {setting.name}"
+
+
+def _is_true(text: str) -> bool:
+    return text.strip().lower() in ("true", "1", "on", "yes")

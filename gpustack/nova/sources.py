@@ -1,0 +1,92 @@
+"""Configurations named on a command line: ``PATH`` or ``SERVICE[,SERVICE…]=PATH[:PATH…]``.
+
+Each word is the configuration of one host's service or services: a file, several files in the order in which the
+service reads them, or a directory. Where no service is named, the name tells it (``nova-compute.conf``,
+``nova_scheduler/``), and a plain ``nova.conf`` serves them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpustack.errors import UsageError
+from gpustack.nova.config import Configuration, files_of, read_files
+from gpustack.nova.releases import Option
+
+SERVICES = ("api", "compute", "scheduler", "conductor")
+_NAMES = {"cpu": "compute", "super-conductor": "conductor", "cell-conductor": "conductor", "api-wsgi": "api"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The configuration of one host's service, or of several services that read the same files.
+
+    :ivar label: what it is called on the command line.
+    :ivar named: whether the services were named, and not only supposed because nothing speaks against them.
+    """
+
+    label: str
+    services: tuple[str, ...]
+    configuration: Configuration
+    named: bool
+
+    def serves(self, option: Option) -> bool:
+        """Whether a service of this configuration reads the option."""
+        return any(service in option.services for service in self.services)
+
+
+def read_sources(words: Sequence[str]) -> tuple[Source, ...]:
+    """Read what the words name.
+
+    :raises UsageError: when a word names no service or no path.
+    :raises NovaConfigError: when a file can't be read or is no INI file.
+    """
+    return tuple(source for word in words for source in _sources(word))
+
+
+def split(word: str) -> tuple[tuple[str, ...], str]:
+    """The services and the paths of one word.
+
+    :raises UsageError: when what stands before ``=`` is no service.
+    """
+    before, separator, after = word.partition("=")
+    if not separator or "/" in before:
+        return (), word
+    services = tuple(before.split(","))
+    unknown = [service for service in services if service not in SERVICES]
+    if unknown or not after:
+        raise UsageError(
+            f"{word!r} does not name a configuration",
+            remedy=f"write PATH or SERVICE=PATH; the services are {', '.join(SERVICES)}",
+        )
+    return services, after
+
+
+def guessed(path: Path) -> tuple[str, ...]:
+    """The services that a file's or directory's name speaks of; none for ``nova.conf`` and ``nova``."""
+    for name in (path.name, path.parent.name):
+        stem = name.removesuffix(".d").removesuffix(".conf").replace("_", "-")
+        if stem.startswith("nova-"):
+            service = stem.removeprefix("nova-")
+            service = _NAMES.get(service, service)
+            if service in SERVICES:
+                return (service,)
+    return ()
+
+
+def _sources(word: str) -> list[Source]:
+    services, text = split(word)
+    paths = [Path(part) for part in text.split(":") if part]
+    named = services or (guessed(paths[-1]) if paths else ())
+    if not paths:
+        raise UsageError(f"{word!r} names no path", remedy="write PATH or SERVICE=PATH")
+    by_files: dict[tuple[Path, ...], list[str]] = {}
+    for service in named or SERVICES:
+        files = tuple(file for path in paths for file in files_of(path, service=service))
+        by_files.setdefault(files, []).append(service)
+    return [
+        Source(label=text, services=tuple(serving), configuration=read_files(files), named=bool(named))
+        for files, serving in by_files.items()
+    ]
