@@ -56,18 +56,6 @@ def _summary(entry: commandmanager.EntryPointT) -> str:
     return words[:1].lower() + words[1:]
 
 
-class _Help(argparse.Action):
-    """Print the options and the list of commands."""
-
-    def __init__(self, option_strings: Sequence[str], dest: str, application: Gpustack, **more: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=more.get("help"))
-        self._application = application
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        self._application.print_help(parser)
-        parser.exit()
-
-
 class Gpustack(app.App):
     """The application object that commands see as ``self.app``."""
 
@@ -75,6 +63,7 @@ class Gpustack(app.App):
 
     def __init__(self) -> None:
         self.commands = Commands("gpustack.cli")
+        self._handlers: list[logging.Handler] = []
         super().__init__(_DESCRIPTION, __version__, self.commands)
 
     def build_option_parser(
@@ -86,10 +75,11 @@ class Gpustack(app.App):
             description=description,
             usage="%(prog)s [options] <object> <action> …",
             add_help=False,
+            allow_abbrev=False,
             **argparse_kwargs or {},
         )
         parser.add_argument("--version", action="version", version=f"{NAME} {version}")
-        parser.add_argument("-h", "--help", action=_Help, application=self, help="print this and exit")
+        parser.add_argument("-h", "--help", action="store_true", help="print this, or the help of a command, and exit")
         level = parser.add_mutually_exclusive_group()
         level.add_argument(
             "-v", "--verbose", action="count", dest="verbose_level", default=1, help="say more; can be repeated"
@@ -101,9 +91,9 @@ class Gpustack(app.App):
         parser.add_argument("--debug", action="store_true", help="print tracebacks of errors")
         return parser
 
-    def print_help(self, parser: argparse.ArgumentParser) -> None:
+    def print_help(self) -> None:
         """Print the options and each command with the first line of its description."""
-        parser.print_help(self.stdout)
+        self.parser.print_help(self.stdout)
         print("\ncommands:", file=self.stdout)
         for name, entry in sorted(self.commands):
             print(f"  {name:<15}  {_summary(entry)}", file=self.stdout)
@@ -111,19 +101,22 @@ class Gpustack(app.App):
     def configure_logging(self) -> None:
         """Send warnings of libraries to stderr, more with ``-v``, and everything to ``--log-file``."""
         root = logging.getLogger()
-        for handler in [h for h in root.handlers if getattr(h, "gpustack", False)]:
-            root.removeHandler(handler)
         root.setLevel(logging.DEBUG)
         console = logging.StreamHandler(self.stderr)
         console.setLevel({0: logging.ERROR, 1: logging.WARNING, 2: logging.INFO}.get(self.options.verbose_level, 10))
         console.setFormatter(logging.Formatter("%(name)s: %(message)s"))
-        handlers: list[logging.Handler] = [console]
+        self._handlers = [console]
         if self.options.log_file:
-            handlers.append(logging.FileHandler(self.options.log_file, encoding="utf-8"))
-            handlers[-1].setFormatter(logging.Formatter(self.LOG_FILE_MESSAGE_FORMAT))
-        for handler in handlers:
-            handler.gpustack = True  # type: ignore[attr-defined]
+            self._handlers.append(logging.FileHandler(self.options.log_file, encoding="utf-8"))
+            self._handlers[-1].setFormatter(logging.Formatter(self.LOG_FILE_MESSAGE_FORMAT))
+        for handler in self._handlers:
             root.addHandler(handler)
+
+    def close_logging(self) -> None:
+        """Leave logging as it was found."""
+        for handler in self._handlers:
+            logging.getLogger().removeHandler(handler)
+            handler.close()
 
     def run(self, argv: list[str]) -> int:
         """Run one command line and return its exit code; whatever goes wrong is told on stderr."""
@@ -132,8 +125,10 @@ class Gpustack(app.App):
             self.options, remainder = self.parser.parse_known_args(argv)
             self.configure_logging()
             if not remainder:
-                self.print_help(self.parser)
-                return UsageError.exit_code
+                self.print_help()
+                return 0 if self.options.help else UsageError.exit_code
+            if self.options.help:
+                remainder.append("--help")
             return self.run_subcommand(remainder)
         except SystemExit as end:
             return end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -143,6 +138,8 @@ class Gpustack(app.App):
             raise
         except Exception as error:
             return self._told(error)
+        finally:
+            self.close_logging()
 
     def run_subcommand(self, argv: list[str]) -> int:
         """Find the command, parse its arguments, and run it."""

@@ -154,12 +154,9 @@ def test_a_grave_note_is_a_warning():
 def test_the_reasons_name_drivers_but_not_what_the_host_keeps():
     found = parse_host(snapshot("shared-nic"), "shared-nic")
     assessed = assess(found, first_gpu(found))
+    nic = "0000:1b:00.0 (network controller, driver i40e, interface ens3f0 (up))"
     assert [(f.code, f.message) for f in assessed.reasons] == [
-        (
-            "GPU013",
-            "its IOMMU group 21 holds what this host uses: "
-            + "0000:1b:00.0 (network controller, driver i40e, interface ens3f0 (up))",
-        ),
+        ("GPU013", f"its IOMMU group 21 holds what this host uses: {nic}"),
         ("GPU010", "not bound for guests yet: nouveau holds the GPU"),
     ]
 

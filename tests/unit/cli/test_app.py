@@ -1,0 +1,221 @@
+"""The application: start-up, help, exit codes, unknown commands, interruptions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import EntryPoint, entry_points
+
+import pytest
+
+from gpustack import __version__
+from gpustack.cli import app, common, text
+from gpustack.errors import GpustackError, SpecError
+from gpustack.findings import Finding, Severity
+
+HEAVY = ("pydantic", "yaml", "jinja2", "paramiko", "openstack", "novaclient", "sqlalchemy", "ansible", "rich", "cmd2")
+
+
+@pytest.mark.parametrize("argument", ["--version", "--help"])
+def test_start_up_loads_nothing_heavy(argument):
+    """Both are run often, and by completion: heavy imports belong into the commands that need them."""
+    script = (
+        "import sys; from gpustack.cli.app import main; code = main(sys.argv[1:])\n"
+        f"print(*sorted(set(sys.modules) & {set(HEAVY)!r}), file=sys.stderr); sys.exit(code)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script, argument], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ran.stdout
+    assert ran.stderr.strip() == ""
+
+
+def test_the_guard_would_see_a_heavy_import():
+    code = f"import sys, yaml; print(*sorted(set(sys.modules) & {set(HEAVY)!r}))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "yaml"
+
+
+def test_version(gpustack):
+    assert gpustack("--version") == type(gpustack("--version"))(0, f"gpustack {__version__}\n", "")
+
+
+def test_help_lists_every_command(gpustack):
+    ran = gpustack("--help")
+    assert ran.code == 0
+    names = [entry.name.replace("_", " ") for entry in entry_points(group="gpustack.cli")]
+    assert "scan" in names
+    for name in names:
+        assert f"\n  {name}  " in ran.out
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in entry_points(group="gpustack.cli")])
+def test_every_command_has_help(name, gpustack):
+    ran = gpustack(*name.split("_"), "--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith(f"usage: gpustack {name.replace('_', ' ')} ")
+
+
+def test_nothing_prints_the_help_and_is_a_usage_error(gpustack):
+    ran = gpustack()
+    assert ran.code == 2
+    assert ran.out == gpustack("--help").out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["scann"], "'scann' is not a gpustack command\n  → did you mean 'gpustack scan'?"),
+        (["hots", "plan"], "did you mean 'gpustack host plan'?"),
+        (["playbook"], "did you mean 'gpustack playbook path'?"),
+        (["xyzzy"], "gpustack --help lists the commands"),
+        (["--colour"], "--colour is no option of gpustack"),
+        (["sc\x1b[2Jan"], "'sc\\x1b[2Jan' is not a gpustack command"),
+    ],
+)
+def test_unknown_commands(argv, message, gpustack):
+    ran = gpustack(*argv)
+    assert (ran.code, ran.out) == (2, "")
+    assert message in ran.err
+
+
+def test_commands_can_be_abbreviated(gpustack):
+    assert gpustack("play", "pa", "--help").out.startswith("usage: gpustack play pa")
+
+
+class Failing(common.Command):
+    """Raise what the test wants raised."""
+
+    error: BaseException
+
+    def take_action(self, parsed_args):
+        raise self.error
+
+
+@pytest.fixture
+def failing(gpustack, monkeypatch):
+    """Run a command that raises ``error``."""
+    load = app.Commands.load_commands
+
+    def with_fail(self, namespace):
+        load(self, namespace)
+        self.add_command("fail", Failing)
+
+    monkeypatch.setattr(app.Commands, "load_commands", with_fail)
+
+    def run(error, *options):
+        monkeypatch.setattr(Failing, "error", error, raising=False)
+        return gpustack(*options, "fail")
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (
+            SpecError("it is wrong", where="gpustack.yaml", remedy="mend it"),
+            10,
+            "gpustack.yaml: it is wrong\n  → mend it",
+        ),
+        (GpustackError("\x1b[2J"), 1, "\\x1b[2J"),
+        (FileNotFoundError(2, "No such file or directory", "/x"), 1, "/x: No such file or directory"),
+        (
+            KeyError("slot"),
+            1,
+            "unexpected KeyError: 'slot'\n  → this is a fault of gpustack; --debug shows where it is",
+        ),
+        (KeyboardInterrupt(), 130, None),
+    ],
+)
+def test_exit_codes(error, code, message, failing):
+    ran = failing(error)
+    assert (ran.code, ran.out) == (code, "")
+    assert ran.err == (f"gpustack: {message}\n" if message else "")
+
+
+def test_debug_shows_where(failing):
+    ran = failing(SpecError("it is wrong"), "--debug")
+    assert ran.code == 10
+    assert ran.err.startswith("Traceback (most recent call last):")
+    assert ran.err.endswith("gpustack: it is wrong\n")
+
+
+def test_a_reader_that_goes_away_is_no_traceback(snapshots):
+    reading, writing = os.pipe()
+    os.close(reading)
+    argv = [
+        sys.executable,
+        "-m",
+        "gpustack",
+        "-q",
+        "scan",
+        "--snapshot",
+        str(snapshots / "nvswitch.json"),
+        "-f",
+        "json",
+    ]
+    ran = subprocess.run(argv, stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    os.close(writing)
+    assert (ran.returncode, ran.stderr) == (141, "")
+
+
+def test_a_broken_plug_in_leaves_the_list_of_commands(gpustack, monkeypatch):
+    broken = EntryPoint(name="broken_thing", value="gpustack.no_such_module:Thing", group="gpustack.cli")
+    load = app.Commands.load_commands
+
+    def with_broken(self, namespace):
+        load(self, namespace)
+        self.commands["broken thing"] = broken
+
+    monkeypatch.setattr(app.Commands, "load_commands", with_broken)
+    ran = gpustack("--help")
+    assert ran.code == 0
+    assert "broken thing     (can't be loaded: No module named 'gpustack.no_such_module')" in ran.out
+
+
+def test_log_file(gpustack, snapshots, tmp_path):
+    log = tmp_path / "log"
+    assert gpustack("--log-file", log, "scan", "--snapshot", snapshots / "k4200.json").code == 0
+    assert log.exists()
+
+
+def finding(place, message="it is so", code="GPU901", severity=Severity.WARNING):
+    return Finding(code=code, severity=severity, place=place, message=message, remedy="mend it")
+
+
+def test_findings_are_told_once_for_all_their_places():
+    found = [
+        finding("gpu01 0000:84:00.0"),
+        finding("gpu01 0000:88:00.0"),
+        finding("gpu02"),
+        finding("gpu01 0000:88:00.0"),
+        finding("gpu03", "it is otherwise"),
+        finding("gpu09", severity=Severity.ERROR),
+    ]
+    assert list(common.tellings(found)) == [
+        "ERROR GPU901 gpu09: it is so",
+        "  → mend it",
+        "WARNING GPU901 gpu01 0000:84:00.0, 0000:88:00.0; gpu02: it is so",
+        "WARNING GPU901 gpu03: it is otherwise",
+        "  → mend it",
+    ]
+
+
+def test_many_hosts_are_counted():
+    (line, _) = common.tellings(finding(f"gpu{n:02}") for n in range(50))
+    assert line.endswith("gpu07; and 42 more hosts: it is so")
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("Grüße → 日本", "Grüße → 日本"),
+        ("two\nlines", "two\nlines"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("a\u202eb\u200bc\x9b", "a\\u202eb\\u200bc\\x9b"),
+    ],
+)
+def test_text_for_a_terminal(given, shown):
+    assert text.printable(given) == shown

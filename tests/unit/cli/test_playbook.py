@@ -1,0 +1,34 @@
+"""``gpustack playbook path``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from gpustack.cli import playbook
+
+
+def test_the_directories_are_there(gpustack):
+    ran = gpustack("playbook", "path", "-f", "json")
+    assert ran.code == 0
+    found = json.loads(ran.out)
+    assert list(found) == ["playbooks", "roles", "templates"]
+    assert all(Path(path).is_dir() for path in found.values())
+
+
+def test_one_directory_for_a_script(gpustack):
+    ran = gpustack("playbook", "path", "-f", "value", "-c", "playbooks")
+    assert Path(ran.out.strip()).name == "playbooks"
+
+
+def test_an_installation_without_them(gpustack, monkeypatch, tmp_path):
+    monkeypatch.setattr(playbook, "share_dir", lambda name: tmp_path / name)
+    ran = gpustack("playbook", "path")
+    assert ran.code == 1
+    assert f"{tmp_path}/playbooks: the playbooks are missing from this installation" in ran.err
+
+
+def test_an_unknown_field(gpustack):
+    ran = gpustack("playbook", "path", "-c", "colour")
+    assert (ran.code, ran.out) == (2, "")
+    assert "there is no column colour" in ran.err
