@@ -122,23 +122,26 @@ def _stack(module: str) -> str:
 
 def _blacklist(host: Host, targets: Targets) -> Iterator[str]:
     """The GPUs' host drivers that nothing else uses, or would use."""
-    used = _used_stacks(host, targets)
-    staying = {f.vendor for f in _kept_functions(host, targets) if _is_kept_gpu(f)}
-    candidates = {
-        (module, target.gpu.main.vendor) for target in targets.gpus for module in host_drivers(target.gpu.main)
-    }
-    for module in sorted({m for m, vendor in candidates if vendor not in staying}):
-        if _stack(module) not in used:
-            yield module
+    spared = _spared(host, targets)
+    yield from sorted(module for module in _gpu_drivers(targets) if module not in spared)
 
 
-def _used_stacks(host: Host, targets: Targets) -> dict[str, Function]:
+def _gpu_drivers(targets: Targets) -> dict[str, str]:
+    """The host drivers of the GPUs that go to guests, each with the GPUs' vendor id."""
+    return {module: target.gpu.main.vendor for target in targets.gpus for module in host_drivers(target.gpu.main)}
+
+
+def _spared(host: Host, targets: Targets) -> dict[str, Function]:
+    """The GPUs' host drivers that must not be blacklisted, each with a function of the host that may need it."""
+    kept = tuple(_kept_functions(host, targets))
+    gpus = {function.vendor: function for function in kept if _is_kept_gpu(function)}
     used: dict[str, Function] = {}
-    for function in _kept_functions(host, targets):
+    for function in kept:
         for name in (function.driver, *function.modules):
             if name is not None:
                 used.setdefault(_stack(canonical(name)), function)
-    return used
+    spared = {module: gpus.get(vendor) or used.get(_stack(module)) for module, vendor in _gpu_drivers(targets).items()}
+    return {module: function for module, function in spared.items() if function is not None}
 
 
 def _is_kept_gpu(function: Function) -> bool:
@@ -148,23 +151,14 @@ def _is_kept_gpu(function: Function) -> bool:
 
 def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
     """GPU host drivers that are left alone because something else uses them."""
-    if not options.blacklist_host_drivers:
-        return
-    blacklisted = set(_blacklist(host, targets))
-    used = _used_stacks(host, targets)
-    for function in {f.address: f for f in used.values()}.values():
-        modules = sorted(
-            {
-                module
-                for target in targets.gpus
-                for module in host_drivers(target.gpu.main)
-                if module not in blacklisted and used.get(_stack(module)) is function
-            }
-        )
-        if modules:
-            what = catalogue.describe(function.vendor, function.product, function.pci_class)
-            place = f"{host.hostname} {function.address}"
-            yield finding("GPU141", place=place, modules=", ".join(modules), what=what)
+    by_function: dict[str, list[str]] = {}
+    for module, function in _spared(host, targets).items() if options.blacklist_host_drivers else ():
+        by_function.setdefault(function.address, []).append(module)
+    for address, modules in by_function.items():
+        function = host.functions[address]
+        what = catalogue.describe(function.vendor, function.product, function.pci_class)
+        place = f"{host.hostname} {address}"
+        yield finding("GPU141", place=place, modules=", ".join(sorted(modules)), what=what)
 
 
 def _identical(host: Host, targets: Targets) -> Iterator[Finding]:

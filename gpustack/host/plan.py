@@ -15,6 +15,8 @@ from gpustack.host.targets import Target
 from gpustack.operations import Operation, Reboot
 from gpustack.spec.model import Spec
 
+_MOOT_WHEN_REFUSED = frozenset({"GPU117", "GPU141"})
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedGpu:
@@ -97,6 +99,8 @@ def plan_host(spec: Spec, host: Host) -> HostPlan:
         if (stuck := reboots.futile(host, desired, why)) is not None:
             found.append(stuck)
     refused = any(f.severity is Severity.ERROR for f in found)
+    if refused:
+        found = [f for f in found if f.code not in _MOOT_WHEN_REFUSED]
     operations: tuple[Operation, ...] = ()
     if not refused:
         operations = (*files, *commands, *((Reboot(why="; ".join(why)),) if why else ()))

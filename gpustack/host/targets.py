@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpustack.facts.gpus import Gpu, gpus
@@ -17,7 +17,8 @@ from gpustack.spec.match import given_as
 from gpustack.spec.model import NvSwitch, Spec
 
 # What preparing the host cures, or what a plan says in words of its own.
-_NOT_REPEATED = frozenset({"GPU010", "GPU011", "GPU014"})
+_NOT_REPEATED = frozenset({"GPU010", "GPU011"})
+_PEERS = "GPU014"
 _UNKNOWN = "GPU024"
 _NOTE = "GPU022"
 
@@ -81,7 +82,7 @@ def choose(spec: Spec, host: Host) -> Targets:
     found: list[Finding] = [*_missing(host, models, {name for _, name, _ in chosen.values()})]
     found += _fabric(host, mode, chosen)
     for gpu, name, its_driver in wanted:
-        about = _about(host, gpu, its_driver, going, is_gpu=name is not None)
+        about = _about(host, gpu, its_driver, going, chosen, is_gpu=name is not None)
         refused = bool(errors(about)) or (name is not None and bool(nvswitches(host)) and mode is None)
         targets.append(Target(gpu=gpu, model=name, driver=its_driver, refused=refused))
         found += about
@@ -148,7 +149,9 @@ def _is_on_fabric(main: Function, chosen: Iterable[str], host: Host) -> bool:
     return main.ids in {host.functions[address].ids for address in chosen}
 
 
-def _about(host: Host, gpu: Gpu, driver: str, going: Mapping[str, str], *, is_gpu: bool) -> list[Finding]:
+def _about(
+    host: Host, gpu: Gpu, driver: str, going: Mapping[str, str], chosen: Container[str], *, is_gpu: bool
+) -> list[Finding]:
     place = f"{host.hostname} {gpu.main.address}"
     group = gpu.main.iommu_group
     found: list[Finding] = []
@@ -159,8 +162,9 @@ def _about(host: Host, gpu: Gpu, driver: str, going: Mapping[str, str], *, is_gp
         found.append(finding("GPU013", place=place, group=group, needs="; ".join(map(str, needed))))
     # What a plan rests on must be known.
     found = [dataclasses.replace(f, severity=Severity.ERROR) if f.code == _UNKNOWN else f for f in found]
-    staying = [f for f in peers(host, gpu) if f.address not in going]
+    staying = [f for f in peers(host, gpu) if f.address not in chosen]
     if staying:
+        found = [f for f in found if f.code != _PEERS]
         names = ", ".join(f"{f.address} ({catalogue.describe(f.vendor, f.product, f.pci_class)})" for f in staying)
         found.append(finding("GPU111", place=place, group=group, peers=names))
     other = sorted({f"{f.address} ({going[f.address]})" for f in gpu.functions if going[f.address] != driver})

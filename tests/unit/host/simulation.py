@@ -1,0 +1,174 @@
+"""Hosts for tests: snapshots with changes, and what becomes of them when a plan is carried out.
+
+The simulation knows as much of a real host as the plan relies on: update-grub puts GRUB's defaults into the menu's
+ordinary entries, update-initramfs makes an image of the files that are there, and a boot starts the first entry
+and binds what the image says.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from gpustack.facts.grub import LINUX, LINUX_DEFAULT, read_defaults
+from gpustack.facts.model import Host
+from gpustack.facts.modprobe import read_modprobe
+from gpustack.facts.store import parse_host
+from gpustack.host.plan import HostPlan
+from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
+
+SNAPSHOTS = Path(__file__).parents[1] / "data" / "snapshots"
+START = 1_763_700_000
+"""Unix seconds, later than everything in the snapshots."""
+
+Raw = dict[str, Any]
+
+
+def snapshot(name: str) -> Raw:
+    """The plain data of the host in one of the tests' snapshots."""
+    document = json.loads((SNAPSHOTS / f"{name}.json").read_text(encoding="utf-8"))
+    raw: Raw = document["hosts"][0]
+    return raw
+
+
+def changed(raw: Raw, changes: Raw) -> Raw:
+    """A host with changes, as the test cases write them.
+
+    :param changes: ``set`` (dotted path to value), ``pci`` (address to changed fields; null takes the function out,
+        an unknown address adds one), ``files`` (path to text; null takes the file out), ``kernels`` (modules by
+        release, null takes a kernel out), ``arguments`` (of every ordinary menu entry and the running kernel).
+    """
+    raw = copy.deepcopy(raw)
+    for path, value in changes.get("set", {}).items():
+        *parents, last = path.split(".")
+        place: Any = raw
+        for parent in parents:
+            place = place[int(parent)] if isinstance(place, list) else place[parent]
+        place[int(last) if isinstance(place, list) else last] = value
+    functions = {entry["address"]: entry for entry in raw["pci"]}
+    for address, fields in changes.get("pci", {}).items():
+        if fields is None:
+            functions.pop(address)
+        else:
+            functions[address] = {**functions.get(address, {"address": address}), **fields}
+    raw["pci"] = list(functions.values())
+    for path, text in changes.get("files", {}).items():
+        if text is None:
+            raw["files"].pop(path)
+        else:
+            raw["files"][path] = {"mode": "0644", "mtime_ns": 1_763_600_000_000_000_000, "text": text}
+    kernels = {kernel["release"]: kernel for kernel in raw["boot"]["kernels"]}
+    for release, modules in changes.get("kernels", {}).items():
+        if modules is None:
+            kernels.pop(release)
+        else:
+            base = next(iter(kernels.values()))
+            image = {
+                "release": release,
+                "image": f"/boot/vmlinuz-{release}",
+                "initramfs": f"/boot/initrd.img-{release}",
+            }
+            kernel = kernels.setdefault(release, {**base, **image})
+            merged = {**kernel["modules"], **modules}
+            kernel["modules"] = {name: kind for name, kind in merged.items() if kind is not None}
+    raw["boot"]["kernels"] = list(kernels.values())
+    if "arguments" in changes:
+        for entry in raw["boot"]["entries"]:
+            if not entry["recovery"]:
+                entry["arguments"] = changes["arguments"]
+        raw["kernel"]["command_line"] = changes["arguments"]
+    return raw
+
+
+class Machine:
+    """A host that plans are carried out on."""
+
+    def __init__(self, raw: Raw) -> None:
+        self.raw = copy.deepcopy(raw)
+        self.now = START
+        self.images: dict[str, Raw] = {}
+
+    @property
+    def host(self) -> Host:
+        """The facts as they stand."""
+        return parse_host(copy.deepcopy(self.raw), "test")
+
+    def texts(self) -> dict[str, str]:
+        """The configuration files."""
+        return {path: file["text"] for path, file in self.raw["files"].items()}
+
+    def carry_out(self, plan: HostPlan, *, reboot: bool = True) -> None:
+        """Do what a plan says."""
+        for operation in plan.operations:
+            self.do(operation, reboot=reboot)
+
+    def do(self, operation: Operation, *, reboot: bool = True) -> None:
+        """Do one operation; each takes ten seconds."""
+        self.now += 10
+        match operation:
+            case WriteFile():
+                entry = {"text": operation.content, "mode": operation.mode, "mtime_ns": self.now * 10**9}
+                self.raw["files"][operation.path] = entry
+            case RemoveFile():
+                del self.raw["files"][operation.path]
+            case RunCommand(argv=("update-initramfs", "-u", "-k", release)):
+                self._update_initramfs(release)
+            case RunCommand(argv=("update-grub",)):
+                self._update_grub()
+            case Reboot():
+                if reboot:
+                    self.boot()
+            case _:
+                raise AssertionError(operation)
+
+    def _update_initramfs(self, release: str) -> None:
+        kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
+        kernel["initramfs"] = f"/boot/initrd.img-{release}"
+        kernel["initramfs_mtime_ns"] = self.now * 10**9
+        hook = self.texts().get("/etc/initramfs-tools/hooks/gpustack", "")
+        named = next((line for line in hook.splitlines() if line.startswith("for module in ")), "")
+        wanted = named.removeprefix("for module in ").removesuffix("; do").split()
+        early = [name for name in wanted if kernel["modules"].get(name) == "module"]
+        files = {path: {"text": text} for path, text in self.texts().items() if path.startswith("/etc/modprobe.d/")}
+        files["/conf/modules"] = {"text": "".join(f"{name}\n" for name in early)}
+        self.images[release] = {"releases": [release], "modules": sorted(early), "files": files, "links": {}}
+
+    def _update_grub(self) -> None:
+        self.raw["boot"]["config_mtime"] = self.now * 10**9
+        line = read_defaults(self.texts()).line(LINUX, LINUX_DEFAULT)
+        assert line is not None
+        for entry in self.raw["boot"]["entries"]:
+            if not entry["recovery"]:
+                own = entry["arguments"].partition(" ro")[0]
+                entry["arguments"] = " ".join([own, "ro", *line.text.split()])
+
+    def boot(self) -> None:
+        """Boot the first entry."""
+        self.now += 60
+        raw = self.raw
+        raw["kernel"]["booted_at"] = self.now
+        raw["kernel"]["command_line"] = f"BOOT_IMAGE=/boot/vmlinuz {raw['boot']['entries'][0]['arguments']}"
+        raw["iommu"].update(units=["dmar0"], group_count=20, interrupt_remapping=True)
+        groups: dict[str, int] = {}
+        for entry in sorted(raw["pci"], key=lambda e: str(e["address"])):
+            slot = entry["address"].rpartition(".")[0]
+            if entry.get("iommu_group") is None:
+                entry["iommu_group"] = groups.setdefault(slot, 100 + len(groups))
+        config = read_modprobe(self.texts())
+        bound = {
+            ids: driver
+            for driver in ("vfio-pci", "pci-stub")
+            for option in config.option(driver, "ids")
+            for ids in (option.value or "").split(",")
+        }
+        for word in raw["kernel"]["command_line"].split():
+            name, _, value = word.partition("=")
+            if name in ("vfio-pci.ids", "pci-stub.ids"):
+                bound |= dict.fromkeys(value.split(","), name.removesuffix(".ids"))
+        for entry in raw["pci"]:
+            driver = bound.get(f"{entry['vendor']}:{entry['product']}")
+            if driver is not None:
+                entry.update(driver=driver, uses={})
+        self.now += 60
