@@ -17,7 +17,7 @@ from gpustack.pci.classes import is_gpu_class
 from gpustack.spec.document import Document
 from gpustack.spec.match import disjoint, within
 from gpustack.spec.model import Match
-from gpustack.spec.problems import Path, Problem, listed, nearest, quoted
+from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
 
 MAX_MODELS_OF_A_CARD = 100
 """How many models may share vendor and product: telling them apart takes the square of that."""
@@ -53,7 +53,9 @@ def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, An
             if not isinstance(name, str):
                 continue
             if name not in models and models:
-                guess = guesses[name] if name in guesses else guesses.setdefault(name, nearest(name, models))
+                if name not in guesses and len(guesses) < MAX_LISTED:
+                    guesses[name] = nearest(name, models)
+                guess = guesses.get(name)
                 message = f"no model is called {quoted(name)}"
                 if guess is None:
                     message += f"; expected {listed(models)}"

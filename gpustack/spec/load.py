@@ -114,12 +114,13 @@ def _version(document: Document) -> Iterator[Problem]:
 
 
 def _validated(document: Document) -> tuple[Spec | None, list[Problem]]:
-    empty = [path for path in document.values if path and _at(document.data, path) is None]
+    empty = {path: None for path in document.values if path and _at(document.data, path) is None}
     faults = [_empty(document, path) for path in empty]
     try:
         return Spec.model_validate(document.data), faults
     except ValidationError as error:
-        details = error.errors(include_url=False)
+        # Of a list whose entries are all at fault, pydantic says that it is too short, too.
+        details = [d for d in error.errors(include_url=False) if d["type"] != "too_short" or not d["input"]]
         translated = (_translated(document, dict(detail)) for detail in details)
         return None, faults + [problem for path, problem in translated if path not in empty]
 

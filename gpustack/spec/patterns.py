@@ -134,7 +134,9 @@ class HostPattern:
         """Whether ``name``, as it is spelt, is one that the pattern stands for."""
         positions = {0}
         for part in self._parts:
-            positions = {end for start in positions for end in part.ends(name, start)}
+            # What * reaches from anywhere it reaches from the leftmost place too.
+            starts = {min(positions)} if isinstance(part, _Any) else positions
+            positions = {end for start in starts for end in part.ends(name, start)}
             if not positions:
                 return False
         return len(name) in positions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -21,6 +22,7 @@ Data = Any
 MAX_LISTED = 50
 """How many problems an error's message lists; ``problems`` holds them all."""
 _SHOWN = 60
+_COMPARED = 1000
 _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -94,9 +96,10 @@ def quoted(text: str) -> str:
 
 def listed(words: Iterable[str], *, most: int = 12) -> str:
     """Words in quotes, for a sentence: ``"full", "shared" or "isolated"``."""
-    shown = [quoted(word) for word in words]
-    if len(shown) > most:
-        shown = [*shown[:most], f"{len(shown) - most} more"]
+    known = list(words)
+    shown = [quoted(word) for word in known[:most]]
+    if len(known) > most:
+        shown.append(f"{len(known) - most} more")
     return " or ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
 
 
@@ -104,7 +107,7 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
     """The one of ``words`` that ``word`` was probably meant to be."""
     if len(word) > _SHOWN:
         return None
-    plain = {_plain(known): known for known in words}
+    plain = {_plain(known): known for known in itertools.islice(words, _COMPARED)}
     found = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=0.6)
     return plain[found[0]] if found else None
 

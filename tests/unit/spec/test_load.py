@@ -176,6 +176,24 @@ def test_a_spec_as_large_as_allowed_is_judged() -> None:
     assert len(str(caught.value).splitlines()) == 52
 
 
+HEAD = "version: 1\nmodels: {m: {match: {vendor: '10de', product: '11b4'}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (f"{HEAD}hosts: {{a: [{'~,' * 10_000}]}}", 10_001),
+        (f"{HEAD}hosts: {{a: [{','.join(f'model{n}' for n in range(10_000))}]}}", 10_001),
+        (HEAD + "".join(f"key{n}: 1\n" for n in range(10_000)), 10_001),
+        (f"version: 1\nmodels: {{{','.join(f'm{n}: {{}}' for n in range(4_000))}}}\nhosts: {{a: [x]}}", 8_001),
+    ],
+    ids=["empty", "unknown-names", "unknown-keys", "models"],
+)
+def test_thousands_of_faults_are_told_in_time_that_grows_with_their_number(text: str, count: int) -> None:
+    """In seconds; what took the square of their number took minutes."""
+    assert len(examine(text, "x").problems) == count
+
+
 def test_many_models_of_one_card_are_refused_rather_than_compared() -> None:
     models = "".join(
         f"  m{n}: {{match: {{vendor: '10de', product: '11b4', subsystem_vendor: '10de', "
