@@ -1,0 +1,60 @@
+"""``python …/gpustack/embedded/inside SERVICE DESCRIPTION.json``: serve until told to stop, or until stdin ends.
+
+SERVICE is ``nova`` (the whole of Nova), ``keystone``, or ``wsgi`` (any one WSGI application).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+_PACKAGE = "gpustack_inside"
+
+
+def _die_with_parent() -> None:
+    """End when stdin does: whoever started this holds the other end, and may be killed without a word."""
+    read, leave = os.read, os._exit  # eventlet replaces them later
+
+    def watch() -> None:
+        while read(0, 1):
+            pass
+        leave(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _load_package() -> None:
+    """Make this directory a package of its own name, without putting it (or gpustack) on the path of Nova's Python."""
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
+    spec = importlib.util.spec_from_file_location(_PACKAGE, here / "__init__.py", submodule_search_locations=[str(here)])
+    if spec is None or spec.loader is None:
+        raise SystemExit("%s is not whole" % here)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_PACKAGE] = module
+    spec.loader.exec_module(module)
+
+
+def main() -> None:
+    """Serve."""
+    service, path = sys.argv[1:3]
+    _load_package()
+    description = json.loads(Path(path).read_text(encoding="utf-8"))
+    del sys.argv[1:]  # OpenStack's code parses it, too
+    leave = os._exit
+    signal.signal(signal.SIGTERM, lambda number, frame: leave(0))
+    if service == "nova":
+        importlib.import_module("nova.tests.functional")  # patches the standard library: before anything else of Nova
+    _die_with_parent()
+    module = {"nova": "nova_server", "keystone": "identity", "wsgi": "wsgi"}[service]
+    importlib.import_module("%s.%s" % (_PACKAGE, module)).serve(description)
+
+
+if __name__ == "__main__":
+    main()

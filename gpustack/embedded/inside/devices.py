@@ -1,0 +1,78 @@
+# mypy: disable-error-code="import-not-found,import-untyped,misc"
+"""The PCI devices of a host, as libvirt would describe them."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from nova.tests.fixtures import libvirt as fakelibvirt
+
+
+def _numbers(address: str) -> dict[str, int]:
+    domain, bus, rest = address.split(":")
+    slot, function = rest.split(".")
+    return {"domain": int(domain, 16), "bus": int(bus, 16), "slot": int(slot, 16), "function": int(function, 16)}
+
+
+def node_device_name(address: str) -> str:
+    """libvirt's name of the node device at ``address``: ``pci_0000_81_00_0``."""
+    return "pci_" + address.replace(":", "_").replace(".", "_")
+
+
+def node_device_xml(device: dict[str, Any]) -> str:
+    """The node device document (https://libvirt.org/formatnode.html) of one device of a description."""
+    address = device["address"]
+    root = ET.Element("device")
+    ET.SubElement(root, "name").text = node_device_name(address)
+    ET.SubElement(root, "path").text = "/sys/devices/pci0000:00/%s" % address
+    physical = device.get("physical_function")
+    ET.SubElement(root, "parent").text = node_device_name(physical) if physical else "pci_0000_00_01_0"
+    if device.get("driver"):
+        ET.SubElement(ET.SubElement(root, "driver"), "name").text = device["driver"]
+    pci = ET.SubElement(root, "capability", type="pci")
+    if device.get("class"):
+        ET.SubElement(pci, "class").text = "0x%s" % device["class"]
+    for key, number in _numbers(address).items():
+        ET.SubElement(pci, key).text = str(number)
+    ET.SubElement(pci, "product", id="0x%s" % device["product"]).text = device.get("product_name") or ""
+    ET.SubElement(pci, "vendor", id="0x%s" % device["vendor"]).text = device.get("vendor_name") or ""
+    if physical:
+        _address(ET.SubElement(pci, "capability", type="phys_function"), physical)
+    elif device.get("sriov_totalvfs") is not None:
+        functions = ET.SubElement(pci, "capability", type="virt_functions", maxCount=str(device["sriov_totalvfs"]))
+        for virtual in device.get("virtual_functions") or []:
+            _address(functions, virtual)
+    if device.get("iommu_group") is not None:
+        _address(ET.SubElement(pci, "iommuGroup", number=str(device["iommu_group"])), address)
+    if device.get("numa_node") is not None and device["numa_node"] >= 0:
+        ET.SubElement(pci, "numa", node=str(device["numa_node"]))
+    return ET.tostring(root, encoding="unicode")
+
+
+def _address(parent: ET.Element, address: str) -> None:
+    widths = {"domain": 4, "bus": 2, "slot": 2, "function": 1}
+    ET.SubElement(parent, "address", {key: "0x%0*x" % (widths[key], value) for key, value in _numbers(address).items()})
+
+
+class NodeDevice(fakelibvirt.FakePCIDevice):
+    """One device of a fake libvirt."""
+
+    def __init__(self, device: dict[str, Any]) -> None:
+        self.device = device
+        self.pci_device = node_device_xml(device)
+        self.mac_address = None
+        self.dev_type = "VF" if device.get("physical_function") else "PCI"
+
+    @property
+    def address(self) -> str:
+        """Its address as the kernel spells it."""
+        return str(self.device["address"])
+
+
+def devices_of(host: dict[str, Any]) -> Any:
+    """What ``pci_info`` of a fake libvirt connection wants to be, for a host of a description."""
+    info = fakelibvirt.HostPCIDevicesInfo(num_pci=0, num_pfs=0, num_vfs=0)
+    for device in host.get("pci") or []:
+        info.devices[node_device_name(device["address"])] = NodeDevice(device)
+    return info

@@ -1,0 +1,27 @@
+# mypy: disable-error-code="import-not-found,import-untyped,no-any-return"
+"""WSGI applications on a port of 127.0.0.1."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any, Callable
+
+App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+def run(app: App, port: int, *, threads: int = 8) -> None:
+    """Serve ``app`` on ``port``, for ever."""
+    import waitress
+
+    # The reports on task queue depth are noise here; requests beyond `threads` simply wait.
+    server = waitress.create_server(app, host="127.0.0.1", port=port, threads=threads, ident=None)
+    server.run()
+
+
+def run_in_thread(app: App, port: int, *, threads: int = 8) -> None:
+    """Serve ``app`` on ``port`` from a thread of its own; the port is open on return."""
+    import waitress
+
+    server = waitress.create_server(app, host="127.0.0.1", port=port, threads=threads, ident=None)
+    threading.Thread(target=server.run, daemon=True).start()

@@ -1,0 +1,48 @@
+# mypy: disable-error-code="import-not-found,import-untyped"
+"""Keystone, with its first user and its catalog written before it serves."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from typing import Any
+
+from .http import run
+
+_REGION = "RegionOne"
+
+
+def serve(description: dict[str, Any]) -> None:
+    """Serve Keystone on ``port``; ``password`` is that of user and project ``admin``; ``catalog`` maps type to URL."""
+    os.environ["OS_KEYSTONE_CONFIG_FILES"] = description["config"]
+    os.environ["OS_KEYSTONE_CONFIG_DIR"] = os.path.dirname(description["config"])
+    from keystone.server import wsgi
+
+    app = wsgi.initialize_public_application()
+    _bootstrap(description["password"], description["catalog"])
+    run(app, description["port"])
+
+
+def _bootstrap(password: str, catalog: dict[str, str]) -> None:
+    from keystone.cmd import bootstrap
+    from keystone.common import provider_api
+
+    bootstrap.backends.load_backends = lambda: None  # the application has done it, and it can't be done twice
+    first = bootstrap.Bootstrapper()
+    first.admin_username = first.project_name = first.admin_role_name = "admin"
+    first.admin_password = password
+    first.region_id = _REGION
+    first.service_name = "keystone"
+    first.public_url = first.internal_url = first.admin_url = catalog["identity"]
+    first.bootstrap()
+
+    api = provider_api.ProviderAPIs.catalog_api
+    for kind, url in catalog.items():
+        if kind == "identity":
+            continue
+        service = uuid.uuid4().hex
+        api.create_service(service, {"id": service, "name": kind, "type": kind, "enabled": True})
+        for interface in ("public", "internal", "admin"):
+            endpoint = uuid.uuid4().hex
+            reference = {"id": endpoint, "interface": interface, "url": url, "service_id": service, "region_id": _REGION}
+            api.create_endpoint(endpoint, {**reference, "enabled": True})

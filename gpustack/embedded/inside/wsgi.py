@@ -1,0 +1,32 @@
+# mypy: disable-error-code="import-not-found,import-untyped"
+"""One WSGI application of an OpenStack service."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+
+from .http import run
+
+
+def serve(description: dict[str, Any]) -> None:
+    """Serve the first of ``applications`` that this release has (``module:attribute``, called when it is a factory).
+
+    ``environment`` is set before the import: that is where the services look for their configuration.
+    """
+    os.environ.update(description["environment"])
+    module, attribute, factory = _load(description["applications"])
+    app = getattr(importlib.import_module(module), attribute)
+    run(app() if factory else app, description["port"])
+
+
+def _load(applications: list[list[Any]]) -> tuple[str, str, bool]:
+    for module, attribute, factory in applications:
+        try:
+            found = importlib.util.find_spec(module)
+        except ModuleNotFoundError:
+            continue
+        if found is not None:
+            return module, attribute, factory
+    raise SystemExit("none of %s is there" % ", ".join(entry[0] for entry in applications))

@@ -1,0 +1,115 @@
+"""Child processes that serve: started, waited for, and reliably stopped, with their log at hand when they fail."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpustack.errors import GpustackError
+
+_TAIL_LINES = 30
+_STOP_SECONDS = 5.0
+
+
+class ServiceError(GpustackError):
+    """An embedded service did not start, or died."""
+
+
+def free_port() -> int:
+    """A TCP port of 127.0.0.1 that nothing listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def tail(log: Path, lines: int = _TAIL_LINES) -> str:
+    """The last lines of a log, empty when there is none."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])
+
+
+class Service:
+    """One child process, in a process group of its own so that nothing of it outlives :meth:`stop`.
+
+    Its output goes to ``log``. The child is told to end when this process ends, where the kernel can do that.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str], cwd: Path) -> None:
+        self.name = name
+        self.log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                cwd=cwd,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def check(self) -> None:
+        """Complain when the process has ended.
+
+        :raises ServiceError: with the end of its log.
+        """
+        code = self._process.poll()
+        if code is not None:
+            ended = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise ServiceError(f"{self.name} ended with {ended}; its log ends with:\n{tail(self.log)}", where=str(self.log))
+
+    def wait_for_port(self, port: int, *, seconds: float) -> None:
+        """Wait until ``port`` of 127.0.0.1 takes connections.
+
+        :raises ServiceError: when the process ends first, or the time is over.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            self.check()
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+                return
+            self._sleep_until(deadline, f"listen on port {port}")
+
+    def wait_for_file(self, path: Path, *, seconds: float) -> None:
+        """Wait until ``path`` exists (it must be put there in one step).
+
+        :raises ServiceError: when the process ends first, or the time is over.
+        """
+        deadline = time.monotonic() + seconds
+        while not path.exists():
+            self.check()
+            self._sleep_until(deadline, "get ready")
+
+    def _sleep_until(self, deadline: float, what: str) -> None:
+        if time.monotonic() > deadline:
+            raise ServiceError(f"{self.name} did not {what} in time; its log ends with:\n{tail(self.log)}", where=str(self.log))
+        time.sleep(0.05)
+
+    def stop(self) -> None:
+        """End the process and everything it started: politely, then for good."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_STOP_SECONDS)
+                break
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)

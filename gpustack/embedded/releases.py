@@ -1,0 +1,138 @@
+"""The releases that can be run here: their versions, their pins and the interpreters that fit."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shutil
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpustack.errors import GpustackError, UsageError
+
+_HERE = Path(__file__).resolve().parent
+_LAYOUT = 1
+"""Goes up when an environment of the same pins must be made anew."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    """One OpenStack release.
+
+    :param name: ``2025.2``, or ``yoga`` from the time of codenames.
+    :param versions: of the distributions that carry the release's number (``nova``, ``openstack-placement``, ``keystone``).
+    :param python: the ``major.minor`` of the interpreters it was tried with, best first.
+    """
+
+    name: str
+    versions: tuple[tuple[str, str], ...]
+    python: tuple[str, ...]
+
+    @property
+    def pins(self) -> Path:
+        """The file of exact versions."""
+        return _HERE / "constraints" / f"{self.name}.txt"
+
+    def interpreter(self) -> Path | None:
+        """An installed Python that fits: this one, one on the path, or one of pyenv's; None when there is none."""
+        for version in self.python:
+            if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+                return Path(sys.executable)
+            for found in _candidates(version):
+                if _is_version(found, version):
+                    return found
+        return None
+
+    def environment(self, python: str) -> Path:
+        """Where the virtual environment of this release under Python ``major.minor`` belongs (it may not exist)."""
+        content = f"{_LAYOUT} {python}\n{' '.join(packages())}\n".encode() + self.pins.read_bytes()
+        return cache_dir() / f"nova-{self.name}-{hashlib.sha256(content).hexdigest()[:12]}"
+
+
+def _candidates(version: str) -> list[Path]:
+    on_path = shutil.which(f"python{version}")
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = sorted(pyenv.glob(f"{version}.*/bin/python{version}"))
+    return found[::-1] + ([Path(on_path)] if on_path else [])
+
+
+@functools.cache
+def _is_version(python: Path, version: str) -> bool:
+    import subprocess
+
+    ask = [str(python), "-c", "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"]
+    try:
+        answer = subprocess.run(ask, capture_output=True, text=True, timeout=30, check=False)
+    except OSError:
+        return False
+    return answer.returncode == 0 and answer.stdout.strip() == version
+
+
+def cache_dir() -> Path:
+    """Where environments and database templates are kept: ``$GPUSTACK_CACHE``, else ``~/.cache/gpustack``."""
+    chosen = os.environ.get("GPUSTACK_CACHE")
+    if chosen:
+        return Path(chosen).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "gpustack"
+
+
+@functools.cache
+def _table() -> dict[str, object]:
+    return tomllib.loads((_HERE / "releases.toml").read_text(encoding="utf-8"))
+
+
+def packages() -> tuple[str, ...]:
+    """The distributions that are asked for by name; everything else comes with them."""
+    names = _table()["packages"]
+    assert isinstance(names, list)  # noqa: S101 - our own data file
+    return tuple(names)
+
+
+def releases() -> dict[str, Release]:
+    """Every release that can be run, newest first."""
+    table = _table()["releases"]
+    assert isinstance(table, dict)  # noqa: S101 - our own data file
+    distributions = (("nova", "nova"), ("placement", "openstack-placement"), ("keystone", "keystone"))
+    return {
+        name: Release(
+            name=name,
+            versions=tuple((distribution, entry[key]) for key, distribution in distributions),
+            python=tuple(entry["python"]),
+        )
+        for name, entry in table.items()
+    }
+
+
+def release(name: str) -> Release:
+    """The release called ``name``.
+
+    :raises UsageError: when there is none of that name.
+    """
+    found = releases().get(name.lower())
+    if found is None:
+        known = ", ".join(releases())
+        raise UsageError(f"OpenStack {name} can't be run here", remedy=f"name one of: {known}")
+    return found
+
+
+def available() -> list[Release]:
+    """The releases that this machine has an interpreter for."""
+    return [entry for entry in releases().values() if entry.interpreter() is not None]
+
+
+def require_interpreter(entry: Release) -> Path:
+    """The interpreter for ``entry``.
+
+    :raises GpustackError: when none is installed.
+    """
+    found = entry.interpreter()
+    if found is None:
+        wanted = " or ".join(entry.python)
+        raise GpustackError(
+            f"OpenStack {entry.name} needs Python {wanted} with venv, which is not installed",
+            remedy=f"install python{entry.python[0]} and its venv module, or put it under ~/.pyenv/versions",
+        )
+    return found
