@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,9 +78,10 @@ class DeviceSpec:
     tags: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, entry: Mapping[str, Any]) -> DeviceSpec:
+    def parse(cls, entry: Mapping[str, Any], *, booleans: Collection[str] = NORMALISED) -> DeviceSpec:
         """Read an entry as Nova does.
 
+        :param booleans: the tags that the release holds to be boolean words.
         :raises ValueError: when Nova refuses it; the message says why.
         """
         tags = dict(entry)
@@ -90,7 +91,7 @@ class DeviceSpec:
         address = tags.pop("address", None)
         if address and devname:
             raise ValueError("address and devname exclude each other")
-        for tag in NORMALISED:
+        for tag in booleans:
             value = tags.get(tag)
             if value is not None and str(value).strip().lower() not in _BOOLEANS:
                 raise ValueError(f"{tag} must be yes or no (or another boolean word), not {value!r}")
@@ -149,7 +150,8 @@ def _split(address: str) -> tuple[str, str, str, str]:
 
 
 def _pattern_of(address: str) -> AddressPattern:
-    return AddressPattern(**dict(zip(_FIELDS, _split(address), strict=True)))
+    domain, bus, slot, function = _split(address)
+    return AddressPattern(domain=domain, bus=bus, slot=slot, function=function)
 
 
 def _by_interface(host: Host, name: str) -> Function | None:
@@ -187,8 +189,9 @@ def _glob(text: str) -> AddressPattern:
     if len(parts) > 3:
         raise ValueError(f"address {text!r} has more than three parts before the dot")
     filled = [ANY] * (3 - len(parts)) + [part.strip() or ANY for part in parts]
-    values = dict(zip(_FIELDS, [*filled, function.strip() if function else ANY], strict=True))
-    return AddressPattern(**{name: _hexadecimal(name, value) for name, value in values.items()})
+    given = [*filled, function.strip() if function else ANY]
+    domain, bus, slot, func = (_hexadecimal(name, value) for name, value in zip(_FIELDS, given, strict=True))
+    return AddressPattern(domain=domain, bus=bus, slot=slot, function=func)
 
 
 def _regex(parts: Mapping[str, Any]) -> AddressPattern:

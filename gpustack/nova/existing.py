@@ -80,9 +80,11 @@ def carried(existing: Existing, wanted: Wanted, service: str, host: Host | None)
         if service not in source.services or (host is not None and host not in hosts_of(source, [host])):
             continue
         configuration = source.configuration
-        for setting in _foreign(configuration.effective(ALIAS)):
-            if setting.path == ALIAS.path and _alias_name(setting) not in names:
-                aliases.append(_one_line(setting.value))
+        aliases += [
+            _one_line(setting.value)
+            for setting in _foreign(configuration.effective(ALIAS))
+            if setting.path == ALIAS.path and _alias_name(setting) not in names
+        ]
         if host is not None:
             ours = _reach(wanted, host)
             for setting in _foreign(configuration.effective(spec_option)):
@@ -117,17 +119,14 @@ def in_the_way(existing: Existing, wanted: Wanted, hosts: Sequence[Host], *, who
 def hosts_of(source: Source, hosts: Sequence[Host]) -> list[Host]:
     """The hosts that a configuration may be of: those that its path names, else all."""
     parts = {part for path in source.configuration.files for part in PurePath(path).parts}
-    named = [host for host in hosts if host.hostname in parts or any(host.hostname in part.split("_") for part in parts)]
-    return named or list(hosts)
+    return [host for host in hosts if host.hostname in parts] or list(hosts)
 
 
 def _alias_in_the_way(setting: Setting, wanted: Wanted) -> Iterator[Finding]:
     try:
         alias = alias_of(setting.value)
     except EntryError as error:
-        yield finding(
-            "GPU331", place=setting.place, option="alias", error=error, hint=quotes_hint(setting.value)
-        )
+        yield finding("GPU331", place=setting.place, option="alias", error=error, hint=quotes_hint(setting.value))
         return
     for ours in wanted.aliases:
         if str(alias.get("name", "")).strip() != ours.name:

@@ -140,6 +140,11 @@ def release(word: str) -> Release:
     )
 
 
+def all_options() -> tuple[Option, ...]:
+    """The options of all releases."""
+    return _table().options
+
+
 def options(of: Release) -> tuple[Option, ...]:
     """The options that a release has, under their current names."""
     return tuple(option for option in _table().options if option.known_to(of))

@@ -176,9 +176,7 @@ def _overrides(job: _Job, names: Sequence[str], *, kayobe: bool) -> Iterator[Ren
                 yield _override(job, f"{root}/{name}.conf", (service,), made, kayobe=kayobe)
     for host in names:
         kept = carried(job.existing, job.wanted, "compute", job.hosts.get(host))
-        made = sections(
-            job.wanted, ("compute",), devices=job.wanted.computes[host], carried=kept, parts={"devices"}
-        )
+        made = sections(job.wanted, ("compute",), devices=job.wanted.computes[host], carried=kept, parts={"devices"})
         if made:
             yield _override(job, f"{root}/{host}/nova.conf", ("compute",), made, kayobe=kayobe)
 

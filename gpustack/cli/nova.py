@@ -1,0 +1,280 @@
+"""``gpustack nova …``: Nova's configuration, rendered and judged."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cli.common import Command, Lister, add_source_options, expanded, gather, is_for_machines, tell_failures
+from gpustack.cli.text import printable
+from gpustack.errors import GpustackError, NovaConfigError, UsageError
+
+if TYPE_CHECKING:
+    from gpustack.facts.gather import Gathered
+    from gpustack.facts.model import Host
+    from gpustack.nova.lint import Report
+    from gpustack.nova.releases import Release
+    from gpustack.nova.render import RenderedFile, Rendering
+    from gpustack.spec.model import Spec
+
+_SERVICES = ("api", "compute", "scheduler", "conductor")
+_DEPLOYMENTS = ("drop-in", "kolla", "kayobe", "openstack-ansible")
+_UNEXPECTED = 255
+_WRITTEN = "written"
+
+
+class Render(Command):
+    """Render Nova's configuration for the GPUs of a spec, from the facts of its hosts.
+
+    Facts of all hosts are needed, since the API must know every alias: usually from a snapshot. With HOST beside
+    --snapshot, only the files of these compute hosts are rendered. Nothing is written without --out.
+    """
+
+    epilog = """\
+gpustack nova render gpustack.yaml --snapshot hosts.json --out rendered;
+gpustack nova render gpustack.yaml --snapshot hosts.json --from scheduler=/etc/nova --diff;
+gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute"""
+
+    _gathered: Gathered
+    _rendering: Rendering
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The spec, the hosts, what is there, and where to write."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
+        add_source_options(parser)
+        parser.add_argument(
+            "--service", action="append", choices=_SERVICES, help="render for this service (all when not given)"
+        )
+        parser.add_argument(
+            "--from",
+            action="append",
+            dest="existing",
+            default=[],
+            metavar="[SERVICE=]PATH",
+            help="a configuration that is there: a file, a directory, or files joined by ':'. Its filter list is"
+            " carried over, and lines in the way are named",
+        )
+        parser.add_argument("--release", metavar="NAME", help="Nova's release, instead of the spec's")
+        parser.add_argument("--deployment", choices=_DEPLOYMENTS, help="the kind of deployment, instead of the spec's")
+        parser.add_argument(
+            "--all-in-one", action="store_true", help="the compute hosts run the other services too: one file each"
+        )
+        parser.add_argument("--out", type=Path, metavar="DIR", help="write the files below DIR")
+        parser.add_argument("--diff", action="store_true", help="show what would change, and write nothing")
+        parser.add_argument(
+            "-f", "--format", choices=("text", "json"), default="text", help="the output format (%(default)s)"
+        )
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Read the spec, the hosts and what is there; print or write the files."""
+        from gpustack.findings import errors
+        from gpustack.spec.load import load_spec
+
+        spec = load_spec(parsed_args.spec)
+        wanted_hosts = expanded(parsed_args.hosts) if parsed_args.snapshot else None
+        if parsed_args.snapshot:
+            parsed_args.hosts = []
+        self._gathered = gather(self, parsed_args)
+        self._rendering = self._rendered(spec, self._gathered.hosts, parsed_args, wanted_hosts or None)
+        if parsed_args.format == "json":
+            print(json.dumps(self._as_data(), indent=2), file=self.app.stdout)
+        elif errors(self._rendering.findings):
+            return 0
+        elif parsed_args.diff:
+            self._print_diff(parsed_args.out)
+        elif parsed_args.out is None:
+            self._print_files()
+        if parsed_args.out and not parsed_args.diff and not errors(self._rendering.findings):
+            self._write(parsed_args.out)
+        return 0
+
+    def _rendered(
+        self, spec: Spec, hosts: Sequence[Host], parsed_args: argparse.Namespace, only: Sequence[str] | None
+    ) -> Rendering:
+        from gpustack.nova.existing import Existing
+        from gpustack.nova.render import render
+        from gpustack.nova.sources import read_sources
+        from gpustack.nova.wanted import wanted
+        from gpustack.spec.hosts import patterns_for
+
+        named = tuple(host for host in hosts if patterns_for(spec, host.hostname))
+        for host in hosts:
+            if host not in named and self.verbosity:
+                self.say(f"{host.hostname}: not in {parsed_args.spec}, left out")
+        missing = sorted(set(only or ()) - {host.hostname for host in named})
+        if missing:
+            raise UsageError(
+                f"no facts of {', '.join(missing)} in {parsed_args.snapshot}, or no pattern of the spec fits",
+                remedy="`gpustack scan HOST --save FILE` gathers facts",
+            )
+        return render(
+            wanted(spec, named, release=_release(parsed_args.release, spec)),
+            deployment=parsed_args.deployment or (spec.nova.deployment if spec.nova else "drop-in"),
+            services=tuple(s for s in _SERVICES if s in (parsed_args.service or _SERVICES)),
+            existing=Existing(sources=read_sources(parsed_args.existing)),
+            hosts=named,
+            only=only,
+            together=parsed_args.all_in_one,
+        )
+
+    def _as_data(self) -> dict[str, Any]:
+        return {
+            "files": [file.to_dict() for file in self._rendering.files],
+            "findings": [found.to_dict() for found in self._rendering.findings],
+        }
+
+    def _print_files(self) -> None:
+        files = self._rendering.files
+        for index, file in enumerate(files):
+            if len(files) > 1:
+                print(f"{'' if index == 0 else chr(10)}### {_name(file)}", file=self.app.stdout)
+            print(printable(file.text, keep="\n\t"), end="", file=self.app.stdout)
+
+    def _print_diff(self, out: Path | None) -> None:
+        from gpustack.operations import WriteFile
+
+        for file, path in self._placed(out or Path("/")):
+            before = _content(path)
+            after = file.onto(before)
+            if before != after:
+                change = WriteFile(why="", path=str(path), content=after, before=before)
+                print(printable(change.diff(), keep="\n\t"), end="", file=self.app.stdout)
+
+    def _write(self, out: Path) -> None:
+        from gpustack.files import write_atomic
+
+        changed = 0
+        for file, path in self._placed(out):
+            before = _content(path)
+            after = file.onto(before)
+            if before != after:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomic(path, after, mode=0o644 if before is None else path.stat().st_mode & 0o777)
+                changed += 1
+        total = len(self._rendering.files)
+        self.say(f"{changed} of {total} files {_WRITTEN} below {out}; the others were the same")
+
+    def _placed(self, root: Path) -> list[tuple[RenderedFile, Path]]:
+        """Each file and its path below ``root``; the target's directory is left out where there is one target."""
+        targets = {file.target for file in self._rendering.files}
+        one = len(targets) == 1 and root == Path("/")
+        if root == Path("/") and len(targets) > 1:
+            raise UsageError(
+                "the files are of several hosts, so they can't be compared with this one's",
+                remedy="name one HOST and --service compute, or compare with a directory: --out DIR",
+            )
+        return [(file, root / ("" if one else file.target) / file.path.lstrip("/")) for file in self._rendering.files]
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """The findings; with an error among them nothing was written."""
+        from gpustack.findings import errors
+
+        self.tell(self._rendering.findings)
+        stopped = errors(self._rendering.findings)
+        if stopped:
+            count = "an error stands" if len(stopped) == 1 else f"{len(stopped)} errors stand"
+            raise NovaConfigError(f"{count} against this configuration", remedy="see above; nothing was written")
+        failures = self._gathered.failures
+        tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
+        return 0
+
+
+class Lint(Lister):
+    """Judge nova configurations for GPUs: files, directories, of one service or several.
+
+    Each PATH is the configuration of one host's service: a file, a directory (nova.conf with its nova.conf.d), or
+    files joined by ':'. SERVICE=PATH says whose it is (api, compute, scheduler, conductor); else the file's name
+    does, and a plain nova.conf is taken to serve all. Exit codes are those of nova-status upgrade check: 0 success,
+    1 warnings, 2 failures, 255 when the check itself failed.
+    """
+
+    epilog = """\
+gpustack nova lint /etc/nova --release 2025.2;
+gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/nova.conf --snapshot hosts.json"""
+
+    _report: Report
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The configurations, the release and the facts."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("paths", nargs="+", metavar="[SERVICE=]PATH", help="a configuration")
+        parser.add_argument(
+            "--release", metavar="NAME", help="Nova's release: 2025.2, yoga (default: the newest known)"
+        )
+        parser.add_argument(
+            "--service",
+            action="append",
+            choices=_SERVICES,
+            help="the services that read PATHs which name none themselves",
+        )
+        parser.add_argument("--snapshot", type=Path, metavar="FILE", help="facts of hosts, from scan --save")
+        return parser
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        """Judge; whatever keeps it from judging is exit code 255."""
+        try:
+            return super().run(parsed_args)
+        except GpustackError as error:
+            self.say(f"gpustack: {error}")
+            return _UNEXPECTED
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+        """Run the checks, and lay out their results as nova-status does."""
+        from gpustack.facts.store import load_snapshot
+        from gpustack.nova.lint import lint
+
+        hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+        prefix = f"{','.join(parsed_args.service)}=" if parsed_args.service else ""
+        words = [word if "=" in word.partition("/")[0] else f"{prefix}{word}" for word in parsed_args.paths]
+        release = _release(parsed_args.release, None)
+        if parsed_args.release is None and self.verbosity:
+            self.say(f"judged as Nova {release} reads it; --release names another")
+        self._report = lint(words, release=release, hosts=hosts)
+        if is_for_machines(parsed_args):
+            rows: list[tuple[Any, ...]] = [
+                (result.title, result.word, [found.to_dict() for found in result.findings])
+                for result in self._report.results
+            ]
+        else:
+            rows = [(r.title, r.word, _details(r.findings, printable)) for r in self._report.results]
+        return ("Check", "Result", "Details"), rows
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """The findings in words, and the exit code."""
+        self.tell(self._report.findings)
+        return self._report.code
+
+
+def _details(findings: Sequence[Any], fit: Callable[..., str]) -> str:
+    """The codes and places, one a line: the messages are told on stderr."""
+    return "\n".join(fit(f"{found.code} {found.place}", keep="") for found in findings)
+
+
+def _release(name: str | None, spec: Spec | None) -> Release:
+    from gpustack.nova import releases
+
+    if name is not None:
+        return releases.release(name)
+    if spec is not None:
+        if spec.nova is None:
+            raise NovaConfigError(
+                "the spec has no section `nova`", remedy='add nova: {release: "2025.2"}, or name it with --release'
+            )
+        return releases.release(spec.nova.release)
+    return releases.releases()[-1]
+
+
+def _name(file: RenderedFile) -> str:
+    return f"{file.target}:{file.path}" if file.target else file.path
+
+
+def _content(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,50 @@
+"""The scheduler's filters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.findings import Finding, finding
+from gpustack.nova import releases
+from gpustack.nova.existing import AVAILABLE, FILTERS, makes_available, values
+from gpustack.nova.lint.registry import check
+from gpustack.nova.lint.subject import Subject
+from gpustack.nova.sections import FILTER, with_pci_filter
+
+_TITLE = "Scheduler filters"
+
+
+@check(_TITLE)
+def enabled(subject: Subject) -> Iterator[Finding]:
+    """PciPassthroughFilter must be in the list that counts."""
+    for source in subject.serving("scheduler"):
+        settings = source.configuration.effective(FILTERS)
+        current = values(settings[-1].value) if settings else releases.default_filters(subject.release)
+        if FILTER in current or not (settings or subject.aliases or source.services == ("scheduler",)):
+            continue
+        what = "enabled_filters has no PciPassthroughFilter"
+        if not settings:
+            what = f"enabled_filters is not set, and the default of Nova {subject.release} has no PciPassthroughFilter"
+        place = settings[-1].place if settings else source.label
+        yield finding("GPU355", place=place, what=what, filters=",".join(with_pci_filter(current)))
+
+
+@check(_TITLE)
+def available(subject: Subject) -> Iterator[Finding]:
+    """What may be enabled must include it."""
+    for source in subject.serving("scheduler"):
+        settings = source.configuration.effective(AVAILABLE)
+        if settings and not makes_available([s.value for s in settings]):
+            yield finding("GPU356", place=settings[-1].place)
+
+
+@check(_TITLE)
+def replaced(subject: Subject) -> Iterator[Finding]:
+    """Lists that a later one replaces, with filters that it has not got."""
+    for source in subject.serving("scheduler"):
+        settings = source.configuration.effective(FILTERS)
+        for setting in source.configuration.all(FILTERS) if settings else ():
+            lost = [f for f in values(setting.value) if f not in values(settings[-1].value)]
+            if setting != settings[-1] and lost:
+                named = f", which lacks {', '.join(lost)}"
+                yield finding("GPU357", place=setting.place, other=settings[-1].place, lost=named)
