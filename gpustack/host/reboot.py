@@ -12,6 +12,7 @@ from gpustack.findings import Finding, finding
 from gpustack.host.binding import DRIVERS
 from gpustack.host.boot import lacking, withdrawn
 from gpustack.host.desired import Desired
+from gpustack.host.elsewhere import elsewhere
 from gpustack.host.owned import MODPROBE, OWNED
 
 
@@ -50,23 +51,30 @@ def is_held(function: Function, driver: str) -> bool:
 
 
 def _left_over(host: Host, desired: Desired) -> Iterator[str]:
-    """Functions that an earlier state of gpustack's own file has bound, and that are no targets any more."""
+    """Functions that an earlier state of gpustack's own file has bound, and that are no targets any more.
+
+    Once that file has been written anew, only the boot that is yet to come tells: until then a function that sits
+    on vfio-pci, and that neither ids nor an override put there, is one of them.
+    """
     file = host.files.get(MODPROBE)
+    if file is None:
+        return
     booted = host.kernel.booted_at
-    wanted = desired.targets.functions
+    is_rewritten = booted is None or (file.mtime_ns or 0) > booted * 1_000_000_000
     before = {
         word
-        for statement in (parse(file.text, MODPROBE) if file else ())
+        for statement in parse(file.text, MODPROBE)
         if statement.command == "options"
         for option in statement.words
         for word in option.removeprefix("ids=").split(",")
     }
+    wanted = desired.targets.functions
     now = {f.ids for f, _ in wanted.values()}
-    is_rewritten = file is not None and (booted is None or (file.mtime_ns or 0) > booted * 1_000_000_000)
+    others = frozenset().union(*(found.ids for found in elsewhere(host).ids()))
     for function in host.pci:
         if function.address in wanted or function.driver not in DRIVERS or function.driver_override:
             continue
-        if function.ids in before - now or (is_rewritten and function.ids not in now):
+        if function.ids in before - now - others or (is_rewritten and function.ids not in now | others):
             yield f"{function.address} is on {function.driver}, which is no longer wanted"
 
 

@@ -1,0 +1,233 @@
+"""What holds of every plan, whatever the host and the spec."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import yaml
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from simulation import Machine, snapshot
+
+from gpustack.facts.cmdline import canonical
+from gpustack.facts.modprobe import parse
+from gpustack.host.plan import HostPlan, plan_host
+from gpustack.host.show import show_plan
+from gpustack.host.verify import verify_host
+from gpustack.operations import Reboot, RemoveFile, RunCommand, WriteFile
+from gpustack.spec.load import parse_spec
+from gpustack.spec.model import Spec
+
+BASE = snapshot("k4200")
+RELEASES = ("6.1.0-37-amd64", "6.1.0-35-amd64")
+IDS = [
+    ("10de", "11b4", "030000", ["nouveau"]),
+    ("10de", "0e0a", "040300", ["snd_hda_intel"]),
+    ("10de", "20b2", "030200", ["nvidiafb", "nouveau", "nvidia"]),
+    ("10de", "1af1", "068000", ["nvidia"]),
+    ("1002", "744c", "030000", ["amdgpu"]),
+    ("1002", "ab30", "040300", ["snd_hda_intel"]),
+    ("8086", "3e9b", "030000", ["i915"]),
+    ("8086", "1521", "020000", ["igb"]),
+    ("10de", "1ad8", "0c0330", ["xhci_pci"]),
+    ("abcd", "1234", "030000", ["evil+module.x-1"]),
+]
+
+FUNCTIONS = st.builds(
+    lambda kind, bus, function, bound, driver, group: {
+        "address": f"0000:{bus:02x}:00.{function}",
+        "vendor": kind[0],
+        "product": kind[1],
+        "class": kind[2],
+        "modules": kind[3],
+        "driver": driver or (kind[3][0] if bound else None),
+        "driver_override": driver,  # somebody else's doing
+        "iommu_group": group,
+        "reset_methods": ["bus"],
+    },
+    st.sampled_from(IDS),
+    st.integers(0x20, 0x26),
+    st.integers(0, 2),
+    st.booleans(),
+    st.sampled_from([None, None, None, "vfio-pci", "pci-stub"]),
+    st.sampled_from([None, None, 70, 71]),
+)
+KINDS = st.sampled_from(["module", "module", "module", "builtin", None])
+WORDS = st.sampled_from(
+    ["quiet", "intel_iommu=on", "iommu=pt", "iommu=nopt", "amd_iommu=on", "ro", "x='y'", "$HOME", "`id`", "a;b", "--"]
+)
+FILES = st.dictionaries(
+    st.sampled_from(
+        [
+            "/etc/default/grub.d/50-a.cfg",
+            "/etc/default/grub.d/99-z.cfg",
+            "/etc/modprobe.d/vfio.conf",
+            "/etc/modprobe.d/gpustack.conf",
+            "/etc/default/grub.d/90-gpustack.cfg",
+            "/etc/initramfs-tools/modules",
+        ]
+    ),
+    st.one_of(
+        st.lists(WORDS, max_size=3).map(lambda words: f'GRUB_CMDLINE_LINUX_DEFAULT="{" ".join(words)}"\n'),
+        st.lists(WORDS, max_size=3).map(
+            lambda words: f'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {" ".join(words)}"\n'
+        ),
+        st.sampled_from(
+            [
+                "",
+                "# Written by gpustack.\n",
+                "# Written by gpustack.\noptions vfio-pci ids=10de:11b4\n",
+                "options vfio-pci ids=10de:11b4,10de:0e0a\n",
+                "options vfio-pci ids=;reboot\n",
+                "blacklist vfio_pci\n",
+            ]
+        ),
+    ),
+    max_size=2,
+)
+
+
+@st.composite
+def hosts(draw: st.DrawFn) -> dict[str, Any]:
+    raw = copy.deepcopy(BASE)
+    added = {entry["address"]: entry for entry in draw(st.lists(FUNCTIONS, max_size=5))}
+    raw["pci"] += list(added.values())
+    for path, text in draw(FILES).items():
+        raw["files"][path] = {"text": text, "mode": "0644", "mtime_ns": 1_763_600_000_000_000_000}
+    for kernel in raw["boot"]["kernels"]:
+        for name in ("vfio_pci", "vfio_iommu_type1", "pci_stub"):
+            kind = draw(KINDS)
+            kernel["modules"].pop(name, None)
+            if kind:
+                kernel["modules"][name] = kind
+    raw["iommu"]["acpi_tables"] = draw(st.sampled_from([["DMAR"], ["DMAR"], ["IVRS"], []]))
+    return raw
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> Spec:
+    chosen = draw(st.lists(st.sampled_from([kind[:2] for kind in IDS]), min_size=1, max_size=3, unique=True))
+    models = {
+        f"m{vendor}{product}": {
+            "match": {"vendor": vendor, "product": product},
+            "driver": draw(st.sampled_from(["vfio-pci", "vfio-pci", "pci-stub"])),
+        }
+        for vendor, product in [("10de", "11b4"), *chosen]
+    }
+    options = {
+        "iommu_pt": draw(st.booleans()),
+        "allow_unsafe_interrupts": draw(st.booleans()),
+        "blacklist_host_drivers": draw(st.booleans()),
+    }
+    nvswitch = draw(st.sampled_from([None, "full", "isolated"]))
+    if nvswitch:
+        options["nvswitch"] = nvswitch
+    document = {"version": 1, "models": models, "hosts": {"gpu01": list(models)}, "options": options}
+    return parse_spec(yaml.safe_dump(document), "test")
+
+
+CHECKED = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@CHECKED
+@given(hosts(), specs(), st.randoms(use_true_random=False))
+def test_the_same_facts_and_spec_give_the_same_plan(raw: dict[str, Any], spec: Spec, random: Any) -> None:
+    plan = plan_host(spec, Machine(raw).host)
+    shuffled = copy.deepcopy(raw)
+    random.shuffle(shuffled["pci"])
+    shuffled["files"] = dict(sorted(shuffled["files"].items(), reverse=True))
+    assert plan_host(spec, Machine(shuffled).host).to_dict() == plan.to_dict()
+
+
+@CHECKED
+@given(hosts(), specs())
+def test_a_plan_that_was_carried_out_leaves_nothing_to_do(raw: dict[str, Any], spec: Spec) -> None:
+    machine = Machine(raw)
+    plan = plan_host(spec, machine.host)
+    assume(not plan.refused)
+    machine.carry_out(plan, reboot=False)
+    again = plan_host(spec, machine.host)
+    assert [op.describe() for op in again.operations if not isinstance(op, Reboot)] == []
+    assert again.reboot == plan.reboot or again.refused
+    machine.boot()
+    booted = plan_host(spec, machine.host)
+    if not booted.refused:  # groups that show only now may refuse
+        assert [op.describe() for op in booted.operations] == []
+        assert verify_host(spec, machine.host, machine.images).passed
+
+
+@CHECKED
+@given(hosts(), specs(), st.data())
+def test_a_run_that_breaks_anywhere_is_finished_by_the_next(
+    raw: dict[str, Any], spec: Spec, data: st.DataObject
+) -> None:
+    machine, whole = Machine(raw), Machine(raw)
+    plan = plan_host(spec, machine.host)
+    assume(plan.operations and not plan.refused)
+    assume(not any(isinstance(op, RemoveFile) for op in plan.operations))
+    for operation in plan.operations[: data.draw(st.integers(0, len(plan.operations)))]:
+        machine.do(operation, reboot=False)
+    machine.carry_out(plan_host(spec, machine.host), reboot=False)
+    whole.carry_out(plan, reboot=False)
+    assert machine.texts() == whole.texts()
+    assert machine.raw["boot"]["entries"] == whole.raw["boot"]["entries"]
+    assert machine.images == whole.images
+
+
+@CHECKED
+@given(hosts(), specs())
+def test_nothing_that_another_device_uses_is_blacklisted(raw: dict[str, Any], spec: Spec) -> None:
+    plan = plan_host(spec, Machine(raw).host)
+    going = {address for gpu in plan.gpus for address in gpu.functions}
+    used = {
+        canonical(name)
+        for entry in raw["pci"]
+        if entry["address"] not in going
+        for name in [entry["driver"], *entry["modules"]]
+        if name
+    }
+    text = written(plan).get("/etc/modprobe.d/gpustack.conf", "")
+    assert not {canonical(s.module) for s in parse(text, "f") if s.command == "blacklist"} & used
+
+
+LINES = {
+    "/etc/default/grub.d/90-gpustack.cfg": re.compile(
+        r'#.*|GRUB_CMDLINE_LINUX_DEFAULT="\$GRUB_CMDLINE_LINUX_DEFAULT( [A-Za-z0-9_.-]+=[A-Za-z0-9:,]+)+"'
+    ),
+    "/etc/modprobe.d/gpustack.conf": re.compile(
+        r"|#.*|options (vfio-pci|pci-stub) ids=[0-9a-f:,]+|blacklist [\w.+-]+"
+        r"|softdep [\w.+-]+ pre:( vfio-pci| pci-stub)+"
+    ),
+    "/etc/modules-load.d/gpustack.conf": re.compile(r"#.*|[a-z0-9_]+"),
+}
+
+
+@CHECKED
+@given(hosts(), specs())
+def test_no_word_of_a_host_reaches_a_shell(raw: dict[str, Any], spec: Spec) -> None:
+    plan = plan_host(spec, Machine(raw).host)
+    for path, text in written(plan).items():
+        if path in LINES:
+            assert [line for line in text.splitlines() if not LINES[path].fullmatch(line)] == []
+        else:
+            (loop,) = (line for line in text.splitlines() if line.startswith("for "))
+            assert re.fullmatch(r"for module in ([a-z0-9_]+ ?)+; do", loop)
+    for operation in plan.operations:
+        if isinstance(operation, RunCommand):
+            assert all(re.fullmatch(r"[A-Za-z0-9._+~-]+", word) for word in operation.argv)
+
+
+@CHECKED
+@given(hosts(), specs())
+def test_a_refused_plan_does_nothing_and_every_plan_can_be_shown(raw: dict[str, Any], spec: Spec) -> None:
+    plan = plan_host(spec, Machine(raw).host)
+    if plan.refused:
+        assert not plan.operations
+        assert not plan.reboot
+    assert all(c.isprintable() or c in "\n\t" for c in show_plan(plan, diffs=True))
+
+
+def written(plan: HostPlan) -> dict[str, str]:
+    return {op.path: op.content for op in plan.operations if isinstance(op, WriteFile)}
