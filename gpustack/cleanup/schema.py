@@ -32,6 +32,11 @@ class Schema:
     version: str
     since: str
 
+    @property
+    def has_request_ids(self) -> bool:
+        """Whether flavors' PCI requests have ids: since Zed (commit ccab6fed46)."""
+        return not self.version.isdigit() and self.since not in ("xena", "yoga")
+
 
 @functools.cache
 def _known() -> dict[str, Any]:

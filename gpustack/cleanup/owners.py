@@ -1,0 +1,154 @@
+"""Who owns a row: the instance in whichever cell it lives, or the certainty that there is none.
+
+An owner that is not in the row's cell is looked up through the API database's instance mappings. What could not be
+asked is unknown, and stays so: an instance is called absent only when every place where it could be was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import sqlalchemy as sa
+
+from gpustack.cleanup import connect, schema, tables
+from gpustack.cleanup.connect import Cell, Database
+from gpustack.cleanup.facts import Instance
+from gpustack.errors import DatabaseError
+
+# Enough to make round trips rare, few enough for every database's limit of parameters (SQLite's was 999 for long).
+BATCH = 500
+
+Item = TypeVar("Item")
+
+
+def batches(items: Iterable[Item]) -> Iterator[Sequence[Item]]:
+    """Items in portions that fit into one ``IN (…)``."""
+    ordered = list(items)
+    for start in range(0, len(ordered), BATCH):
+        yield ordered[start : start + BATCH]
+
+
+def read_instances(connection: sa.Connection, uuids: Iterable[str], cell: str) -> dict[str, Instance]:
+    """The instances with these uuids in one cell, deleted ones too."""
+    columns = tables.columns(connection, tables.instances)
+    found: dict[str, Instance] = {}
+    for batch in batches(uuids):
+        query = sa.select(*columns).where(tables.instances.c.uuid.in_(batch))
+        for row in connection.execute(query).mappings():
+            found[row["uuid"]] = instance(row, cell)
+    return found
+
+
+def instance(row: sa.RowMapping, cell: str) -> Instance:
+    """A row of ``instances`` as facts."""
+    moments = [moment for moment in (row.get("updated_at"), row.get("deleted_at")) if moment is not None]
+    return Instance(
+        uuid=row["uuid"],
+        host=row["host"],
+        node=row["node"],
+        vm_state=row["vm_state"],
+        task_state=row["task_state"],
+        deleted=row["deleted"] or 0,
+        hidden=bool(row.get("hidden")),
+        display_name=row["display_name"],
+        cell=cell,
+        updated_at=max(moments, default=None),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """What the other cells know of an instance.
+
+    :ivar instance: it lives there.
+    :ivar unknown_because: why that could not be found out; None when it was.
+    """
+
+    instance: Instance | None = None
+    unknown_because: str | None = None
+
+
+@dataclass(kw_only=True)
+class OtherCells:
+    """The API database and the cells, as far as they are known; connections are opened when they are first needed."""
+
+    api: Database | None = None
+    cells: tuple[Cell, ...] = ()
+    _stack: ExitStack = field(default_factory=ExitStack)
+    _connections: dict[str, sa.Connection | DatabaseError] = field(default_factory=dict)
+    _names: dict[int, tuple[str, str]] | None = None
+
+    def close(self) -> None:
+        """End all snapshots."""
+        self._stack.close()
+
+    def look_up(self, uuids: Iterable[str], own_cell: str) -> dict[str, Found]:
+        """What is known outside the cell ``own_cell`` (its uuid) of instances."""
+        wanted = list(uuids)
+        if self.api is None:
+            reason = "without the API database it is not known whether another cell has it (--config-file reads it)"
+            return {uuid: Found(unknown_because=f"instance {uuid} is not in this cell; {reason}") for uuid in wanted}
+        try:
+            mapped = self._mappings(self.api, wanted)
+        except DatabaseError as error:
+            return {
+                uuid: Found(unknown_because=f"the API database could not be asked: {error.what}") for uuid in wanted
+            }
+        by_cell: dict[tuple[str, str], list[str]] = {}
+        found = {uuid: Found() for uuid in wanted}
+        for uuid, cell in mapped.items():
+            if cell is None:
+                found[uuid] = Found(
+                    unknown_because=f"instance {uuid} is being scheduled: its mapping names no cell yet"
+                )
+            elif cell[0] != own_cell:
+                by_cell.setdefault(cell, []).append(uuid)
+        for (cell_uuid, name), members in by_cell.items():
+            found.update(self._in_cell(cell_uuid, name, members))
+        return found
+
+    def _in_cell(self, cell_uuid: str, name: str, uuids: Sequence[str]) -> dict[str, Found]:
+        connection = self._connection(cell_uuid)
+        if isinstance(connection, DatabaseError):
+            reason = f"its mapping names cell {name}, which could not be asked: {connection.what}"
+            return {uuid: Found(unknown_because=f"instance {uuid}: {reason}") for uuid in uuids}
+        instances = read_instances(connection, uuids, name)
+        return {uuid: Found(instance=instances.get(uuid)) for uuid in uuids}
+
+    def _connection(self, cell_uuid: str) -> sa.Connection | DatabaseError:
+        if cell_uuid not in self._connections:
+            cell = next((cell for cell in self.cells if cell.uuid == cell_uuid), None)
+            if cell is None:
+                self._connections[cell_uuid] = DatabaseError("there is no such cell mapping")
+            else:
+                self._connections[cell_uuid] = self._open(cell.database, "cell")
+        return self._connections[cell_uuid]
+
+    def _open(self, database: Database, kind: schema.Kind) -> sa.Connection | DatabaseError:
+        try:
+            connection = self._stack.enter_context(connect.snapshot(database))
+            schema.read(connection, kind, database.where)
+        except DatabaseError as error:
+            return error
+        return connection
+
+    def _mappings(self, api: Database, uuids: Sequence[str]) -> dict[str, tuple[str, str] | None]:
+        """Each mapped instance's cell (uuid and name); None for one that has no cell yet."""
+        connection = self._connections.get("api")
+        if connection is None:
+            connection = self._connections["api"] = self._open(api, "api")
+        if isinstance(connection, DatabaseError):
+            raise connection
+        if self._names is None:
+            cells = connection.execute(sa.select(*tables.cell_mappings.columns)).all()
+            self._names = {id_: (uuid, name or uuid) for id_, uuid, name in cells}
+        found: dict[str, tuple[str, str] | None] = {}
+        for batch in batches(uuids):
+            mapping = tables.instance_mappings.c
+            query = sa.select(mapping.instance_uuid, mapping.cell_id).where(mapping.instance_uuid.in_(batch))
+            for uuid, cell_id in connection.execute(query):
+                found[uuid] = None if cell_id is None else self._names.get(cell_id, ("", f"with id {cell_id}"))
+        return found

@@ -1,0 +1,310 @@
+"""Reading a cell: one compute node after another, with everything that its rows are judged by.
+
+Compute nodes are read in chunks, and what belongs to a chunk goes when the next one comes, so memory does not grow with
+the table. What is dear to look up (moves that are long over, devices elsewhere, other cells) is looked up only for
+owners that are not simply where they belong.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+
+from gpustack.cleanup import tables
+from gpustack.cleanup.facts import (
+    TERMINAL,
+    ComputeNode,
+    Instance,
+    Migration,
+    NodeView,
+    Owner,
+    PciRow,
+    Request,
+    Service,
+    Whereabouts,
+)
+from gpustack.cleanup.owners import OtherCells, batches, instance, read_instances
+from gpustack.cleanup.schema import Schema
+
+_NODES_AT_ONCE = 50
+
+_ROW = tuple(
+    tables.pci_devices.c[name]
+    for name in (
+        "id",
+        "compute_node_id",
+        "address",
+        "vendor_id",
+        "product_id",
+        "dev_type",
+        "status",
+        "instance_uuid",
+        "request_id",
+        "parent_addr",
+        "deleted",
+        "updated_at",
+        "created_at",
+    )
+)
+_NODE = tuple(
+    tables.compute_nodes.c[name]
+    for name in ("id", "uuid", "host", "hypervisor_hostname", "deleted", "updated_at", "pci_stats")
+)
+
+
+def now(connection: sa.Connection) -> datetime:
+    """The database's time, naive UTC; SQLite has none of its own that is not this machine's."""
+    match connection.dialect.name:
+        case "sqlite":
+            return datetime.now(UTC).replace(tzinfo=None)
+        case "postgresql":
+            query = sa.text("SELECT now() AT TIME ZONE 'utc'")
+        case _:
+            query = sa.text("SELECT UTC_TIMESTAMP(6)")
+    moment: datetime = connection.execute(query).scalar_one()
+    return moment
+
+
+@dataclass(kw_only=True)
+class CellReader:
+    """Reads one cell through one snapshot.
+
+    :ivar cell: the cell's name, for people.
+    :ivar cell_uuid: the cell's uuid in its mapping; empty when it is not known.
+    :ivar others: the API database and the other cells.
+    """
+
+    connection: sa.Connection
+    schema: Schema
+    cell: str
+    cell_uuid: str
+    others: OtherCells
+
+    def views(self, hosts: frozenset[str] | None = None, instance_uuid: str | None = None) -> Iterator[NodeView]:
+        """Every compute node that has rows worth judging; all of them, or those of ``hosts`` or of one instance."""
+        services = self._services()
+        unfinished = self._unfinished_migrations()
+        ids = self._node_ids(hosts, instance_uuid)
+        for start in range(0, len(ids), _NODES_AT_ONCE):
+            yield from self._chunk(ids[start : start + _NODES_AT_ONCE], services, unfinished)
+
+    # --- once for a cell ------------------------------------------------------------------------------------------
+
+    def _services(self) -> dict[str, Service]:
+        table = tables.services.c
+        query = sa.select(*tables.columns(self.connection, tables.services)).where(
+            table.binary == "nova-compute", table.deleted == 0
+        )
+        return {
+            row["host"]: Service(
+                host=row["host"],
+                disabled=bool(row["disabled"]),
+                forced_down=bool(row.get("forced_down")),
+                last_seen_up=row.get("last_seen_up"),
+                updated_at=row["updated_at"],
+                created_at=row["created_at"],
+            )
+            for row in self.connection.execute(query).mappings()
+        }
+
+    def _unfinished_migrations(self) -> dict[str, tuple[Migration, ...]]:
+        """All moves that are not over, in error, or of an unknown status: few, whatever the size of the table."""
+        table = tables.migrations.c
+        return self._migrations(sa.or_(table.status.is_(None), table.status.not_in(sorted(TERMINAL))))
+
+    def _node_ids(self, hosts: frozenset[str] | None, instance_uuid: str | None) -> list[int]:
+        rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
+        query = sa.select(rows.compute_node_id).distinct()
+        if hosts is not None:
+            query = query.join(tables.compute_nodes, nodes.id == rows.compute_node_id).where(
+                nodes.host.in_(sorted(hosts))
+            )
+        if instance_uuid is not None:
+            query = query.where(rows.instance_uuid == instance_uuid)
+        return sorted(self.connection.scalars(query))
+
+    # --- a chunk of compute nodes ---------------------------------------------------------------------------------
+
+    def _chunk(
+        self, ids: list[int], services: Mapping[str, Service], unfinished: Mapping[str, tuple[Migration, ...]]
+    ) -> Iterator[NodeView]:
+        nodes = self._nodes(ids)
+        rows = self._rows(ids)
+        residents = self._residents({node.host for node in nodes.values() if node.host and not node.deleted})
+        here = {found.uuid: found for found in residents}
+        uuids = {row.instance_uuid for of_node in rows.values() for row in of_node if row.instance_uuid}
+        at_home = {
+            row.instance_uuid
+            for node_id, of_node in rows.items()
+            for row in of_node
+            if row.instance_uuid in here and row.live and _placed(here[row.instance_uuid], nodes.get(node_id))
+        }
+        owners = self._owners(uuids | set(here), here, uuids - at_home, unfinished)
+        elsewhere = self._elsewhere(uuids - at_home)
+        for node_id in ids:
+            node = nodes.get(node_id) or _lost(node_id)
+            of_node = tuple(rows.get(node_id, ()))
+            if not of_node:
+                continue
+            yield NodeView(
+                cell=self.cell,
+                node=node,
+                service=services.get(node.host or ""),
+                rows=of_node,
+                owners={
+                    uuid: owners[uuid]
+                    for uuid in (
+                        *(row.instance_uuid for row in of_node if row.instance_uuid),
+                        *(found.uuid for found in residents if _placed(found, node)),
+                    )
+                },
+                residents=tuple(found.uuid for found in residents if _placed(found, node)),
+                elsewhere={
+                    uuid: tuple(entry for entry in found if entry[1].compute_node_id != node_id)
+                    for uuid, found in elsewhere.items()
+                },
+                has_request_ids=self.schema.has_request_ids,
+            )
+
+    def _nodes(self, ids: list[int]) -> dict[int, ComputeNode]:
+        query = sa.select(*_NODE).where(tables.compute_nodes.c.id.in_(ids))
+        return {row.id: ComputeNode(**row._mapping) for row in self.connection.execute(query)}
+
+    def _rows(self, ids: list[int]) -> dict[int, list[PciRow]]:
+        """The live rows, and the soft-deleted ones that still name an owner, by compute node."""
+        table = tables.pci_devices.c
+        query = (
+            sa.select(*_ROW)
+            .where(table.compute_node_id.in_(ids), sa.or_(table.deleted == 0, table.instance_uuid.is_not(None)))
+            .order_by(table.compute_node_id, table.address, table.deleted)
+        )
+        found: dict[int, list[PciRow]] = {}
+        for row in self.connection.execute(query):
+            found.setdefault(row[1], []).append(PciRow(**row._mapping))
+        return found
+
+    def _residents(self, hosts: Iterable[str]) -> list[Instance]:
+        table = tables.instances.c
+        columns = tables.columns(self.connection, tables.instances)
+        found: list[Instance] = []
+        for batch in batches(sorted(hosts)):
+            query = sa.select(*columns).where(table.host.in_(batch), table.deleted == 0)
+            found += [instance(row, self.cell) for row in self.connection.execute(query).mappings()]
+        return found
+
+    # --- owners ---------------------------------------------------------------------------------------------------
+
+    def _owners(
+        self,
+        uuids: set[str],
+        here: Mapping[str, Instance],
+        displaced: set[str],
+        unfinished: Mapping[str, tuple[Migration, ...]],
+    ) -> dict[str, Owner]:
+        instances = {**read_instances(self.connection, displaced - set(here), self.cell), **here}
+        others = self.others.look_up(sorted(displaced), self.cell_uuid) if displaced else {}
+        over = self._migrations_of(displaced)
+        requests = self._requests(uuids)
+        found = {}
+        for uuid in uuids:
+            instance_here, other = instances.get(uuid), others.get(uuid)
+            elsewhere = other.instance if other and other.instance and not other.instance.deleted else None
+            alive_here = instance_here is not None and not instance_here.deleted
+            unknown = None
+            if other is not None and not alive_here and elsewhere is None:
+                unknown = other.unknown_because
+            chosen = instance_here if alive_here else elsewhere or instance_here
+            found[uuid] = Owner(
+                uuid=uuid,
+                whereabouts=_whereabouts(chosen, unknown),
+                instance=chosen,
+                in_several_cells=alive_here and elsewhere is not None,
+                migrations=over.get(uuid) or unfinished.get(uuid, ()),
+                requests=requests.get(uuid, () if alive_here else None),
+                unknown_because=unknown,
+            )
+        return found
+
+    def _requests(self, uuids: Iterable[str]) -> dict[str, tuple[Request, ...] | None]:
+        table = tables.instance_extra.c
+        found: dict[str, tuple[Request, ...] | None] = {}
+        for batch in batches(sorted(uuids)):
+            query = sa.select(table.instance_uuid, table.pci_requests).where(table.instance_uuid.in_(batch))
+            for uuid, text in self.connection.execute(query):
+                found[uuid] = _parse_requests(text)
+        return found
+
+    def _migrations_of(self, uuids: Iterable[str]) -> dict[str, tuple[Migration, ...]]:
+        found: dict[str, tuple[Migration, ...]] = {}
+        for batch in batches(sorted(uuids)):
+            found.update(self._migrations(tables.migrations.c.instance_uuid.in_(batch)))
+        return found
+
+    def _migrations(self, condition: sa.ColumnElement[bool]) -> dict[str, tuple[Migration, ...]]:
+        table = tables.migrations.c
+        columns = tables.columns(self.connection, tables.migrations)
+        query = sa.select(*columns).where(table.deleted == 0, condition).order_by(table.id)
+        found: dict[str, list[Migration]] = {}
+        for row in self.connection.execute(query).mappings():
+            found.setdefault(row["instance_uuid"], []).append(
+                Migration(
+                    id=row["id"],
+                    instance_uuid=row["instance_uuid"],
+                    source_compute=row["source_compute"],
+                    source_node=row["source_node"],
+                    dest_compute=row["dest_compute"],
+                    dest_node=row["dest_node"],
+                    status=row["status"],
+                    migration_type=row.get("migration_type"),
+                    cross_cell_move=bool(row.get("cross_cell_move")),
+                    updated_at=row["updated_at"] or row["created_at"],
+                )
+            )
+        return {uuid: tuple(moves) for uuid, moves in found.items()}
+
+    def _elsewhere(self, uuids: Iterable[str]) -> dict[str, list[tuple[str, PciRow]]]:
+        """All taken rows of owners, with the name of their compute node."""
+        rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
+        found: dict[str, list[tuple[str, PciRow]]] = {}
+        for batch in batches(sorted(uuids)):
+            query = (
+                sa.select(nodes.host, *_ROW)
+                .join(tables.compute_nodes, nodes.id == rows.compute_node_id, isouter=True)
+                .where(rows.instance_uuid.in_(batch), rows.status.in_(("claimed", "allocated")))
+            )
+            for host, *values in self.connection.execute(query):
+                row = PciRow(**dict(zip((column.name for column in _ROW), values, strict=True)))
+                found.setdefault(row.instance_uuid or "", []).append((host or "an unknown host", row))
+        return found
+
+
+def _placed(found: Instance, node: ComputeNode | None) -> bool:
+    return node is not None and found.host == node.host and found.node == node.hypervisor_hostname
+
+
+def _lost(node_id: int) -> ComputeNode:
+    """A compute node whose row is gone altogether: only a database without foreign keys lets that happen."""
+    return ComputeNode(id=node_id, uuid=None, host=None, hypervisor_hostname=None, deleted=node_id, updated_at=None)
+
+
+def _whereabouts(found: Instance | None, unknown: str | None) -> Whereabouts:
+    if unknown is not None:
+        return Whereabouts.UNKNOWN
+    return Whereabouts.FOUND if found is not None and not found.deleted else Whereabouts.ABSENT
+
+
+def _parse_requests(text: str | None) -> tuple[Request, ...] | None:
+    """``instance_extra.pci_requests`` (``nova/objects/instance_pci_requests.py``); NULL means none."""
+    if not text:
+        return ()
+    try:
+        return tuple(
+            Request(request_id=entry.get("request_id"), count=int(entry["count"]), alias_name=entry.get("alias_name"))
+            for entry in json.loads(text)
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
