@@ -209,7 +209,7 @@ class Host:
     def status(self, path: str) -> Optional[os.stat_result]:
         """The status of what a path leads to."""
         try:
-            return os.stat(self._real(path))
+            return self._locate(path)[1]
         except OSError as error:
             self._failed(path, error)
             return None
@@ -233,9 +233,18 @@ class Host:
         finally:
             os.close(descriptor)
 
+    def _locate(self, path: str) -> Tuple[bytes, os.stat_result]:
+        """Where a path leads to. Most paths end in no link: one call is enough for them."""
+        real = self._real(path, follow=False)
+        status = os.lstat(real)
+        if stat.S_ISLNK(status.st_mode):
+            real = self._real(path)
+            status = os.stat(real)
+        return real, status
+
     def _open(self, path: str) -> int:
-        real = self._real(path)
-        mode = os.stat(real).st_mode
+        real, status = self._locate(path)
+        mode = status.st_mode
         if not stat.S_ISREG(mode):  # a FIFO would block, a device node could act
             kind = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
             raise OSError(kind, "is a directory" if stat.S_ISDIR(mode) else "not a regular file")
