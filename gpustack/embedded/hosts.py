@@ -1,0 +1,93 @@
+"""The compute hosts of an embedded Nova, and the PCI devices that their libvirt reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+Config = Sequence[str | Path]
+"""nova.conf of one service, in the order of reading: texts, and paths of files or of drop-in directories."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """One PCI function of a host; the fields are those of a gpustack snapshot.
+
+    ``sriov_totalvfs`` makes it a physical function (``type-PF``; 0 is enough), ``physical_function`` a virtual one.
+    """
+
+    address: str
+    vendor: str
+    product: str
+    driver: str | None = "vfio-pci"
+    iommu_group: int | None = None
+    numa_node: int | None = 0
+    sriov_totalvfs: int | None = None
+    physical_function: str | None = None
+    virtual_functions: tuple[str, ...] = ()
+    class_: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        entry = asdict(self)
+        entry["class"] = entry.pop("class_")
+        return entry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """One compute host.
+
+    :param pci: its devices.
+    :param config: its own nova.conf; None when it has what the API has.
+    :param cell: the cell its nova-compute belongs to.
+    :param numa_nodes: NUMA nodes, with ``cpus_per_node`` CPUs and an equal share of ``memory_mib`` each.
+    :param node: the hypervisor hostname, when it is another than ``name``.
+    :param running: start nova-compute with the cloud.
+    """
+
+    name: str
+    pci: tuple[Device, ...] = ()
+    config: Config | None = None
+    cell: str = "cell1"
+    numa_nodes: int = 2
+    cpus_per_node: int = 16
+    memory_mib: int = 262_144
+    node: str | None = None
+    running: bool = True
+
+
+def gpus(
+    count: int, *, vendor: str = "10de", product: str = "11b4", bus: int = 0x81, sriov_totalvfs: int | None = None
+) -> tuple[Device, ...]:
+    """``count`` GPUs without SR-IOV, bound to vfio-pci, one IOMMU group each, spread over two NUMA nodes.
+
+    They lie at ``0000:81:00.0``, ``0000:82:00.0`` and so on, and are Quadro K4200s unless told otherwise.
+    """
+    return tuple(
+        Device(
+            address=f"0000:{bus + number:02x}:00.0",
+            vendor=vendor,
+            product=product,
+            iommu_group=40 + number,
+            numa_node=number % 2,
+            sriov_totalvfs=sriov_totalvfs,
+            class_="030000",
+        )
+        for number in range(count)
+    )
+
+
+def devices_of_snapshot(pci: Iterable[Mapping[str, Any]]) -> tuple[Device, ...]:
+    """The devices of a host as gpustack's collector found them (the ``pci`` list of a snapshot)."""
+    names = {field.name for field in fields(Device)} - {"class_", "virtual_functions"}
+    return tuple(
+        Device(
+            **{name: entry.get(name) for name in names},
+            virtual_functions=tuple(entry.get("virtual_functions") or ()),
+            class_=entry.get("class"),
+        )
+        for entry in pci
+    )

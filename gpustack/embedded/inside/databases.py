@@ -1,0 +1,126 @@
+# mypy: disable-error-code="import-not-found,import-untyped,misc"
+"""Real databases for Nova: files, or schemas on a MariaDB or PostgreSQL server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fixtures
+import sqlalchemy
+from nova.db import migration
+from nova.db.main import api as main_api
+from nova.tests import fixtures as nova_fixtures
+from oslo_messaging import get_rpc_server
+
+from . import marks
+
+_KEEP = {"alembic_version", "migrate_version"}
+
+
+def create(url: str) -> None:
+    """Create the database that ``url`` names on its server, unless it is there (a file is made by whoever opens it)."""
+    target = sqlalchemy.engine.make_url(url)
+    if target.drivername.startswith("sqlite"):
+        return
+    maintenance = target.set(database="postgres" if target.drivername.startswith("postgresql") else None)
+    engine = sqlalchemy.create_engine(maintenance, isolation_level="AUTOCOMMIT")
+    try:
+        with engine.connect() as connection:
+            if target.database not in sqlalchemy.inspect(connection).get_schema_names() + _databases(connection):
+                charset = " CHARACTER SET utf8" if target.drivername.startswith("mysql") else ""
+                connection.execute(sqlalchemy.text("CREATE DATABASE %s%s" % (target.database, charset)))
+    finally:
+        engine.dispose()
+
+
+def _databases(connection: Any) -> list[str]:
+    if connection.dialect.name != "postgresql":
+        return []
+    return [row[0] for row in connection.execute(sqlalchemy.text("SELECT datname FROM pg_database"))]
+
+
+def prepare(engine: Any, database: str) -> None:
+    """Give an empty database (``api`` or ``main``) its schema; empty every table of one that has it."""
+    names = set(sqlalchemy.inspect(engine).get_table_names())
+    if not names & _KEEP:
+        migration.db_sync(database=database)
+        return
+    if engine.dialect.name == "sqlite":
+        return  # a fresh copy of a template
+    with engine.begin() as connection:
+        tables = sorted(names - _KEEP)
+        if engine.dialect.name == "postgresql":
+            quoted = ", ".join('"%s"' % name for name in tables)
+            connection.execute(sqlalchemy.text("TRUNCATE %s RESTART IDENTITY CASCADE" % quoted))
+            return
+        connection.execute(sqlalchemy.text("SET FOREIGN_KEY_CHECKS = 0"))
+        for name in tables:
+            connection.execute(sqlalchemy.text("TRUNCATE TABLE `%s`" % name))
+        connection.execute(sqlalchemy.text("SET FOREIGN_KEY_CHECKS = 1"))
+
+
+class ApiDatabase(nova_fixtures.Database):
+    """The API database at ``[api_database] connection``."""
+
+    def _apply_schema(self) -> None:
+        engine = self.get_engine()
+        create(engine.url.render_as_string(hide_password=False) if hasattr(engine.url, "render_as_string") else str(engine.url))
+        prepare(engine, "api")
+
+
+class Serializer(nova_fixtures.CheatingSerializer):
+    """Marks what a service is asked to do as that service's."""
+
+    def __init__(self, base: Any, mark: marks.Mark | None) -> None:
+        super().__init__(base)
+        self._mark = mark
+
+    def deserialize_context(self, values: Any) -> Any:
+        """The context of a call, marked."""
+        context = super().deserialize_context(values)
+        if self._mark is not None:
+            self._mark.put_on(context)
+        return context
+
+
+class CellDatabases(nova_fixtures.CellDatabases):
+    """Cell databases at the URLs that the cell mappings name.
+
+    Nova's own fixture keeps them in memory and moves one global "current cell" about. Here a context that names no cell
+    gets that of the running service.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._urls: dict[str, str] = {}
+        self._cells: dict[str, Any] = {}
+
+    def add(self, name: str, url: str) -> None:
+        """Use the database at ``url``, which is given its schema, for the cell called ``name``."""
+        create(url)
+        manager = main_api.create_context_manager(connection=url)
+        self._ctxt_mgrs[url] = self._cells[name] = manager
+        if self._default_ctxt_mgr is None or name == "cell1":
+            self._default_ctxt_mgr = manager
+        with fixtures.MonkeyPatch("nova.db.main.api.get_context_manager", lambda context: manager):
+            prepare(manager.writer.get_engine(), "main")
+
+    def engine(self, cell: str) -> Any:
+        """The engine of a cell's database."""
+        return self._cells[cell].writer.get_engine()
+
+    def _wrap_target_cell(self, context: Any, cell_mapping: Any) -> Any:
+        return self._real_target_cell(context, cell_mapping)
+
+    def _wrap_get_context_manager(self, context: Any) -> Any:
+        named = getattr(context, "db_connection", None)
+        if named:
+            return named
+        mark = marks.current()
+        return self._cells[mark.cell] if mark and mark.cell in self._cells else self._default_ctxt_mgr
+
+    def _wrap_get_server(self, target: Any, endpoints: Any, serializer: Any = None) -> Any:
+        import nova.rpc
+
+        marking = Serializer(serializer, marks.current())
+        return get_rpc_server(nova.rpc.TRANSPORT, target, endpoints, executor="eventlet", serializer=marking)

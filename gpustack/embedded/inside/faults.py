@@ -1,0 +1,128 @@
+# mypy: disable-error-code="import-not-found,import-untyped,misc"
+"""Steps that fail: what a nova-compute does is made to raise, to hang, or not to happen at all."""
+
+from __future__ import annotations
+
+import importlib
+import threading
+from typing import Any, Callable
+
+from nova.tests.fixtures import libvirt as fakelibvirt
+
+_PARTS: dict[str, Callable[[Any], Any]] = {
+    "manager": lambda manager: manager,
+    "driver": lambda manager: manager.driver,
+    "rt": lambda manager: manager.rt,
+    "report": lambda manager: manager.reportclient,
+    "compute_rpc": lambda manager: manager.compute_rpcapi,
+}
+
+
+class Fault:
+    """What happens at one step of one service.
+
+    :param step: ``PART.METHOD``; PART is ``driver``, ``manager``, ``rt`` (the resource tracker), ``report`` (the Placement
+        client), ``compute_rpc`` (what it asks of other computes), or ``domain`` for ``domain.migrate``.
+    :param action: ``raise``, ``hang`` until released (for ever, when the service is killed), or ``skip``.
+    :param when: ``before`` the step is done, or ``after``.
+    :param times: how often; 0 is always.
+    """
+
+    def __init__(self, step: str, action: str, when: str, error: str, message: str, times: int) -> None:
+        if action not in ("raise", "hang", "skip") or when not in ("before", "after"):
+            raise ValueError("no such fault: %s %s" % (action, when))
+        self.step, self.action, self.when = step, action, when
+        self.error, self.message = error, message
+        self.left = times or -1
+        self.hits = 0
+        self.waiting = 0
+        self._released = threading.Event()
+
+    def release(self) -> None:
+        """Let what hangs go on, and let nothing more hang."""
+        self.left = 0
+        self._released.set()
+
+    def run(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Do the step, with the fault."""
+        if not self.left:
+            return original(*args, **kwargs)
+        self.left -= 1
+        self.hits += 1
+        if self.when == "after":
+            result = original(*args, **kwargs)
+            self._act()
+            return result
+        self._act()
+        return None if self.action == "skip" else original(*args, **kwargs)
+
+    def _act(self) -> None:
+        if self.action == "raise":
+            raise _exception(self.error, self.message)
+        if self.action == "hang":
+            self.waiting += 1
+            self._released.wait()
+            self.waiting -= 1
+
+    def state(self) -> dict[str, Any]:
+        """What has become of it."""
+        return {"step": self.step, "hits": self.hits, "waiting": self.waiting}
+
+
+def _exception(name: str, message: str) -> BaseException:
+    module, _, attribute = name.rpartition(".")
+    found: BaseException = getattr(importlib.import_module(module or "builtins"), attribute)(message)
+    return found
+
+
+def put(service: Any, fault: Fault) -> None:
+    """Make ``fault`` happen in ``service``; one already at the same step is replaced."""
+    mark = service.gpustack_mark
+    mark.faults[fault.step] = fault
+    part, _, name = fault.step.partition(".")
+    if part == "domain":
+        return
+    owner = _PARTS[part](service.manager)
+    original = getattr(owner, name)
+    original = getattr(original, "gpustack_original", original)
+
+    def step(*args: Any, **kwargs: Any) -> Any:
+        return fault.run(original, *args, **kwargs)
+
+    step.gpustack_original = original  # type: ignore[attr-defined]
+    setattr(owner, name, step)
+
+
+def clear(service: Any) -> None:
+    """Take every fault off ``service``, and let what hangs go on."""
+    for fault in service.gpustack_mark.faults.values():
+        fault.release()
+    service.gpustack_mark.faults.clear()
+
+
+def migrate_domain(connections: dict[str, Any]) -> Callable[..., None]:
+    """A stand-in for libvirt's live migration: the domain is started at the other end, then the job is complete."""
+
+    def migrate(domain: Any, destination: str, params: dict[str, Any], flags: int) -> None:
+        source = domain._connection
+        mark = source.gpustack_mark
+        fault = mark.faults.get("domain.migrate")
+
+        def move() -> None:
+            node = destination.split("://", 1)[1].split("/", 1)[0]
+            target = next(one for one in connections.values() if node in (one.hostname, one.gpustack_host))
+            target.createXML(params["destination_xml"], 0)
+            domain.complete_job()
+
+        if fault is None:
+            move()
+        else:
+            try:
+                fault.run(move)
+            except Exception as error:
+                domain.fail_job()
+                raise fakelibvirt.make_libvirtError(
+                    fakelibvirt.libvirtError, str(error), error_code=fakelibvirt.VIR_ERR_INTERNAL_ERROR
+                ) from error
+
+    return migrate

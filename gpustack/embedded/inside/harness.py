@@ -1,0 +1,283 @@
+# mypy: disable-error-code="import-not-found,import-untyped,misc,attr-defined,no-any-return"
+"""The whole of Nova in this process, on Nova's own functional test fixtures.
+
+What is real: the API, scheduler, conductor, nova-compute and its libvirt driver, the resource and PCI trackers, Placement,
+the databases. What stands in: libvirt itself (Nova's fake, which keeps domains and node devices), the message bus
+(in memory), Glance, Neutron and Cinder (fixtures), the copying of disks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+from unittest import mock
+
+import fixtures
+import nova.conf
+from nova import config, context, exception, objects
+from nova.tests import fixtures as nova_fixtures
+from nova.tests.fixtures import conf as conf_fixture
+from nova.tests.fixtures import libvirt as fakelibvirt
+from nova.tests.functional.libvirt import base
+from oslo_service import service as oslo_service
+from oslo_utils.fixture import uuidsentinel
+
+from . import marks
+from .databases import ApiDatabase, CellDatabases
+from .devices import devices_of
+from .faults import clear, migrate_domain
+
+CONF = nova.conf.CONF
+LOG = logging.getLogger("gpustack")
+
+
+class _Logging(fixtures.Fixture):
+    """Nova's own fixture keeps the log in memory; here it goes to stderr, which is the log file."""
+
+    class _Nothing:
+        output = ""
+
+    logger = _Nothing()
+
+    def _setUp(self) -> None:
+        level = logging.DEBUG if CONF_DEBUG else logging.INFO
+        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s [%(name)s] %(message)s", force=True)
+        for noisy in ("alembic", "oslo_db.sqlalchemy", "stevedore", "waitress"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
+        self.useFixture(fixtures.MonkeyPatch("oslo_log.log.setup", lambda *args, **kwargs: None))
+
+
+CONF_DEBUG = False
+
+
+class _Nothing(fixtures.Fixture):
+    """Stands in for a fixture that is not wanted."""
+
+
+def _replace_fixtures(description: dict[str, Any]) -> None:
+    global CONF_DEBUG
+    CONF_DEBUG = bool(description.get("debug"))
+    nova_fixtures.StandardLogging = _Logging
+    nova_fixtures.Database = ApiDatabase
+    nova_fixtures.DefaultFlavorsFixture = _Nothing  # a cloud starts without flavors
+    nova_fixtures.WarningsFixture = _Nothing
+
+    class WithFiles:
+        """nova.config, but the one call that parses the command line is given our files."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(config, name)
+
+        @staticmethod
+        def parse_args(arguments: list[str], default_config_files: Any = None, **kwargs: Any) -> Any:
+            return config.parse_args(arguments, default_config_files=description["api_config"], **kwargs)
+
+    conf_fixture.config = WithFiles()
+
+
+class Harness(base.ServersTestBase):
+    """Runs :meth:`serve` once everything is up; see :func:`run`."""
+
+    CAST_AS_CALL = False
+    ADMIN_API = True
+
+    description: dict[str, Any] = {}
+    ready: Any = None
+
+    def setUp(self) -> None:
+        """Start everything but the computes."""
+        self.lock = threading.RLock()
+        self.connections: dict[str, Any] = {}
+        self.hosts: dict[str, dict[str, Any]] = {}
+        self.STUB_KEYSTONE = not self.description.get("keystone")
+        marks.install(CONF)
+        super().setUp()
+        self._stub_hypervisor()
+
+    def serve(self) -> None:
+        """Hand over to whoever asked for this, who does not return."""
+        type(self).ready(self)
+
+    # -- what Nova's test base asks of its subclasses ---------------------------------------------------------------
+
+    def _setup_cells(self) -> None:
+        self.cells = CellDatabases()
+        admin = context.get_admin_context()
+        for name, url in self.description["cells"].items():
+            cell0 = name == "cell0"
+            mapping = objects.CellMapping(
+                context=admin,
+                uuid=objects.CellMapping.CELL0_UUID if cell0 else getattr(uuidsentinel, name),
+                name=name,
+                transport_url="none:///" if cell0 else "fake://nowhere/",
+                database_connection=url,
+            )
+            mapping.create()
+            self.cell_mappings[name] = mapping
+            self.cells.add(name, url)
+        self.useFixture(self.cells)
+
+    def _setup_scheduler_service(self) -> Any:
+        return self._control_service("scheduler")
+
+    def _setup_conductor_service(self) -> Any:
+        return self._control_service("conductor")
+
+    def _control_service(self, name: str) -> Any:
+        mark = marks.Mark(name, name, "cell1", self.description.get("%s_config" % name))
+        with mark.active():
+            service = self.start_service(name)
+        service.gpustack_mark = mark
+        return service
+
+    # -- the hypervisor -----------------------------------------------------------------------------------------------
+
+    def _stub_hypervisor(self) -> None:
+        size = {"total": 100_000, "used": 0, "free": 100_000}
+        for name, value in {
+            "nova.virt.libvirt.LibvirtDriver._get_local_gb_info": lambda *args: dict(size),
+            "nova.virt.libvirt.LibvirtDriver.migrate_disk_and_power_off": _migrate_disk_and_power_off,
+            "nova.virt.libvirt.host.Host.get_online_cpus": lambda host: set(range(host.get_connection().host_info.cpus)),
+            "nova.tests.fixtures.libvirt.Domain.migrateToURI3": migrate_domain(self.connections),
+            "nova.tests.fixtures.libvirt.Domain.createWithFlags": _exclusive(fakelibvirt.Domain.createWithFlags),
+            "nova.pci.utils.is_physical_function": _is_physical_function,
+        }.items():
+            self.useFixture(fixtures.MonkeyPatch(name, value))
+
+    # -- computes -------------------------------------------------------------------------------------------------------
+
+    def launch(self, host: dict[str, Any]) -> Any:
+        """Start a nova-compute; the domains of an earlier one on this host are still there."""
+        name = host["name"]
+        if name in self.computes:
+            raise ValueError("%s is running" % name)
+        mark = marks.Mark("compute", name, host["cell"], host.get("config"))
+        mark.physical_functions = {one["address"] for one in host.get("pci") or [] if one.get("sriov_totalvfs") is not None}
+        connection = self._connection(host)
+        connection.gpustack_mark = mark
+        self._forget_lost_mapping(name)
+        uuid = host.get("compute_id") or getattr(uuidsentinel, "node_%s" % name)
+        with mark.active(), _local_node_uuid(uuid):
+            self.mock_conn.return_value = connection
+            service = self.start_service("compute", host=name, cell_name=host["cell"])
+            service.driver._host.get_connection = lambda: connection
+            if hasattr(service.driver._host, "get_node_uuid"):
+                service.driver._host.get_node_uuid()
+        service.gpustack_mark = mark
+        self._mark_periodic_tasks(service)
+        self.computes[name] = service
+        self.hosts[name] = host
+        return service
+
+    def _connection(self, host: dict[str, Any]) -> Any:
+        name = host["name"]
+        node = host.get("node") or name
+        cpus = host["cpus_per_node"]
+        shape = fakelibvirt.HostInfo(
+            cpu_nodes=host["numa_nodes"], cpu_sockets=1, cpu_cores=cpus, cpu_threads=1, kB_mem=host["memory_mib"] * 1024
+        )
+        old = self.connections.get(name)
+        connection = fakelibvirt.Connection("qemu:///system", host_info=shape, pci_info=devices_of(host), hostname=node)
+        connection.gpustack_host = name
+        if old is not None:
+            connection._vms, connection._running_vms = old._vms, old._running_vms
+            connection._id_counter = old._id_counter
+            for domain in connection._vms.values():
+                domain._connection = connection
+        self.connections[name] = connection
+        return connection
+
+    def _forget_lost_mapping(self, name: str) -> None:
+        """The API deletes a host mapping with its service; Nova's test base would not make it again."""
+        try:
+            objects.HostMapping.get_by_host(context.get_admin_context(), name)
+        except exception.HostMappingNotFound:
+            self.host_mappings.pop(name, None)
+
+    def _mark_periodic_tasks(self, service: Any) -> None:
+        run, mark = service.manager.periodic_tasks, service.gpustack_mark
+
+        def periodic_tasks(admin: Any, raise_on_error: bool = False) -> Any:
+            with mark.active(), context.target_cell(admin, self.cell_mappings[mark.cell]) as targeted:
+                return run(targeted, raise_on_error=raise_on_error)
+
+        service.manager.periodic_tasks = periodic_tasks
+
+    def halt(self, name: str, *, kill: bool) -> None:
+        """End a nova-compute: in an orderly way, or as if killed (what it was doing stays as it is, for ever)."""
+        service = self.computes.pop(name)
+        with service.gpustack_mark.active():
+            if not kill:
+                clear(service)
+                service.stop()
+                return
+            for server in (service.rpcserver, getattr(service, "rpcserver_alt", None)):
+                if server is not None:
+                    server.stop()
+            oslo_service.Service.stop(service)
+
+
+def _is_physical_function(domain: str, bus: str, slot: str, function: str) -> bool:
+    mark = marks.current()
+    return mark is not None and "%s:%s:%s.%s" % (domain, bus, slot, function) in mark.physical_functions
+
+
+def _local_node_uuid(uuid: str) -> Any:
+    try:
+        from nova.virt import node  # noqa: F401 - since 2023.1
+    except ImportError:
+        return mock.patch.object(fakelibvirt, "gpustack_nothing", create=True)
+    return mock.patch("nova.virt.node.get_local_node_uuid", return_value=str(uuid))
+
+
+def _migrate_disk_and_power_off(driver: Any, admin: Any, instance: Any, *args: Any, **kwargs: Any) -> str:
+    """Power the guest off; there is no disk to copy."""
+    driver.power_off(instance)
+    return "{}"
+
+
+def _exclusive(create: Any) -> Any:
+    """Starting a domain fails, as libvirt has it, when a running one holds one of its devices."""
+
+    def create_with_flags(domain: Any, flags: int) -> Any:
+        wanted = {_address(one): one for one in domain._def["devices"].get("hostdevs", []) if one["type"] == "pci"}
+        for other in domain._connection._vms.values():
+            if other is domain or not other.isActive():
+                continue
+            for one in other._def["devices"].get("hostdevs", []):
+                if one["type"] == "pci" and _address(one) in wanted:
+                    raise fakelibvirt.make_libvirtError(
+                        fakelibvirt.libvirtError,
+                        "Requested operation is not valid: PCI device %s is in use by driver QEMU, domain %s"
+                        % (_address(one), other.name()),
+                        error_code=fakelibvirt.VIR_ERR_INTERNAL_ERROR,
+                        error_domain=fakelibvirt.VIR_FROM_QEMU,
+                    )
+        return create(domain, flags)
+
+    return create_with_flags
+
+
+def _address(hostdev: dict[str, Any]) -> str:
+    numbers = [int(hostdev[key], 16) for key in ("domain", "bus", "slot", "function")]
+    return "%04x:%02x:%02x.%x" % tuple(numbers)
+
+
+hostdev_address = _address
+
+
+def run(description: dict[str, Any], ready: Any) -> None:
+    """Start Nova, then call ``ready`` with the harness; it must not return.
+
+    :raises SystemExit: when Nova does not start; why is in the log.
+    """
+    import unittest
+
+    _replace_fixtures(description)
+    Harness.description, Harness.ready = description, staticmethod(ready)
+    result = unittest.TestResult()
+    Harness("serve").run(result)
+    for _, text in result.errors + result.failures:
+        LOG.error("%s", text)
+    raise SystemExit("Nova did not start")

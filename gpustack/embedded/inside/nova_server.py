@@ -1,0 +1,104 @@
+# mypy: disable-error-code="import-not-found,import-untyped"
+"""Nova over HTTP: the compute API, Placement, and the verbs of the tests, each on a port of 127.0.0.1.
+
+Description (JSON)::
+
+    {"api_config": [files], "scheduler_config": [files] | null, "conductor_config": [files] | null,
+     "cells": {"cell0": url, "cell1": url, …}, "keystone": bool, "debug": bool,
+     "ports": {"compute": n, "placement": n, "control": n}, "token": "…", "ready": "file that is made when all is up",
+     "hosts": [{"name": …, "cell": …, "config": [files] | null, "pci": [devices], "numa_nodes": n, "cpus_per_node": n,
+                "memory_mib": n, "node": … | null, "compute_id": … | null}]}
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import os
+import threading
+import traceback
+from typing import Any
+
+from .harness import run
+from .http import App, run_in_thread
+from .verbs import Verbs
+
+LOG = logging.getLogger("gpustack")
+
+
+def serve(description: dict[str, Any]) -> None:
+    """Start Nova and serve it, for ever."""
+
+    def ready(harness: Any) -> None:
+        ports = description["ports"]
+        keystone = bool(description.get("keystone"))
+        compute = harness.api_fixture.app()
+        run_in_thread(compute if keystone else _as_admin(compute, harness.api_fixture.project_id), ports["compute"])
+        run_in_thread(_placement(harness), ports["placement"])
+        verbs = Verbs(harness)
+        for host in description["hosts"]:
+            verbs.start(host)
+        run_in_thread(_control(verbs, description["token"]), ports["control"])
+        with open(description["ready"] + ".new", "w", encoding="utf-8") as stream:
+            json.dump({"pid": os.getpid()}, stream)
+        os.rename(description["ready"] + ".new", description["ready"])
+        threading.Event().wait()
+
+    run(description, ready)
+
+
+def _as_admin(app: App, project: str) -> App:
+    """What Keystone's middleware would add for the administrator (a request may say otherwise)."""
+
+    def wrapped(environ: dict[str, Any], start_response: Any) -> Any:
+        environ.setdefault("HTTP_X_AUTH_USER", "admin")
+        environ.setdefault("HTTP_X_AUTH_PROJECT_ID", project)
+        environ.setdefault("HTTP_X_ROLES", "reader,member,admin")
+        return app(environ, start_response)
+
+    return wrapped
+
+
+def _placement(harness: Any) -> App:
+    from placement import deploy
+
+    app: App = deploy.loadapp(harness.placement.fixture.conf_fixture.conf)
+
+    def wrapped(environ: dict[str, Any], start_response: Any) -> Any:
+        environ["HTTP_X_AUTH_TOKEN"] = "admin"  # noqa: S105 - the fixture's "no authentication"
+        return app(environ, start_response)
+
+    return wrapped
+
+
+def _control(verbs: Verbs, token: str) -> App:
+    """``POST /VERB`` with its arguments as JSON → its result; 500 with the error otherwise."""
+
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        given = environ.get("HTTP_X_GPUSTACK_TOKEN", "")
+        if not hmac.compare_digest(given, token):
+            return _answer(start_response, "403 Forbidden", {"error": "Forbidden", "message": "wrong token"})
+        verb = environ["PATH_INFO"].strip("/")
+        method = None if verb.startswith("_") else getattr(verbs, verb, None)
+        if method is None:
+            return _answer(start_response, "404 Not Found", {"error": "NotFound", "message": "no verb " + verb})
+        try:
+            arguments = json.loads(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)) or b"{}")
+            return _answer(start_response, "200 OK", {"result": method(**arguments)})
+        except Exception as error:
+            LOG.exception("control verb %s failed", verb)
+            kind = type(error).__module__ + "." + type(error).__name__
+            return _answer(
+                start_response,
+                "500 Failed",
+                {"error": kind, "message": str(error), "traceback": traceback.format_exc()},
+            )
+
+    return app
+
+
+def _answer(start_response: Any, status: str, content: dict[str, Any]) -> list[bytes]:
+    body = json.dumps(content, default=str).encode()
+    start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
+    return [body]
