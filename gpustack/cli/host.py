@@ -44,6 +44,8 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         parser.add_argument(
             "--exit-code", action="store_true", help=f"exit with {CHANGES} when something would be done"
         )
+        # HOST may stand after options as well: SPEC --snapshot FILE HOST.
+        parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

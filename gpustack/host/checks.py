@@ -168,7 +168,7 @@ def _claims(host: Host, function: Function, place: str) -> Iterator[Check]:
     elif others:
         yield _failed("GPU208", what, place, f"held by {', '.join(others)}")
     else:
-        yield _ok(what, place, f"{len(memory)} memory BARs, none held")
+        yield _ok(what, place, f"{len(memory)} memory BAR{'s' if len(memory) > 1 else ''}, none held")
 
 
 def _group(host: Host, target: Target) -> Check:

@@ -10,7 +10,7 @@ from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity
 from gpustack.host import boot
 from gpustack.host import reboot as reboots
-from gpustack.host.desired import Desired, desire
+from gpustack.host.desired import desire
 from gpustack.host.targets import Target
 from gpustack.operations import Operation, Reboot
 from gpustack.spec.model import Spec
@@ -54,7 +54,7 @@ class HostPlan:
     :ivar findings: what is worth knowing, gravest first.
     :ivar reboot: why the host must be rebooted; empty when it need not be.
     :ivar refused: whether an error finding stands against the plan: then nothing at all is done on the host.
-    :ivar expected: what must be found on the host once it is right.
+    :ivar expected: what must be found on the host once it is right; empty when the plan is refused.
     """
 
     host: str
@@ -111,13 +111,8 @@ def plan_host(spec: Spec, host: Host) -> HostPlan:
         findings=tuple(sorted(found, key=lambda f: (-f.severity.rank, f.code, f.place))),
         reboot=() if refused else why,
         refused=refused,
-        expected=expected(desired),
+        expected={} if refused else desired.to_dict(),
     )
-
-
-def expected(desired: Desired) -> dict[str, Any]:
-    """What must be found on the host once it is right, as plain data."""
-    return desired.to_dict()
 
 
 def _planned(host: Host, target: Target, findings: Iterable[Finding]) -> PlannedGpu:
@@ -126,7 +121,7 @@ def _planned(host: Host, target: Target, findings: Iterable[Finding]) -> Planned
     return PlannedGpu(
         address=target.address,
         model=target.model or "nvswitch",
-        name=target.gpu.name,
+        name=target.gpu.name if target.model else f"NVIDIA NVSwitch [{target.gpu.main.ids}]",
         driver=target.driver,
         functions=tuple(f.address for f in target.gpu.functions),
         refused=target.refused or not against.isdisjoint(places),

@@ -1,0 +1,117 @@
+"""``gpustack host plan``: formats, exit codes, and hosts that can't be planned beside those that can."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulation import SNAPSHOTS, Machine, changed, snapshot
+
+from gpustack.cli.app import main
+from gpustack.host.plan import plan_host
+from gpustack.spec.load import parse_spec
+
+SPEC = """\
+version: 1
+models:
+  k4200:
+    match: {vendor: "10de", product: "11b4"}
+  p100:
+    match: {vendor: "10de", product: "15f8"}
+hosts:
+  gpu01: [k4200]
+  gpu-nic01: [p100]
+"""
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Run ``gpustack host plan`` with the spec above."""
+    (tmp_path / "gpustack.yaml").write_text(SPEC, encoding="utf-8")
+
+    def go(*arguments: object) -> tuple[int, str, str]:
+        code = main(["host", "plan", str(tmp_path / "gpustack.yaml"), *map(str, arguments)])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return go
+
+
+def save(path: Path, *hosts: dict[str, Any]) -> Path:
+    path.write_text(json.dumps({"gpustack_snapshot": 1, "hosts": list(hosts)}), encoding="utf-8")
+    return path
+
+
+def test_text_shows_what_changes_and_why(run: Run) -> None:
+    code, out, err = run("--snapshot", SNAPSHOTS / "k4200.json")
+    assert (code, err) == (0, "")
+    assert out.startswith("gpu01: 4 files change, 3 commands run, a reboot is needed\n")
+    assert "+options vfio-pci ids=10de:0e0a,10de:11b4" in out
+    assert "+options" not in run("--snapshot", SNAPSHOTS / "k4200.json", "--no-diff")[1]
+
+
+def test_exit_code_2_when_something_would_change(run: Run, tmp_path: Path) -> None:
+    assert run("--snapshot", SNAPSHOTS / "k4200.json", "--exit-code")[0] == 2
+    machine = Machine(snapshot("k4200"))
+    machine.carry_out(plan_host(parse_spec(SPEC, "test"), machine.host))
+    code, out, _ = run("--snapshot", save(tmp_path / "done.json", machine.raw), "--exit-code")
+    assert code == 0
+    assert out.startswith("gpu01: nothing to do\n")
+
+
+def test_json_is_a_list_of_plans(run: Run) -> None:
+    code, out, _ = run("--snapshot", SNAPSHOTS / "k4200.json", "-f", "json")
+    (plan,) = json.loads(out)
+    assert code == 0
+    assert list(plan) == ["host", "refused", "gpus", "operations", "findings", "reboot", "expected"]
+    assert [op["kind"] for op in plan["operations"]] == ["write_file"] * 4 + ["run_command"] * 3 + ["reboot"]
+
+
+def test_a_refused_plan_exits_with_13_and_says_why(run: Run) -> None:
+    code, out, err = run("--snapshot", SNAPSHOTS / "shared-nic.json", "--exit-code")
+    assert code == 13
+    assert "0000:1b:00.0 (network controller, driver i40e, interface ens3f0 (up))" in out
+    assert "the plan is refused (gpu-nic01)" in err
+
+
+def test_many_hosts_are_planned_one_after_another(run: Run, tmp_path: Path) -> None:
+    fleet = save(tmp_path / "fleet.json", snapshot("k4200"), snapshot("shared-nic"), snapshot("laptop"))
+    code, out, err = run("--snapshot", fleet, "-f", "json")
+    assert [plan["host"] for plan in json.loads(out)] == ["gpu01", "gpu-nic01"]
+    assert code == 13
+    assert "laptop: not in" in err
+    assert "1 of 2 plans are refused" in err
+
+
+def test_a_host_that_was_asked_for_by_name_is_not_left_out(run: Run, tmp_path: Path) -> None:
+    fleet = save(tmp_path / "fleet.json", snapshot("k4200"), snapshot("laptop"))
+    code, out, _ = run("--snapshot", fleet, "laptop")
+    assert code == 13
+    assert "GPU100" in out
+    code, out, err = run("--snapshot", fleet, "gpu01", "gpu99")
+    assert code == 12
+    assert "gpu99" in err
+    assert out.startswith("gpu01: ")
+
+
+def test_no_host_of_the_snapshot_is_in_the_spec(run: Run, tmp_path: Path) -> None:
+    fleet = save(tmp_path / "fleet.json", snapshot("laptop"), {**snapshot("laptop"), "hostname": "other"})
+    code, out, err = run("--snapshot", fleet)
+    assert (code, out) == (2, "")
+    assert "none of the 2 hosts" in err
+
+
+def test_a_spec_that_is_not_valid_plans_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("version: 2\n", encoding="utf-8")
+    assert main(["host", "plan", str(tmp_path / "bad.yaml"), "--snapshot", str(SNAPSHOTS / "k4200.json")]) == 10
+    assert capsys.readouterr().out == ""
+
+
+def test_control_characters_of_a_host_do_not_reach_the_terminal(run: Run, tmp_path: Path) -> None:
+    raw = changed(snapshot("k4200"), {"files": {"/etc/rc.local": "echo 0000:88:00.0 \x1b]0;owned\x07\n"}})
+    _, out, err = run("--snapshot", save(tmp_path / "evil.json", raw))
+    assert "\x1b" not in out + err

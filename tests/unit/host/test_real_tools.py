@@ -1,0 +1,96 @@
+"""What gpustack writes is understood by the tools that read it: the shell, modprobe and initramfs-tools' hook."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from test_cases import load
+
+from gpustack.facts.grub import LINUX_DEFAULT, read_defaults
+from gpustack.host.desired import desire
+from gpustack.host.owned import GRUB, HOOK, MODPROBE, MODULES_LOAD
+
+CASES = Path(__file__).parent / "cases"
+
+
+def files_of(case: str) -> dict[str, str]:
+    _, spec, machine = load(CASES / f"{case}.yaml")
+    return {path: file.content for path, file in desire(spec, machine.host).files.items()}
+
+
+@pytest.mark.parametrize("before", ["quiet splash", "", 'x="a b"', "$HOME"])
+def test_the_shell_adds_the_arguments_to_what_is_there(before: str, tmp_path: Path) -> None:
+    drop_in = files_of("first-run")[GRUB]
+    (tmp_path / "grub").write_text(f"GRUB_CMDLINE_LINUX_DEFAULT='{before}'\n", encoding="utf-8")
+    (tmp_path / "drop-in").write_text(drop_in, encoding="utf-8")
+    script = f'set -e; . {tmp_path}/grub; . {tmp_path}/drop-in; printf %s "$GRUB_CMDLINE_LINUX_DEFAULT"'
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert said == f"{before} intel_iommu=on iommu=pt"
+    evaluated = read_defaults({"/etc/default/grub": (tmp_path / "grub").read_text(), GRUB: drop_in})
+    assert evaluated.text(LINUX_DEFAULT) == said
+
+
+@pytest.mark.skipif(shutil.which("modprobe") is None, reason="kmod is not installed")
+@pytest.mark.parametrize("case", ["first-run", "pci-stub", "nvswitch-isolated"])
+def test_modprobe_takes_every_line(case: str, tmp_path: Path) -> None:
+    content = files_of(case)[MODPROBE]
+    (tmp_path / "gpustack.conf").write_text(content, encoding="utf-8")
+    ran = subprocess.run(
+        ["modprobe", "--showconfig", f"--config={tmp_path}", "--set-version=0"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stderr == ""
+    told = {line.replace("-", "_") for line in ran.stdout.splitlines()}
+    for line in content.splitlines():
+        if line and not line.startswith("#"):
+            assert line.replace("-", "_") in told
+
+
+def run_hook(directory: Path, answers: dict[str, str]) -> list[str]:
+    """Run the hook with a modprobe that answers so, and tell which modules it wants loaded."""
+    hook = files_of("first-run")[HOOK]
+    functions = directory / "hook-functions"
+    functions.write_text('force_load() { echo "$@" >> "$DESTDIR/modules"; }\n', encoding="utf-8")
+    lines = "".join(f"{name}) printf '{said}' ;;\n" for name, said in answers.items())
+    modprobe = directory / "modprobe"
+    modprobe.write_text(
+        f'#!/bin/sh\n[ "$1" = --set-version=6.1.0-37-amd64 ] || exit 9\ncase "$5" in\n{lines}*) exit 1 ;;\nesac\n',
+        encoding="utf-8",
+    )
+    modprobe.chmod(0o755)
+    (directory / "modules").unlink(missing_ok=True)
+    script = directory / "hook"
+    script.write_text(
+        hook.replace("/usr/share/initramfs-tools/hook-functions", str(functions)).replace(
+            "/sbin/modprobe", str(modprobe)
+        ),
+        encoding="utf-8",
+    )
+    environment = {"PATH": "/usr/bin:/bin", "version": "6.1.0-37-amd64", "DESTDIR": str(directory)}
+    subprocess.run(["sh", "-e", str(script)], env=environment, check=True, capture_output=True)
+    loaded = directory / "modules"
+    return loaded.read_text(encoding="utf-8").split() if loaded.exists() else []
+
+
+def test_the_hook_loads_what_the_kernel_has_as_modules(tmp_path: Path) -> None:
+    module = "insmod /lib/modules/6.1.0-37-amd64/kernel/vfio.ko\\ninsmod /lib/modules/6.1.0-37-amd64/kernel/{}.ko \\n"
+    answers = {name: module.format(name) for name in ("vfio_pci", "vfio_iommu_type1")}
+    assert run_hook(tmp_path, answers) == ["vfio_pci", "vfio_iommu_type1"]
+    assert run_hook(tmp_path, {**answers, "vfio_iommu_type1": "builtin vfio_iommu_type1\\n"}) == ["vfio_pci"]
+    assert run_hook(tmp_path, {}) == []
+
+
+def test_the_hook_answers_what_it_depends_on(tmp_path: Path) -> None:
+    (tmp_path / "hook").write_text(files_of("first-run")[HOOK], encoding="utf-8")
+    ran = subprocess.run(["sh", str(tmp_path / "hook"), "prereqs"], capture_output=True, text=True, check=True)
+    assert ran.stdout == "\n"
+
+
+def test_modules_load_d_holds_names_and_comments_only() -> None:
+    lines = files_of("first-run")[MODULES_LOAD].splitlines()
+    assert [line for line in lines if not line.startswith("#")] == ["vfio_pci", "vfio_iommu_type1"]

@@ -1,0 +1,176 @@
+"""The verification: a prepared host passes, and everything that can be wrong with one is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulation import Machine, changed
+from test_cases import load
+
+from gpustack.host.checks import Status
+from gpustack.host.verify import Verification, verify_host
+from gpustack.spec.model import Spec
+
+CASES = Path(__file__).parent / "cases"
+MODPROBE = "/etc/modprobe.d/gpustack.conf"
+RELEASE = "6.1.0-35-amd64"
+
+
+@pytest.fixture
+def prepared() -> tuple[Spec, Machine]:
+    """The talk's host, prepared and booted."""
+    _, spec, machine = load(CASES / "prepared.yaml")
+    return spec, machine
+
+
+def codes(verification: Verification) -> list[str]:
+    return [f"{found.code} {found.severity}" for found in verification.findings if found.severity != "info"]
+
+
+def test_a_prepared_host_passes(prepared: tuple[Spec, Machine]) -> None:
+    spec, machine = prepared
+    verification = verify_host(spec, machine.host, machine.images)
+    assert verification.passed
+    assert {check.status for check in verification.checks} == {Status.OK}
+    said = " ".join(check.what for check in verification.checks)
+    for proof in ("IOMMU is active", "remapped", "intel_iommu=on", "menu entry", "initramfs", "viable", "memory"):
+        assert proof in said
+
+
+BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "iommu off": ({"set": {"iommu.units": [], "iommu.group_count": 0}}, ["GPU201 error"]),
+    "interrupts not remapped": ({"set": {"iommu.interrupt_remapping": False}}, ["GPU123 error", "GPU209 error"]),
+    "interrupts unknown": ({"set": {"iommu.interrupt_remapping": None}}, ["GPU210 warning"]),
+    "running without an argument": (
+        {"set": {"kernel.command_line": "root=/dev/sda1 ro iommu=pt amd_iommu=on intel_iommu=off"}},
+        ["GPU204 error", "GPU204 error"],
+    ),
+    "running with one too many": (
+        {"set": {"kernel.command_line": "ro intel_iommu=on iommu=pt vfio_iommu_type1.allow_unsafe_interrupts=1"}},
+        ["GPU204 error"],
+    ),
+    "command line unknown": ({"set": {"kernel.command_line": None}}, ["GPU210 error", "GPU139 warning"]),
+    "first entry": ({"set": {"boot.entries.0.arguments": "root=/dev/sda1 ro"}}, ["GPU205 error"]),
+    "another entry": ({"set": {"boot.entries.3.arguments": "ro intel_iommu=on"}}, ["GPU205 warning"]),
+    "file changed": ({"files": {MODPROBE: "# Written by gpustack.\n"}}, ["GPU206 error"]),
+    "file gone": ({"files": {MODPROBE: None}}, ["GPU206 error"]),
+    "mode changed": ({"set": {"initramfs_tool": "initramfs-tools"}, "hook_mode": "0644"}, ["GPU206 error"]),
+    "audio on its host driver": (
+        {"pci": {"0000:88:00.1": {"driver": "snd_hda_intel"}}},
+        ["GPU202 error", "GPU203 error"],
+    ),
+    "no driver": ({"pci": {"0000:88:00.1": {"driver": None}}}, ["GPU202 error"]),
+    "framebuffer": ({"pci": {"0000:88:00.0": {"claims": ["BOOTFB"]}}}, ["GPU208 error", "GPU016 warning"]),
+    "claimed by the guest's driver": ({"pci": {"0000:88:00.0": {"claims": ["vfio-pci"]}}}, []),
+    "no group": ({"pci": {"0000:88:00.0": {"iommu_group": None}}}, ["GPU012 error", "GPU203 error"]),
+    "a stranger in the group": (
+        {
+            "pci": {
+                "0000:88:00.0": {"iommu_group": 200},
+                "0000:88:00.1": {"iommu_group": 200},
+                "0000:01:00.0": {"iommu_group": 200},
+            }
+        },
+        ["GPU013 error", "GPU113 error", "GPU202 error", "GPU203 error"],
+    ),
+    "a root port in the group": (
+        {
+            "pci": {
+                "0000:80:03.0": {"iommu_group": 200},
+                "0000:88:00.0": {"iommu_group": 200},
+                "0000:88:00.1": {"iommu_group": 200},
+            }
+        },
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_wrong_is_found(name: str, prepared: tuple[Spec, Machine]) -> None:
+    spec, machine = prepared
+    changes, wanted = BROKEN[name]
+    machine.raw = changed(machine.raw, changes)
+    if "hook_mode" in changes:
+        machine.raw["files"]["/etc/initramfs-tools/hooks/gpustack"]["mode"] = changes["hook_mode"]
+    verification = verify_host(spec, machine.host, machine.images)
+    found = [code for code in codes(verification) if not code.startswith(("GPU206", "GPU207"))]
+    if "file" in name or "mode" in name:
+        found = codes(verification)
+    assert sorted(set(found)) == sorted(set(wanted))
+    assert verification.passed == (not any(code.endswith("error") for code in codes(verification)))
+
+
+def damaged(image: dict[str, Any], what: str) -> dict[str, Any]:
+    match what:
+        case "no module":
+            return {**image, "modules": ["vfio_iommu_type1"]}
+        case "not loaded":
+            return {**image, "files": {**image["files"], "/conf/modules": {"text": "# vfio_pci\nvfio_iommu_type1\n"}}}
+        case "no modprobe.d":
+            return {**image, "files": {"/conf/modules": image["files"]["/conf/modules"]}}
+        case "old modprobe.d":
+            return {**image, "files": {**image["files"], MODPROBE: {"text": "options vfio-pci ids=10de:11b4\n"}}}
+        case "other kernel":
+            return {**image, "releases": ["5.10.0-1-amd64"]}
+    raise AssertionError(what)
+
+
+@pytest.mark.parametrize("what", ["no module", "not loaded", "no modprobe.d", "old modprobe.d", "other kernel"])
+def test_an_initramfs_that_would_not_bind_is_found(what: str, prepared: tuple[Spec, Machine]) -> None:
+    spec, machine = prepared
+    images = {**machine.images, RELEASE: damaged(machine.images[RELEASE], what)}
+    verification = verify_host(spec, machine.host, images)
+    assert codes(verification) == ["GPU207 error"]
+    assert RELEASE in verification.findings[0].message
+
+
+def test_an_initramfs_that_was_not_read_proves_nothing(prepared: tuple[Spec, Machine]) -> None:
+    spec, machine = prepared
+    unread = {**machine.images, RELEASE: {"error": "zstd is not installed"}}
+    assert codes(verify_host(spec, machine.host, unread)) == ["GPU210 error"]
+    missing = {release: image for release, image in machine.images.items() if release != RELEASE}
+    assert codes(verify_host(spec, machine.host, missing)) == ["GPU207 error"]
+    none_read = verify_host(spec, machine.host, None)
+    assert none_read.passed
+    assert codes(none_read) == ["GPU210 warning"]
+
+
+def test_hidden_addresses_prove_nothing(prepared: tuple[Spec, Machine]) -> None:
+    spec, machine = prepared
+    machine.raw["unread"] = [{"path": "/proc/iomem", "error": "hidden"}]
+    verification = verify_host(spec, machine.host, machine.images)
+    assert not verification.passed
+    assert {check.seen for check in verification.checks if check.status is Status.UNKNOWN} == {
+        "/proc/iomem could not be read"
+    }
+
+
+def test_unsafe_interrupts_are_accepted_only_when_asked_for() -> None:
+    _, spec, machine = load(CASES / "unsafe-interrupts.yaml")
+    from gpustack.host.plan import plan_host
+
+    machine.carry_out(plan_host(spec, machine.host))
+    machine.raw["iommu"].update(interrupt_remapping=False, unsafe_interrupts=True)
+    assert verify_host(spec, machine.host, machine.images).passed
+    machine.raw["iommu"].update(unsafe_interrupts=False)
+    assert "GPU209 error" in codes(verify_host(spec, machine.host, machine.images))
+
+
+def test_a_host_that_the_spec_does_not_name_is_not_verified() -> None:
+    _, spec, machine = load(CASES / "not-in-the-spec.yaml")
+    verification = verify_host(spec, machine.host, {})
+    assert not verification.passed
+    assert verification.checks == ()
+
+
+def test_kernels_that_have_the_driver_built_in_need_no_initramfs() -> None:
+    _, spec, machine = load(CASES / "vfio-built-in.yaml")
+    from gpustack.host.plan import plan_host
+
+    machine.carry_out(plan_host(spec, machine.host))
+    verification = verify_host(spec, machine.host, machine.images)
+    assert verification.passed
+    assert any("vfio-pci.ids=" in check.what for check in verification.checks)
