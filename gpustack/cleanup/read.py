@@ -137,14 +137,15 @@ class CellReader:
         residents = self._residents({node.host for node in nodes.values() if node.host and not node.deleted})
         here = {found.uuid: found for found in residents}
         uuids = {row.instance_uuid for of_node in rows.values() for row in of_node if row.instance_uuid}
-        at_home = {
+        displaced = {
             row.instance_uuid
             for node_id, of_node in rows.items()
             for row in of_node
-            if row.instance_uuid in here and row.live and _placed(here[row.instance_uuid], nodes.get(node_id))
+            if row.instance_uuid
+            and not (row.live and row.instance_uuid in here and _placed(here[row.instance_uuid], nodes.get(node_id)))
         }
-        owners = self._owners(uuids | set(here), here, uuids - at_home, unfinished)
-        elsewhere = self._elsewhere(uuids - at_home)
+        owners = self._owners(uuids | set(here), here, displaced, unfinished)
+        elsewhere = self._elsewhere(displaced)
         for node_id in ids:
             node = nodes.get(node_id) or _lost(node_id)
             of_node = tuple(rows.get(node_id, ()))
