@@ -6,12 +6,12 @@ can't disagree.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.errors import SpecError
-from gpustack.findings import errors
+from gpustack.findings import Finding, errors
 from gpustack.operations import RemoveFile, RunCommand, WriteFile
 
 if TYPE_CHECKING:
@@ -26,17 +26,20 @@ def plan(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict[str, A
     :param facts: what the collector printed on the host.
     :param hostname: the name that the spec knows the host by; it takes the place of the one in ``facts``.
     :returns: ``text`` to show; ``write``, ``remove``, ``commands`` and ``reboot`` to carry out, and
-        ``todo`` whether there is any of it; ``plan`` as
-        ``gpustack host plan -f json`` prints it; and ``failed`` with ``msg`` when the plan refuses.
+        ``todo`` whether there is any of it; ``plan`` as ``gpustack host plan -f json`` prints it. Only ``text``,
+        ``failed``, ``msg`` and ``findings`` when the plan refuses.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     from gpustack.host.plan import plan_host
     from gpustack.host.show import show_plan
 
     planned = plan_host(_spec(spec_path), _host(facts, hostname))
+    text = show_plan(planned)
+    if planned.refused:
+        return _failure(f"the plan for {hostname} refuses, and nothing is changed there", text, planned.findings)
     operations = planned.operations
-    outcome: dict[str, Any] = {
-        "text": show_plan(planned),
+    return {
+        "text": text,
         "plan": planned.to_dict(),
         "write": [
             {"path": o.path, "content": o.content, "mode": o.mode} for o in operations if isinstance(o, WriteFile)
@@ -46,10 +49,6 @@ def plan(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict[str, A
         "reboot": list(planned.reboot),
         "todo": bool(operations or planned.reboot),
     }
-    if planned.refused:
-        against = "\n".join(str(f) for f in errors(planned.findings))
-        outcome |= {"failed": True, "msg": f"the plan for {hostname} refuses, and nothing was changed:\n{against}"}
-    return outcome
 
 
 def verify(
@@ -58,19 +57,29 @@ def verify(
     """Verify a host that runs.
 
     :param initramfs: what is in each kernel's image, by kernel release; None when the images were not read.
-    :returns: ``text`` to show, ``verification`` as plain data, and ``failed`` with ``msg`` when it does not hold.
+    :returns: ``text`` to show and ``verification`` as plain data; ``text``, ``failed``, ``msg`` and ``findings`` when
+        it does not hold.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     from gpustack.host.show import show_verification
     from gpustack.host.verify import verify_host
 
     verified = verify_host(_spec(spec_path), _host(facts, hostname), initramfs)
-    outcome: dict[str, Any] = {"text": show_verification(verified), "verification": verified.to_dict()}
-    against = errors(verified.findings)
-    if against:
-        said = "\n".join(str(f) for f in against)
-        outcome |= {"failed": True, "msg": f"{hostname} is not ready for guests:\n{said}"}
-    return outcome
+    text = show_verification(verified)
+    if not verified.passed:
+        return _failure(f"{hostname} is not ready for guests", text, verified.findings)
+    return {"text": text, "verification": verified.to_dict()}
+
+
+def _failure(what: str, text: str, findings: Iterable[Finding]) -> dict[str, Any]:
+    """A failed task: what stands against it in one line each, since ``text`` has told the rest."""
+    against = [f"{f.code} {f.place}: {f.message}" for f in errors(findings)]
+    return {
+        "failed": True,
+        "text": text,
+        "msg": "\n".join([f"{what}:", *against]),
+        "findings": [f.to_dict() for f in findings],
+    }
 
 
 def _spec(path: str) -> Spec:

@@ -46,4 +46,6 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(str(error)) from error
         if outcome["text"] != args["shown"]:
             Display().display(outcome["text"])
+        if outcome.get("failed"):
+            del outcome["text"]  # it was shown, and Ansible prints all of a failed result
         return {**result, "changed": False, **outcome}

@@ -45,4 +45,6 @@ class ActionModule(ActionBase):
         except GpustackError as error:
             raise AnsibleActionFail(str(error)) from error
         Display().display(outcome["text"])
+        if outcome.get("failed"):
+            del outcome["text"]  # it was shown, and Ansible prints all of a failed result
         return {**result, "changed": False, **outcome}

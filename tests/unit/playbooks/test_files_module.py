@@ -1,0 +1,95 @@
+"""The module that writes: atomic, below its root, truthful in check mode."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from gpustack.files import share_dir
+
+from .conftest import environment, tree
+
+
+def files(home: Path, *flags: str, **arguments: Any) -> dict[str, Any]:
+    """Call the module through ansible; answers its result."""
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local", "-o",
+            "-e", f"ansible_python_interpreter={sys.executable}",
+            "-M", str(share_dir("playbooks") / "library"), "-m", "gpustack_files", "-a", json.dumps(arguments), *flags,
+        ],
+        cwd=home,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    _, brace, rest = done.stdout.partition("{")
+    assert brace, done.stdout + done.stderr
+    result: dict[str, Any] = json.JSONDecoder().raw_decode(brace + rest)[0]
+    return result | {"failed": done.returncode != 0}
+
+
+def test_it_writes_removes_and_repeats_nothing(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "old").write_text("x", encoding="utf-8")
+    wanted = {
+        "root": str(root),
+        "write": [
+            {"path": "/etc/new.d/a", "content": "né\n", "mode": "0644"},
+            {"path": "/hook", "content": "#!/bin/sh\n", "mode": "0755"},
+        ],
+        "remove": ["/old", "/never-there"],
+    }
+    before = tree(root)
+    checked = files(tmp_path, "--check", **wanted)
+    assert checked["changed"]
+    assert tree(root) == before
+    done = files(tmp_path, **wanted)
+    assert done["paths"] == checked["paths"] == ["/etc/new.d/a", "/hook", "/old"]
+    assert (root / "etc/new.d/a").read_text(encoding="utf-8") == "né\n"
+    assert (root / "hook").stat().st_mode & 0o7777 == 0o755
+    assert not (root / "old").exists()
+    assert not files(tmp_path, **wanted)["changed"]
+
+
+def test_a_wrong_mode_is_a_change(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "hook").write_text("x", encoding="utf-8")
+    (root / "hook").chmod(0o644)
+    wanted = {"root": str(root), "write": [{"path": "/hook", "content": "x", "mode": "0755"}]}
+    assert files(tmp_path, **wanted)["changed"]
+    assert (root / "hook").stat().st_mode & 0o7777 == 0o755
+
+
+def test_it_does_not_follow_links_out_of_its_root(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (outside / "kept").write_text("kept", encoding="utf-8")
+    (root / "etc").symlink_to(outside)
+    before = tree(outside)
+    for wanted in (
+        {"write": [{"path": "/etc/a", "content": "x", "mode": "0644"}]},
+        {"remove": ["/etc/kept"]},
+        {"write": [{"path": "/../outside/a", "content": "x", "mode": "0644"}]},
+    ):
+        result = files(tmp_path, root=str(root), **wanted)
+        assert result["failed"], result
+    assert tree(outside) == before
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    target = tmp_path / "target"
+    target.write_text("mine", encoding="utf-8")
+    (root / "file").symlink_to(target)
+    files(tmp_path, root=str(root), write=[{"path": "/file", "content": "x", "mode": "0644"}])
+    assert not (root / "file").is_symlink()
+    assert target.read_text(encoding="utf-8") == "mine"

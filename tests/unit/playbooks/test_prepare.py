@@ -1,0 +1,224 @@
+"""prepare.yml, run for real on example hosts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpustack.facts.collect import collect
+from gpustack.host.render import GRUB, HOOK, MODPROBE, MODULES_LOAD
+
+from .conftest import SPEC, Place, drivers, tree
+
+OWNED = (GRUB, MODPROBE, HOOK, MODULES_LOAD)
+
+
+def written(root: Path) -> set[str]:
+    """Those of gpustack's files that are there."""
+    return {path for path in OWNED if (root / path.lstrip("/")).exists()}
+
+
+def test_check_shows_everything_and_writes_nothing(place: Place) -> None:
+    root = place.add("talk")
+    before = tree(root)
+    run = place.play("prepare", "--check", "--diff")
+    assert run.code == 0, run.output
+    assert tree(root) == before
+    for path in OWNED:
+        assert f"+++ after: {path} (mode 0" in run.output
+    assert '+GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT intel_iommu=on iommu=pt"' in run.output
+    assert "would run: " in run.output
+    assert "update-initramfs -u -k 6.1.0-37-amd64" in run.output
+    assert "talk would need a reboot" in run.output
+    assert run.count("talk", "changed") == 2
+
+
+def test_a_prepared_host_is_ready_and_stays_as_it_is(prepared_place: Place) -> None:
+    root = prepared_place.add("talk")
+    assert drivers(root) == {"vfio-pci"}
+    assert written(root) == set(OWNED)
+    assert (root / HOOK.lstrip("/")).stat().st_mode & 0o777 == 0o755
+    before = tree(root)
+    run = prepared_place.play("prepare", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert run.count("talk", "changed") == 0
+    assert "talk: nothing to do" in run.output
+    assert tree(root) == before
+
+
+def test_a_host_whose_plan_refuses_is_left_alone_and_the_others_go_on(place: Place) -> None:
+    shared, nvswitch, epyc = place.add("shared"), place.add("nvswitch"), place.add("epyc")
+    place.add("talk", "talk-gone", gpustack_root=str(place.path / "nowhere"))
+    before = tree(shared), tree(nvswitch)
+    run = place.play("prepare")
+    assert run.code == 2
+    assert (tree(shared), tree(nvswitch)) == before
+    assert "0000:66:00.0 (network controller, driver igb, interface enp102s0 (up))" in run.output
+    assert "this host has 4 NVSwitch functions" in run.output
+    assert "GPU013 shared 0000:65:00.0" in run.fatal("shared")
+    assert "GPU118 nvswitch" in run.fatal("nvswitch")
+    assert "not the absolute path of a directory" in run.fatal("talk-gone")
+    assert run.count("epyc", "failed") == 0
+    assert written(epyc) == set(OWNED)
+
+
+def test_nvswitches_go_along_when_the_spec_says_so(place: Place) -> None:
+    place.spec(SPEC + "options: {nvswitch: full}\n")
+    root = place.add("nvswitch")
+    run = place.play("prepare", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert drivers(root) == {"vfio-pci"}
+
+
+def test_without_leave_nothing_is_rebooted(place: Place) -> None:
+    root = place.add("talk")
+    run = place.play("prepare")
+    assert run.code == 0, run.output
+    assert "talk needs a reboot before guests can have its GPUs" in run.output
+    assert "are on nouveau in place of vfio-pci" in run.output
+    assert "gpustack_reboot=true" in run.output
+    assert "ready for guests" not in run.output
+    assert drivers(root) == {"nouveau", "snd_hda_intel"}
+    again = place.play("prepare", gpustack_reboot=True)
+    assert again.count("talk", "changed") == 1
+    assert drivers(root) == {"vfio-pci"}
+
+
+@pytest.mark.parametrize("crash", ["after the files", "between the commands", "by hand"])
+def test_a_run_that_was_interrupted_is_finished_by_the_next(place: Place, crash: str) -> None:
+    root = place.add("talk")
+    if crash != "between the commands":
+        broken = [sys.executable, "-c", "raise SystemExit(1)"]
+    else:
+        script = "import subprocess, sys; sys.exit('update-grub' in sys.argv or subprocess.call(sys.argv[1:]))"
+        broken = [sys.executable, "-c", script, *place.variables["talk"]["gpustack_command_prefix"]]
+    if crash == "by hand":
+        first = place.play("prepare", "--tags", "files", gpustack_reboot=True)
+    else:
+        first = place.play("prepare", gpustack_reboot=True, gpustack_command_prefix=broken)
+    assert first.code == (0 if crash == "by hand" else 2)
+    assert "intel_iommu" not in (root / "boot/grub/grub.cfg").read_text(encoding="utf-8")
+    assert written(root) == set(OWNED)
+    assert drivers(root) == {"nouveau", "snd_hda_intel"}
+    second = place.play("prepare", gpustack_reboot=True)
+    assert second.code == 0, second.output
+    assert "talk: ready for guests" in second.output
+    assert drivers(root) == {"vfio-pci"}
+
+
+def test_a_failure_stops_before_the_next_hosts(place: Place) -> None:
+    place.add("talk", "talk-a", gpustack_command_prefix=[sys.executable, "-c", "raise SystemExit(1)"])
+    roots = [place.add("talk", name) for name in ("talk-b", "talk-c")]
+    before = [tree(root) for root in roots]
+    run = place.play("prepare")
+    assert run.code == 2
+    assert [tree(root) for root in roots] == before
+
+
+def test_below_another_root_commands_without_a_prefix_are_only_shown(place: Place) -> None:
+    root = place.add("talk", gpustack_command_prefix=[])
+    before = collect(str(root))["kernel"]
+    run = place.play("prepare", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert written(root) == set(OWNED)
+    assert '"msg": "run yourself: update-grub"' in run.output
+    assert f"Boot what is below {root}, then run verify.yml." in run.output
+    assert collect(str(root))["kernel"] == before
+    again = place.play("prepare", gpustack_reboot=True)
+    assert again.count("talk", "changed") == 0
+
+
+def test_a_file_that_is_no_longer_wanted_is_removed(prepared_place: Place) -> None:
+    root = prepared_place.add("talk")
+    stale = root / "etc/default/grub.d/90-gpustack.cfg"
+    prepared_place.spec(SPEC + "options: {iommu_pt: false}\n")
+    (root / "etc/default/grub").write_text('GRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX="intel_iommu=on"\n', encoding="utf-8")
+    run = prepared_place.play("prepare", "--diff", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert f"--- before: {GRUB} (mode 0644)" in run.output
+    assert "+++ after: /dev/null" in run.output
+    assert not stale.exists()
+
+
+def test_rebooting_the_machine_that_ansible_runs_on_is_refused(place: Place) -> None:
+    place.variables["localhost"] = {}
+    run = place.play("prepare", gpustack_reboot=True)
+    assert run.code == 2
+    assert "the reboot would take Ansible with it" in run.output
+    assert "Read the host" not in run.output
+
+
+def test_what_cannot_be_used_is_told_before_anything_is_written(place: Place) -> None:
+    place.spec("version: 1\nmodels: [\n", "unfinished.yaml")
+    place.spec('version: 2\nmodels: {}\nhosts: {"*": [k4200]}\n', "newer.yaml")
+    bad: dict[str, tuple[dict[str, str], str]] = {
+        "missing": ({"gpustack_spec": "no-such.yaml"}, f"{place.path}/no-such.yaml"),
+        "unfinished": ({"gpustack_spec": "unfinished.yaml"}, f"{place.path}/unfinished.yaml"),
+        "newer": ({"gpustack_spec": "newer.yaml"}, "version"),
+        "semicolon": ({"gpustack_hostname": "talk; touch pwned"}, "hostname"),
+        "dollar": ({"gpustack_hostname": "talk$(touch pwned)"}, "hostname"),
+        "dash": ({"gpustack_hostname": "-talk"}, "hostname"),
+        "reversed": ({"gpustack_hostname": "talk\u202egp"}, "hostname"),
+        "unknown": ({"gpustack_hostname": "elsewhere"}, "no pattern in the spec"),
+        "nowhere": ({"gpustack_root": str(place.path / "nowhere")}, "not the absolute path of a directory"),
+        "relative": ({"gpustack_root": "roots/relative"}, "not the absolute path of a directory"),
+    }
+    roots = [place.add("talk", name, **variables) for name, (variables, _) in bad.items()]
+    before = [tree(root) for root in roots]
+    run = place.play("prepare", gpustack_reboot=True)
+    assert run.code == 2
+    for name, (_, said) in bad.items():
+        assert said in run.fatal(name)
+        assert run.count(name, "failed") == 1
+    assert "Traceback" not in run.output
+    assert [tree(root) for root in roots] == before
+    assert not list(place.path.rglob("pwned"))
+
+
+def test_the_spec_must_be_given(place: Place) -> None:
+    place.add("talk", gpustack_spec=None)
+    run = place.play("prepare")
+    assert run.code == 2
+    assert "gpustack_spec" in run.output
+
+
+def test_what_a_host_says_is_not_evaluated(place: Place) -> None:
+    root = place.add("talk")
+    evil = "{{ lookup('ansible.builtin.pipe', 'touch pwned') }}"
+    (root / "etc/modprobe.d/evil.conf").write_text(f"# vfio {evil}\nblacklist nouveau\n", encoding="utf-8")
+    (root / "sys/class/dmi/id/product_name").write_text(f"{evil}\n", encoding="utf-8")
+    machine = root / ".example/machine.json"
+    machine.write_text(machine.read_text(encoding="utf-8").replace("SYS-1028GR-TR", evil), encoding="utf-8")
+    run = place.play("prepare", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert not list(place.path.rglob("pwned"))
+    assert not Path("pwned").exists()
+
+
+def test_a_spec_is_found_from_where_ansible_is_called(place: Place) -> None:
+    (place.path / "specs").mkdir()
+    (place.path / "gpustack.yaml").rename(place.path / "specs/own.yaml")
+    place.add("talk", "talk-a", gpustack_spec="specs/own.yaml")
+    place.add("talk", "talk-b", gpustack_spec=str(place.path / "specs/own.yaml"))
+    run = place.play("prepare", "--check")
+    assert run.code == 0, run.output
+
+
+def test_a_limit_and_a_number_of_hosts_can_be_given(place: Place) -> None:
+    roots = {name: place.add("talk", name) for name in ("talk-a", "talk-b", "talk-c")}
+    run = place.play("prepare", "--limit", "talk-a,talk-c", "-e", "gpustack_serial=50%")
+    assert run.code == 0, run.output
+    assert [bool(written(root)) for root in roots.values()] == [True, False, True]
+
+
+def test_the_plan_is_the_one_that_the_command_line_shows(place: Place) -> None:
+    from gpustack.controller import plan
+
+    root = place.add("talk")
+    planned = plan(str(place.path / "gpustack.yaml"), collect(str(root)), "talk")
+    run = place.play("prepare", "--check")
+    assert planned["text"] in run.output
+    assert json.dumps(planned)

@@ -1,0 +1,77 @@
+"""The role's own rules: what it says about its variables is so."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from gpustack.files import share_dir
+
+PLAYBOOKS = share_dir("playbooks")
+ROLE = PLAYBOOKS / "roles/gpustack"
+
+
+def _read(path: str) -> Any:
+    return yaml.safe_load((ROLE / path).read_text(encoding="utf-8"))
+
+
+SPECS: dict[str, Any] = _read("meta/argument_specs.yml")["argument_specs"]
+DEFAULTS: dict[str, Any] = _read("defaults/main.yml")
+
+
+@pytest.mark.parametrize("entry", SPECS)
+def test_what_is_said_of_the_defaults_is_so(entry: str) -> None:
+    for name, option in SPECS[entry]["options"].items():
+        if option.get("required"):
+            assert name not in DEFAULTS
+        else:
+            assert option["default"] == DEFAULTS[name], name
+
+
+def test_every_default_is_described() -> None:
+    described = {name for entry in SPECS.values() for name in entry["options"]}
+    assert set(DEFAULTS) <= described
+
+
+def test_every_entry_point_has_its_tasks() -> None:
+    for entry in SPECS:
+        assert (ROLE / "tasks" / f"{entry}.yml").is_file()
+
+
+def test_entry_points_say_the_same_of_a_variable() -> None:
+    said: dict[str, Any] = {}
+    for entry in SPECS.values():
+        for name, option in entry["options"].items():
+            assert said.setdefault(name, option) == option
+
+
+def test_every_variable_that_is_used_is_described_or_made() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (ROLE / "tasks").glob("*.yml"))
+    used = set(re.findall(r"\bgpustack_[a-z_]+", text))
+    made = set(re.findall(r"register: (gpustack_\w+)", text)) | set(
+        re.findall(r"^    (gpustack_\w+):", text, re.MULTILINE)
+    )
+    modules = {
+        path.stem for directory in ("library", "action_plugins") for path in (PLAYBOOKS / directory).glob("*.py")
+    }
+    described = {name for entry in SPECS.values() for name in entry["options"]}
+    assert used - made - modules <= described
+    assert described <= used
+
+
+def test_the_readme_lists_every_variable() -> None:
+    readme = (ROLE / "README.md").read_text(encoding="utf-8")
+    described = {name for entry in SPECS.values() for name in entry["options"]}
+    assert described == set(re.findall(r"^\| `(gpustack_\w+)` \|", readme, re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", ["collect", "initramfs"])
+def test_the_host_runs_the_same_collector(name: str) -> None:
+    import gpustack.facts
+
+    own = PLAYBOOKS / "module_utils" / f"gpustack_{name}.py"
+    assert own.read_bytes() == (share_dir("playbooks").parent / f"gpustack/facts/{name}.py").read_bytes()
+    assert gpustack.facts.__file__
