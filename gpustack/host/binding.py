@@ -199,13 +199,20 @@ def _too_early(host: Host, targets: Targets) -> Iterator[Finding]:
             if kernel.modules.get(canonical(driver)) != "module":
                 continue
             built_in = [m for m in host_drivers(function) if kernel.modules.get(m) == "builtin"]
-            if not built_in and not function.modules and function.driver and is_host_driver(function.driver):
-                # Bound to a driver that no loadable module claims.
-                built_in = [function.driver] if kernel.release == host.kernel.release else []
+            if not built_in and kernel.release == host.kernel.release and _has_no_module(host, function):
+                built_in = [function.driver or ""]
             if built_in:
                 place = f"{host.hostname} {address}"
                 names = ", ".join(built_in)
                 yield finding("GPU114", place=place, modules=names, release=kernel.release, driver=driver)
+
+
+def _has_no_module(host: Host, function: Function) -> bool:
+    """Whether a host driver holds a function and no loadable module claims it: then it is built in.
+
+    Where not one function has a module, the kernel's table of aliases was not there to be read.
+    """
+    return is_host_driver(function.driver) and not function.modules and any(f.modules for f in host.pci)
 
 
 def _too_long(host: Host, ids: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
