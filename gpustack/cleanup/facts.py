@@ -32,6 +32,9 @@ IN_FLIGHT = frozenset(
 )
 
 
+_REPORT_INTERVAL = timedelta(seconds=10)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PciRow:
     """A row of ``pci_devices``. ``deleted`` is 0 for a live row, else the row's own id."""
@@ -219,6 +222,8 @@ class Clock:
     now: datetime
     grace: timedelta = timedelta(seconds=300)
     service_down_time: timedelta = timedelta(seconds=60)
+    stopped: frozenset[str] = frozenset()
+    """Hosts whose nova-compute the operator has stopped for a repair."""
 
     def recent(self, moment: datetime | None) -> bool:
         """Whether a moment lies within the grace time; one that is not known does not."""
@@ -231,6 +236,8 @@ class HostState(enum.StrEnum):
     UP = "up"
     DOWN = "down"
     FORCED_DOWN = "forced down"
+    STOPPED = "stopped"
+    """Stopped by the operator, who said so, and the service reports no more."""
     GONE = "gone"
     """The compute node is deleted, or has no nova-compute service."""
 
@@ -261,9 +268,16 @@ class NodeView:
             return HostState.GONE
         if self.service.forced_down:
             return HostState.FORCED_DOWN
+        if self.node.host in clock.stopped and not self.reports(clock):
+            return HostState.STOPPED
         seen = self.service.seen
         up = seen is not None and abs(clock.now - seen) <= clock.service_down_time
         return HostState.UP if up else HostState.DOWN
+
+    def reports(self, clock: Clock) -> bool:
+        """Whether nova-compute reported within two of its intervals (nova.conf: ``report_interval``, 10 s)."""
+        seen = self.service.seen if self.service else None
+        return seen is not None and abs(clock.now - seen) <= 2 * _REPORT_INTERVAL
 
     @cached_property
     def by_address(self) -> Mapping[str, PciRow]:

@@ -58,7 +58,7 @@ def fresh(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
     instance = owner.instance if owner else None
     if instance is not None and not (owner and owner.on(view.node)) and clock.recent(instance.updated_at):
         found.append(f"instance {instance.uuid} was written less than {_minutes(clock)} ago")
-    if view.host_state(clock) not in (HostState.UP, HostState.GONE) and clock.recent(view.node.updated_at):
+    if view.host_state(clock) in (HostState.DOWN, HostState.FORCED_DOWN) and clock.recent(view.node.updated_at):
         found.append(f"compute node {view.node.name} was written less than {_minutes(clock)} ago: its host may be up")
     return found
 

@@ -32,7 +32,7 @@ from gpustack.cleanup.schema import Schema
 
 _NODES_AT_ONCE = 50
 
-_ROW = tuple(
+ROW = tuple(
     tables.pci_devices.c[name]
     for name in (
         "id",
@@ -179,7 +179,7 @@ class CellReader:
         """The live rows, and the soft-deleted ones that still name an owner, by compute node."""
         table = tables.pci_devices.c
         query = (
-            sa.select(*_ROW)
+            sa.select(*ROW)
             .where(table.compute_node_id.in_(ids), sa.or_(table.deleted == 0, table.instance_uuid.is_not(None)))
             .order_by(table.compute_node_id, table.address, table.deleted)
         )
@@ -273,12 +273,12 @@ class CellReader:
         found: dict[str, list[tuple[str, PciRow]]] = {}
         for batch in batches(sorted(uuids)):
             query = (
-                sa.select(nodes.host, *_ROW)
+                sa.select(nodes.host, *ROW)
                 .join(tables.compute_nodes, nodes.id == rows.compute_node_id, isouter=True)
                 .where(rows.instance_uuid.in_(batch), rows.status.in_(("claimed", "allocated")))
             )
             for host, *values in self.connection.execute(query):
-                row = PciRow(**dict(zip((column.name for column in _ROW), values, strict=True)))
+                row = PciRow(**dict(zip((column.name for column in ROW), values, strict=True)))
                 found.setdefault(row.instance_uuid or "", []).append((host or "an unknown host", row))
         return found
 

@@ -1,0 +1,218 @@
+"""Carrying a plan out: each repair is judged afresh, journaled, written in one guarded transaction, and checked."""
+
+from __future__ import annotations
+
+import enum
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from gpustack.cleanup import tables
+from gpustack.cleanup.connect import Cell, Database, unreachable
+from gpustack.cleanup.facts import HostState, PciRow
+from gpustack.cleanup.journal import Journal
+from gpustack.cleanup.plan import Selection, Sources, verdicts_of
+from gpustack.cleanup.read import ROW
+from gpustack.cleanup.repair import Change, changes
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+# How long a statement waits for a lock of Nova's before it gives up, in seconds.
+LOCK_TIMEOUT = 5
+
+Hostdevs = Callable[[str], frozenset[str] | None]
+"""The BDF addresses of the devices that guests of a host really have; None when the host can't be asked."""
+
+
+class Result(enum.StrEnum):
+    """How one repair ended."""
+
+    REPAIRED = "repaired"
+    WAITING = "waiting"
+    """Written, and Nova has not freed the device yet."""
+    SKIPPED = "skipped"
+    FAILED = "failed"
+    RESTART = "restart"
+    """Nothing is written: nova-compute of the host must be restarted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One repair and how it ended."""
+
+    verdict: Verdict
+    result: Result
+    detail: str
+
+
+def key(verdict: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What makes two verdicts (as plain data) the same one."""
+    return (
+        verdict["cell"],
+        verdict["class"],
+        verdict["host"],
+        verdict["node"],
+        tuple(device["id"] for device in verdict["devices"]),
+        verdict["instance"],
+        verdict["repair"],
+        tuple(verdict["migrations"]),
+    )
+
+
+def carry_out(
+    sources: Sources,
+    planned: Sequence[Mapping[str, Any]],
+    selection: Selection,
+    journal: Journal,
+    *,
+    hostdevs: Hostdevs,
+    wait: float = 150.0,
+) -> Iterator[Outcome]:
+    """Carry out the repairs of a plan, one after another; what is no longer as it was planned is skipped.
+
+    :param planned: verdicts as plain data, from a plan that was just made or saved.
+    :param wait: how long to wait for Nova's periodic after a migration was set to failed, in seconds.
+    :raises DatabaseError: when a database is lost; the repair under way is then done or not done, never half done.
+    """
+    for wanted in planned:
+        cell = next((cell for cell in sources.cells if cell.name == wanted["cell"]), None)
+        if cell is None:
+            continue
+        verdict = _judge_again(sources, cell, wanted, selection)
+        if verdict is None or verdict.status is not Status.STALE or key(verdict.to_dict()) != key(wanted):
+            now = "it is in order now" if verdict is None else f"now it is {verdict.status}: {verdict.because}"
+            yield Outcome(
+                verdict=verdict or _stub(wanted), result=Result.SKIPPED, detail=f"changed since the plan; {now}"
+            )
+        else:
+            yield _repair(cell, verdict, journal, hostdevs, wait)
+
+
+def _judge_again(sources: Sources, cell: Cell, wanted: Mapping[str, Any], selection: Selection) -> Verdict | None:
+    hosts = frozenset({wanted["host"]}) if wanted["host"] else None
+    ids = {device["id"] for device in wanted["devices"]}
+    fresh = verdicts_of(sources, cell, replace(selection, hosts=hosts, instance=None, classes=frozenset()))
+    for verdict in fresh:
+        same_rows = ids & {row.id for row in verdict.rows}
+        if same_rows or (not ids and key(verdict.to_dict()) == key(wanted)):
+            return verdict
+    return None
+
+
+def _repair(cell: Cell, verdict: Verdict, journal: Journal, hostdevs: Hostdevs, wait: float) -> Outcome:
+    def ended(result: Result, detail: str) -> Outcome:
+        return Outcome(verdict=verdict, result=result, detail=detail)
+
+    if verdict.repair is Repair.RESTART:
+        return ended(Result.RESTART, f"restart nova-compute on {verdict.host}; guests keep running")
+    if verdict.stop and verdict.host_state is HostState.UP:
+        return ended(Result.SKIPPED, f"stop nova-compute on {verdict.host} first, then say --stopped {verdict.host}")
+    if verdict.ask_hypervisor:
+        used = hostdevs(verdict.host)
+        taken = sorted({row.address for row in verdict.rows} & (used or frozenset()))
+        if taken:
+            return ended(Result.SKIPPED, f"the hypervisor says that a guest uses {', '.join(taken)}")
+        if used is None and verdict.stop:
+            return ended(Result.SKIPPED, "guests may run there, and the hypervisor could not be asked")
+    now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+    with writing(cell.database) as connection:
+        made = changes(verdict, _relatives(connection, verdict), now)
+        before = [whole_row(connection, change) for change in made]
+        number = journal.begin(cell.name, str(cell.uuid), verdict.to_dict(), made, before)
+        for change in made:
+            if connection.execute(change.statement()).rowcount != 1:
+                connection.rollback()
+                journal.end(number, "skipped", "changed meanwhile")
+                return ended(Result.SKIPPED, f"{change.table} {change.id} changed meanwhile; nothing was written")
+        connection.commit()
+    journal.end(number, "done")
+    if verdict.repair is Repair.FAIL_MIGRATION:
+        return _await_nova(cell, verdict, wait)
+    return ended(Result.REPAIRED, "written")
+
+
+def _await_nova(cell: Cell, verdict: Verdict, wait: float) -> Outcome:
+    """Wait until nova-compute has freed the rows in its periodic."""
+    table = tables.pci_devices.c
+    query = sa.select(sa.func.count()).where(
+        table.id.in_([row.id for row in verdict.rows]),
+        table.instance_uuid == verdict.owner,
+        table.status.in_(("claimed", "allocated")),
+    )
+    deadline = time.monotonic() + wait
+    while True:
+        with writing(cell.database) as connection:
+            if connection.execute(query).scalar_one() == 0:
+                return Outcome(
+                    verdict=verdict, result=Result.REPAIRED, detail="migration set to failed; Nova freed the device"
+                )
+        if time.monotonic() >= deadline:
+            detail = "migration set to failed; Nova frees the device in its next periodic: plan again in a minute"
+            return Outcome(verdict=verdict, result=Result.WAITING, detail=detail)
+        time.sleep(min(2.0, max(0.1, wait / 20)))
+
+
+def _relatives(connection: sa.Connection, verdict: Verdict) -> dict[str, PciRow]:
+    """The live rows of the verdict's compute node by address."""
+    if not verdict.rows:
+        return {}
+    table = tables.pci_devices.c
+    query = sa.select(*ROW).where(table.compute_node_id == verdict.rows[0].compute_node_id, table.deleted == 0)
+    return {row.address: PciRow(**row._mapping) for row in connection.execute(query)}
+
+
+def whole_row(connection: sa.Connection, change: Change) -> Mapping[str, Any]:
+    """Every column of a row, also those that clean-up has no use for."""
+    table = sa.Table(change.table, sa.MetaData(), autoload_with=connection, resolve_fks=False)
+    return dict(connection.execute(sa.select(table).where(table.c.id == change.id)).mappings().one())
+
+
+@contextmanager
+def writing(database: Database) -> Iterator[sa.Connection]:
+    """A transaction for one repair: rolled back unless it is committed inside.
+
+    It waits :data:`LOCK_TIMEOUT` seconds for a lock at most, and holds its own for the length of a few statements.
+
+    :raises DatabaseError: when the database can't be written; never with the password in it.
+    """
+    sqlite = database.url.get_backend_name() == "sqlite"
+    arguments = {"timeout": LOCK_TIMEOUT} if sqlite else {}
+    engine = sa.create_engine(database.url, poolclass=sa.NullPool, hide_parameters=True, connect_args=arguments)
+    try:
+        with engine.connect() as connection:
+            match connection.dialect.name:
+                case "sqlite":
+                    connection.exec_driver_sql("BEGIN IMMEDIATE")
+                case "postgresql":
+                    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}s'")
+                case _:
+                    connection.exec_driver_sql(f"SET SESSION innodb_lock_wait_timeout = {LOCK_TIMEOUT}")
+                    connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                    connection.commit()
+            yield connection
+    except SQLAlchemyError as error:
+        raise unreachable(database, error) from None
+    finally:
+        engine.dispose()
+
+
+def _stub(wanted: Mapping[str, Any]) -> Verdict:
+    """A planned verdict of which nothing is left to see."""
+    return Verdict(
+        klass=wanted["class"],
+        title=wanted["title"],
+        status=Status.STALE,
+        cell=wanted["cell"],
+        host=wanted["host"],
+        node=wanted["node"],
+        host_state=HostState(wanted["host_state"]),
+        rows=(),
+        owner=wanted["instance"],
+        evidence=(),
+        because="",
+    )

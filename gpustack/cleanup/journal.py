@@ -1,0 +1,151 @@
+"""The journal of an apply: JSON lines, each synced to the disk before what it tells of is done.
+
+A ``begin`` line holds the whole rows as they were, and what is about to be written. Whether a change that has no
+``end`` line was committed is seen in the database: the rows are as before, or as the line says. So the journal is of
+use wherever the process was killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from gpustack.cleanup.repair import Change
+from gpustack.errors import JournalError
+
+FORMAT = "gpustack_cleanup_journal"
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One repair in a journal.
+
+    :ivar before: the whole rows before, in the order of the changes.
+    :ivar outcome: ``done``, ``skipped`` or ``failed``; None when the process ended before it was known.
+    """
+
+    number: int
+    cell: str
+    database: str
+    verdict: Mapping[str, Any]
+    changes: tuple[Change, ...]
+    before: tuple[Mapping[str, Any], ...]
+    outcome: str | None = None
+
+
+@dataclass(kw_only=True)
+class Journal:
+    """A journal that is being written. A new file each time, readable by its owner only."""
+
+    path: Path
+    _stream: TextIO = field(init=False)
+    _count: int = 0
+
+    def __post_init__(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise JournalError(
+                f"the journal can't be made: {error.strerror}; nothing was changed",
+                where=str(self.path),
+                remedy="name another place with --journal",
+            ) from error
+        os.fsync(directory)
+        os.close(directory)
+        self._stream = os.fdopen(descriptor, "w", encoding="utf-8")
+        self._write({FORMAT: VERSION, "at": datetime.now().astimezone().isoformat(timespec="seconds")})
+
+    def begin(
+        self,
+        cell: str,
+        database: str,
+        verdict: Mapping[str, Any],
+        changes: Sequence[Change],
+        before: Sequence[Mapping[str, Any]],
+    ) -> int:
+        """Note a repair before it is done; its number."""
+        self._count += 1
+        self._write(
+            {
+                "begin": self._count,
+                "cell": cell,
+                "database": database,
+                "verdict": dict(verdict),
+                "changes": [{"table": c.table, "id": c.id, "seen": dict(c.seen), "new": dict(c.new)} for c in changes],
+                "before": [dict(row) for row in before],
+            }
+        )
+        return self._count
+
+    def end(self, number: int, outcome: str, detail: str = "") -> None:
+        """Note how a repair ended."""
+        self._write({"end": number, "outcome": outcome, "detail": detail})
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        try:
+            self._stream.write(json.dumps(entry, default=_plain) + "\n")
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+        except OSError as error:
+            raise JournalError(
+                f"the journal can't be written: {error.strerror}; the repair was not begun", where=str(self.path)
+            ) from error
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime | date):
+        return {"datetime": value.isoformat()}
+    raise TypeError(f"{type(value).__name__} does not belong into a journal")
+
+
+def read(path: Path) -> Iterator[Entry]:
+    """The repairs of a journal in the order in which they were begun.
+
+    A last line that was cut short by a crash is left out: what it would have told of was not begun.
+
+    :raises JournalError: when the file can't be read, or is no journal.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    except (OSError, UnicodeDecodeError) as error:
+        raise JournalError(f"can't be read: {error}", where=str(path)) from error
+    entries = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            entries.append(json.loads(line, object_hook=_rich))
+        except ValueError as error:
+            if number == len(lines) and not line.endswith("\n"):
+                break
+            raise JournalError(f"line {number} is damaged", where=str(path)) from error
+    if not entries or entries[0].get(FORMAT) != VERSION:
+        raise JournalError("this is no journal of gpustack cleanup, or of another version", where=str(path))
+    outcomes = {entry["end"]: entry["outcome"] for entry in entries if "end" in entry}
+    for entry in entries:
+        if "begin" in entry:
+            yield Entry(
+                number=entry["begin"],
+                cell=entry["cell"],
+                database=entry["database"],
+                verdict=entry["verdict"],
+                changes=tuple(Change(**change) for change in entry["changes"]),
+                before=tuple(entry["before"]),
+                outcome=outcomes.get(entry["begin"]),
+            )
+
+
+def _rich(entry: dict[str, Any]) -> object:
+    if set(entry) == {"datetime"}:
+        return datetime.fromisoformat(entry["datetime"])
+    return entry

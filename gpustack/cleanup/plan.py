@@ -1,0 +1,153 @@
+"""The clean-up plan: every verdict on the chosen cells, as data that can be shown, saved and carried out later."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from gpustack.cleanup import connect, read, rules, schema
+from gpustack.cleanup.connect import Cell, Database
+from gpustack.cleanup.facts import Clock
+from gpustack.cleanup.owners import OtherCells
+from gpustack.cleanup.verdict import Status, Verdict
+from gpustack.errors import DatabaseError, UsageError
+from gpustack.files import write_atomic
+
+FORMAT = "gpustack_cleanup_plan"
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """The databases that a plan is made from, and how they were named on the command line."""
+
+    cells: tuple[Cell, ...]
+    api: Database | None = None
+
+    @classmethod
+    def from_nova_conf(cls, paths: list[Path]) -> Sources:
+        """The API database of a nova configuration and all the cells that it knows."""
+        api, main = connect.from_nova_conf(paths)
+        return cls(api=api, cells=connect.cells(api, main))
+
+    @classmethod
+    def from_url(cls, url: str) -> Sources:
+        """One cell alone."""
+        cell = Cell(uuid="", name="cell", disabled=False, database=connect.database("cell database", url))
+        return cls(cells=(cell,))
+
+    def named(self, names: Iterable[str]) -> Sources:
+        """Only the cells with these names or uuids; all when there is none.
+
+        :raises UsageError: for a name that no cell has.
+        """
+        wanted = set(names)
+        chosen = tuple(cell for cell in self.cells if not wanted or cell.name in wanted or cell.uuid in wanted)
+        missing = wanted - {name for cell in chosen for name in (cell.name, cell.uuid)}
+        if missing:
+            raise UsageError(
+                f"there is no cell {sorted(missing)[0]!r}",
+                remedy=f"known: {', '.join(cell.name for cell in self.cells)}",
+            )
+        return replace(self, cells=chosen)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which rows are judged, and what counts as recent."""
+
+    hosts: frozenset[str] | None = None
+    instance: str | None = None
+    classes: frozenset[str] = frozenset()
+    grace: timedelta = timedelta(seconds=300)
+    service_down_time: timedelta = timedelta(seconds=60)
+    stopped: frozenset[str] = frozenset()
+
+    def clock(self, now: datetime) -> Clock:
+        """The clock of a cell whose database says ``now``."""
+        return Clock(now=now, grace=self.grace, service_down_time=self.service_down_time, stopped=self.stopped)
+
+    def wants(self, verdict: Verdict) -> bool:
+        """Whether a verdict is of the chosen classes and instance."""
+        return (not self.classes or verdict.klass in self.classes) and self.instance in (None, verdict.owner)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleanupPlan:
+    """What was found.
+
+    :ivar verdicts: cell after cell, compute node after compute node.
+    :ivar unread: cells that could not be read, with the reason.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    unread: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def repairs(self) -> tuple[Verdict, ...]:
+        """The verdicts that ``apply`` acts on."""
+        return tuple(verdict for verdict in self.verdicts if verdict.status is Status.STALE)
+
+    def counts(self) -> Counter[tuple[str, str, str]]:
+        """How many verdicts there are by cell, class and status."""
+        return Counter((v.cell, v.klass, v.status.value) for v in self.verdicts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        return {
+            FORMAT: VERSION,
+            "verdicts": [verdict.to_dict() for verdict in self.verdicts],
+            "unread": [{"cell": cell, "reason": reason} for cell, reason in self.unread],
+        }
+
+    def save(self, path: Path) -> None:
+        """Write the plan, readable by its owner only: it names instances and hosts."""
+        write_atomic(path, json.dumps(self.to_dict(), indent=1) + "\n", mode=0o600)
+
+
+def verdicts_of(sources: Sources, cell: Cell, selection: Selection) -> Iterator[Verdict]:
+    """Judge one cell through one read-only snapshot.
+
+    :raises DatabaseError: when the cell can't be read, or has a schema that is not known.
+    """
+    others = OtherCells(api=sources.api, cells=sources.cells)
+    try:
+        with connect.snapshot(cell.database) as connection:
+            reader = read.CellReader(
+                connection=connection,
+                schema=schema.read(connection, "cell", cell.database.where),
+                cell=cell.name,
+                cell_uuid=cell.uuid,
+                others=others,
+            )
+            clock = selection.clock(read.now(connection))
+            for view in reader.views(selection.hosts, selection.instance):
+                yield from filter(selection.wants, rules.judge(view, clock))
+    finally:
+        others.close()
+
+
+def make(sources: Sources, selection: Selection) -> CleanupPlan:
+    """Judge every cell; one that can't be read is told of, and the others are judged.
+
+    :raises DatabaseError: when no cell at all could be read.
+    """
+    verdicts: list[Verdict] = []
+    unread: list[tuple[str, str]] = []
+    failure: DatabaseError | None = None
+    for cell in sources.cells:
+        if cell.uuid == connect.CELL0:
+            continue  # cell0 holds instances that were never placed, and no compute host
+        try:
+            verdicts += verdicts_of(sources, cell, selection)
+        except DatabaseError as error:
+            failure = error
+            unread.append((cell.name, str(error)))
+    if failure is not None and len(unread) == sum(cell.uuid != connect.CELL0 for cell in sources.cells):
+        raise failure
+    return CleanupPlan(verdicts=tuple(verdicts), unread=tuple(unread))

@@ -1,0 +1,142 @@
+"""The repairs as guarded statements: what was seen must still be so, or nothing changes.
+
+Each repair is one transaction of few statements, and each statement must change exactly one row. The guards are in the
+statements, so the database itself decides at the moment of writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpustack.cleanup import tables
+from gpustack.cleanup.facts import ERROR, TERMINAL, PciRow
+from gpustack.cleanup.verdict import Repair, Verdict
+
+_FREED = {"status": "available", "instance_uuid": None, "request_id": None}
+_BUSY_VM_STATES = ("resized", "building")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One row of one table: which, what must still be seen, and what is written.
+
+    :ivar guarded: the instance that must have no work under way, when there is one.
+    :ivar not_on: compute node on which that instance must not be placed.
+    """
+
+    table: str
+    id: int
+    seen: Mapping[str, Any]
+    new: Mapping[str, Any]
+    guarded: str | None = None
+    not_on: int | None = None
+
+    def statement(self) -> sa.Update:
+        """The guarded UPDATE."""
+        table = tables.metadata.tables[self.table]
+        conditions = [table.c.id == self.id, *(_same(table.c[name], value) for name, value in self.seen.items())]
+        if self.guarded is not None:
+            conditions += _guards(self.guarded, self.not_on)
+        return sa.update(table).where(*conditions).values(**self.new)
+
+    def reversal(self, before: Mapping[str, Any]) -> sa.Update:
+        """The UPDATE that puts the row back as it was, if it still is as this change left it."""
+        table = tables.metadata.tables[self.table]
+        left = [_same(table.c[name], value) for name, value in self.new.items()]
+        return sa.update(table).where(table.c.id == self.id, *left).values({name: before[name] for name in self.new})
+
+
+def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) -> tuple[Change, ...]:
+    """What a repair writes, in the order in which it is written.
+
+    :param relatives: the live rows of the compute node by address, for physical and virtual functions.
+    :param now: the time to write as ``updated_at``; whole seconds, which every database keeps.
+    """
+    made: list[Change] = []
+    if verdict.repair in (Repair.FREE, Repair.RETIRE, Repair.CLEAR_DELETED):
+        # A surplus of the instance's own host is freed although the instance is there.
+        away = None if verdict.stop or verdict.repair is Repair.CLEAR_DELETED else True
+        for row in verdict.rows:
+            new: dict[str, Any] = {**_FREED, "updated_at": now}
+            if verdict.repair is Repair.RETIRE:
+                new |= {"deleted": row.id, "deleted_at": now}
+            made.append(_row_change(row, new, guarded=row.instance_uuid, not_on=row.compute_node_id if away else None))
+            if verdict.repair is Repair.FREE:
+                made += _mirrors(row, relatives, {other.id for other in verdict.rows}, now)
+    elif verdict.repair is Repair.UNBLOCK:
+        made += [_row_change(row, {"status": "available", "updated_at": now}) for row in verdict.rows]
+    elif verdict.repair is Repair.BLOCK_PARENT:
+        made += [_row_change(row, {"status": "unavailable", "updated_at": now}) for row in verdict.rows]
+    elif verdict.repair is Repair.CLEAR_OWNER:
+        cleared = {"instance_uuid": None, "request_id": None, "updated_at": now}
+        made += [_row_change(row, cleared, guarded=row.instance_uuid) for row in verdict.rows]
+    made += [
+        Change(
+            table="migrations",
+            id=migration,
+            seen={"status": ERROR, "deleted": 0},
+            new={"status": "failed", "updated_at": now},
+        )
+        for migration in verdict.migrations
+    ]
+    return tuple(made)
+
+
+def _row_change(
+    row: PciRow, new: Mapping[str, Any], *, guarded: str | None = None, not_on: int | None = None
+) -> Change:
+    seen = {
+        name: getattr(row, name)
+        for name in ("compute_node_id", "address", "status", "instance_uuid", "request_id", "deleted", "updated_at")
+    }
+    return Change(table="pci_devices", id=row.id, seen=seen, new=new, guarded=guarded, not_on=not_on)
+
+
+def _mirrors(row: PciRow, relatives: Mapping[str, PciRow], freed: set[int], now: datetime) -> Iterator[Change]:
+    """What freeing a function does to its relatives (``nova/objects/pci_device.py``, ``free``)."""
+    new = {"status": "available", "updated_at": now}
+    blocked = ("unavailable", "unclaimable")
+    for child in relatives.values():
+        if child.parent_addr == row.address and child.status in blocked and child.instance_uuid is None:
+            yield _row_change(child, new)
+    parent = relatives.get(row.parent_addr or "")
+    if parent is not None and parent.status in blocked and parent.instance_uuid is None:
+        siblings = [other for other in relatives.values() if other.parent_addr == parent.address]
+        last = max((other.id for other in siblings if other.id in freed), default=None)
+        if last == row.id and not any(other.taken and other.id not in freed for other in siblings):
+            yield _row_change(parent, new)
+
+
+def _same(column: sa.ColumnElement[Any], value: object) -> sa.ColumnElement[bool]:
+    return column.is_(None) if value is None else column == value
+
+
+def _guards(uuid: str, not_on: int | None) -> list[sa.ColumnElement[bool]]:
+    """No move, no task, no confirmation that is due; and the instance is not placed on the compute node."""
+    moves, instances, nodes = tables.migrations, tables.instances, tables.compute_nodes
+    moving = sa.exists().where(
+        moves.c.deleted == 0,
+        moves.c.instance_uuid == uuid,
+        sa.or_(moves.c.status.is_(None), moves.c.status.not_in((*sorted(TERMINAL), ERROR))),
+    )
+    busy = sa.exists().where(
+        instances.c.deleted == 0,
+        instances.c.uuid == uuid,
+        sa.or_(instances.c.task_state.is_not(None), instances.c.vm_state.in_(_BUSY_VM_STATES)),
+    )
+    guards: list[sa.ColumnElement[bool]] = [~moving, ~busy]
+    if not_on is not None:
+        placed = sa.exists().where(
+            instances.c.deleted == 0,
+            instances.c.uuid == uuid,
+            nodes.c.id == not_on,
+            instances.c.host == nodes.c.host,
+            instances.c.node == nodes.c.hypervisor_hostname,
+        )
+        guards.append(~placed)
+    return guards
