@@ -21,6 +21,8 @@ log_file =
 connection = sqlite:///{directory}/keystone.sqlite
 [fernet_tokens]
 key_repository = {directory}/fernet-keys
+[fernet_receipts]
+key_repository = {directory}/fernet-keys
 [credential]
 key_repository = {directory}/credential-keys
 [cache]
