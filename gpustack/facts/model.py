@@ -22,6 +22,8 @@ Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+-]{1,64}$")]
 KernelRelease = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,127}$")]
 HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]([A-Za-z0-9._-]{0,253})$")]
 Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=16384)]
+# Kernel arguments may be separated by tabs.
+Arguments = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$", max_length=16384)]
 HostPath = Annotated[str, StringConstraints(pattern=r"^/[^\x00-\x1f\x7f]*$", max_length=4096)]
 
 
@@ -133,7 +135,7 @@ class Kernel(_Facts):
     """The running kernel; ``booted_at`` in seconds since the epoch (``btime`` of ``/proc/stat``)."""
 
     release: KernelRelease | None = None
-    command_line: Line | None = None
+    command_line: Arguments | None = None
     booted_at: int | None = None
     lockdown: Line | None = None
     secure_boot: bool | None = None
@@ -157,7 +159,7 @@ class BootEntry(_Facts):
     title: Line = ""
     kernel: Line | None = None
     initrd: Line | None = None
-    arguments: Line = ""
+    arguments: Arguments = ""
     recovery: bool = False
 
 

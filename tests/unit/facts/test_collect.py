@@ -373,7 +373,7 @@ GARBAGE = (
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15)
 @given(st.data())
 def test_garbage_anywhere_gives_a_result_that_the_model_takes(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as directory:

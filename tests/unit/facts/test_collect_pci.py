@@ -315,11 +315,11 @@ def test_names_that_are_no_addresses_are_noted(tmp_path: Path) -> None:
 
 def test_thousands_of_functions(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host().kernel(aliases=[("pci:v000010DEd*sv*sd*bc03sc*i*", "nouveau")])
-    for number in range(1500):
+    for number in range(1000):
         address = f"{number >> 12:04x}:{number >> 5 & 0x7F:02x}:{number & 0x1F:02x}.0"
         root.function(address, vendor="10de", product=f"{number:04x}", cls="030200", express=False, group=number)
     found = collect(str(root.path))
-    assert len(found["pci"]) == 1500
+    assert len(found["pci"]) == 1000
     assert all(entry["modules"] == ["nouveau"] for entry in found["pci"])
-    assert {entry["iommu_group"] for entry in found["pci"]} == set(range(1500))
+    assert {entry["iommu_group"] for entry in found["pci"]} == set(range(1000))
     assert found["unread"] == []
