@@ -7,6 +7,7 @@ a host is unknown unless its key is listed as well.
 
 from __future__ import annotations
 
+import base64
 import fnmatch
 import hmac
 from collections.abc import Iterable, Iterator
@@ -102,8 +103,6 @@ class KnownHosts:
 
 
 def _entries(path: Path) -> Iterator[_Entry]:
-    import paramiko
-
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -115,13 +114,20 @@ def _entries(path: Path) -> Iterator[_Entry]:
         marker = fields.pop(0) if fields and fields[0].startswith("@") else None
         if len(fields) < 3 or fields[0].startswith("#") or marker not in (None, "@revoked"):
             continue
-        try:
-            read = paramiko.hostkeys.HostKeyEntry.from_line(" ".join(fields[:3]))
-        except (paramiko.SSHException, ValueError, IndexError):
-            continue
-        if read is not None and read.key is not None:
-            names = tuple(name.lower() if not name.startswith("|") else name for name in fields[0].split(","))
-            yield _Entry(names=names, key=read.key, revoked=marker is not None)
+        key = _key(fields[1], fields[2])
+        if key is not None:
+            names = tuple(name if name.startswith("|") else name.lower() for name in fields[0].split(","))
+            yield _Entry(names=names, key=key, revoked=marker is not None)
+
+
+def _key(kind: str, encoded: str) -> paramiko.PKey | None:
+    """A line's key; None for what is no key, or one of a kind that can't be used."""
+    import paramiko
+
+    try:
+        return paramiko.PKey.from_type_string(kind, base64.b64decode(encoded, validate=True))
+    except Exception:  # each kind of key fails in its own way on bytes that make no sense
+        return None
 
 
 def _escaped(pattern: str) -> str:

@@ -60,8 +60,8 @@ class Connections:
         self._known_hosts = functools.cache(KnownHosts.load)
         self._lock = threading.Lock()
         self._open: set[paramiko.Transport] = set()
-        self._jumps: dict[tuple[str, ...], paramiko.Transport] = {}
-        self._jump_locks: dict[tuple[str, ...], threading.Lock] = {}
+        self._jumps: dict[tuple[Target, ...], paramiko.Transport] = {}
+        self._jump_locks: dict[tuple[Target, ...], threading.Lock] = {}
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -136,7 +136,7 @@ class Connections:
         """What a transport can talk through: a TCP connection, a channel of a jump host, a proxy's pipes."""
         try:
             if via is None and target.jumps:
-                via = self._jump(target.jumps, asked_by=target)
+                via = self._jump(self._hops(target))
             if via is not None:
                 return via.open_channel(
                     "direct-tcpip", (target.hostname, target.port), ("127.0.0.1", 0), timeout=target.connect_timeout
@@ -151,21 +151,28 @@ class Connections:
                 remedy="check its name, its power and the network between",
             ) from error
 
-    def _jump(self, hops: tuple[str, ...], asked_by: Target) -> paramiko.Transport:
-        """The connection to the last of a chain of jump hosts, opened by whoever needs it first."""
-        if len(hops) > _MAX_JUMPS or asked_by.name in hops:
-            raise HostError(f"its jump hosts lead nowhere: {' → '.join(hops[:_MAX_JUMPS])}", where=asked_by.name)
+    def _hops(self, target: Target) -> tuple[Target, ...]:
+        """The jump hosts on the way to a host; before the first one come those that it needs itself."""
+        hops = [self._config.target(name, jump=True) for name in target.jumps]
+        while hops and hops[0].jumps and len(hops) <= _MAX_JUMPS:
+            hops[:0] = [self._config.target(name, jump=True) for name in hops[0].jumps]
+        if len(hops) > _MAX_JUMPS:
+            raise HostError(
+                f"its jump hosts lead nowhere: {' → '.join(hop.name for hop in hops[:_MAX_JUMPS])} → …",
+                where=target.name,
+                remedy="look at ProxyJump in the SSH configuration",
+            )
+        return tuple(hops)
+
+    def _jump(self, hops: tuple[Target, ...]) -> paramiko.Transport:
+        """The connection to the last of these jump hosts, opened by whoever needs it first."""
         with self._lock:
             lock = self._jump_locks.setdefault(hops, threading.Lock())
-        with lock:
+        with lock:  # then perhaps that of a shorter way, never of a longer one
             transport = self._jumps.get(hops)
             if transport is None or not transport.is_active():
-                *before, last = hops
-                target = self._config.target(last, jump=True)
-                if not before and target.jumps:  # the first hop has jump hosts of its own
-                    before = [hop for hop in target.jumps if hop != last]
-                via = self._jump(tuple(before), asked_by=asked_by) if before else None
-                transport = self._jumps[hops] = self._connected(target, via)
+                via = self._jump(hops[:-1]) if len(hops) > 1 else None
+                transport = self._jumps[hops] = self._connected(hops[-1], via)
             return transport
 
 
@@ -189,19 +196,20 @@ def _authenticate(transport: paramiko.Transport, target: Target) -> None:
     """
     tried: list[str] = []
     skipped: list[str] = []
-    for label, key in _keys(target, skipped):
-        tried.append(label)
-        try:
-            missing = transport.auth_publickey(target.user, key)
-        except paramiko.BadAuthenticationType as error:
-            raise _refused(target, f"it takes no keys, only {', '.join(error.allowed_types)}") from error
-        except paramiko.AuthenticationException:
-            if not transport.is_active():
-                break
-            continue
-        if not missing:
-            return
-        raise _refused(target, f"it wants a second factor ({', '.join(missing)}), which gpustack can't give")
+    with contextlib.closing(paramiko.Agent()) as agent:
+        for label, key in _keys(target, agent, skipped):
+            tried.append(label)
+            try:
+                missing = transport.auth_publickey(target.user, key)
+            except paramiko.BadAuthenticationType as error:
+                raise _refused(target, f"it takes no keys, only {', '.join(error.allowed_types)}") from error
+            except paramiko.AuthenticationException:
+                if not transport.is_active():
+                    break
+                continue
+            if not missing:
+                return
+            raise _refused(target, f"it wants a second factor ({', '.join(missing)}), which gpustack can't give")
     said = [f"it took none of {', '.join(tried)}" if tried else "there is no key to offer", *skipped]
     raise _refused(target, "; ".join(said))
 
@@ -215,11 +223,11 @@ def _refused(target: Target, why: str) -> HostError:
     )
 
 
-def _keys(target: Target, skipped: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
+def _keys(target: Target, agent: paramiko.Agent, skipped: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
     """The keys to offer: those of the agent first (with IdentitiesOnly the configured ones), then the files."""
     seen: set[bytes] = set()
     wanted = {blob for path in target.identities if (blob := _public_blob(path))}
-    for agent_key in paramiko.Agent().get_keys() if target.agent else ():
+    for agent_key in agent.get_keys() if target.agent else ():
         blob = agent_key.asbytes()
         if not target.identities_only or blob in wanted:
             seen.add(blob)
@@ -315,14 +323,14 @@ def _failed(name: str, status: int, complaint: str, options: SshOptions) -> Host
             where=name,
             remedy="install python3 there, as Ansible needs it too (apt-get install python3)",
         )
+    if options.sudo and "sudo: not found" in complaint:
+        return HostError("has no sudo", where=name, remedy="scan as --user root, without --sudo")
     if options.sudo and "sudo:" in complaint:
         return HostError(
             f"sudo refuses: {_last_line(complaint)}",
             where=name,
             remedy="allow this user to run python3 by sudo without a password (NOPASSWD), or scan as --user root",
         )
-    if "sudo: not found" in complaint or (options.sudo and status == 127):
-        return HostError("has no sudo", where=name, remedy="scan as --user root, without --sudo")
     why = _last_line(complaint) or "it said nothing"
     return HostError(f"the collector ended with status {status}: {why}", where=name, remedy="scan it again with -v")
 
@@ -330,16 +338,16 @@ def _failed(name: str, status: int, complaint: str, options: SshOptions) -> Host
 def _document(output: bytes, name: str) -> dict[str, Any]:
     try:
         found = json.loads(output)
-    except (ValueError, RecursionError) as error:
-        start = output[:60].decode("utf-8", "replace").strip()
-        raise HostError(
-            f"what it printed is no description of a host: {start!r}…" if start else "it printed nothing",
-            where=name,
-            remedy="its shell's start-up files (such as .bashrc) must print nothing without a terminal",
-        ) from error
-    if not isinstance(found, dict):
-        raise HostError("what it printed is no description of a host", where=name)
-    return found
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        return found
+    start = output[:60].decode("utf-8", "replace").strip()
+    raise HostError(
+        f"what it printed is no description of a host: {start!r}" if start else "it printed nothing",
+        where=name,
+        remedy="its shell's start-up files (such as .bashrc) must print nothing without a terminal",
+    )
 
 
 def _last_line(text: str) -> str:

@@ -1,0 +1,121 @@
+"""A real OpenSSH server on loopback, with a configuration and keys of its own."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+NEEDED = "these tests need a real SSH server: apt-get install openssh-server openssh-client"
+
+
+def program(name: str) -> str:
+    """Where a program of OpenSSH is; the tests fail without it rather than being left out."""
+    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    assert found, NEEDED
+    return found
+
+
+def keygen(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
+    """Make a key pair."""
+    subprocess.run(
+        [program("ssh-keygen"), "-q", "-t", kind, "-N", passphrase, "-C", path.name, "-f", str(path)], check=True
+    )
+    return path
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass(kw_only=True)
+class Sshd:
+    """A running server.
+
+    :ivar directory: its keys and configuration.
+    :ivar host_key: the private host key; its public half is beside it.
+    :ivar client_key: a key that may log in.
+    """
+
+    directory: Path
+    host_key_kind: str = "ed25519"
+    addresses: tuple[str, ...] = ("127.0.0.1",)
+    port: int = field(default_factory=free_port)
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def host_key(self) -> Path:
+        return self.directory / "host_key"
+
+    @property
+    def client_key(self) -> Path:
+        return self.directory / "client_key"
+
+    @property
+    def public_host_key(self) -> str:
+        """Kind and key, as a known-hosts line has them."""
+        return " ".join(self.host_key.with_suffix(".pub").read_text().split()[:2])
+
+    def allow(self, key: Path, options: str = "") -> Path:
+        """Let a key log in, with options as ``authorized_keys`` has them."""
+        with (self.directory / "authorized_keys").open("a") as stream:
+            stream.write(f"{options} {key.with_suffix('.pub').read_text()}")
+        return key
+
+    def known(self, *names: str) -> str:
+        """A known-hosts line that names this server."""
+        return f"{','.join(names or [f'[127.0.0.1]:{self.port}'])} {self.public_host_key}\n"
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        keygen(self.host_key, self.host_key_kind)
+        self.allow(keygen(self.client_key))
+        if os.geteuid() == 0:
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        config = self.directory / "sshd_config"
+        lines = [
+            *(f"ListenAddress {address}" for address in self.addresses),
+            f"Port {self.port}",
+            f"HostKey {self.host_key}",
+            f"AuthorizedKeysFile {self.directory}/authorized_keys",
+            f"PidFile {self.directory}/sshd.pid",
+            "PasswordAuthentication no",
+            "KbdInteractiveAuthentication no",
+            "PermitRootLogin prohibit-password",
+            "UsePAM no",
+            "UseDNS no",
+            "StrictModes no",
+            "MaxStartups 500",
+            "MaxSessions 100",
+        ]
+        config.write_text("\n".join(lines) + "\n")
+        with (self.directory / "log").open("wb") as log:
+            self._process = subprocess.Popen([program("sshd"), "-D", "-e", "-f", str(config)], stderr=log)
+        deadline = time.monotonic() + 20
+        while True:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            assert self._process.poll() is None, (self.directory / "log").read_text()
+            assert time.monotonic() < deadline, "sshd does not answer"
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop the server."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(timeout=20)
+
+
+def user() -> str:
+    """Who can log in."""
+    return getpass.getuser()
