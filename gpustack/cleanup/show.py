@@ -1,0 +1,95 @@
+"""A plan for people, as a script for those whose change process wants one, and read back from a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpustack.cleanup.apply import key
+from gpustack.cleanup.plan import FORMAT, VERSION, CleanupPlan, Sources
+from gpustack.cleanup.repair import changes
+from gpustack.cleanup.verdict import Verdict
+from gpustack.errors import JournalError
+
+_MAX_BYTES = 64 * 1024 * 1024
+
+
+def explanation(verdict: Verdict | Mapping[str, Any]) -> str:
+    """A verdict in full: what was seen, what follows, what to do."""
+    data = verdict.to_dict() if isinstance(verdict, Verdict) else verdict
+    head = f"class {data['class']} on {data['host']}, {data['status']}: {data['title']}"
+    lines = [head, *(f"  - {line}" for line in data["evidence"]), f"  ∴ {data['because']}"]
+    if data["repair"]:
+        lines.append(f"  → {_next(data)}")
+    if data["advice"]:
+        lines.append(f"  → {data['advice']}")
+    return "\n".join(lines)
+
+
+def _next(data: Mapping[str, Any]) -> str:
+    moves = ", ".join(map(str, data["migrations"]))
+    words = {
+        "fail-migration": f"set migration {moves} to failed; Nova then frees the device",
+        "restart": f"restart nova-compute on {data['host']}; guests keep running",
+        "free": "free the row",
+        "retire": "free the row and soft-delete it",
+        "clear-deleted": "take owner and status off the soft-deleted row",
+        "unblock": "write the row back to available",
+        "block-parent": "write the physical function to unavailable",
+        "clear-owner": "take the owner off the row",
+    }
+    stopped = f", while nova-compute on {data['host']} is stopped" if data["stop_service"] else ""
+    return words[data["repair"]] + stopped
+
+
+def load_plan(path: Path) -> list[dict[str, Any]]:
+    """The repairs of a saved plan.
+
+    :raises JournalError: when the file can't be read, or is no plan of this version.
+    """
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise JournalError("the plan is too large", where=str(path))
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data[FORMAT] != VERSION:
+            raise JournalError(f"the plan is of version {data[FORMAT]}", where=str(path), remedy="make it again")
+        wanted = [verdict for verdict in data["verdicts"] if verdict["status"] == "stale"]
+        for verdict in wanted:
+            key(verdict), explanation(verdict)  # every field that is used later must be there
+    except OSError as error:
+        raise JournalError(f"the plan can't be read: {error.strerror}", where=str(path)) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise JournalError(
+            "this is no plan of gpustack cleanup, or a damaged one", where=str(path), remedy="make it again"
+        ) from error
+    return wanted
+
+
+def script(sources: Sources, plan: CleanupPlan, wanted: Sequence[Mapping[str, Any]]) -> str:
+    """The statements of the wanted repairs for each cell's database, one transaction a repair.
+
+    The values are rendered by SQLAlchemy's compiler for the database's dialect. A script can't look how many rows a
+    statement changed: its reader must, and roll back unless it is one each time.
+    """
+    keys = {key(verdict) for verdict in wanted}
+    now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+    lines = ["-- Each statement must change exactly one row; roll its transaction back otherwise."]
+    for cell in sources.cells:
+        dialect = cell.database.url.get_dialect()()
+        for verdict in plan.repairs:
+            if verdict.cell != cell.name or key(verdict.to_dict()) not in keys:
+                continue
+            made = changes(verdict, {}, now)
+            rows = ", ".join(row.address for row in verdict.rows)
+            lines += ["", f"-- cell {cell.name}: class {verdict.klass} on {verdict.host} {rows}".rstrip()]
+            if not made or verdict.stop:
+                lines.append(f"-- {_next(verdict.to_dict())}")
+            if made:
+                compiled = [
+                    str(c.statement().compile(dialect=dialect, compile_kwargs={"literal_binds": True})) for c in made
+                ]
+                lines += ["BEGIN;", *(f"{text};" for text in compiled), "COMMIT;"]
+    return "\n".join(lines)
