@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from gpustack.findings import Severity
 from gpustack.pci.address import Address
 from gpustack.pci.classes import is_gpu_class
+from gpustack.spec.check_flavors import check_flavors
 from gpustack.spec.document import Document
 from gpustack.spec.match import disjoint, within
 from gpustack.spec.model import Match
@@ -25,12 +26,13 @@ MAX_MODELS_OF_A_CARD = 100
 
 def check(document: Document) -> Iterator[Problem]:
     """The problems between the parts of a spec, in no order."""
-    models, hosts = (_mapping(document.data, key) for key in ("models", "hosts"))
+    models, hosts, flavors = (_mapping(document.data, key) for key in ("models", "hosts", "flavors"))
     yield from _names(document, models, hosts)
     matches = dict(_matches(models))
     yield from _ambiguous(document, matches)
     for name, match in matches.items():
         yield from _doubtful(document, ("models", name, "match"), match)
+    yield from check_flavors(document, models, flavors)
 
 
 def _mapping(data: object, key: str) -> Mapping[str, Any]:

@@ -52,6 +52,12 @@ def words(node: Node | None) -> list[str]:
     return [word for word in node.get("enum", ()) if isinstance(word, str)] if node else []
 
 
+def takes_names(node: Node) -> bool:
+    """Whether a list of names may stand there, besides something else."""
+    variants = [resolve(one) for one in node.get("anyOf", ())]
+    return any(resolve(one.get("items", {})).get("type") == "string" for one in variants)
+
+
 def name_of_key(node: Node | None) -> str:
     """What is expected of the keys of a mapping."""
     return _said(resolve(node["propertyNames"])) if node and "propertyNames" in node else "text"
@@ -62,10 +68,10 @@ def describe(node: Node | None) -> str:
     if node is None:
         return "something else"
     node = resolve(node)
-    if "anyOf" in node:
-        return ", or ".join(describe(one) for one in node["anyOf"])
     if "errorMessage" in node:
         return str(node["errorMessage"]).removeprefix("expected ")
+    if "anyOf" in node:
+        return ", or ".join(describe(one) for one in node["anyOf"])
     if "enum" in node:
         return listed(node["enum"])
     if "const" in node:

@@ -16,7 +16,8 @@ from gpustack.findings import Severity
 from gpustack.spec import expected
 from gpustack.spec.check import check
 from gpustack.spec.document import MAX_BYTES, Document, Odd, read
-from gpustack.spec.model import NAME_PATTERN, Spec
+from gpustack.spec.fields import NAME_PATTERN
+from gpustack.spec.model import Spec
 from gpustack.spec.problems import Data, Path, Problem, SpecProblems, listed, nearest, quoted
 
 _VENDORS = {"nvidia": "10de", "amd": "1002", "ati": "1002", "intel": "8086"}
@@ -226,7 +227,7 @@ def _suggestion(document: Document, path: Path, node: expected.Node | None) -> s
         return None
     if node.get("type") == "boolean":
         return _TRUTH.get(text.lower())
-    if "anyOf" in node and re.fullmatch(NAME_PATTERN, text):
+    if expected.takes_names(node) and re.fullmatch(NAME_PATTERN, text):
         return f"[{text}]"
     if fixed := expected.words(node):
         word = nearest(text, fixed)

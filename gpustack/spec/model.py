@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -24,9 +23,10 @@ from pydantic import (
 )
 
 from gpustack.pci.address import Address
+from gpustack.spec.fields import Name, NumaPolicy, Section, described
+from gpustack.spec.flavors import Flavor, FlavorName
 from gpustack.spec.patterns import MAX_LENGTH, HostPattern
 
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 HEX4_PATTERN = r"^[0-9A-Fa-f]{4}$"
 TRAIT_PATTERN = r"^[A-Za-z0-9_]{1,248}$"
 RELEASE_PATTERN = r"^[A-Za-z0-9.]{1,32}$"
@@ -36,11 +36,6 @@ HOST_PATTERN = (
     r"^([A-Za-z0-9_*?]|\[[0-9A-Za-z]*:[0-9A-Za-z]+(:[0-9]+)?\])"
     r"([A-Za-z0-9_.*?-]|\[[0-9A-Za-z]*:[0-9A-Za-z]+(:[0-9]+)?\])*$"
 )
-
-
-def _string(pattern: str, expected: str, *examples: str) -> WithJsonSchema:
-    schema = {"type": "string", "pattern": pattern, "patternErrorMessage": f"expected {expected}"}
-    return WithJsonSchema(schema | ({"examples": list(examples)} if examples else {}))
 
 
 def _address(text: str) -> str:
@@ -61,31 +56,26 @@ def _long_form(entry: object) -> object:
     return {"models": entry} if isinstance(entry, list | tuple) else entry
 
 
-Name = Annotated[
-    str,
-    StringConstraints(pattern=NAME_PATTERN),
-    _string(NAME_PATTERN, "a name of 1 to 64 letters, digits, '_', '.' and '-'", "k4200"),
-]
 Hex4 = Annotated[
     str,
     StringConstraints(pattern=HEX4_PATTERN),
     AfterValidator(str.lower),
-    _string(HEX4_PATTERN, "four hexadecimal digits in quotes"),
+    described(HEX4_PATTERN, "four hexadecimal digits in quotes"),
 ]
 Bdf = Annotated[
     str,
     AfterValidator(_address),
-    _string(ADDRESS_PATTERN, "a PCI address in quotes (domain:bus:device.function)", "0000:88:00.0"),
+    described(ADDRESS_PATTERN, "a PCI address in quotes (domain:bus:device.function)", "0000:88:00.0"),
 ]
 Trait = Annotated[
     str,
     StringConstraints(pattern=TRAIT_PATTERN),
-    _string(TRAIT_PATTERN, "a name of up to 248 letters, digits and '_'", "CUSTOM_GPU_K4200"),
+    described(TRAIT_PATTERN, "a name of up to 248 letters, digits and '_'", "CUSTOM_GPU_K4200"),
 ]
 ReleaseName = Annotated[
     str,
     StringConstraints(pattern=RELEASE_PATTERN),
-    _string(RELEASE_PATTERN, "a release's number in quotes, or its codename", "2025.2"),
+    described(RELEASE_PATTERN, "a release's number in quotes, or its codename", "2025.2"),
 ]
 Pattern = Annotated[
     str,
@@ -102,13 +92,7 @@ Pattern = Annotated[
 ]
 
 
-class _Spec(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, ignored_types=(cached_property,)
-    )
-
-
-class Match(_Spec):
+class Match(Section):
     """Which functions are of a model: all that is given must fit."""
 
     vendor: Annotated[Hex4, Field(examples=["10de"])]
@@ -138,7 +122,7 @@ class NvSwitch(enum.StrEnum):
     """Every GPU works alone, without NVLink: the switches stay with the host."""
 
 
-class Options(_Spec):
+class Options(Section):
     """How hosts are prepared."""
 
     iommu_pt: StrictBool = True
@@ -155,10 +139,7 @@ class Options(_Spec):
         return self.model_copy(update={name: getattr(other, name) for name in other.model_fields_set})
 
 
-NumaPolicy = Literal["legacy", "preferred", "required", "socket"]
-
-
-class Model(_Spec):
+class Model(Section):
     """A kind of GPU."""
 
     match: Match
@@ -185,7 +166,7 @@ _Names = Annotated[
 ]
 
 
-class HostEntry(_Spec):
+class HostEntry(Section):
     """Hosts of one pattern: the models that they give to guests, and options of their own."""
 
     models: _Names
@@ -197,7 +178,7 @@ class HostEntry(_Spec):
 _Entry = Annotated[HostEntry, BeforeValidator(_long_form, json_schema_input_type=_Names | HostEntry)]
 
 
-class Nova(_Spec):
+class Nova(Section):
     """The Nova that the hosts belong to."""
 
     release: ReleaseName
@@ -208,7 +189,7 @@ class Nova(_Spec):
     """PCI in Placement, in the order of its roll-out. `report` (Zed and later): every nova-compute reports its devices; it can't be switched off again. `schedule` (2023.1 and later): they are scheduled by what was reported; only once every nova-compute reports."""  # noqa: E501
 
 
-class Spec(_Spec):
+class Spec(Section):
     """What gpustack is to make of hosts and their GPUs: `gpustack.yaml`, version 1."""
 
     version: Literal[1]
@@ -221,6 +202,12 @@ class Spec(_Spec):
     """Options of all hosts."""
     nova: Nova | None = None
     """The Nova that the hosts belong to; needed for its configuration and for flavors."""
+    flavors: Mapping[FlavorName, Flavor] = {}
+    """GPU flavors, by name; `{count}` in a name is replaced by the number of GPUs."""
+
+    def alias_of(self, model: str) -> str:
+        """The alias by which flavors ask for a model."""
+        return self.models[model].alias or model
 
     @cached_property
     def plain_hosts(self) -> frozenset[str]:

@@ -29,6 +29,12 @@ hosts:
   gpu-17.example.org:
     models: [k4200, m60]
     options: {iommu_pt: false}
+nova: {release: "2025.2"}
+flavors:
+  "g1.k4200.{count}":
+    model: k4200
+    count: [1, 2, 4]
+    per_gpu: {vcpus: 8, ram: 32GiB, disk: 40GiB}
 """
 
 _INTRO = f"""\
@@ -112,8 +118,9 @@ def _section(path: str, node: Node, title: str) -> Iterator[str]:
             yield from _section(f"{below}.", entry, f"`{below}`")
         elif isinstance(free := resolved.get("additionalProperties"), dict):
             placeholder = key.removesuffix("s").upper()
-            mapping = next(one for one in free.get("anyOf", [free]) if "properties" in resolve(one))
-            yield from _section(f"{below}.{placeholder}.", mapping, f"`{below}.{placeholder}`")
+            for mapping in free.get("anyOf", [free]):
+                if "properties" in resolve(mapping):
+                    yield from _section(f"{below}.{placeholder}.", mapping, f"`{below}.{placeholder}`")
 
 
 def _default(entry: Node) -> str:
@@ -126,11 +133,18 @@ def _value(entry: Node) -> str:
         return " or ".join(f"`{word}`" for word in entry["enum"])
     if "const" in entry:
         return f"`{entry['const']}`"
+    if "anyOf" in entry and "examples" in entry:
+        return "number, or " + " or ".join(f"`{_yaml(example)}`" for example in entry["examples"])
     if "examples" in entry:
         return f"text, like `{json.dumps(entry['examples'][0])}`"
     if entry.get("type") == "array":
         return f"list of {_value(resolve(entry['items']))}"
-    return {"boolean": "`true` or `false`", "object": "mapping"}.get(entry.get("type", ""), "text")
+    words = {"boolean": "`true` or `false`", "object": "mapping", "integer": "number"}
+    return words.get(entry.get("type", ""), "text")
+
+
+def _yaml(example: object) -> str:
+    return example if isinstance(example, str) else json.dumps(example)
 
 
 def _code(text: str) -> str:

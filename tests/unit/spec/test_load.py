@@ -314,3 +314,33 @@ def test_any_data_in_the_shape_of_a_spec_is_judged(values: dict[str, object], ri
     import yaml
 
     is_judged(yaml.safe_dump(values | ({"version": 1} if right_version else {})))
+
+
+def test_what_a_spec_may_say_of_flavors() -> None:
+    flavors = load_spec(CASES / "flavors-in-full.yaml").flavors
+    assert {name: flavor.model_dump(exclude_defaults=True) for name, flavor in flavors.items()} == {
+        "g1.k4200.{count}": {
+            "model": "k4200",
+            "count": (1, 2, 4),
+            "per_gpu": {"vcpus": 8, "ram": 32768, "disk": 40},
+        },
+        "one k4200": {"model": "k4200", "vcpus": 4, "ram": 8192, "disk": 0},
+        "both": {
+            "gpus": {"k4200": 1, "p100": 2},
+            "per_gpu": {"vcpus": "auto", "ram": "auto"},
+            "disk": 1024,
+            "reserve": {"vcpus": 4, "ram": 16384},
+            "ephemeral": 100,
+            "swap": 4096,
+            "id": "gpu both",
+            "description": "{count} GPUs of two kinds",
+            "access": ("research", "0f3a3f4b8d8e4d1d9f1c2b3a4d5e6f70"),
+            "numa": {"policy": "required", "nodes": "auto"},
+            "cpu_policy": "dedicated",
+            "mem_page_size": "1GB",
+            "maxphysaddr": "passthrough",
+            "hide_hypervisor": True,
+            "windows": True,
+            "extra_specs": {"hw:cpu_thread_policy": "prefer", "quota:disk_total_iops_sec": "2000"},
+        },
+    }

@@ -1,0 +1,147 @@
+"""What a schema can't say of the flavors of a spec: that models exist, sizes are given once, and names are Nova's."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpustack.findings import Severity
+from gpustack.spec.document import Document
+from gpustack.spec.flavors import named
+from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
+
+SIZES = ("vcpus", "ram", "disk")
+OWN_NAMESPACE = "gpustack:"
+ALIAS = "pci_passthrough:alias"
+_FIELDS = {
+    "hw:pci_numa_affinity_policy": ("numa", "policy"),
+    "hw:numa_nodes": ("numa", "nodes"),
+    "hw:cpu_policy": ("cpu_policy",),
+    "hw:mem_page_size": ("mem_page_size",),
+    "hw:maxphysaddr_mode": ("maxphysaddr",),
+    "hw:hide_hypervisor_id": ("hide_hypervisor",),
+    "hide_hypervisor_id": ("hide_hypervisor",),
+}
+"""Extra specs that have a field of their own."""
+_MAX_NAME = 255
+
+
+def check_flavors(document: Document, models: Mapping[str, Any], flavors: Mapping[str, Any]) -> Iterator[Problem]:
+    """The problems of a spec's flavors, in no order; what is too broken to be judged is passed over."""
+    names: dict[str, str] = {}
+    ids: dict[str, str] = {}
+    for name, flavor in flavors.items():
+        if not isinstance(flavor, dict):
+            continue
+        path: Path = ("flavors", name)
+        yield from _gpus(document, path, flavor, models)
+        yield from _sizes(document, path, flavor)
+        yield from _extra_specs(document, path, flavor)
+        yield from _name(document, path, name, flavor)
+        yield from _twice(document, path, "name", name, flavor, names)
+        if isinstance(flavor.get("id"), str):
+            yield from _twice(document, (*path, "id"), "id", flavor["id"], flavor, ids)
+
+
+def _gpus(document: Document, path: Path, flavor: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[Problem]:
+    if ("model" in flavor) == ("gpus" in flavor):
+        yield document.problem(path, "expected either model, with count, or gpus", at_key=True)
+    elif "gpus" in flavor and "count" in flavor:
+        yield document.problem((*path, "count"), "gpus says how many, so count has no place beside it", at_key=True)
+    asked: dict[Path, object] = {(*path, "model"): flavor.get("model")}
+    if isinstance(flavor.get("gpus"), dict):
+        asked |= {(*path, "gpus", name): name for name in flavor["gpus"]}
+    for place, name in asked.items():
+        if isinstance(name, str) and models and name not in models:
+            guess = nearest(name, models)
+            message = f"no model is called {quoted(name)}" + ("" if guess else f"; expected {listed(models)}")
+            yield document.problem(place, message, suggestion=guess and quoted(guess), at_key=place[-1] == name)
+    counts = flavor.get("count")
+    if isinstance(counts, list) and len(counts) <= MAX_LISTED:
+        twice = next((number for number in counts if counts.count(number) > 1), None)
+        if twice is not None:
+            yield document.problem((*path, "count"), f"{twice} is given twice")
+
+
+def _sizes(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterator[Problem]:
+    share = flavor.get("per_gpu", {})
+    if not isinstance(share, dict):
+        return
+    for size in SIZES:
+        if size in flavor and size in share:
+            message = f"{size} is given twice, here and in per_gpu"
+            yield document.problem((*path, size), message, at_key=True)
+        elif size not in flavor and size not in share:
+            message = f"{quoted(size)} is missing: give it here or in per_gpu"
+            yield document.problem(path, message, at_key=True)
+
+
+def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterator[Problem]:
+    specs = flavor.get("extra_specs")
+    for key in specs if isinstance(specs, dict) else ():
+        place = (*path, "extra_specs", key)
+        if key == ALIAS:
+            message = f"{key} is made of the flavor's model and count"
+            yield document.problem(place, message, at_key=True)
+        elif key.startswith(OWN_NAMESPACE):
+            message = f"the names that begin with {OWN_NAMESPACE} are gpustack's own"
+            yield document.problem(place, message, at_key=True)
+        elif key in _FIELDS and _given(flavor, _FIELDS[key]):
+            message = f"{key} is what {'.'.join(_FIELDS[key])} says already"
+            yield document.problem(place, message, at_key=True)
+
+
+def _given(flavor: Mapping[str, Any], path: tuple[str, ...]) -> bool:
+    value: Any = flavor
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value not in (None, False)
+
+
+def _name(document: Document, path: Path, name: str, flavor: Mapping[str, Any]) -> Iterator[Problem]:
+    for field in (name, flavor.get("id"), flavor.get("description")):
+        for placeholder in re.findall(r"\{([^{}]*)\}", field) if isinstance(field, str) else ():
+            if placeholder != "count":
+                severity = Severity.WARNING if field is flavor.get("description") else Severity.ERROR
+                message = f"{{{placeholder}}} stands for nothing; {{count}} is the number of GPUs"
+                yield document.problem(path, message, at_key=True, severity=severity)
+    counts = flavor.get("count")
+    several = isinstance(counts, list) and len(counts) > 1
+    for key, template in (("name", name), ("id", flavor.get("id"))):
+        if several and isinstance(template, str) and "{count}" not in template:
+            message = f"several counts make several flavors: put {{count}} into the {key}"
+            place = path if key == "name" else (*path, key)
+            yield document.problem(place, message, at_key=True)
+    odd = next((c for c in name if not _is_printable(c)), None)
+    if odd is not None:
+        message = f"Nova takes no U+{ord(odd):04X} in a flavor's name"
+        yield document.problem(path, message, at_key=True)
+    elif len(named(name, 64)) > _MAX_NAME:
+        yield document.problem(path, f"Nova takes names of up to {_MAX_NAME} characters", at_key=True)
+
+
+def _is_printable(character: str) -> bool:
+    """As ``nova/api/validation/parameter_types.py`` has it."""
+    category = unicodedata.category(character)
+    return ord(character) <= 0xFFFF and not category.startswith("C") and (category == "Zs" or category[0] != "Z")
+
+
+def _twice(
+    document: Document, path: Path, what: str, template: str, flavor: Mapping[str, Any], seen: dict[str, str]
+) -> Iterator[Problem]:
+    """Two entries whose names or ids are the same once ``{count}`` is replaced."""
+    counts = flavor.get("count", 1)
+    entry = str(path[1])
+    for count in (counts if isinstance(counts, list) else [counts])[:MAX_LISTED]:
+        if "gpus" in flavor and isinstance(flavor["gpus"], dict):
+            count = sum(n for n in flavor["gpus"].values() if isinstance(n, int))
+        if not isinstance(count, int) or isinstance(count, bool):
+            continue
+        made = named(template, count)
+        other = seen.setdefault(made, entry)
+        if other != entry:
+            message = f"makes a flavor of the same {what} as {quoted(other)}: {quoted(made)}"
+            yield document.problem(path, message, at_key=True)
+            return

@@ -1,0 +1,232 @@
+"""The section ``flavors`` of the spec's model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainValidator, StrictBool, StringConstraints, WithJsonSchema
+
+from gpustack.spec.fields import Name, NumaPolicy, Section, described
+
+SIZE_PATTERN = r"^([1-9][0-9]{0,8})(MiB|GiB|TiB)$"
+PAGE_PATTERN = r"^(small|large|any|[0-9]+([kKMGT]i?)?(b|bit|B)?)$"
+FLAVOR_PATTERN = r"^\S(.{0,253}\S)?$"
+FLAVOR_ID_PATTERN = r"^[A-Za-z0-9._{}-]([A-Za-z0-9. _{}-]{0,253}[A-Za-z0-9._{}-])?$"
+EXTRA_SPEC_PATTERN = r"^[A-Za-z0-9_:. -]{1,255}$"
+MAX_INT = 0x7FFFFFFF
+"""The largest size that Nova takes (``nova/db/constants.py``)."""
+MAX_GPUS = 64
+_UNITS = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
+
+
+def _integer(least: int, most: int, expected: str) -> WithJsonSchema:
+    message = f"expected {expected}"
+    return WithJsonSchema({"type": "integer", "minimum": least, "maximum": most, "patternErrorMessage": message})
+
+
+def _number(least: int, most: int = MAX_INT) -> Callable[[object], int]:
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError
+        return value
+
+    return read
+
+
+def _amount(unit: str, least: int) -> Callable[[object], int]:
+    """Reads ``32GiB`` or a plain number as so many of ``unit``."""
+
+    def read(value: object) -> int:
+        found = re.fullmatch(SIZE_PATTERN, value) if isinstance(value, str) else None
+        if found:
+            amount, rest = divmod(int(found[1]) * _UNITS[found[2]], _UNITS[unit])
+            value = None if rest else amount
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INT:
+            raise ValueError
+        return value
+
+    return read
+
+
+def _amount_schema(unit: str, example: str, least: int) -> WithJsonSchema:
+    return WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": least, "maximum": MAX_INT},
+                {"type": "string", "pattern": SIZE_PATTERN},
+            ],
+            "errorMessage": f"expected a number of {unit}, or one with its unit, like {example}",
+            "examples": [example],
+        }
+    )
+
+
+def _or_auto(read: Callable[[object], int]) -> PlainValidator:
+    return PlainValidator(lambda value: value if value == "auto" else read(value))
+
+
+def _auto_schema(other: WithJsonSchema) -> WithJsonSchema:
+    node = dict(other.json_schema or {})
+    numbers = node.get("anyOf", [{key: value for key, value in node.items() if key != "patternErrorMessage"}])
+    said = node.get("errorMessage") or node["patternErrorMessage"]
+    return WithJsonSchema(
+        {
+            "anyOf": [{"type": "string", "enum": ["auto"]}, *numbers],
+            "errorMessage": f"{said}, or auto",
+            "examples": [*node.get("examples", []), "auto"],
+        }
+    )
+
+
+def _counts(value: object) -> tuple[int, ...]:
+    """One count is short for a list of one."""
+    found = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not found or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= MAX_GPUS for n in found):
+        raise ValueError
+    return found
+
+
+FlavorName = Annotated[
+    str,
+    StringConstraints(pattern=FLAVOR_PATTERN),
+    described(
+        FLAVOR_PATTERN, "a name of 1 to 255 characters that begins and ends with none that is blank", "g1.k4200.{count}"
+    ),
+]
+Project = Annotated[
+    str, StringConstraints(pattern=FLAVOR_PATTERN), described(FLAVOR_PATTERN, "a project's id or name", "research")
+]
+Vcpus = Annotated[int, PlainValidator(_number(1)), _integer(1, MAX_INT, "a number of vCPUs")]
+Ram = Annotated[int, PlainValidator(_amount("MiB", 1)), _amount_schema("MiB", "32GiB", 1)]
+Disk = Annotated[int, PlainValidator(_amount("GiB", 0)), _amount_schema("GiB", "40GiB", 0)]
+Swap = Annotated[int, PlainValidator(_amount("MiB", 0)), _amount_schema("MiB", "4GiB", 0)]
+AutoVcpus = Annotated[
+    int | Literal["auto"], _or_auto(_number(1)), _auto_schema(_integer(1, MAX_INT, "a number of vCPUs"))
+]
+AutoRam = Annotated[int | Literal["auto"], _or_auto(_amount("MiB", 1)), _auto_schema(_amount_schema("MiB", "32GiB", 1))]
+Count = Annotated[int, PlainValidator(_number(1, MAX_GPUS)), _integer(1, MAX_GPUS, f"a number from 1 to {MAX_GPUS}")]
+Counts = Annotated[
+    tuple[int, ...],
+    PlainValidator(_counts),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MAX_GPUS},
+                {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1, "maximum": MAX_GPUS}},
+            ],
+            "errorMessage": f"expected a number from 1 to {MAX_GPUS}, or a list of them, like [1, 2, 4]",
+            "examples": [[1, 2, 4]],
+        }
+    ),
+]
+
+
+class PerGpu(Section):
+    """What a guest gets for each of its GPUs."""
+
+    vcpus: AutoVcpus | None = None
+    """vCPUs for each GPU; `auto` is the share of the host that has least to give, as its facts say."""
+    ram: AutoRam | None = None
+    """Memory for each GPU, as `32GiB` or in MiB; `auto` is the host's share, in whole GiB."""
+    disk: Disk | None = None
+    """Root disk for each GPU, as `40GiB` or in GiB."""
+
+
+class Reserve(Section):
+    """What `auto` leaves to a host."""
+
+    vcpus: Annotated[int, PlainValidator(_number(0)), _integer(0, MAX_INT, "a number of processors")] = 2
+    """Processors that stay with the host; 2 when not given."""
+    ram: Swap = 8192
+    """Memory that stays with the host, as `16GiB` or in MiB; 8 GiB when not given."""
+
+
+class Numa(Section):
+    """How a guest lies on the NUMA nodes of its host."""
+
+    policy: NumaPolicy | None = None
+    """How strictly the guest's nodes must be those of its GPUs (`hw:pci_numa_affinity_policy`); the model's when not given. It binds only guests that have NUMA nodes: give `nodes`, a `cpu_policy` of dedicated or a `mem_page_size` with it."""  # noqa: E501
+    nodes: Annotated[
+        int | Literal["auto"] | None,
+        _or_auto(_number(1, MAX_GPUS)),
+        _auto_schema(_integer(1, MAX_GPUS, f"a number from 1 to {MAX_GPUS}")),
+    ] = None
+    """How many NUMA nodes the guest has (`hw:numa_nodes`); `auto` is as few as hold its GPUs on the hosts, as their facts say."""  # noqa: E501
+
+
+class Flavor(Section):
+    """A flavor, or several that differ in the number of GPUs."""
+
+    model: Name | None = None
+    """The model of the GPUs."""
+    count: Counts = (1,)
+    """How many GPUs; of a list, each makes a flavor, and `{count}` in the name is replaced."""
+    gpus: Annotated[Mapping[Name, Count], Field(min_length=1)] | None = None
+    """In place of `model` and `count`, GPUs of several models: their names and how many of each."""
+    per_gpu: PerGpu = PerGpu()
+    """What a guest gets for each GPU: each of `vcpus`, `ram` and `disk` stands here or in the flavor itself."""
+    vcpus: Vcpus | None = None
+    """vCPUs, however many GPUs."""
+    ram: Ram | None = None
+    """Memory, however many GPUs, as `32GiB` or in MiB."""
+    disk: Disk | None = None
+    """Root disk, however many GPUs, as `40GiB` or in GiB. 0 is as large as the image, which Nova allows by default only for guests that boot from a volume."""  # noqa: E501
+    ephemeral: Disk = 0
+    """Ephemeral disk, as `100GiB` or in GiB."""
+    swap: Swap = 0
+    """Swap, as `4GiB` or in MiB."""
+    reserve: Reserve = Reserve()
+    """What `auto` leaves to the host."""
+    id: Annotated[
+        str | None,
+        StringConstraints(pattern=FLAVOR_ID_PATTERN),
+        described(FLAVOR_ID_PATTERN, "an id of letters, digits, '.', '_', '-' and blanks inside", "gpu-{count}"),
+    ] = None
+    """The flavor's id, where something else relies on it; `{count}` is replaced. A new UUID when not given."""
+    description: str | None = None
+    """Words for whoever reads the list of flavors; `{count}` is replaced."""
+    access: tuple[Project, ...] | None = None
+    """Projects, by id or name, that may use it; everybody when not given, nobody but administrators when empty."""
+    numa: Numa = Numa()
+    """NUMA nodes of the guest."""
+    cpu_policy: Literal["shared", "dedicated"] | None = None
+    """Whether vCPUs are pinned to host processors of their own (`hw:cpu_policy`)."""
+    mem_page_size: Annotated[
+        str | None,
+        StringConstraints(pattern=PAGE_PATTERN),
+        described(PAGE_PATTERN, "small, large, any, or a size of pages", "1GB"),
+    ] = None
+    """The size of memory pages (`hw:mem_page_size`): `small`, `large`, `any`, or a size like `1GB`."""
+    maxphysaddr: Literal["passthrough"] | None = None
+    """Give the guest the host's physical address width (`hw:maxphysaddr_mode`), so that its firmware finds room for GPUs with large BARs. Nova 2024.1 and later."""  # noqa: E501
+    hide_hypervisor: StrictBool = False
+    """Hide KVM from the guest, for drivers that refuse to work in virtual machines (error 43)."""
+    windows: StrictBool = False
+    """Guests run Windows: say which properties their images need."""
+    extra_specs: Annotated[
+        Mapping[
+            Annotated[
+                str,
+                StringConstraints(pattern=EXTRA_SPEC_PATTERN),
+                described(
+                    EXTRA_SPEC_PATTERN, "an extra spec of up to 255 letters, digits, '_', '-', ':', '.' and blanks"
+                ),
+            ],
+            Annotated[
+                str,
+                StringConstraints(max_length=255),
+                WithJsonSchema(
+                    {"type": "string", "maxLength": 255, "patternErrorMessage": "expected text of up to 255 characters"}
+                ),
+            ],
+        ],
+        Field(),
+    ] = {}
+    """Other extra specs, with their values as text in quotes."""
+
+
+def named(template: str, count: int) -> str:
+    """A flavor's name, id or description for so many GPUs."""
+    return template.replace("{count}", str(count))
