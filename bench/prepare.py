@@ -1,0 +1,89 @@
+"""How long a second ``prepare.yml`` run takes, which has nothing to do, against the first on the same example host.
+
+Run it with ``python bench/prepare.py``. The first run writes the files, builds the initramfs images and the boot
+menu, boots and verifies, all through the stand-ins, which are faster than the real tools: on a real host the ratio
+is far smaller still. Times are processor time (user and system) of ``ansible-playbook`` and all that it starts,
+the best of several rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from gpustack.examples import hosts
+from gpustack.examples.host import write_host
+from gpustack.files import share_dir
+
+SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {gpu01: [k4200]}\n'
+
+
+def inventory(root: Path) -> dict[str, object]:
+    """One example host, reached on this machine."""
+    variables = {
+        "ansible_connection": "local",
+        "ansible_become": False,
+        "ansible_python_interpreter": sys.executable,
+        "gpustack_root": str(root),
+        "gpustack_command_prefix": [sys.executable, "-m", "gpustack.examples.standin", "--root", str(root)],
+    }
+    return {"all": {"hosts": {"gpu01": variables}}}
+
+
+def prepare(directory: Path) -> tuple[float, int]:
+    """Run the playbook; answers the processor time in seconds, and how many tasks changed something."""
+    command = [
+        str(Path(sys.executable).with_name("ansible-playbook")),
+        *("-i", "inventory.json", str(share_dir("playbooks") / "prepare.yml")),
+        *("-e", "gpustack_spec=gpustack.yaml", "-e", "gpustack_reboot=true"),
+    ]
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(directory / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, cwd=directory, env=environment, check=True, capture_output=True, text=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    changed = re.search(r"changed=(\d+)", done.stdout)
+    assert changed is not None, done.stdout
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, int(changed.group(1))
+
+
+def main() -> int:
+    """Print the figures, as a table for people or as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    first = second = float("inf")
+    for _ in range(options.rounds):
+        with tempfile.TemporaryDirectory(prefix="gpustack-bench-") as name:
+            directory = Path(name)
+            root = write_host(directory / "gpu01", hosts.talk_host())
+            (directory / "ansible.cfg").touch()
+            (directory / "gpustack.yaml").write_text(SPEC, encoding="utf-8")
+            (directory / "inventory.json").write_text(json.dumps(inventory(root)), encoding="utf-8")
+            once, changed = prepare(directory)
+            assert changed == 3, "the first run writes, runs commands and reboots"
+            again, changed = prepare(directory)
+            assert changed == 0, "the second changes nothing"
+            first, second = min(first, once), min(second, again)
+    figures = {
+        "prepare_first_seconds": round(first, 2),
+        "prepare_second_seconds": round(second, 2),
+        "prepare_second_to_first": round(second / first, 2),
+    }
+    if options.json:
+        print(json.dumps(figures))
+    else:
+        for name, figure in figures.items():
+            print(f"{name:<32} {figure:>8}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
