@@ -111,7 +111,7 @@ def _softdeps(targets: Targets, drivers: Iterable[str]) -> Iterator[tuple[str, t
 def _kept_functions(host: Host, targets: Targets) -> Iterator[Function]:
     """The functions that stay with the host; virtual functions go with their physical one."""
     going = targets.functions
-    for function in host.pci:
+    for function in sorted(host.pci, key=lambda f: f.bdf):
         if function.address not in going and function.physical_function not in going:
             yield function
 
@@ -163,7 +163,7 @@ def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
 
 def _identical(host: Host, targets: Targets) -> Iterator[Finding]:
     staying: dict[str, list[str]] = {}
-    for function in sorted(_kept_functions(host, targets), key=lambda f: f.bdf):
+    for function in _kept_functions(host, targets):
         staying.setdefault(function.ids, []).append(function.address)
     for target in targets.all:
         for function in {f.ids: f for f in target.gpu.functions if f.ids in staying}.values():

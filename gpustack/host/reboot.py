@@ -71,7 +71,7 @@ def _left_over(host: Host, desired: Desired) -> Iterator[str]:
     wanted = desired.targets.functions
     now = {f.ids for f, _ in wanted.values()}
     others = frozenset().union(*(found.ids for found in elsewhere(host).ids()))
-    for function in host.pci:
+    for function in sorted(host.pci, key=lambda f: f.bdf):
         if function.address in wanted or function.driver not in DRIVERS or function.driver_override:
             continue
         if function.ids in before - now - others or (is_rewritten and function.ids not in now | others):

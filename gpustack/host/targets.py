@@ -74,7 +74,11 @@ def choose(spec: Spec, host: Host) -> Targets:
         for gpu in gpus(host)
         if (name := given_as(spec, host.hostname, gpu.main)) is not None
     }
-    switches = tuple(_as_gpu(host, switch) for switch in nvswitches(host)) if _switches_go(mode) else ()
+    switches = (
+        tuple(_as_gpu(host, switch) for switch in sorted(nvswitches(host), key=lambda f: f.bdf))
+        if _switches_go(mode)
+        else ()
+    )
     driver = next((driver for _, _, driver in chosen.values()), "vfio-pci")
     wanted = [*chosen.values(), *((switch, None, driver) for switch in switches)]
     going = {f.address: driver for gpu, _, driver in wanted for f in gpu.functions}
