@@ -11,7 +11,7 @@ demo: ## the whole path on example hosts: scan, spec, plan, playbooks, verificat
 
 test: ## unit tests, and the tests against real services
 	@tools/setup test
-	@tools/setup --apt openssh-server openssh-client pciutils cpio
+	@tools/setup --apt openssh-server openssh-client pciutils kmod cpio zstd lz4 lzop bzip2 xz-utils pci.ids
 	$(PYTEST) -n 2 tests/unit
 
 lab: ## the QEMU machine: a real kernel, GRUB, initramfs, IOMMU and vfio

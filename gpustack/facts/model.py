@@ -79,7 +79,7 @@ class Function(_Facts):
     subsystem_product: Hex4 | None = None
     pci_class: Hex6 = Field(alias="class")
     revision: Line | None = None
-    driver: Module | None = None
+    driver: Line | None = None
     driver_override: Line | None = None
     modalias: Line | None = None
     modules: tuple[Module, ...] = ()
