@@ -10,7 +10,8 @@ looked up by it:
 * the database of code that names no cell: the one of the service's cell;
 * sysfs questions about devices: answered from the host's own devices.
 
-The mark rides on the request context, which Nova itself carries into every thread that it starts for a request.
+The mark rides on the request context, which Nova itself carries into every thread that it starts for a request; a context
+that is made on the way inherits it.
 """
 
 from __future__ import annotations
@@ -89,14 +90,29 @@ def current() -> Mark | None:
     stack = _local.__dict__.get("stack")
     if stack:
         return stack[-1]
-    return getattr(oslo_context.get_current(), _ATTRIBUTE, None)
+    carried: Mark | None = getattr(oslo_context.get_current(), _ATTRIBUTE, None)
+    return carried
 
 
 def install(conf: Any) -> None:
     """Make options, locks and aliases depend on the running service."""
+    _install_inheritance()
     _install_options(conf)
     _install_locks()
     _install_aliases()
+
+
+def _install_inheritance() -> None:
+    """A context that is made while a service is at work belongs to that service (Nova makes one for each cell, say)."""
+    original = oslo_context.RequestContext.update_store
+
+    def update_store(self: Any) -> None:
+        mark = current()
+        if mark is not None and not hasattr(self, _ATTRIBUTE):
+            mark.put_on(self)
+        original(self)
+
+    oslo_context.RequestContext.update_store = update_store
 
 
 def _install_options(conf: Any) -> None:

@@ -34,7 +34,7 @@ class Verbs:
     def start(self, host: dict[str, Any]) -> None:
         """Start a nova-compute on ``host`` (a whole description), new or stopped."""
         with self._harness.lock:
-            self._harness.launch(host)
+            self._launch(host)
 
     def stop(self, name: str) -> None:
         """Stop nova-compute in an orderly way: what it is doing is finished first. Guests keep running."""
@@ -51,7 +51,11 @@ class Verbs:
         with self._harness.lock:
             if name in self._harness.computes:
                 self._harness.halt(name, kill=kill)
-            self._harness.launch({**self._harness.hosts[name], **changes})
+            self._launch({**self._harness.hosts[name], **changes})
+
+    def _launch(self, host: dict[str, Any]) -> None:
+        self._harness.launch(host)
+        self.unseen(host["name"], seconds=0)  # else it is first heard of some seconds after it starts
 
     def power_off(self, name: str) -> None:
         """The whole host goes down: nova-compute is killed, its guests are gone, its service is long unseen."""
