@@ -56,10 +56,11 @@ def values(text: str) -> tuple[str, ...]:
 
 def filters(existing: Existing, release: Release) -> tuple[tuple[str, ...], Setting | None]:
     """The scheduler's complete list, and the line it is carried over from (None: the release's default)."""
+    option = FILTERS.of(release)
     for source in existing.sources:
-        if source.serves(FILTERS):
+        if source.serves(option):
             # A list is decided by the last file, so our own must not hide what another one says.
-            theirs = tuple(_foreign(source.configuration.all(FILTERS)))
+            theirs = tuple(_foreign(source.configuration.all(option)))
             names = {s.file for s in theirs}
             last = [file for file in source.configuration.files if file in names]
             if last:
@@ -112,7 +113,7 @@ def in_the_way(existing: Existing, wanted: Wanted, hosts: Sequence[Host], *, who
                 found += _device_in_the_way(setting, wanted, host)
     if not whole:
         found += _later(existing, wanted, own)
-    found += _available(existing)
+    found += _available(existing, AVAILABLE.of(wanted.release))
     return list(dict.fromkeys(found))
 
 
@@ -163,7 +164,7 @@ def _later(existing: Existing, wanted: Wanted, own: str) -> Iterator[Finding]:
     switches |= {"filter_scheduler/pci_in_placement"} if wanted.placement == "schedule" else set()
     for source in existing.sources:
         for path in ("filter_scheduler/enabled_filters", *sorted(switches)):
-            option = releases.option(path)
+            option = releases.option(path).of(wanted.release)
             if not source.serves(option):
                 continue
             for setting in _foreign(source.configuration.effective(option)):
@@ -178,9 +179,9 @@ def _read_later(file: str, own: str) -> bool:
     return directory.endswith(".conf.d") and (directory != "nova.conf.d" or path.name > own)
 
 
-def _available(existing: Existing) -> Iterator[Finding]:
+def _available(existing: Existing, option: Option) -> Iterator[Finding]:
     for source in existing.sources:
-        settings = source.configuration.effective(AVAILABLE) if source.serves(AVAILABLE) else ()
+        settings = source.configuration.effective(option) if source.serves(option) else ()
         if settings and not makes_available([s.value for s in settings]):
             yield finding("GPU318", place=settings[-1].place)
 

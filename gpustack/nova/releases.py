@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from gpustack.errors import UsageError
@@ -48,7 +48,8 @@ class Option(_Lifetime):
 
     :ivar kind: ``multi`` options add up over all files, a ``list`` and a ``bool`` are decided by the last one read.
     :ivar services: the services that read it.
-    :ivar old_names: deprecated names (``GROUP/NAME``) that are still read.
+    :ivar old_names: deprecated names (``GROUP/NAME``) that are read too.
+    :ivar old_names_until: major version of the last release that reads the deprecated names, if they are gone.
     """
 
     group: str
@@ -56,6 +57,12 @@ class Option(_Lifetime):
     kind: OptionKind
     services: tuple[str, ...]
     old_names: tuple[str, ...] = ()
+    old_names_until: int | None = None
+
+    def of(self, release: Release) -> Option:
+        """The option as ``release`` reads it: without deprecated names that it has dropped."""
+        gone = self.old_names_until is not None and release.major > self.old_names_until
+        return replace(self, old_names=()) if gone else self
 
     @property
     def path(self) -> str:
@@ -146,8 +153,8 @@ def all_options() -> tuple[Option, ...]:
 
 
 def options(of: Release) -> tuple[Option, ...]:
-    """The options that a release has, under their current names."""
-    return tuple(option for option in _table().options if option.known_to(of))
+    """The options that a release has, with the deprecated names that it still reads."""
+    return tuple(option.of(of) for option in _table().options if option.known_to(of))
 
 
 def option(path: str) -> Option:

@@ -18,7 +18,7 @@ _TITLE = "Scheduler filters"
 def enabled(subject: Subject) -> Iterator[Finding]:
     """PciPassthroughFilter must be in the list that counts."""
     for source in subject.serving("scheduler"):
-        settings = source.configuration.effective(FILTERS)
+        settings = source.configuration.effective(FILTERS.of(subject.release))
         current = values(settings[-1].value) if settings else releases.default_filters(subject.release)
         if FILTER in current or not (settings or subject.aliases or source.services == ("scheduler",)):
             continue
@@ -33,7 +33,7 @@ def enabled(subject: Subject) -> Iterator[Finding]:
 def available(subject: Subject) -> Iterator[Finding]:
     """What may be enabled must include it."""
     for source in subject.serving("scheduler"):
-        settings = source.configuration.effective(AVAILABLE)
+        settings = source.configuration.effective(AVAILABLE.of(subject.release))
         if settings and not makes_available([s.value for s in settings]):
             yield finding("GPU356", place=settings[-1].place)
 
@@ -42,8 +42,8 @@ def available(subject: Subject) -> Iterator[Finding]:
 def replaced(subject: Subject) -> Iterator[Finding]:
     """Lists that a later one replaces, with filters that it has not got."""
     for source in subject.serving("scheduler"):
-        settings = source.configuration.effective(FILTERS)
-        for setting in source.configuration.all(FILTERS) if settings else ():
+        settings = source.configuration.effective(FILTERS.of(subject.release))
+        for setting in source.configuration.all(FILTERS.of(subject.release)) if settings else ():
             lost = [f for f in values(setting.value) if f not in values(settings[-1].value)]
             if setting != settings[-1] and lost:
                 named = f", which lacks {', '.join(lost)}"

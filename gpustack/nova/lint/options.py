@@ -60,13 +60,15 @@ def _not_read(setting: Setting, option: Option, release: Release) -> Finding:
     use = "take the line out"
     if option.path == "pci/device_spec":
         use = f"write [{current.group}] {current.name} instead"
+    elif setting.path in option.old_names:
+        use = f"write [{option.group}] {option.name} instead"
     return finding(
         "GPU338",
         place=setting.place,
         release=release,
         group=setting.group,
         name=setting.name,
-        since=f"; it came with {first}" if newer else "",
+        since=f"; it came with {first}" if newer else " any more",
         use=use,
     )
 

@@ -76,7 +76,7 @@ def made(draw: st.DrawFn, placements: tuple[str, ...] = ("off", "report", "sched
         chosen = kept if draw(st.booleans()) else draw(st.lists(st.sampled_from(kept), min_size=1, unique=True))
         name = f"m{index}"
         models.append(name)
-        given = f"match: {{vendor: \"{ids[0]}\", product: \"{ids[1]}\""
+        given = f'match: {{vendor: "{ids[0]}", product: "{ids[1]}"'
         given += "}" if chosen == kept else f", addresses: {chosen!r}}}".replace("'", '"')
         policy = draw(st.none() | st.sampled_from(POLICIES))
         if policy and release.major >= (23 if policy == "socket" else 17):
@@ -97,7 +97,7 @@ def made(draw: st.DrawFn, placements: tuple[str, ...] = ("off", "report", "sched
             "version: 1",
             "models:",
             *lines,
-            f"hosts: {{\"gpu*\": {models}}}",
+            f'hosts: {{"gpu*": {models}}}',
             f"nova: {{release: {release.name}, placement: {placement}}}",
             "",
         ]

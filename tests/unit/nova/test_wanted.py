@@ -114,9 +114,7 @@ def two(a: str, b: str, placement: str = "off"):
         if function["address"] == "0000:88:00.0":
             function |= {"subsystem_vendor": "103c", "subsystem_product": "1096"}
     models = TWO.replace("ALIASA", a).replace("ALIASB", b)
-    return wanted(
-        spec(models, '{"*": [a, b]}', placement), [host("k4200-prepared", pci=pci)], release=FLAMINGO
-    )
+    return wanted(spec(models, '{"*": [a, b]}', placement), [host("k4200-prepared", pci=pci)], release=FLAMINGO)
 
 
 def test_two_aliases_for_the_same_ids():

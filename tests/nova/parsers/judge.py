@@ -1,0 +1,159 @@
+"""Asks Nova's own code what it makes of configurations. Runs on Nova's Python, not on gpustack's.
+
+``python judge.py < jobs.jsonl > answers.jsonl``: one process for many configurations. A job is
+``{"files": [path, …], "functions": [{"address", "vendor", "product", "parent", "total_vfs", "numa_node"}, …],
+"interfaces": {name: address}}``; the answer holds what Nova read, what it refused and why, the functions that it
+would offer to guests, and how many of them each alias gets.
+"""
+
+import json
+import sys
+
+import nova.conf
+from nova import config, objects
+from nova.pci import request, stats, utils, whitelist
+from oslo_config import cfg
+
+# ruff: noqa: SIM401, UP031 - groups have no get, and the oldest Nova runs on Python 3.9
+
+CONF = nova.conf.CONF
+PRESENT = {}
+INTERFACES = {}
+
+
+def is_physical_function(domain, bus, slot, function):
+    """In place of the look into /sys."""
+    found = PRESENT.get("%s:%s:%s.%s" % (domain, bus, slot, function))
+    return bool(found and found.get("total_vfs"))
+
+
+def get_function_by_ifname(name):
+    """In place of the look into /sys."""
+    address = INTERFACES.get(name)
+    found = PRESENT.get(address)
+    return address, bool(found and found.get("total_vfs"))
+
+
+utils.is_physical_function = is_physical_function
+utils.get_function_by_ifname = get_function_by_ifname
+
+
+def attempt(answer, key, run):
+    """Note what ``run`` gives, or how it failed."""
+    try:
+        answer[key] = run()
+    except Exception as error:
+        answer[key] = None
+        answer[key + "_error"] = "%s: %s" % (type(error).__name__, error)
+
+
+def aliases():
+    read = getattr(request, "get_alias_from_config", None) or request._get_alias_from_config
+    if hasattr(read, "cache_clear"):
+        read.cache_clear()
+    return {name: [policy, specs] for name, (policy, specs) in read().items()}
+
+
+def devices():
+    name = "device_spec" if "device_spec" in CONF.pci else "passthrough_whitelist"
+    return list(CONF.pci[name])
+
+
+def kind(function):
+    if function.get("parent"):
+        return "type-VF"
+    return "type-PF" if function.get("total_vfs") is not None else "type-PCI"
+
+
+def offered(filter_, functions):
+    found = []
+    for function in functions:
+        device = {
+            "vendor_id": function["vendor"],
+            "product_id": function["product"],
+            "address": function["address"],
+            "parent_addr": function.get("parent"),
+        }
+        if filter_.device_assignable(device):
+            found.append(function["address"])
+    return found
+
+
+def pools(filter_, functions):
+    """The free devices of a host, as the scheduler sees them."""
+    made = stats.PciDeviceStats(objects.NUMATopology(cells=[]), dev_filter=filter_)
+    for number, function in enumerate(functions):
+        made.add_device(
+            objects.PciDevice.create(
+                None,
+                {
+                    "id": number,
+                    "compute_node_id": 1,
+                    "address": function["address"],
+                    "vendor_id": function["vendor"],
+                    "product_id": function["product"],
+                    "dev_type": kind(function),
+                    "parent_addr": function.get("parent"),
+                    "numa_node": function.get("numa_node"),
+                    "status": "available",
+                    "dev_id": "pci_%d" % number,
+                    "label": "label",
+                    "request_id": None,
+                },
+            )
+        )
+    return made
+
+
+def share(made, name, most):
+    """How many devices an alias gets from a host."""
+    for count in range(most, 0, -1):
+        flavor = objects.Flavor(extra_specs={"pci_passthrough:alias": "%s:%d" % (name, count)})
+        wanted = request.get_pci_requests_from_flavor(flavor).requests
+        try:
+            fits = made.support_requests(wanted, provider_mapping=None)
+        except TypeError:
+            fits = made.support_requests(wanted)
+        if fits:
+            return count
+    return 0
+
+
+def judge(job):
+    answer = {}
+    PRESENT.clear()
+    PRESENT.update({function["address"]: function for function in job.get("functions", ())})
+    INTERFACES.clear()
+    INTERFACES.update(job.get("interfaces", {}))
+    try:
+        CONF([], project="nova", default_config_files=job["files"], default_config_dirs=[])
+    except cfg.Error as error:
+        return {"parse_error": str(error)}
+    attempt(answer, "aliases", aliases)
+    attempt(answer, "devices", devices)
+    attempt(answer, "filters", lambda: list(CONF.filter_scheduler.enabled_filters))
+    for key, group, name in (
+        ("report", "pci", "report_in_placement"),
+        ("schedule", "filter_scheduler", "pci_in_placement"),
+    ):
+        attempt(answer, key, lambda group=group, name=name: CONF[group][name] if name in CONF[group] else None)
+    attempt(answer, "whitelist", lambda: whitelist.Whitelist(devices()))
+    filter_ = answer.pop("whitelist")
+    if filter_ is not None:
+        functions = job.get("functions", ())
+        attempt(answer, "offered", lambda: offered(filter_, functions))
+        if answer.get("offered") is not None and answer["aliases"] is not None and not answer["schedule"]:
+            mine = [function for function in functions if function["address"] in answer["offered"]]
+            attempt(answer, "shares", lambda: {n: share(pools(filter_, mine), n, len(mine)) for n in answer["aliases"]})
+    return answer
+
+
+def main():
+    objects.register_all()
+    config.set_lib_defaults()
+    for line in sys.stdin:
+        print(json.dumps(judge(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
