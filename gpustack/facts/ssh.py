@@ -10,7 +10,9 @@ import contextlib
 import functools
 import json
 import logging
+import shlex
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -25,12 +27,13 @@ from gpustack.facts import collect
 from gpustack.facts.known_hosts import KnownHosts
 from gpustack.facts.ssh_config import SshConfig, SshOptions, Target
 
-Stream = socket.socket | paramiko.Channel | paramiko.ProxyCommand
+Stream = socket.socket | paramiko.Channel
 
 MAX_OUTPUT = 64 << 20
 _MAX_COMPLAINT = 64 << 10
 _MAX_JUMPS = 8
 _CHUNK = 1 << 16
+_PATIENCE = 5.0
 _NO_PYTHON = "gpustack: no python"
 
 # -I and -S: neither the user's environment nor site-packages have a part in it, and it starts faster. A bare
@@ -110,7 +113,8 @@ class Connections:
         except BaseException as error:
             if transport is not None:
                 self._release(transport)
-            channel.close()
+            else:
+                channel.close()
             if isinstance(error, paramiko.SSHException | OSError | EOFError):
                 raise HostError(
                     f"no SSH connection: {_reason(error)}",
@@ -142,9 +146,9 @@ class Connections:
                     "direct-tcpip", (target.hostname, target.port), ("127.0.0.1", 0), timeout=target.connect_timeout
                 )
             if target.proxy_command:
-                return paramiko.ProxyCommand(target.proxy_command)
+                return _Proxied.start(target.proxy_command)
             return socket.create_connection((target.hostname, target.port), timeout=target.connect_timeout)
-        except (OSError, paramiko.SSHException) as error:
+        except (OSError, ValueError, paramiko.SSHException) as error:
             raise HostError(
                 f"can't be reached: {_reason(error)} ({target.hostname} port {target.port})",
                 where=target.name,
@@ -174,6 +178,44 @@ class Connections:
                 via = self._jump(hops[:-1]) if len(hops) > 1 else None
                 transport = self._jumps[hops] = self._connected(hops[-1], via)
             return transport
+
+
+class _Proxied(socket.socket):
+    """A connection whose other end is a command (``ProxyCommand``), which ends with it.
+
+    paramiko's own waits for ever when the command ends first.
+    """
+
+    process: subprocess.Popen[bytes]
+
+    @classmethod
+    def start(cls, command: str) -> Self:
+        """Run a command, without a shell, on the other end of a new connection.
+
+        :raises OSError: when there is no such program.
+        """
+        ours, theirs = socket.socketpair()
+        connection = cls(fileno=ours.detach())
+        try:
+            connection.process = subprocess.Popen(
+                shlex.split(command), stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL
+            )
+        except BaseException:
+            socket.socket.close(connection)
+            raise
+        finally:
+            theirs.close()
+        return connection
+
+    def close(self) -> None:
+        """Close the connection, and end the command."""
+        super().close()
+        self.process.terminate()
+        try:
+            self.process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 def _prefer(transport: paramiko.Transport, types: set[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import glob
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,9 @@ SYSTEM_KNOWN_HOSTS = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known
 USER_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 DEFAULT_IDENTITIES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 _DEPTH = 16
+# What may stand in a command of the configuration (ProxyCommand with %h and %r); IPv6 addresses with their zone.
+_USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@+-]*\$?")
+_HOST = re.compile(r"[A-Za-z0-9_.:][A-Za-z0-9_.:%-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +108,10 @@ class SshConfig:
             SshOptions(known_hosts=self.options.known_hosts, timeout=self.options.timeout) if jump else self.options
         )
         given_user, _, host = name.rpartition("@")
+        if not _HOST.fullmatch(host) or (given_user and not _USER.fullmatch(given_user)):
+            raise HostError(
+                "this is no name of a host", where=name, remedy="name it as [user@]host, as in ~/.ssh/config"
+            )
         given_port = None
         if jump and host.count(":") == 1:
             host, _, given_port = host.partition(":")

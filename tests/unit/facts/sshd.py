@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 NEEDED = "these tests need a real SSH server: apt-get install openssh-server openssh-client"
 
 
@@ -41,6 +42,7 @@ class Sshd:
     """A running server.
 
     :ivar directory: its keys and configuration.
+    :ivar addresses: where it listens; OpenSSH takes 16 at most.
     :ivar host_key: the private host key; its public half is beside it.
     :ivar client_key: a key that may log in.
     """
@@ -65,7 +67,15 @@ class Sshd:
         return " ".join(self.host_key.with_suffix(".pub").read_text().split()[:2])
 
     def allow(self, key: Path, options: str = "") -> Path:
-        """Let a key log in, with options as ``authorized_keys`` has them."""
+        """Let a key log in, with options as ``authorized_keys`` has them.
+
+        It logs in as on a fresh host: what the start-up files of this account's shell do is left out.
+        """
+        options = ",".join(
+            option
+            for option in (f'environment="HOME={self.directory}/home"', f'environment="PATH={PATH}"', options)
+            if option
+        )
         with (self.directory / "authorized_keys").open("a") as stream:
             stream.write(f"{options} {key.with_suffix('.pub').read_text()}")
         return key
@@ -78,6 +88,7 @@ class Sshd:
         """Start the server and wait until it answers."""
         self.directory.mkdir(parents=True, exist_ok=True)
         keygen(self.host_key, self.host_key_kind)
+        (self.directory / "home").mkdir()
         self.allow(keygen(self.client_key))
         if os.geteuid() == 0:
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
@@ -91,6 +102,7 @@ class Sshd:
             "PasswordAuthentication no",
             "KbdInteractiveAuthentication no",
             "PermitRootLogin prohibit-password",
+            "PermitUserEnvironment yes",
             "UsePAM no",
             "UseDNS no",
             "StrictModes no",
@@ -103,7 +115,7 @@ class Sshd:
         deadline = time.monotonic() + 20
         while True:
             with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                if probe.connect_ex((self.addresses[0], self.port)) == 0:
                     return
             assert self._process.poll() is None, (self.directory / "log").read_text()
             assert time.monotonic() < deadline, "sshd does not answer"

@@ -360,6 +360,33 @@ def test_a_proxy_command(config, sshd, home):
     assert read()
 
 
+STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("/nonexistent %h", "can't be reached: No such file or directory"),
+        ("false", "no SSH connection"),
+        ("echo 'unbalanced", "can't be reached: No closing quotation"),
+        (f"{sys.executable} -c '{STUBBORN}'", "no SSH connection"),
+    ],
+)
+def test_a_proxy_command_that_leads_nowhere(command, expected, config, monkeypatch):
+    monkeypatch.setattr(ssh, "_PATIENCE", 0.2)
+    config("Host gpu01", f"ProxyCommand {command}", "ConnectTimeout 1")
+    assert expected in refusal()
+
+
+@pytest.mark.parametrize(
+    "name", ["-oProxyCommand=x", "a b", "$(reboot)@gpu01", "-l@gpu01", "gpu01;reboot", "gpu01\n", "@gpu01 "]
+)
+def test_names_that_are_none(name, config, home):
+    config("Host *", f"ProxyCommand touch {home}/run %h %r %n")
+    assert "this is no name of a host" in refusal(name)
+    assert not (home / "run").exists()
+
+
 def test_nothing_listens(config):
     config("Host gpu01", f"Port {free_port()}")
     said = refusal()
