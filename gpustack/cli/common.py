@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from gpustack.facts.gather import Failure, Gathered
 
 _SHOWN_HOSTS = 8
+_SHOWN_PLACES = 4  # of each of several hosts
 
 
 class _Voice(command.Command):
@@ -113,7 +114,12 @@ def _joined(places: Sequence[str]) -> str:
     for place in places:
         host, _, rest = place.partition(" ")
         by_host.setdefault(host, []).append(rest)
-    words = [" ".join((host, ", ".join(rest))).rstrip() for host, rest in by_host.items()]
+    words = [
+        f"{host} ({len(rest)} places)"
+        if len(by_host) > 1 and len(rest) > _SHOWN_PLACES
+        else " ".join((host, ", ".join(rest))).rstrip()
+        for host, rest in by_host.items()
+    ]
     more = len(words) - _SHOWN_HOSTS
     return "; ".join(words[:_SHOWN_HOSTS]) + (f"; and {more} more hosts" if more > 0 else "")
 

@@ -10,7 +10,7 @@ isn't ready, and a plan goes on. Everything else is worth knowing, and takes not
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpustack.facts.gpus import Gpu, gpus
@@ -50,9 +50,9 @@ class Readiness:
         return not self.reasons
 
 
-def assess(host: Host, gpu: Gpu) -> Readiness:
-    """Sort the findings of a GPU into reasons and notes."""
-    found = sorted(reasons(host, gpu), key=lambda f: (-f.severity.rank, f.code))
+def assess(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -> Readiness:
+    """Sort the findings of a GPU into reasons and notes; ``of_host`` as for :func:`reasons`."""
+    found = sorted(reasons(host, gpu, of_host=of_host), key=lambda f: (-f.severity.rank, f.code))
     return Readiness(
         reasons=tuple(f for f in found if holds_back(f)), notes=tuple(f for f in found if not holds_back(f))
     )
@@ -63,13 +63,21 @@ def holds_back(found: Finding) -> bool:
     return found.severity is Severity.ERROR or found.code in PREPARATION
 
 
-def reasons(host: Host, gpu: Gpu) -> tuple[Finding, ...]:
+def reasons(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -> tuple[Finding, ...]:
     """Everything there is to say about one GPU: codes GPU010 and up, and the host's findings that hold it back.
 
     The latter have the host's name as their place, and are among :func:`host_reasons` too.
+
+    :param of_host: what :func:`host_reasons` says, for who asks about many GPUs of a host.
     """
-    inherited = (f for f in host_reasons(host) if holds_back(f))
-    return (*inherited, *_group(host, gpu), *_binding(host, gpu), *_device(host, gpu), *_quirks(host, gpu))
+    whole = host_reasons(host) if of_host is None else of_host
+    return (
+        *(f for f in whole if holds_back(f)),
+        *_group(host, gpu),
+        *_binding(host, gpu),
+        *_device(host, gpu),
+        *_quirks(host, gpu, switched=any(f.code == "GPU008" for f in whole)),
+    )
 
 
 def host_reasons(host: Host) -> tuple[Finding, ...]:
@@ -240,13 +248,13 @@ def _is_unassigned(bar: Bar) -> bool:
     return not bar.io and bar.size > 0 and bar.start == 0
 
 
-def _quirks(host: Host, gpu: Gpu) -> Iterator[Finding]:
+def _quirks(host: Host, gpu: Gpu, *, switched: bool) -> Iterator[Finding]:
     main = gpu.main
     card = catalogue.lookup(main.vendor, main.product, main.subsystem_vendor, main.subsystem_product)
     if card is None:
         return
     for quirk in catalogue.quirks_of(card):
-        if quirk.key == "nvswitch" and nvswitches(host):
+        if quirk.key == "nvswitch" and switched:
             continue  # GPU008 says so
         if quirk.key in _RESET_QUIRKS:
             code, severity = "GPU019", None

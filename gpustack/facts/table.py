@@ -8,7 +8,7 @@ from typing import Any
 
 from gpustack.facts.gpus import Gpu, gpus
 from gpustack.facts.model import Function, Host
-from gpustack.facts.readiness import Readiness, assess, size
+from gpustack.facts.readiness import Readiness, assess, host_reasons, size
 from gpustack.pci import catalogue, classes
 
 COLUMNS = {
@@ -42,7 +42,11 @@ class Row:
 
 def rows(hosts: Sequence[Host]) -> tuple[Row, ...]:
     """A row for each GPU, hosts and addresses in order."""
-    return tuple(Row(host=host, gpu=gpu, readiness=assess(host, gpu)) for host in hosts for gpu in gpus(host))
+    found = []
+    for host in hosts:
+        of_host = host_reasons(host)
+        found += [Row(host=host, gpu=gpu, readiness=assess(host, gpu, of_host=of_host)) for gpu in gpus(host)]
+    return tuple(found)
 
 
 def describe(row: Row) -> dict[str, Any]:

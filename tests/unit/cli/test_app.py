@@ -208,6 +208,11 @@ def test_many_hosts_are_counted():
     assert line.endswith("gpu07; and 42 more hosts: it is so")
 
 
+def test_many_places_of_several_hosts_are_counted():
+    (line, _) = common.tellings(finding(f"gpu0{host} 0000:8{n}:00.0") for host in (1, 2) for n in range(8))
+    assert line == "WARNING GPU901 gpu01 (8 places); gpu02 (8 places): it is so"
+
+
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
