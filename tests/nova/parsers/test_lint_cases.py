@@ -1,0 +1,50 @@
+"""What the linter says of its cases, Nova says too: it refuses them, or misreads them as the linter holds."""
+
+from __future__ import annotations
+
+import pytest
+from nova_cases import Case, cases
+from nova_judge import Judge
+
+from gpustack.embedded.install import ensure
+from gpustack.embedded.releases import available
+
+CASES = [case for case in cases() if "nova" in case.data]
+HERE = {entry.name for entry in available()}
+PAIRS = [
+    (release, case)
+    for release in ("2025.2", "2026.2", "yoga")
+    for case in CASES
+    if release in HERE and release in case.data.get("releases", ["2025.2", "2026.2"])
+]
+
+
+@pytest.fixture(scope="module")
+def judge(request):
+    with Judge(ensure(request.param)) as judge:
+        yield judge
+
+
+def holds(case: Case, answer: dict) -> bool:
+    """Whether Nova's answer is what the case claims."""
+    claim = case.data["nova"]
+    everything = [f.address for f in case.judged_on.pci]
+    judged = {
+        "refuses": lambda what: bool(answer.get("parse_error" if what == "file" else f"{what}_error")),
+        "takes": lambda what: not answer.get(f"{what}_error"),
+        "offered": lambda addresses: sorted(answer["offered"]) == addresses,
+        "offers_all": lambda _: sorted(answer["offered"]) == sorted(everything),
+        "shares": lambda shares: answer["shares"] == shares,
+        "report": lambda value: answer["report"] is value,
+        "lacks_filter": lambda _: "PciPassthroughFilter" not in answer["filters"],
+    }
+    return all(judged[what](value) for what, value in claim.items())
+
+
+@pytest.mark.parametrize(
+    ("judge", "case"), PAIRS, ids=lambda value: value if isinstance(value, str) else value.name, indirect=["judge"]
+)
+def test_nova_agrees(judge, tmp_path, case):
+    files = case.written(tmp_path)
+    answer = judge.asked(files[:1], case.judged_on)
+    assert holds(case, answer), answer

@@ -1,0 +1,63 @@
+"""What the linter says of configurations, case by case, and how its report is read by other programs."""
+
+import re
+
+import pytest
+from nova_cases import cases
+
+from gpustack.errors import UsageError
+from gpustack.findings import Severity, definitions
+from gpustack.nova import releases
+from gpustack.nova.lint import lint
+
+CASES = list(cases())
+
+
+def found(report, severities) -> list[tuple[str, str]]:
+    return [(f.code, f.place) for f in report.findings if f.severity in severities]
+
+
+def assert_expected(said, expected, directory):
+    """``CODE``, ``CODE:LINE`` or ``CODE:FILE:LINE``, in any order."""
+    left = list(said)
+    for word in expected:
+        code, *rest = word.split(":")
+        place = re.compile(".*" + "".join(f"[/:]{re.escape(part)}" for part in rest) + ("$" if rest else ""))
+        match = next((one for one in left if one[0] == code and place.match(one[1])), None)
+        assert match, f"{word} is not among {said}"
+        left.remove(match)
+    assert left == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_case(case, tmp_path):
+    case.written(tmp_path)
+    report = lint(case.words(tmp_path), release=releases.release(case.data.get("release", "2025.2")), hosts=case.hosts)
+    grave = [Severity.ERROR, Severity.WARNING]
+    assert_expected(found(report, grave), case.data["expect"], tmp_path)
+    if "infos" in case.data:
+        assert_expected(found(report, [Severity.INFO]), case.data["infos"], tmp_path)
+    expected = {definitions()[code].severity for code, _ in found(report, grave)}
+    assert report.code <= 2
+    assert (report.code == 0) is (not expected)
+
+
+def test_every_code_of_the_linter_has_a_case():
+    told = {word.split(":")[0] for case in CASES for word in [*case.data["expect"], *case.data.get("infos", [])]}
+    untold = {code for code in definitions() if "GPU330" <= code < "GPU400"} - told
+    assert untold == {"GPU369"}, "an info with a test of its own"
+
+
+def test_a_setting_for_another_service(tmp_path):
+    file = tmp_path / "nova-scheduler.conf"
+    file.write_text('[pci]\ndevice_spec = {"vendor_id": "10de", "product_id": "11b4"}\n')
+    report = lint([str(file)], release=releases.release("2025.2"))
+    assert ("GPU369", f"{file}:2") in found(report, [Severity.INFO])
+
+
+def test_words_that_name_no_configuration(tmp_path):
+    with pytest.raises(UsageError, match="does not name a configuration"):
+        lint(["cpu=nova.conf"], release=releases.release("2025.2"))
+    report = lint([str(tmp_path / "missing.conf")], release=releases.release("2025.2"))
+    assert report.code == 2
+    assert found(report, list(Severity)) == [("GPU330", str(tmp_path / "missing.conf"))]
