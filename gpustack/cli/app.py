@@ -124,6 +124,8 @@ class Gpustack(app.App):
         try:
             self.options, remainder = self.parser.parse_known_args(argv)
             self.configure_logging()
+            if remainder[:1] == ["help"]:  # cliff's own looks through all installed distributions
+                self.options.help, remainder = True, remainder[1:]
             if not remainder:
                 self.print_help()
                 return 0 if self.options.help else UsageError.exit_code

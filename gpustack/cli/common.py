@@ -203,7 +203,8 @@ def tell_failures(command: _Voice, failures: Sequence[Failure], total: int) -> N
     for failure in failures:
         command.say(f"{failure.error}")
     raise HostError(
-        f"{len(failures)} of {total} hosts could not be read", remedy="the reasons are above; the others were read"
+        f"{len(failures)} of {total} hosts could not be read",
+        remedy="the reasons are above" + ("; the others were read" if len(failures) < total else ""),
     )
 
 

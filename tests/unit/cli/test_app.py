@@ -57,6 +57,14 @@ def test_every_command_has_help(name, gpustack):
     assert ran.out.startswith(f"usage: gpustack {name.replace('_', ' ')} ")
 
 
+def test_the_word_help(gpustack):
+    assert gpustack("help") == gpustack("--help")
+    assert gpustack("help", "scan") == gpustack("scan", "--help")
+    ran = gpustack("help", "scann")
+    assert (ran.code, ran.out) == (2, "")
+    assert "did you mean 'gpustack scan'?" in ran.err
+
+
 def test_nothing_prints_the_help_and_is_a_usage_error(gpustack):
     ran = gpustack()
     assert ran.code == 2
