@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,8 +14,9 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from gpustack.cleanup import tables
-from gpustack.cleanup.connect import Cell, Database, unreachable
+from gpustack.cleanup.connect import BusyError, Cell, Database, snapshot, unreachable
 from gpustack.cleanup.facts import HostState, PciRow
+from gpustack.cleanup.hypervisor import UNKNOWN, Ask
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources, verdicts_of
 from gpustack.cleanup.read import ROW
@@ -25,9 +26,6 @@ from gpustack.cleanup.verdict import Repair, Status, Verdict
 # How long a statement waits for a lock of Nova's before it gives up, in seconds.
 LOCK_TIMEOUT = 5
 
-Hostdevs = Callable[[str], frozenset[str] | None]
-"""The BDF addresses of the devices that guests of a host really have; None when the host can't be asked."""
-
 
 class Result(enum.StrEnum):
     """How one repair ended."""
@@ -36,7 +34,11 @@ class Result(enum.StrEnum):
     WAITING = "waiting"
     """Written, and Nova has not freed the device yet."""
     SKIPPED = "skipped"
+    """Something speaks against it: nothing was written."""
     FAILED = "failed"
+    """The database would not: nothing was written."""
+    GONE = "in order"
+    """Nothing is left to do: it was repaired, or healed, meanwhile."""
     RESTART = "restart"
     """Nothing is written: nova-compute of the host must be restarted."""
 
@@ -70,7 +72,7 @@ def carry_out(
     selection: Selection,
     journal: Journal,
     *,
-    hostdevs: Hostdevs,
+    ask: Ask,
     wait: float = 150.0,
 ) -> Iterator[Outcome]:
     """Carry out the repairs of a plan, one after another; what is no longer as it was planned is skipped.
@@ -84,13 +86,18 @@ def carry_out(
         if cell is None:
             continue
         verdict = _judge_again(sources, cell, wanted, selection)
-        if verdict is None or verdict.status is not Status.STALE or key(verdict.to_dict()) != key(wanted):
-            now = "it is in order now" if verdict is None else f"now it is {verdict.status}: {verdict.because}"
-            yield Outcome(
-                verdict=verdict or _stub(wanted), result=Result.SKIPPED, detail=f"changed since the plan; {now}"
-            )
+        if verdict is None:
+            yield Outcome(verdict=_stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
+        elif verdict.status is Status.HEALS:
+            yield Outcome(verdict=verdict, result=Result.GONE, detail=verdict.because)
+        elif verdict.status is not Status.STALE or key(verdict.to_dict()) != key(wanted):
+            detail = f"changed since the plan; now it is {verdict.status}: {verdict.because}"
+            yield Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
         else:
-            yield _repair(cell, verdict, journal, hostdevs, wait)
+            try:
+                yield _repair(cell, verdict, journal, ask, wait)
+            except BusyError as error:
+                yield Outcome(verdict=verdict, result=Result.FAILED, detail=f"{error.what}; nothing was written")
 
 
 def _judge_again(sources: Sources, cell: Cell, wanted: Mapping[str, Any], selection: Selection) -> Verdict | None:
@@ -104,25 +111,44 @@ def _judge_again(sources: Sources, cell: Cell, wanted: Mapping[str, Any], select
     return None
 
 
-def _repair(cell: Cell, verdict: Verdict, journal: Journal, hostdevs: Hostdevs, wait: float) -> Outcome:
+def in_use(verdict: Verdict, users: Mapping[str, frozenset[str]]) -> tuple[str, ...]:
+    """The addresses that a repair must not touch because a guest has the device, by the hypervisor's word.
+
+    A row that Nova does not manage any more (its node or itself is deleted) only matters to the instance that it
+    names: the device may rightly be another's by now, whose row is a different one.
+    """
+    own_only = verdict.repair in (Repair.RETIRE, Repair.CLEAR_DELETED)
+    wrong = frozenset({verdict.owner, UNKNOWN})
+    return tuple(
+        sorted(
+            row.address for row in verdict.rows if (found := users.get(row.address)) and (found & wrong or not own_only)
+        )
+    )
+
+
+def _repair(cell: Cell, verdict: Verdict, journal: Journal, ask: Ask, wait: float) -> Outcome:
     def ended(result: Result, detail: str) -> Outcome:
         return Outcome(verdict=verdict, result=result, detail=detail)
 
     if verdict.repair is Repair.RESTART:
         return ended(Result.RESTART, f"restart nova-compute on {verdict.host}; guests keep running")
-    if verdict.stop and verdict.host_state is HostState.UP:
+    if verdict.stop and verdict.host_state not in (HostState.STOPPED, HostState.GONE):
+        # One that is "down" may only be cut off, with the rows still in its memory.
         return ended(Result.SKIPPED, f"stop nova-compute on {verdict.host} first, then say --stopped {verdict.host}")
+    witness = "the hypervisor was not asked"
     if verdict.ask_hypervisor:
-        used = hostdevs(verdict.host)
-        taken = sorted({row.address for row in verdict.rows} & (used or frozenset()))
-        if taken:
+        said = ask(verdict.host)
+        if said.users is not None and (taken := in_use(verdict, said.users)):
             return ended(Result.SKIPPED, f"the hypervisor says that a guest uses {', '.join(taken)}")
-        if used is None and verdict.stop:
-            return ended(Result.SKIPPED, "guests may run there, and the hypervisor could not be asked")
+        if said.users is None and verdict.stop:
+            return ended(Result.SKIPPED, f"guests may run there, and the hypervisor could not be asked: {said.reason}")
+        witness = "the hypervisor says that no guest uses it" if said.users is not None else said.reason
     now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     with writing(cell.database) as connection:
-        made = changes(verdict, _relatives(connection, verdict), now)
-        before = [whole_row(connection, change) for change in made]
+        made = changes(verdict, relatives(connection, verdict), now)
+        before = [row for change in made if (row := whole_row(connection, change)) is not None]
+        if len(before) != len(made):
+            return ended(Result.SKIPPED, "a row is gone since it was judged; nothing was written")
         number = journal.begin(cell.name, str(cell.uuid), verdict.to_dict(), made, before)
         for change in made:
             if connection.execute(change.statement()).rowcount != 1:
@@ -133,7 +159,7 @@ def _repair(cell: Cell, verdict: Verdict, journal: Journal, hostdevs: Hostdevs, 
     journal.end(number, "done")
     if verdict.repair is Repair.FAIL_MIGRATION:
         return _await_nova(cell, verdict, wait)
-    return ended(Result.REPAIRED, "written")
+    return ended(Result.REPAIRED, f"written; {witness}")
 
 
 def _await_nova(cell: Cell, verdict: Verdict, wait: float) -> Outcome:
@@ -146,7 +172,7 @@ def _await_nova(cell: Cell, verdict: Verdict, wait: float) -> Outcome:
     )
     deadline = time.monotonic() + wait
     while True:
-        with writing(cell.database) as connection:
+        with snapshot(cell.database) as connection:
             if connection.execute(query).scalar_one() == 0:
                 return Outcome(
                     verdict=verdict, result=Result.REPAIRED, detail="migration set to failed; Nova freed the device"
@@ -157,7 +183,7 @@ def _await_nova(cell: Cell, verdict: Verdict, wait: float) -> Outcome:
         time.sleep(min(2.0, max(0.1, wait / 20)))
 
 
-def _relatives(connection: sa.Connection, verdict: Verdict) -> dict[str, PciRow]:
+def relatives(connection: sa.Connection, verdict: Verdict) -> dict[str, PciRow]:
     """The live rows of the verdict's compute node by address."""
     if not verdict.rows:
         return {}
@@ -166,10 +192,11 @@ def _relatives(connection: sa.Connection, verdict: Verdict) -> dict[str, PciRow]
     return {row.address: PciRow(**row._mapping) for row in connection.execute(query)}
 
 
-def whole_row(connection: sa.Connection, change: Change) -> Mapping[str, Any]:
-    """Every column of a row, also those that clean-up has no use for."""
+def whole_row(connection: sa.Connection, change: Change) -> Mapping[str, Any] | None:
+    """Every column of a row, also those that clean-up has no use for; None when there is no such row."""
     table = sa.Table(change.table, sa.MetaData(), autoload_with=connection, resolve_fks=False)
-    return dict(connection.execute(sa.select(table).where(table.c.id == change.id)).mappings().one())
+    row = connection.execute(sa.select(table).where(table.c.id == change.id)).mappings().one_or_none()
+    return None if row is None else dict(row)
 
 
 @contextmanager

@@ -155,6 +155,24 @@ def _begin_reading(connection: sa.Connection) -> None:
             connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
 
+class BusyError(DatabaseError):
+    """Somebody else holds a lock, or won a deadlock: nothing was written, and trying again may help."""
+
+
+# MariaDB and MySQL: lock wait timeout, deadlock. PostgreSQL: serialization failure, deadlock, lock not available.
+_BUSY_NUMBERS = (1205, 1213)
+_BUSY_STATES = ("40001", "40P01", "55P03")
+
+
+def _busy(cause: BaseException) -> bool:
+    number = cause.args[0] if cause.args else None
+    return (
+        number in _BUSY_NUMBERS
+        or getattr(cause, "pgcode", None) in _BUSY_STATES
+        or getattr(cause, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+    )
+
+
 def unreachable(of: Database, error: SQLAlchemyError) -> DatabaseError:
     """What a failed connection or statement is told as; drivers' messages name users and hosts, not passwords."""
     cause = getattr(error, "orig", None) or error
@@ -162,6 +180,8 @@ def unreachable(of: Database, error: SQLAlchemyError) -> DatabaseError:
     password = of.url.password
     if password:
         text = text.replace(str(password), "***")
+    if _busy(cause):
+        return BusyError(f"a lock could not be had: {' '.join(text.split())}", where=of.where, remedy="try it again")
     return DatabaseError(f"the database refused or was lost: {' '.join(text.split())}", where=of.where)
 
 

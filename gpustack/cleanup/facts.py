@@ -79,6 +79,7 @@ class ComputeNode:
     hypervisor_hostname: str | None
     deleted: int | None
     updated_at: datetime | None
+    deleted_at: datetime | None = None
     pci_stats: str | None = None
 
     @property
@@ -234,6 +235,7 @@ class HostState(enum.StrEnum):
     """Whether a nova-compute looks after a compute node's rows."""
 
     UP = "up"
+    """A running nova-compute has the rows in its memory; also when it was forced down and reports nevertheless."""
     DOWN = "down"
     FORCED_DOWN = "forced down"
     STOPPED = "stopped"
@@ -266,13 +268,12 @@ class NodeView:
         """Whether a nova-compute looks after this node now."""
         if self.node.deleted or self.service is None:
             return HostState.GONE
-        if self.service.forced_down:
-            return HostState.FORCED_DOWN
         if self.node.host in clock.stopped and not self.reports(clock):
             return HostState.STOPPED
         seen = self.service.seen
-        up = seen is not None and abs(clock.now - seen) <= clock.service_down_time
-        return HostState.UP if up else HostState.DOWN
+        if seen is not None and abs(clock.now - seen) <= clock.service_down_time:
+            return HostState.UP
+        return HostState.FORCED_DOWN if self.service.forced_down else HostState.DOWN
 
     def reports(self, clock: Clock) -> bool:
         """Whether nova-compute reported within two of its intervals (nova.conf: ``report_interval``, 10 s)."""

@@ -99,6 +99,9 @@ class OtherCells:
             }
         by_cell: dict[tuple[str, str], list[str]] = {}
         found = {uuid: Found() for uuid in wanted}
+        unmapped = [uuid for uuid in wanted if uuid not in mapped]
+        if unmapped:
+            found.update(self._anywhere(unmapped, own_cell))
         for uuid, cell in mapped.items():
             if cell is None:
                 found[uuid] = Found(
@@ -113,10 +116,22 @@ class OtherCells:
     def _in_cell(self, cell_uuid: str, name: str, uuids: Sequence[str]) -> dict[str, Found]:
         connection = self._connection(cell_uuid)
         if isinstance(connection, DatabaseError):
-            reason = f"its mapping names cell {name}, which could not be asked: {connection.what}"
+            reason = f"it may be in cell {name}, which could not be asked: {connection.what}"
             return {uuid: Found(unknown_because=f"instance {uuid}: {reason}") for uuid in uuids}
         instances = read_instances(connection, uuids, name)
         return {uuid: Found(instance=instances.get(uuid)) for uuid in uuids}
+
+    def _anywhere(self, uuids: Sequence[str], own_cell: str) -> dict[str, Found]:
+        """What is known of instances without a mapping: every cell is asked."""
+        found = {uuid: Found() for uuid in uuids}
+        for cell in self.cells:
+            if cell.uuid == own_cell:
+                continue
+            for uuid, there in self._in_cell(cell.uuid, cell.name, uuids).items():
+                alive = there.instance is not None and not there.instance.deleted
+                if alive or (there.unknown_because and found[uuid].instance is None):
+                    found[uuid] = there
+        return found
 
     def _connection(self, cell_uuid: str) -> sa.Connection | DatabaseError:
         if cell_uuid not in self._connections:

@@ -24,16 +24,23 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """The databases that a plan is made from, and how they were named on the command line."""
+    """The databases that a plan is made from.
+
+    :ivar cells: the cells to judge.
+    :ivar api: the API database, when it is known.
+    :ivar all_cells: every cell that is known: owners may live in those that are not judged.
+    """
 
     cells: tuple[Cell, ...]
     api: Database | None = None
+    all_cells: tuple[Cell, ...] = ()
 
     @classmethod
     def from_nova_conf(cls, paths: list[Path]) -> Sources:
         """The API database of a nova configuration and all the cells that it knows."""
         api, main = connect.from_nova_conf(paths)
-        return cls(api=api, cells=connect.cells(api, main))
+        cells = connect.cells(api, main)
+        return cls(api=api, cells=cells, all_cells=cells)
 
     @classmethod
     def from_url(cls, url: str) -> Sources:
@@ -115,7 +122,7 @@ def verdicts_of(sources: Sources, cell: Cell, selection: Selection) -> Iterator[
 
     :raises DatabaseError: when the cell can't be read, or has a schema that is not known.
     """
-    others = OtherCells(api=sources.api, cells=sources.cells)
+    others = OtherCells(api=sources.api, cells=sources.all_cells)
     try:
         with connect.snapshot(cell.database) as connection:
             reader = read.CellReader(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from gpustack.cleanup.facts import ERROR, Clock, HostState, Instance, NodeView, Owner, PciRow, Whereabouts
 from gpustack.cleanup.verdict import words
 
@@ -60,12 +62,27 @@ def fresh(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
         found.append(f"instance {instance.uuid} was written less than {_minutes(clock)} ago")
     if view.host_state(clock) in (HostState.DOWN, HostState.FORCED_DOWN) and clock.recent(view.node.updated_at):
         found.append(f"compute node {view.node.name} was written less than {_minutes(clock)} ago: its host may be up")
+    if view.node.deleted and clock.recent(view.node.deleted_at):
+        found.append(f"compute node {view.node.name} was deleted less than {_minutes(clock)} ago: it may come back")
     return found
+
+
+def stale_since(row: PciRow, owner: Owner) -> datetime | None:
+    """The last moment at which something made the row what it is: itself, its owner, or a move of it was written."""
+    moments = [row.changed_at, *(migration.updated_at for migration in owner.migrations)]
+    if owner.instance is not None:
+        moments.append(owner.instance.updated_at)
+    return max((moment for moment in moments if moment is not None), default=None)
 
 
 def protection(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
     """Every reason not to touch a row now."""
     return in_flight(owner_of(view, row)) + fresh(view, row, clock)
+
+
+def lacks(view: NodeView, owner: Owner) -> bool:
+    """Whether the owner has fewer devices of this node than it asks for, or may have."""
+    return owner.requests is None or len(view.held.get(owner.uuid, ())) < owner.wanted
 
 
 def pinning(view: NodeView, owner: Owner) -> tuple[int, ...]:

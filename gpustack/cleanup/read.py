@@ -52,7 +52,7 @@ ROW = tuple(
 )
 _NODE = tuple(
     tables.compute_nodes.c[name]
-    for name in ("id", "uuid", "host", "hypervisor_hostname", "deleted", "updated_at", "pci_stats")
+    for name in ("id", "uuid", "host", "hypervisor_hostname", "deleted", "updated_at", "deleted_at", "pci_stats")
 )
 
 
@@ -225,7 +225,7 @@ class CellReader:
                 instance=chosen,
                 in_several_cells=alive_here and elsewhere is not None,
                 migrations=over.get(uuid) or unfinished.get(uuid, ()),
-                requests=requests.get(uuid, () if alive_here else None),
+                requests=requests.get(uuid),
                 unknown_because=unknown,
             )
         return found

@@ -41,7 +41,7 @@ class Change:
         table = tables.metadata.tables[self.table]
         conditions = [table.c.id == self.id, *(_same(table.c[name], value) for name, value in self.seen.items())]
         if self.guarded is not None:
-            conditions += _guards(self.guarded, self.not_on)
+            conditions += _guards(self.table, self.guarded, self.not_on)
         return sa.update(table).where(*conditions).values(**self.new)
 
     def reversal(self, before: Mapping[str, Any]) -> sa.Update:
@@ -81,6 +81,8 @@ def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) ->
             id=migration,
             seen={"status": ERROR, "deleted": 0},
             new={"status": "failed", "updated_at": now},
+            guarded=verdict.owner,
+            not_on=verdict.rows[0].compute_node_id,
         )
         for migration in verdict.migrations
     ]
@@ -116,7 +118,7 @@ def _same(column: sa.ColumnElement[Any], value: object) -> sa.ColumnElement[bool
     return column.is_(None) if value is None else column == value
 
 
-def _guards(uuid: str, not_on: int | None) -> list[sa.ColumnElement[bool]]:
+def _guards(table: str, uuid: str, not_on: int | None) -> list[sa.ColumnElement[bool]]:
     """No move, no task, no confirmation that is due; and the instance is not placed on the compute node."""
     moves, instances, nodes = tables.migrations, tables.instances, tables.compute_nodes
     moving = sa.exists().where(
@@ -129,7 +131,8 @@ def _guards(uuid: str, not_on: int | None) -> list[sa.ColumnElement[bool]]:
         instances.c.uuid == uuid,
         sa.or_(instances.c.task_state.is_not(None), instances.c.vm_state.in_(_BUSY_VM_STATES)),
     )
-    guards: list[sa.ColumnElement[bool]] = [~moving, ~busy]
+    # MySQL has no subquery on the table that is updated (error 1093).
+    guards: list[sa.ColumnElement[bool]] = [~busy] if table == moves.name else [~moving, ~busy]
     if not_on is not None:
         placed = sa.exists().where(
             instances.c.deleted == 0,

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpustack.cleanup.apply import key
+from gpustack.cleanup.apply import key, relatives
+from gpustack.cleanup.connect import snapshot
 from gpustack.cleanup.plan import FORMAT, VERSION, CleanupPlan, Sources
 from gpustack.cleanup.repair import changes
 from gpustack.cleanup.verdict import Verdict
@@ -79,10 +80,12 @@ def script(sources: Sources, plan: CleanupPlan, wanted: Sequence[Mapping[str, An
     lines = ["-- Each statement must change exactly one row; roll its transaction back otherwise."]
     for cell in sources.cells:
         dialect = cell.database.url.get_dialect()()
-        for verdict in plan.repairs:
-            if verdict.cell != cell.name or key(verdict.to_dict()) not in keys:
-                continue
-            made = changes(verdict, {}, now)
+        wanted_here = [v for v in plan.repairs if v.cell == cell.name and key(v.to_dict()) in keys]
+        if not wanted_here:
+            continue
+        with snapshot(cell.database) as connection:
+            made_of = [(verdict, changes(verdict, relatives(connection, verdict), now)) for verdict in wanted_here]
+        for verdict, made in made_of:
             rows = ", ".join(row.address for row in verdict.rows)
             lines += ["", f"-- cell {cell.name}: class {verdict.klass} on {verdict.host} {rows}".rstrip()]
             if not made or verdict.stop:

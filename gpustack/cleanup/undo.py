@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 
 from gpustack.cleanup.apply import whole_row, writing
 from gpustack.cleanup.connect import Cell
@@ -57,9 +58,17 @@ def _undo_one(entry: Entry, cell: Cell) -> Undoing:
     with writing(cell.database) as connection:
         if all(_as_before(connection, entry, index) for index in range(len(entry.changes))):
             return Undoing(entry=entry, result=Undone.NOT_DONE, detail="the rows are as they were before the repair")
+        gone = [change for change in entry.changes if whole_row(connection, change) is None]
+        if gone:
+            detail = f"{gone[0].table} {gone[0].id} is gone since (archived, perhaps); nothing was put back"
+            return Undoing(entry=entry, result=Undone.USED, detail=detail)
         pairs = list(zip(entry.changes, entry.before, strict=True))
         for change, before in reversed(pairs):
-            if connection.execute(change.reversal(before)).rowcount != 1:
+            try:
+                written = connection.execute(change.reversal(before)).rowcount
+            except IntegrityError:  # a new row has taken the place of one that was soft-deleted
+                written = 0
+            if written != 1:
                 connection.rollback()
                 detail = f"{change.table} {change.id} was written since; nothing of this repair was put back"
                 return Undoing(entry=entry, result=Undone.USED, detail=detail)
@@ -70,4 +79,4 @@ def _undo_one(entry: Entry, cell: Cell) -> Undoing:
 def _as_before(connection: sa.Connection, entry: Entry, index: int) -> bool:
     change, before = entry.changes[index], entry.before[index]
     now = whole_row(connection, change)
-    return all(now[name] == before[name] for name in change.new)
+    return now is not None and all(now[name] == before[name] for name in change.new)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.cli.common import Command, Lister
+from gpustack.cli.text import printable
 from gpustack.errors import UsageError
 
 if TYPE_CHECKING:
@@ -198,9 +199,16 @@ gpustack cleanup apply --sql"""
         parser.add_argument(
             "--wait", type=float, default=150, metavar="S", help="how long to wait for Nova's periodic (%(default)s)"
         )
-        parser.add_argument(
-            "--no-hypervisor", action="store_true", help="do not ask hypervisors over SSH which devices guests use"
+        group = parser.add_argument_group(
+            "hypervisors", "before a row is freed, its host is asked over SSH which devices guests really have"
         )
+        group.add_argument("--no-hypervisor", action="store_true", help="do not ask")
+        group.add_argument("--user", metavar="NAME", help="user to log in as")
+        group.add_argument("--identity", type=Path, metavar="FILE", help="private key to offer first")
+        group.add_argument("--sudo", action="store_true", help="look as root, through sudo -n")
+        group.add_argument("--ssh-config", type=Path, metavar="FILE", help="use this in place of ~/.ssh/config")
+        group.add_argument("--known-hosts", type=Path, metavar="FILE", help="use this in place of ~/.ssh/known_hosts")
+        group.add_argument("--timeout", type=float, default=15.0, metavar="S", help="seconds to wait (%(default)g)")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -210,6 +218,7 @@ gpustack cleanup apply --sql"""
         from gpustack.cleanup.hypervisor import Hypervisors
         from gpustack.cleanup.journal import Journal
         from gpustack.cleanup.show import explanation, load_plan, script
+        from gpustack.facts.ssh_config import SshOptions
 
         sources, selection = _sources(self, parsed_args), _selection(parsed_args)
         made = plan.make(sources, selection)
@@ -224,8 +233,8 @@ gpustack cleanup apply --sql"""
         if parsed_args.sql:
             print(script(sources, made, wanted), file=self.app.stdout)
             return 0
-        for verdict in wanted:
-            self.say(explanation(verdict))
+        for planned in wanted:
+            self.say(explanation(planned))
         if parsed_args.dry_run:
             return 0
         if not parsed_args.yes and not self._agreed(len(wanted)):
@@ -235,15 +244,20 @@ gpustack cleanup apply --sql"""
         journal = Journal(path=path)
         self.say(f"journal: {path}")
         failed = False
-        with Hypervisors(enabled=not parsed_args.no_hypervisor) as hypervisors:
-            for outcome in carry_out(
-                sources, wanted, selection, journal, hostdevs=hypervisors.hostdevs, wait=parsed_args.wait
-            ):
+        ssh = SshOptions(
+            user=parsed_args.user,
+            identity=parsed_args.identity,
+            config=parsed_args.ssh_config,
+            known_hosts=parsed_args.known_hosts,
+            timeout=parsed_args.timeout,
+            sudo=parsed_args.sudo,
+        )
+        with Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh) as hypervisors:
+            for outcome in carry_out(sources, wanted, selection, journal, ask=hypervisors.ask, wait=parsed_args.wait):
                 verdict = outcome.verdict
-                print(
-                    f"{outcome.result}: class {verdict.klass} on {verdict.host}: {outcome.detail}", file=self.app.stdout
-                )
-                failed |= outcome.result in (Result.FAILED, Result.SKIPPED)
+                what = f"class {verdict.klass} on {verdict.host}"
+                print(f"{outcome.result}: {what}: {printable(outcome.detail)}", file=self.app.stdout, flush=True)
+                failed |= outcome.result not in (Result.REPAIRED, Result.GONE)
         journal.close()
         self.say(f"to go back: gpustack cleanup undo {path}")
         return 3 if failed or made.unread else MAX_COUNT_REACHED if limited else 0

@@ -89,9 +89,16 @@ class Connections:
         :param name: ``[user@]host``, looked up in the SSH configuration.
         :raises HostError: when the host can't be reached or read.
         """
+        return self.run(name, _program())
+
+    def run(self, name: str, program: bytes) -> dict[str, Any]:
+        """What a Python program, sent to a host's own Python (3.6 or later), printed there: a JSON object.
+
+        :raises HostError: when the host can't be reached or read.
+        """
         transport = self._connected(self._config.target(name), via=None)
         try:
-            return _run_collector(transport, name, self._options)
+            return _run_program(transport, name, program, self._options)
         finally:
             self._release(transport)
 
@@ -297,7 +304,7 @@ def _public_blob(path: Path) -> bytes | None:
     return None
 
 
-# --- running the collector -----------------------------------------------------------------------------------
+# --- running a program --------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -305,13 +312,13 @@ def _program() -> bytes:
     return Path(collect.__file__).read_bytes()
 
 
-def _run_collector(transport: paramiko.Transport, name: str, options: SshOptions) -> dict[str, Any]:
-    """Run the collector and take what it prints."""
+def _run_program(transport: paramiko.Transport, name: str, program: bytes, options: SshOptions) -> dict[str, Any]:
+    """Run a program and take what it prints."""
     command = f"exec /bin/sh -c '{_FIND_PYTHON.format(sudo='sudo -n -- ' if options.sudo else '')}'"
     try:
         channel = transport.open_session(timeout=options.timeout)
         channel.exec_command(command)
-        output, complaint, status = _talk(channel, name, options.timeout)
+        output, complaint, status = _talk(channel, name, program, options.timeout)
     except (paramiko.SSHException, OSError, EOFError) as error:
         raise HostError(
             f"the connection broke while it was read: {_reason(error)}", where=name, remedy="scan it again"
@@ -321,12 +328,12 @@ def _run_collector(transport: paramiko.Transport, name: str, options: SshOptions
     return _document(output, name)
 
 
-def _talk(channel: paramiko.Channel, name: str, timeout: float) -> tuple[bytes, str, int]:
+def _talk(channel: paramiko.Channel, name: str, program: bytes, timeout: float) -> tuple[bytes, str, int]:
     """Send the program, and take output and complaints until the end, within bounds of time and size."""
     deadline = time.monotonic() + timeout
     channel.settimeout(timeout)
     with contextlib.suppress(OSError):  # who refuses the program says why on stderr
-        channel.sendall(_program())
+        channel.sendall(program)
         channel.shutdown_write()
     output, complaint = bytearray(), bytearray()
     channel.settimeout(0.2)

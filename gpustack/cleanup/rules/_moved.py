@@ -18,6 +18,15 @@ def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:
             yield row, owner
 
 
+def left_behind_by_owner(view: NodeView) -> Iterator[tuple[tuple[PciRow, ...], Owner]]:
+    """The same rows, those of one owner together."""
+    found: dict[str, list[PciRow]] = {}
+    for row, owner in left_behind(view):
+        found.setdefault(owner.uuid, []).append(row)
+    for uuid, rows in found.items():
+        yield tuple(rows), view.owners[uuid]
+
+
 def unknown(owner: Owner) -> bool:
     """Whether it could not be found out if the owner exists."""
     return owner.unknown_because is not None

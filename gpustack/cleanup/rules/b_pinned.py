@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from gpustack.cleanup.case import Case
 from gpustack.cleanup.facts import Clock, NodeView
 from gpustack.cleanup.predicates import pinning
-from gpustack.cleanup.rules._moved import left_behind
+from gpustack.cleanup.rules._moved import left_behind_by_owner
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 
 CLASS = "B"
@@ -21,11 +21,11 @@ TITLE = "pinned by a migration that ended in error"
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Rows whose owner is elsewhere and has a migration in error that leads from or to this compute node."""
-    for row, owner in left_behind(view):
+    for rows, owner in left_behind_by_owner(view):
         pins = pinning(view, owner)
         if not pins:
             continue
-        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=rows)
         if held_back := case.held_back():
             yield held_back
         elif owner.instance is not None and owner.instance.vm_state == "error":

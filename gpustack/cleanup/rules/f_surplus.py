@@ -30,7 +30,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             yield held_back
         elif owner.requests is None:
             yield case.verdict(Status.UNDECIDED, f"the PCI requests of instance {uuid} can't be read")
-        elif not view.has_request_ids or len(surplus) != len(allocated) - owner.wanted:
+        elif not owner.wanted or not view.has_request_ids or len(surplus) != len(allocated) - owner.wanted:
             yield case.verdict(
                 Status.REPORT,
                 f"{len(allocated)} are allocated, {owner.wanted} asked for, and the rows do not tell which is which",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from gpustack.cleanup.case import Case
 from gpustack.cleanup.facts import Clock, NodeView
-from gpustack.cleanup.predicates import owner_of, pinning
+from gpustack.cleanup.predicates import owner_of, pinning, stale_since
 from gpustack.cleanup.rules._moved import left_behind
 from gpustack.cleanup.verdict import Status, Verdict
 
@@ -29,7 +29,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if row.live and row.taken and (owner := owner_of(view, row)) is not None and not owner.alive
     ]
     for row, owner in [*left_behind(view), *ghosts]:
-        written = row.changed_at
+        written = stale_since(row, owner)
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         overdue = written is not None and clock.now - written > _PATIENCE * clock.grace
         if case.up and overdue and not pinning(view, owner) and case.held_back() is None:

@@ -1,0 +1,135 @@
+"""Which PCI functions the guests of a host really have, printed as JSON.
+
+It runs on the host's own Python (3.6 or later, standard library only), sent over SSH, and asks two witnesses that do
+not depend on Nova: libvirt's status files of the running domains, and the kernel, which knows who holds a VFIO group
+open.
+
+    {"used": {"0000:81:00.0": ["UUID OF THE DOMAIN"]}, "unread": [["/run/libvirt/qemu/x.xml", "why"]]}
+
+A user is an empty string where its domain is not known. When anything could not be read the answer is not complete.
+"""
+
+import json
+import os
+import re
+import sys
+from typing import Dict, List, Set, Tuple
+from xml.etree import ElementTree
+
+Used = Dict[str, Set[str]]
+Unread = List[Tuple[str, str]]
+
+STATUS = "run/libvirt/qemu"
+_GROUP = re.compile(r"/dev/vfio/([0-9]+)\Z")
+_DEVICE = re.compile(r"/dev/vfio/devices/(vfio[0-9]+)\Z")
+_PARTS = ("domain", "bus", "slot", "function")
+_BRIDGE = "0x0604"
+
+
+def from_libvirt(root: str, used: Used, unread: Unread) -> None:
+    """Add the functions that running domains have, from libvirt's status files (``/run/libvirt/qemu/NAME.xml``)."""
+    directory = os.path.join(root, STATUS)
+    try:
+        names = sorted(name for name in os.listdir(directory) if name.endswith(".xml"))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        unread.append((directory, error.strerror or str(error)))
+        return
+    for name in names:
+        path = os.path.join(directory, name)
+        try:
+            tree = ElementTree.parse(path)  # noqa: S314 - libvirt's own file, in a directory that only root writes
+        except FileNotFoundError:
+            continue  # the guest ended meanwhile
+        except (OSError, ElementTree.ParseError) as error:
+            unread.append((path, str(error)))
+            continue
+        for domain in tree.iter("domain"):
+            uuid = (domain.findtext("uuid") or "").strip()
+            for source in domain.iter("source"):
+                for address in source.findall("address"):
+                    numbers = [address.get(part) for part in _PARTS]
+                    if all(numbers):
+                        used.setdefault(_address(numbers), set()).add(uuid)
+
+
+def _address(numbers: List) -> str:  # type: ignore[type-arg]
+    domain, bus, slot, function = (int(number, 0) for number in numbers)
+    return "%04x:%02x:%02x.%x" % (domain, bus, slot, function)
+
+
+def from_kernel(root: str, used: Used, unread: Unread) -> None:
+    """Add the functions of every VFIO group or device that a process holds open (``/proc/PID/fd``)."""
+    proc = os.path.join(root, "proc")
+    for pid in sorted(os.listdir(proc)):
+        if not pid.isdigit():
+            continue
+        directory = os.path.join(proc, pid, "fd")
+        try:
+            links = os.listdir(directory)
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # the process ended meanwhile
+        except OSError as error:
+            unread.append((directory, error.strerror or str(error)))
+            continue
+        addresses = set()  # type: Set[str]
+        for link in links:
+            try:
+                addresses |= _functions(root, os.readlink(os.path.join(directory, link)), unread)
+            except OSError:
+                continue  # closed meanwhile
+        for address in addresses:
+            used.setdefault(address, set()).add(_domain_of(os.path.join(proc, pid, "cmdline")))
+
+
+def _functions(root: str, target: str, unread: Unread) -> Set[str]:
+    """The functions behind what an open file leads to; none when it is not of VFIO."""
+    device = _DEVICE.match(target)
+    if device:
+        link = os.path.join(root, "sys/class/vfio-dev", device.group(1), "device")
+        return {os.path.basename(os.path.realpath(link))}
+    group = _GROUP.match(target)
+    if not group:
+        return set()
+    directory = os.path.join(root, "sys/kernel/iommu_groups", group.group(1), "devices")
+    try:
+        return {address for address in os.listdir(directory) if not _is_bridge(os.path.join(directory, address))}
+    except OSError as error:
+        unread.append((directory, error.strerror or str(error)))
+        return set()
+
+
+def _is_bridge(device: str) -> bool:
+    try:
+        with open(os.path.join(device, "class"), encoding="ascii") as stream:
+            return stream.read().startswith(_BRIDGE)
+    except OSError:
+        return False
+
+
+def _domain_of(path: str) -> str:
+    """The domain's UUID on QEMU's command line, or nothing."""
+    try:
+        with open(path, "rb") as stream:
+            words = stream.read().split(b"\0")
+    except OSError:
+        return ""
+    if b"-uuid" in words[:-1]:
+        return words[words.index(b"-uuid") + 1].decode("ascii", "replace")
+    return ""
+
+
+def look(root: str = "/") -> Dict[str, object]:
+    """Both witnesses' words, as plain data."""
+    used, unread = {}, []  # type: Used, Unread
+    from_libvirt(root, used, unread)
+    from_kernel(root, used, unread)
+    for users in used.values():
+        if len(users) > 1:
+            users.discard("")  # the kernel's nameless user is one that libvirt names
+    return {"used": {address: sorted(users) for address, users in sorted(used.items())}, "unread": unread}
+
+
+if __name__ == "__main__":
+    json.dump(look(*sys.argv[1:2]), sys.stdout)
