@@ -1,0 +1,206 @@
+"""Carrying operations out, so that no GPU flavor without its alias is ever left behind in silence.
+
+The order of requests is what makes an interruption harmless. A flavor is created with the mark in its description;
+one request then sets all extra specs, with the mark that says that it is whole; projects are let in last, and the
+mark of access is written after them. Where a request fails, what was created is deleted again. Where that fails too,
+the next run finds the flavor by its mark and finishes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Any
+
+from gpustack.errors import CloudError, FlavorError
+from gpustack.flavor.api import FlavorApi, Unanswered
+from gpustack.flavor.compare import Answers, Choices, Plan, Questions, compare, questions
+from gpustack.flavor.flavors import ACCESS, ACCESS_CHANGES, WantedFlavor
+from gpustack.flavor.operations import ChangeFlavor, CreateFlavor, FlavorOperation
+
+NOTHING = Choices()
+JOBS = 8
+"""Flavors that are worked on at the same time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An operation that was not carried out, or not wholly."""
+
+    name: str
+    error: CloudError | FlavorError
+
+
+def plan(api: FlavorApi, wanted: Sequence[WantedFlavor], choices: Choices = NOTHING, *, jobs: int = JOBS) -> Plan:
+    """Read what the cloud has and plan; with nothing to do this is one request.
+
+    :raises CloudError: when the API can't be read.
+    """
+    present = api.flavors()
+    return compare(wanted, present, choices, answers(api, questions(wanted, present, choices), jobs=jobs))
+
+
+def answers(api: FlavorApi, asked: Questions, *, jobs: int = JOBS) -> Answers:
+    """Ask the cloud; each question is one request.
+
+    :raises CloudError: when one can't be answered.
+    """
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        access = dict(zip(sorted(asked.access), pool.map(api.access, sorted(asked.access)), strict=True))
+        users = dict(zip(sorted(asked.users), pool.map(api.users, sorted(asked.users)), strict=True))
+        projects = dict(zip(sorted(asked.projects), pool.map(api.project, sorted(asked.projects)), strict=True))
+    return Answers(access=access, users=users, projects=projects)
+
+
+def apply(
+    api: FlavorApi,
+    operations: Sequence[FlavorOperation],
+    *,
+    jobs: int = JOBS,
+    done: Callable[[FlavorOperation], None] = lambda operation: None,
+) -> tuple[Failure, ...]:
+    """Carry operations out: those of one flavor in their order, those of several at the same time.
+
+    After a request without an answer nothing new is begun; what was refused does not keep the others.
+
+    :param done: is told of each operation that was carried out.
+    :returns: what failed, with its reason; what was not begun counts as failed.
+    """
+    stop = threading.Event()
+    failures: list[Failure] = []
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        futures = {pool.submit(_all, api, group, stop, done): group for group in _by_flavor(operations)}
+        with _stopping(stop, futures):
+            for future in as_completed(futures):
+                error = future.result()
+                if error is not None:
+                    failures.append(Failure(name=futures[future][0].name, error=error))
+    order = [operation.name for operation in operations]
+    return tuple(sorted(failures, key=lambda failure: order.index(failure.name)))
+
+
+@contextlib.contextmanager
+def _stopping(stop: threading.Event, futures: Iterable[Future[Any]]) -> Iterator[None]:
+    """Ctrl-C lets what has begun come to its end, and begins nothing new."""
+    try:
+        yield
+    except BaseException:
+        stop.set()
+        for future in futures:
+            future.cancel()
+        raise
+
+
+def _by_flavor(operations: Sequence[FlavorOperation]) -> list[list[FlavorOperation]]:
+    groups: dict[str, list[FlavorOperation]] = {}
+    for operation in operations:
+        groups.setdefault(operation.name, []).append(operation)
+    return list(groups.values())
+
+
+def _all(
+    api: FlavorApi,
+    operations: Sequence[FlavorOperation],
+    stop: threading.Event,
+    done: Callable[[FlavorOperation], None],
+) -> CloudError | FlavorError | None:
+    if stop.is_set():
+        return CloudError("not begun, because a request before got no answer")
+    try:
+        for operation in operations:
+            carry_out(api, operation)
+            done(operation)
+    except (CloudError, FlavorError) as error:
+        if isinstance(error, Unanswered) or isinstance(error.__cause__, Unanswered):
+            stop.set()
+        return error
+    return None
+
+
+def carry_out(api: FlavorApi, operation: FlavorOperation) -> None:
+    """Carry one operation out.
+
+    :raises FlavorError: when a flavor could not be made whole; it says what became of it.
+    :raises CloudError: when the API refused, or gave no answer.
+    """
+    if isinstance(operation, CreateFlavor):
+        _create(api, operation)
+    elif isinstance(operation, ChangeFlavor):
+        _change(api, operation)
+    else:
+        api.delete(operation.flavor.id)
+
+
+def _create(api: FlavorApi, operation: CreateFlavor) -> None:
+    flavor_id = operation.id or str(uuid.uuid4())
+    public = operation.access is None
+    try:
+        api.create(flavor_id, operation.name, operation.sizes, public=public, description=operation.description)
+    except Unanswered as error:
+        _take_back(api, operation, flavor_id, error)
+    try:
+        specs = dict(operation.extra_specs)
+        if operation.access_mark is not None and not operation.access:
+            specs[ACCESS] = operation.access_mark
+        if specs:
+            api.set_extra_specs(flavor_id, specs)
+        if operation.access:
+            for project in sorted(operation.access):
+                api.grant(flavor_id, project)
+            if operation.access_mark is not None:
+                api.set_extra_specs(flavor_id, {ACCESS: operation.access_mark})
+    except CloudError as error:
+        _take_back(api, operation, flavor_id, error)
+
+
+def _take_back(api: FlavorApi, operation: CreateFlavor, flavor_id: str, reason: CloudError) -> None:
+    """Delete a flavor that could not be made whole, unless somebody else made it.
+
+    :raises FlavorError: always: with what became of the flavor.
+    """
+    try:
+        there = api.get(flavor_id)
+        if there is not None and (there.name, there.description) == (operation.name, operation.description):
+            api.delete(flavor_id)
+    except CloudError as error:
+        raise FlavorError(
+            f"{operation.name} may be there half made, without its alias: {reason.what}; nor could it be removed: "
+            f"{error.what}",
+            remedy="`gpustack flavor apply` finishes a flavor of the spec;"
+            f" `gpustack flavor delete {operation.name}` removes it",
+        ) from reason
+    raise FlavorError(
+        f"{operation.name} was not created, and nothing is left of it: {reason.what}", remedy=reason.remedy
+    ) from reason
+
+
+def _change(api: FlavorApi, operation: ChangeFlavor) -> None:
+    moves = operation.grant or operation.revoke
+    try:
+        for key in operation.unset_specs:
+            api.unset_extra_spec(operation.id, key)
+        specs = dict(operation.set_specs)
+        if moves and operation.access_mark_before is not None and ACCESS not in operation.unset_specs:
+            # A run that is interrupted here must not be taken for one that reached the list before.
+            specs[ACCESS] = ACCESS_CHANGES
+        elif operation.access_mark is not None and not moves:
+            specs[ACCESS] = operation.access_mark
+        if specs:
+            api.set_extra_specs(operation.id, specs)
+        for project in sorted(operation.revoke):
+            api.revoke(operation.id, project)
+        for project in sorted(operation.grant):
+            api.grant(operation.id, project)
+        if moves and operation.access_mark is not None:
+            api.set_extra_specs(operation.id, {ACCESS: operation.access_mark})
+        if operation.description is not None:
+            api.describe(operation.id, operation.description[0])
+    except CloudError as error:
+        raise FlavorError(
+            f"{operation.name} was not changed, or not wholly: {error.what}",
+            remedy=error.remedy or "run the command again: it goes on where this one stopped",
+        ) from error

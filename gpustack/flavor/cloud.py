@@ -1,0 +1,236 @@
+"""Nova's API over openstacksdk: the only module of this package that talks to a cloud.
+
+Requests go through the compute proxy of the SDK's connection, at microversion 2.61: the first with which one list call
+returns the extra specs of all flavors (Rocky), and early enough for what 2.102 takes away not to matter. Extra specs
+are written at 2.86 where the cloud has it, so that Nova judges names and values (Ussuri). The SDK lacks nothing that
+is needed here; python-novaclient is not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from gpustack.errors import CloudError
+from gpustack.flavor.api import Refused, Unanswered
+from gpustack.flavor.flavors import PresentFlavor, Sizes
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+_VERSION = "2.61"
+_VALIDATED = "2.86"
+_ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NOT_FOUND, _CONFLICT = 404, 409
+_EPHEMERAL = "OS-FLV-EXT-DATA:ephemeral"
+_PUBLIC = "os-flavor-access:is_public"
+
+
+def connect(cloud: str | None = None) -> Connection:
+    """A connection by ``clouds.yaml`` and the ``OS_*`` variables, as all OpenStack clients read them.
+
+    :param cloud: a name in clouds.yaml; ``OS_CLOUD``, or the variables alone, when None.
+    :raises CloudError: when there is no such cloud, or nothing to sign in with.
+    """
+    import keystoneauth1.exceptions
+    import openstack.config
+    import openstack.connection
+    import openstack.exceptions
+
+    try:
+        region = openstack.config.OpenStackConfig().get_one(cloud=cloud)
+        return openstack.connection.Connection(config=region)
+    except (openstack.exceptions.ConfigException, keystoneauth1.exceptions.ClientException, OSError) as error:
+        raise CloudError(
+            f"the cloud's configuration can't be used: {error}",
+            remedy="name a cloud of clouds.yaml with --os-cloud or OS_CLOUD, or set the OS_* variables",
+        ) from error
+
+
+class Cloud:
+    """:class:`gpustack.flavor.api.FlavorApi` of a real cloud. Its methods may be called from several threads."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        with _told("find the compute service"):
+            self._compute = connection.compute
+            data = self._compute.get_endpoint_data()
+        self._where = data.url if data else None
+        newest = tuple(data.max_microversion or ()) if data else ()
+        if newest and newest < _numbers(_VERSION):
+            raise CloudError(
+                f"the compute API ends at microversion {'.'.join(map(str, newest))}; flavors need {_VERSION} (Rocky)",
+                where=self._where,
+                remedy="flavors of older clouds are for `openstack flavor`",
+            )
+        self._writing = _VALIDATED if newest >= _numbers(_VALIDATED) else _VERSION
+
+    def flavors(self) -> tuple[PresentFlavor, ...]:
+        """All flavors: one request for each thousand of them (``[api] max_limit``)."""
+        found: list[PresentFlavor] = []
+        query: dict[str, str] | None = {"is_public": "None"}
+        while query:
+            answer = self._call("GET", "/flavors/detail", "list flavors", params=query)
+            found += [_flavor(entry, self._where) for entry in answer["flavors"]]
+            more = any(link.get("rel") == "next" for link in answer.get("flavors_links", ()))
+            query = {"is_public": "None", "marker": found[-1].id} if more and answer["flavors"] else None
+        return tuple(found)
+
+    def get(self, flavor_id: str) -> PresentFlavor | None:
+        answer = self._call("GET", f"/flavors/{flavor_id}", "read a flavor", missing_ok=True)
+        return _flavor(answer["flavor"], self._where) if answer else None
+
+    def access(self, flavor_id: str) -> frozenset[str]:
+        answer = self._call("GET", f"/flavors/{flavor_id}/os-flavor-access", "list who may use a flavor")
+        return frozenset(entry["tenant_id"] for entry in answer["flavor_access"])
+
+    def users(self, flavor_id: str) -> int:
+        count = 0
+        query: dict[str, str] | None = {"all_tenants": "1", "flavor": flavor_id}
+        while query:
+            answer = self._call("GET", "/servers", "list the instances of a flavor", params=query)
+            servers = answer["servers"]
+            count += len(servers)
+            more = servers and any(link.get("rel") == "next" for link in answer.get("servers_links", ()))
+            query = {"all_tenants": "1", "flavor": flavor_id, "marker": servers[-1]["id"]} if more else None
+        return count
+
+    def project(self, word: str) -> str:
+        if _ID.fullmatch(word):
+            return word
+        with _told(f"look up the project {word!r}"):
+            answer = self._connection.identity.get("/projects", params={"name": word})
+            _raise_refusal(answer, f"look up the project {word!r}", None)
+            found = [entry["id"] for entry in answer.json()["projects"]]
+        if len(found) != 1:
+            several = f"{len(found)} projects are" if found else "no project is"
+            raise CloudError(f"{several} called {word!r}", remedy="name the project by its id")
+        return str(found[0])
+
+    def create(self, flavor_id: str, name: str, sizes: Sizes, *, public: bool, description: str) -> None:
+        flavor = {
+            "id": flavor_id,
+            "name": name,
+            "vcpus": sizes.vcpus,
+            "ram": sizes.ram,
+            "disk": sizes.disk,
+            _EPHEMERAL: sizes.ephemeral,
+            "swap": sizes.swap,
+            _PUBLIC: public,
+            "description": description,
+        }
+        self._call("POST", "/flavors", f"create {name}", json={"flavor": flavor})
+
+    def set_extra_specs(self, flavor_id: str, specs: dict[str, str]) -> None:
+        path = f"/flavors/{flavor_id}/os-extra_specs"
+        self._call("POST", path, "set extra specs", json={"extra_specs": specs}, microversion=self._writing)
+
+    def unset_extra_spec(self, flavor_id: str, key: str) -> None:
+        self._call("DELETE", f"/flavors/{flavor_id}/os-extra_specs/{key}", f"remove {key}", missing_ok=True)
+
+    def grant(self, flavor_id: str, project: str) -> None:
+        body = {"addTenantAccess": {"tenant": project}}
+        try:
+            self._call("POST", f"/flavors/{flavor_id}/action", f"let the project {project} in", json=body)
+        except Refused as error:
+            if error.status != _CONFLICT:
+                raise
+
+    def revoke(self, flavor_id: str, project: str) -> None:
+        body = {"removeTenantAccess": {"tenant": project}}
+        path = f"/flavors/{flavor_id}/action"
+        self._call("POST", path, f"shut the project {project} out", json=body, missing_ok=True)
+
+    def describe(self, flavor_id: str, description: str) -> None:
+        body = {"flavor": {"description": description}}
+        self._call("PUT", f"/flavors/{flavor_id}", "change the description", json=body)
+
+    def delete(self, flavor_id: str) -> None:
+        self._call("DELETE", f"/flavors/{flavor_id}", "delete a flavor", missing_ok=True)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        doing: str,
+        *,
+        microversion: str = _VERSION,
+        missing_ok: bool = False,
+        **body: Any,  # noqa: ANN401 - requests' own
+    ) -> Any:  # noqa: ANN401 - JSON
+        with _told(doing):
+            answer = self._compute.request(path, method, microversion=microversion, raise_exc=False, **body)
+            if missing_ok and answer.status_code == _NOT_FOUND:
+                return None
+            _raise_refusal(answer, doing, self._where)
+            return answer.json() if answer.content else None
+
+
+@contextlib.contextmanager
+def _told(doing: str) -> Iterator[None]:
+    """Turn the ways in which a request can fail into ours; no message holds a password or a token."""
+    import keystoneauth1.exceptions as failures
+    import openstack.exceptions
+
+    try:
+        yield
+    except (failures.ConnectFailure, failures.RetriableConnectionFailure, failures.UnknownConnectionError) as error:
+        remedy = "see whether the API can be reached, and run the command again: it goes on where this one stopped"
+        raise Unanswered(f"can't {doing}: {error}", remedy=remedy) from error
+    except (failures.Unauthorized, failures.MissingRequiredOptions, failures.MissingAuthPlugin) as error:
+        remedy = "check the user, the password and the project in clouds.yaml or the OS_* variables"
+        raise CloudError(f"can't sign in to {doing}: {error}", remedy=remedy) from error
+    except (failures.ClientException, openstack.exceptions.SDKException) as error:
+        raise CloudError(f"can't {doing}: {error}") from error
+    except ValueError as error:
+        raise Unanswered(f"can't {doing}: the answer is no JSON", remedy="see what answers at this address") from error
+
+
+def _raise_refusal(answer: Any, doing: str, where: str | None) -> None:  # noqa: ANN401 - a response
+    status = answer.status_code
+    if status < 400:
+        return
+    remedy = {
+        401: "check the user, the password and the project",
+        403: "flavors are changed by administrators: use a cloud of clouds.yaml with the role admin",
+    }.get(status, "see the log of nova-api" if status >= 500 else None)
+    raise Refused(f"can't {doing}: HTTP {status}, {_message(answer)}", status=status, where=where, remedy=remedy)
+
+
+def _message(answer: Any) -> str:  # noqa: ANN401 - a response
+    """What the API says of its refusal: Nova and Keystone wrap it in an object of one key."""
+    try:
+        content = answer.json()
+    except ValueError:
+        return str(answer.reason)
+    inner = next(iter(content.values()), None) if isinstance(content, dict) else None
+    return str(inner.get("message", answer.reason)) if isinstance(inner, dict) else str(answer.reason)
+
+
+def _flavor(entry: dict[str, Any], where: str | None) -> PresentFlavor:
+    if "extra_specs" not in entry:
+        raise CloudError(
+            "the API does not show the extra specs of flavors",
+            where=where,
+            remedy="the policy os_compute_api:os-flavor-extra-specs:index does not let this user read them",
+        )
+    return PresentFlavor(
+        id=str(entry["id"]),
+        name=str(entry["name"]),
+        sizes=Sizes(
+            vcpus=int(entry["vcpus"]),
+            ram=int(entry["ram"]),
+            disk=int(entry["disk"]),
+            ephemeral=int(entry.get(_EPHEMERAL) or 0),
+            swap=int(entry.get("swap") or 0),
+        ),
+        public=bool(entry.get(_PUBLIC, True)),
+        description=str(entry.get("description") or ""),
+        extra_specs={str(key): str(value) for key, value in entry["extra_specs"].items()},
+    )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

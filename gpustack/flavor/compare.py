@@ -1,0 +1,251 @@
+"""From the flavors that are wanted and those that are there to the operations between them.
+
+What costs a request of its own is asked only where the answer matters: :func:`questions` says what to ask, and
+:func:`compare` takes the answers. With nothing to do, there are no questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpustack.findings import Finding, finding
+from gpustack.flavor.flavors import ACCESS, ORIGIN, PresentFlavor, WantedFlavor, access_mark, is_sets_mark
+from gpustack.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """What the operator allows.
+
+    :ivar adopt: take over flavors that gpustack did not make.
+    :ivar replace: names of flavors that may be deleted and created anew.
+    :ivar prune: delete flavors that carry the mark, that the wanted ones lack, and that no instance uses.
+    :ivar check_access: read every private flavor's list of projects, though its mark says that it is right.
+    """
+
+    adopt: bool = False
+    replace: frozenset[str] = frozenset()
+    prune: bool = False
+    check_access: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Questions:
+    """What must be known beside the flavors themselves.
+
+    :ivar access: ids of flavors whose list of projects is needed.
+    :ivar users: ids of flavors whose instances must be counted.
+    :ivar projects: projects, by id or name, whose id is needed.
+    """
+
+    access: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+    projects: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What was learned."""
+
+    access: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    users: Mapping[str, int] = field(default_factory=dict)
+    projects: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The operations, in the order in which they are carried out, and the findings."""
+
+    operations: tuple[FlavorOperation, ...]
+    findings: tuple[Finding, ...]
+    unchanged: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        return {
+            "operations": [operation.to_dict() for operation in self.operations],
+            "unchanged": list(self.unchanged),
+            "findings": [found.to_dict() for found in self.findings],
+        }
+
+
+def questions(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], choices: Choices) -> Questions:
+    """What must be asked before these can be compared."""
+    by_name = {flavor.name: flavor for flavor in present}
+    access, users, projects = set(), set(), set()
+    for flavor in wanted:
+        there = by_name.get(flavor.name)
+        if there is None or _replaced(flavor, there, choices):
+            projects |= set(flavor.access or ())
+            users |= {there.id} if there else set()
+        elif (
+            _may_change(there, choices) and not _differences(flavor, there) and _access_in_doubt(flavor, there, choices)
+        ):
+            access.add(there.id)
+            projects |= set(flavor.access or ())
+    if choices.prune:
+        users |= {flavor.id for flavor in _superfluous(wanted, present)}
+    return Questions(access=frozenset(access), users=frozenset(users), projects=frozenset(projects))
+
+
+def compare(
+    wanted: Sequence[WantedFlavor],
+    present: Sequence[PresentFlavor],
+    choices: Choices = Choices(),
+    answers: Answers = Answers(),
+) -> Plan:
+    """The plan that makes ``present`` be as ``wanted``, and leaves what is not gpustack's alone."""
+    by_name = {flavor.name: flavor for flavor in present}
+    ids = {flavor.id: flavor for flavor in present}
+    operations: list[FlavorOperation] = []
+    findings: list[Finding] = []
+    unchanged: list[str] = []
+    for flavor in wanted:
+        there = by_name.get(flavor.name)
+        if there is None:
+            other = ids.get(flavor.id or "")
+            if other is not None:
+                findings.append(finding("GPU403", place=flavor.name, id=flavor.id, other=other.name))
+            else:
+                operations.append(_create(flavor, answers, why="it is in the spec and not in the cloud"))
+            continue
+        made, said = _of_one(flavor, there, choices, answers)
+        operations += made
+        findings += said
+        if not made and not said:
+            unchanged.append(flavor.name)
+    removed, said = _pruned(wanted, present, choices, answers)
+    replaced = {op.name for op in operations if isinstance(op, DeleteFlavor)}
+    for name in sorted(choices.replace - replaced - {f.place for f in findings if f.code == "GPU406"}):
+        findings.append(finding("GPU407", place=name))
+    return Plan(operations=(*operations, *removed), findings=(*findings, *said), unchanged=tuple(unchanged))
+
+
+def _of_one(
+    flavor: WantedFlavor, there: PresentFlavor, choices: Choices, answers: Answers
+) -> tuple[list[FlavorOperation], list[Finding]]:
+    if not _may_change(there, choices):
+        return [], [finding("GPU401", place=flavor.name)]
+    differences = _differences(flavor, there)
+    if differences:
+        if flavor.name not in choices.replace:
+            said = "; ".join(differences)
+            return [], [finding("GPU400", place=flavor.name, differences=said, name=flavor.name)]
+        if answers.users[there.id]:
+            return [], [finding("GPU406", place=flavor.name, users=counted(answers.users[there.id]))]
+        return [
+            DeleteFlavor(why="it is replaced by one of other sizes", flavor=there),
+            _create(flavor, answers, why="it replaces the one before"),
+        ], []
+    change = _change(flavor, there, choices, answers)
+    findings = [finding("GPU402", place=flavor.name, name=flavor.name)] if there.half_made else []
+    return ([change] if change else []), findings
+
+
+def _may_change(there: PresentFlavor, choices: Choices) -> bool:
+    return there.ours or choices.adopt
+
+
+def _replaced(flavor: WantedFlavor, there: PresentFlavor, choices: Choices) -> bool:
+    return flavor.name in choices.replace and _may_change(there, choices) and bool(_differences(flavor, there))
+
+
+def _differences(flavor: WantedFlavor, there: PresentFlavor) -> list[str]:
+    """What differs and can't be changed, in words."""
+    mine, theirs = flavor.sizes.to_dict(), there.sizes.to_dict()
+    found = [f"{size} is {theirs[size]}, wanted is {value}" for size, value in mine.items() if theirs[size] != value]
+    if flavor.public != there.public:
+        found.append("it is public" if there.public else "it is private")
+    if flavor.id is not None and flavor.id != there.id:
+        found.append(f"its id is {there.id}, wanted is {flavor.id}")
+    return found
+
+
+def _access_in_doubt(flavor: WantedFlavor, there: PresentFlavor, choices: Choices) -> bool:
+    if flavor.access is None:
+        return False
+    return choices.check_access or there.extra_specs.get(ACCESS) != access_mark(flavor.access)
+
+
+def _create(flavor: WantedFlavor, answers: Answers, *, why: str) -> CreateFlavor:
+    access = None if flavor.access is None else frozenset(answers.projects[word] for word in flavor.access)
+    return CreateFlavor(
+        why=why,
+        name=flavor.name,
+        id=flavor.id,
+        sizes=flavor.sizes,
+        description=flavor.marked_description,
+        extra_specs={**flavor.extra_specs, **flavor.marks},
+        access=access,
+        access_mark=None if flavor.access is None else access_mark(flavor.access),
+    )
+
+
+def _change(flavor: WantedFlavor, there: PresentFlavor, choices: Choices, answers: Answers) -> ChangeFlavor | None:
+    specs = there.extra_specs
+    after = {**flavor.extra_specs, **flavor.marks}
+    set_specs = {key: value for key, value in after.items() if specs.get(key) != value}
+    own = [key for key in sorted(there.owned) if key in specs and key not in after]
+    # The list of what is gpustack's goes last: until then it says who set the others.
+    unset = (*own, *(key for key in sorted(specs) if is_sets_mark(key) and key not in after))
+    description = flavor.marked_description
+    grant: frozenset[str] = frozenset()
+    revoke: frozenset[str] = frozenset()
+    mark: str | None = None
+    if flavor.access is not None and _access_in_doubt(flavor, there, choices):
+        want, have = frozenset(answers.projects[word] for word in flavor.access), answers.access[there.id]
+        grant, revoke, mark = want - have, have - want, access_mark(flavor.access)
+        if not grant and not revoke and specs.get(ACCESS) == mark:
+            mark = None
+    if not set_specs and not unset and description == there.description and mark is None:
+        return None
+    return ChangeFlavor(
+        why=_why(there, choices),
+        id=there.id,
+        name=there.name,
+        set_specs=set_specs,
+        unset_specs=unset,
+        before={key: specs.get(key) for key in (*set_specs, *unset)},
+        description=None if description == there.description else (description, there.description),
+        grant=grant,
+        revoke=revoke,
+        access_mark=mark,
+        access_mark_before=specs.get(ACCESS) if mark is not None else None,
+    )
+
+
+def _why(there: PresentFlavor, choices: Choices) -> str:
+    if there.half_made:
+        return "it is only half made"
+    return "it is not as the spec has it" if there.managed else "it is taken over"
+
+
+def _superfluous(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor]) -> Iterator[PresentFlavor]:
+    names = {flavor.name for flavor in wanted}
+    for flavor in present:
+        if flavor.ours and flavor.name not in names and flavor.extra_specs.get(ORIGIN) != "hand":
+            yield flavor
+
+
+def _pruned(
+    wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], choices: Choices, answers: Answers
+) -> tuple[list[DeleteFlavor], list[Finding]]:
+    operations: list[DeleteFlavor] = []
+    findings: list[Finding] = []
+    for flavor in _superfluous(wanted, present):
+        users = answers.users.get(flavor.id, 0) if choices.prune else 0
+        if users:
+            findings.append(finding("GPU405", place=flavor.name, users=counted(users), name=flavor.name))
+        elif choices.prune:
+            operations.append(DeleteFlavor(why="it is not in the spec, and no instance uses it", flavor=flavor))
+        else:
+            code = "GPU402" if flavor.half_made else "GPU404"
+            findings.append(finding(code, place=flavor.name, name=flavor.name))
+    return operations, findings
+
+
+def counted(users: int) -> str:
+    """``1 instance``, ``3 instances``."""
+    return f"{users} instance" if users == 1 else f"{users} instances"

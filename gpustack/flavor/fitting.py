@@ -1,0 +1,109 @@
+"""Whether a flavor can ever fit a host, judged by the hosts' facts; and what its guests would lack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpustack.findings import Finding, finding
+from gpustack.flavor.flavors import Sizes, readable
+from gpustack.flavor.shares import HostShare, bar_bytes
+from gpustack.spec.flavors import Flavor
+
+GIB = 1 << 30
+GUEST_BITS = 40
+"""Physical address bits that QEMU gives a guest when nobody says otherwise (``target/i386/cpu.h``)."""
+WINDOW = 1 << (GUEST_BITS - 3)
+"""The part of the address space in which the guest's firmware places 64-bit BARs: an eighth of it
+(``OvmfPkg/Library/PlatformInitLib/MemDetect.c``, ``PlatformDynamicMmioWindow``)."""
+_STRICT = ("required",)
+
+
+def fitting(
+    *,
+    name: str,
+    flavor: Flavor,
+    models: Mapping[str, int],
+    sizes: Sizes,
+    nodes: int | None,
+    policy: str | None,
+    shares: Sequence[HostShare],
+    knows_maxphysaddr: bool,
+) -> Iterator[Finding]:
+    """The findings about one flavor.
+
+    :param models: how many GPUs of each model.
+    :param nodes: its NUMA nodes, where it says how many.
+    :param policy: the affinity that holds: its own or its model's.
+    """
+    topology = nodes or (1 if flavor.cpu_policy == "dedicated" or flavor.mem_page_size else None)
+    if nodes and (sizes.vcpus % nodes or sizes.ram % nodes):
+        yield finding("GPU413", place=name, vcpus=sizes.vcpus, ram=sizes.ram, nodes=nodes)
+    if flavor.numa.policy and topology is None:
+        yield finding("GPU414", place=name, policy=flavor.numa.policy)
+    if not shares:
+        return
+    yield from _on_hosts(name, models, sizes, topology, policy, shares)
+    if flavor.maxphysaddr is None:
+        yield from _address_space(name, models, sizes, shares, knows_maxphysaddr)
+
+
+def _on_hosts(
+    name: str,
+    models: Mapping[str, int],
+    sizes: Sizes,
+    topology: int | None,
+    policy: str | None,
+    shares: Sequence[HostShare],
+) -> Iterator[Finding]:
+    holding = [share for share in shares if share.has(models)]
+    if not holding:
+        best = max(shares, key=lambda s: sum(min(len(s.gpus.get(m, ())), c) for m, c in models.items()))
+        most = ", ".join(f"{len(best.gpus.get(model, ()))} of {model}" for model in models)
+        asked = ", ".join(f"{count} of {model}" for model, count in models.items())
+        yield finding("GPU410", place=name, asked=asked, most=most, host=best.host)
+        return
+    large = [s for s in holding if sizes.vcpus <= (s.cpus or sizes.vcpus) and sizes.ram <= (s.memory_mib or sizes.ram)]
+    if not large:
+        most_cpus = max(share.cpus or 0 for share in holding)
+        most_ram = readable(max(share.memory_mib or 0 for share in holding))
+        yield finding("GPU412", place=name, sizes=sizes, cpus=most_cpus, ram=most_ram)
+        return
+    known = [share for share in large if share.nodes]
+    if topology is not None and known and not any(_fits_nodes(s, models, sizes, topology, policy) for s in known):
+        strict = f", with its GPUs on the same nodes ({policy})" if policy in _STRICT else ""
+        vcpus, ram = -(-sizes.vcpus // topology), readable(-(-sizes.ram // topology))
+        yield finding("GPU411", place=name, nodes=topology, strict=strict, vcpus=vcpus, ram=ram)
+
+
+def _fits_nodes(share: HostShare, models: Mapping[str, int], sizes: Sizes, nodes: int, policy: str | None) -> bool:
+    """Whether a host has so many NUMA nodes, each large enough, and under ``required`` the GPUs on them."""
+    vcpus, ram = -(-sizes.vcpus // nodes), -(-sizes.ram // nodes)
+    large = [n for n in share.nodes.values() if vcpus <= (n.cpus or vcpus) and ram <= (n.memory_mib or ram)]
+    if len(large) < nodes:
+        return False
+    if policy not in _STRICT:
+        return True
+    ranked = sorted(large, key=lambda n: -sum(n.gpus.get(model, 0) for model in models))[:nodes]
+    return all(sum(node.gpus.get(model, 0) for node in ranked) >= count for model, count in models.items())
+
+
+def _address_space(
+    name: str, models: Mapping[str, int], sizes: Sizes, shares: Sequence[HostShare], knows: bool
+) -> Iterator[Finding]:
+    """Whether the BARs of all its GPUs have room in a guest of 40 bits, beside its memory."""
+    most = 0
+    for share in shares:
+        bars = [
+            sum(sorted((bar_bytes(gpu) for gpu in share.gpus.get(model, ())), reverse=True)[:count])
+            for model, count in models.items()
+        ]
+        most = max(most, sum(bars))
+    if most > WINDOW or most + (sizes.ram << 20) > 1 << GUEST_BITS:
+        remedy = (
+            "set maxphysaddr: passthrough in the flavor"
+            if knows
+            else "let nova-compute run with [libvirt] cpu_mode = host-passthrough, and check what its guests see"
+        )
+        yield finding(
+            "GPU415", place=name, bars=-(-most // GIB), bits=GUEST_BITS, ram=readable(sizes.ram), advice=remedy
+        )

@@ -1,0 +1,191 @@
+"""What is done to flavors: four operations, frozen, shown before they are made, each with its reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from gpustack.flavor.flavors import ACCESS, PresentFlavor, Sizes, is_sets_mark
+from gpustack.operations import Operation
+
+_OWN = "gpustack:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateFlavor(Operation):
+    """Create a flavor with all that belongs to it.
+
+    :ivar id: its id; a new UUID when None.
+    :ivar extra_specs: all extra specs, the mark too; that of access is written last.
+    :ivar access: ids of the projects that may use it; None makes it public.
+    """
+
+    kind: ClassVar[str] = "create_flavor"
+    name: str
+    sizes: Sizes
+    description: str
+    extra_specs: Mapping[str, str]
+    id: str | None = None
+    access: frozenset[str] | None = None
+    access_mark: str | None = None
+
+    def describe(self) -> str:
+        return f"create {self.name} ({self.sizes}; {_who(self.access)})"
+
+    def details(self) -> list[str]:
+        """The extra specs, one a line."""
+        return [f"+ {key} = {value}" for key, value in self.extra_specs.items() if not key.startswith(_OWN)]
+
+    def reverse(self) -> DeleteFlavor:
+        """What takes it back."""
+        return DeleteFlavor(
+            why=f"takes back: {self.describe()}",
+            flavor=PresentFlavor(
+                id=self.id or "",
+                name=self.name,
+                sizes=self.sizes,
+                public=self.access is None,
+                description=self.description,
+                extra_specs=self.all_extra_specs(),
+                access=self.access,
+            ),
+        )
+
+    def all_extra_specs(self) -> dict[str, str]:
+        """The extra specs with the mark of access."""
+        return {**self.extra_specs, **({ACCESS: self.access_mark} if self.access_mark is not None else {})}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "why": self.why,
+            "name": self.name,
+            "id": self.id,
+            **self.sizes.to_dict(),
+            "description": self.description,
+            "extra_specs": self.all_extra_specs(),
+            "access": None if self.access is None else sorted(self.access),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangeFlavor(Operation):
+    """Change what can be changed of a flavor.
+
+    :ivar set_specs: extra specs to set, the mark too.
+    :ivar unset_specs: extra specs to remove, in this order.
+    :ivar before: the values of both as they are; None where there is none.
+    :ivar description: the new one and the one before, or None to leave it.
+    :ivar grant: ids of the projects to let in.
+    :ivar revoke: ids of the projects to shut out.
+    :ivar access_mark: the mark to write when the list of projects is as it should be; None leaves it.
+    """
+
+    kind: ClassVar[str] = "change_flavor"
+    id: str
+    name: str
+    set_specs: Mapping[str, str] = field(default_factory=dict)
+    unset_specs: tuple[str, ...] = ()
+    before: Mapping[str, str | None] = field(default_factory=dict)
+    description: tuple[str, str] | None = None
+    grant: frozenset[str] = frozenset()
+    revoke: frozenset[str] = frozenset()
+    access_mark: str | None = None
+    access_mark_before: str | None = None
+
+    def describe(self) -> str:
+        return f"change {self.name}: {self.why}"
+
+    def details(self) -> list[str]:
+        """What becomes of each extra spec, of the description and of access, one a line; the mark aside."""
+        lines = []
+        for key, value in self.set_specs.items():
+            old = self.before.get(key)
+            lines.append(f"+ {key} = {value}" if old is None else f"~ {key} = {value} (was {old})")
+        lines += [f"- {key} (was {self.before.get(key)})" for key in self.unset_specs]
+        lines = [line for line in lines if not line[2:].startswith(_OWN)]
+        lines += [f"~ description = {self.description[0]} (was {self.description[1]})"] if self.description else []
+        lines += [f"+ project {project}" for project in sorted(self.grant)]
+        lines += [f"- project {project}" for project in sorted(self.revoke)]
+        return lines or ["~ gpustack's mark"]
+
+    def reverse(self) -> ChangeFlavor:
+        """What takes it back."""
+        absent = [key for key, value in self.before.items() if value is None]
+        if self.access_mark is not None and self.access_mark_before is None:
+            absent.append(ACCESS)
+        return ChangeFlavor(
+            why=f"takes back: {self.why}",
+            id=self.id,
+            name=self.name,
+            set_specs={key: value for key, value in self.before.items() if value is not None},
+            unset_specs=tuple(sorted(absent, key=is_sets_mark)),
+            before={**self.set_specs, **dict.fromkeys(self.unset_specs)},
+            description=(self.description[1], self.description[0]) if self.description else None,
+            grant=self.revoke,
+            revoke=self.grant,
+            access_mark=self.access_mark_before,
+            access_mark_before=self.access_mark,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "why": self.why,
+            "name": self.name,
+            "id": self.id,
+            "set": dict(self.set_specs),
+            "unset": list(self.unset_specs),
+            "before": dict(self.before),
+            "description": None if self.description is None else self.description[0],
+            "grant": sorted(self.grant),
+            "revoke": sorted(self.revoke),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeleteFlavor(Operation):
+    """Delete a flavor; all that is lost is in ``flavor``."""
+
+    kind: ClassVar[str] = "delete_flavor"
+    flavor: PresentFlavor
+
+    @property
+    def name(self) -> str:
+        """The flavor's name."""
+        return self.flavor.name
+
+    def describe(self) -> str:
+        return f"delete {self.flavor.name} ({self.flavor.sizes})"
+
+    def details(self) -> list[str]:
+        """The extra specs that are lost, one a line."""
+        specs = self.flavor.extra_specs
+        return [f"- {key} = {value}" for key, value in specs.items() if not key.startswith(_OWN)]
+
+    def reverse(self) -> CreateFlavor:
+        """What makes it again, with the same id."""
+        flavor = self.flavor
+        return CreateFlavor(
+            why=f"takes back: {self.describe()}",
+            name=flavor.name,
+            id=flavor.id or None,
+            sizes=flavor.sizes,
+            description=flavor.description,
+            extra_specs={key: value for key, value in flavor.extra_specs.items() if key != ACCESS},
+            access=None if flavor.public else flavor.access or frozenset(),
+            access_mark=flavor.extra_specs.get(ACCESS),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "why": self.why, **self.flavor.to_dict()}
+
+
+FlavorOperation = CreateFlavor | ChangeFlavor | DeleteFlavor
+
+
+def _who(access: frozenset[str] | None) -> str:
+    if access is None:
+        return "public"
+    return f"for {len(access)} projects" if len(access) != 1 else "for 1 project"

@@ -1,0 +1,110 @@
+"""What hosts have to share out: the GPUs that a spec gives to guests, beside processors, memory and NUMA nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpustack.facts.gpus import Gpu, gpus
+from gpustack.facts.model import Host
+from gpustack.spec.hosts import models_for
+from gpustack.spec.match import model_of
+from gpustack.spec.model import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeShare:
+    """A NUMA node: its processors and memory (None when unknown), and how many GPUs of each model are on it."""
+
+    cpus: int | None
+    memory_mib: int | None
+    gpus: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostShare:
+    """What one host has; None is unknown."""
+
+    host: str
+    cpus: int | None
+    memory_mib: int | None
+    gpus: Mapping[str, tuple[Gpu, ...]]
+    nodes: Mapping[int, NodeShare]
+
+    @property
+    def gpu_count(self) -> int:
+        """All GPUs that the host gives to guests."""
+        return sum(map(len, self.gpus.values()))
+
+    def has(self, wanted: Mapping[str, int]) -> bool:
+        """Whether it has so many GPUs of each model."""
+        return all(len(self.gpus.get(model, ())) >= count for model, count in wanted.items())
+
+    def nodes_for(self, wanted: Mapping[str, int]) -> int | None:
+        """The fewest NUMA nodes that together have so many GPUs of each model; None when all of them have not."""
+        ranked = sorted(self.nodes.values(), key=lambda n: -sum(min(n.gpus.get(m, 0), c) for m, c in wanted.items()))
+        for number in range(1, len(ranked) + 1):
+            if all(sum(n.gpus.get(m, 0) for n in ranked[:number]) >= c for m, c in wanted.items()):
+                return number
+        return None
+
+
+def host_shares(spec: Spec, hosts: Sequence[Host]) -> tuple[HostShare, ...]:
+    """The shares of the hosts that give GPUs to guests, in the order of ``hosts``."""
+    shares = (_share(spec, host) for host in hosts)
+    return tuple(share for share in shares if share.gpus)
+
+
+def _share(spec: Spec, host: Host) -> HostShare:
+    given = models_for(spec, host.hostname)
+    found: dict[str, list[Gpu]] = {}
+    for gpu in gpus(host) if given else ():
+        name = model_of(spec.models, gpu.main)
+        if name in given:
+            found.setdefault(name, []).append(gpu)
+    nodes = {
+        node.node: NodeShare(
+            cpus=_count_cpus(node.cpus),
+            memory_mib=node.memory_mib,
+            gpus={m: sum(g.main.numa_node == node.node for g in of_model) for m, of_model in found.items()},
+        )
+        for node in host.numa_nodes
+    }
+    return HostShare(
+        host=host.hostname,
+        cpus=host.cpu.logical,
+        memory_mib=host.memory_mib,
+        gpus={model: tuple(of_model) for model, of_model in found.items()},
+        nodes=nodes,
+    )
+
+
+def _count_cpus(ranges: str | None) -> int | None:
+    """How many processors ``0-31,64-95`` are."""
+    total = 0
+    for part in (ranges or "").split(","):
+        first, _, last = part.partition("-")
+        if not first.strip().isdecimal() or not (last or first).strip().isdecimal():
+            return None
+        total += int(last or first) - int(first) + 1
+    return total
+
+
+def vcpus_for_each(shares: Sequence[HostShare], reserve: int) -> int | None:
+    """vCPUs for each GPU on the host that has least: an even number where there is more than one."""
+    found = [(s.cpus - reserve) // s.gpu_count for s in shares if s.cpus is not None]
+    least = min(found, default=0)
+    return None if least < 1 else least if least == 1 else least // 2 * 2
+
+
+def ram_for_each(shares: Sequence[HostShare], reserve: int) -> int | None:
+    """MiB for each GPU on the host that has least, in whole GiB."""
+    found = [(s.memory_mib - reserve) // s.gpu_count for s in shares if s.memory_mib is not None]
+    least = min(found, default=0)
+    return least // 1024 * 1024 if least >= 1024 else None
+
+
+def bar_bytes(gpu: Gpu) -> int:
+    """The address space that a GPU's 64-bit BARs take in the guest, in bytes."""
+    sizes = [bar.size for bar in gpu.main.bars if not bar.io and bar.bits == 64 and bar.size > 0]
+    return sum(1 << (size - 1).bit_length() for size in sizes)

@@ -1,0 +1,137 @@
+"""A model of the flavors' part of Nova's API, as strict as Nova where it matters, that dies when told to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gpustack.flavor.api import Refused, Unanswered
+from gpustack.flavor.flavors import PresentFlavor, Sizes
+
+NEVER = 10**9
+
+
+class NovaModel:
+    """Flavors in memory.
+
+    :param dies_at: the number of the request (from 0) from which on nothing is answered.
+    :param carried_out: whether that very request is carried out although its answer is lost.
+    :param comes_back: whether requests after that one are answered again.
+    """
+
+    def __init__(self, flavors: Iterable[PresentFlavor] = (), *, projects: dict[str, str] | None = None) -> None:
+        self.by_id = {flavor.id: flavor for flavor in flavors}
+        self.lists: dict[str, set[str]] = {}
+        self.projects = projects or {}
+        self.instances: dict[str, int] = {}
+        self.requests: list[str] = []
+        self.dies_at = NEVER
+        self.carried_out = False
+        self.comes_back = True
+        self.refuses: str | None = None
+        for flavor in flavors:
+            if not flavor.public:
+                self.lists[flavor.id] = set(flavor.access or ())
+
+    @property
+    def writes(self) -> list[str]:
+        return [request for request in self.requests if not request.startswith("GET")]
+
+    def by_name(self, name: str) -> PresentFlavor | None:
+        return next((flavor for flavor in self.by_id.values() if flavor.name == name), None)
+
+    def state(self) -> dict[str, Any]:
+        """All flavors by name, without ids that Nova would make up."""
+        found = {}
+        for flavor in self.by_id.values():
+            entry = {**flavor.to_dict(), "access": sorted(self.lists.get(flavor.id, ()))}
+            entry.pop("id")
+            found[flavor.name] = entry
+        return found
+
+    def _request(self, line: str, carry_out: Callable[[], Any]) -> Any:
+        number = len(self.requests)
+        self.requests.append(line)
+        if number == self.dies_at and self.carried_out:
+            carry_out()
+        if number == self.dies_at or (number > self.dies_at and not self.comes_back):
+            raise Unanswered("the connection died", remedy="run again")
+        if self.refuses is not None and self.refuses in line:
+            raise Refused("HTTP 400, injected", status=400)
+        return carry_out()
+
+    def _there(self, flavor_id: str) -> PresentFlavor:
+        if flavor_id not in self.by_id:
+            raise Refused("HTTP 404, no such flavor", status=404)
+        return self.by_id[flavor_id]
+
+    def _put(self, flavor_id: str, **changes: Any) -> None:
+        self.by_id[flavor_id] = dataclasses.replace(self._there(flavor_id), **changes)
+
+    def flavors(self) -> tuple[PresentFlavor, ...]:
+        return self._request("GET /flavors/detail", lambda: tuple(self.by_id.values()))
+
+    def get(self, flavor_id: str) -> PresentFlavor | None:
+        return self._request(f"GET /flavors/{flavor_id}", lambda: self.by_id.get(flavor_id))
+
+    def access(self, flavor_id: str) -> frozenset[str]:
+        return self._request(f"GET /flavors/{flavor_id}/os-flavor-access", lambda: frozenset(self.lists[flavor_id]))
+
+    def users(self, flavor_id: str) -> int:
+        return self._request(f"GET /servers?flavor={flavor_id}", lambda: self.instances.get(flavor_id, 0))
+
+    def project(self, word: str) -> str:
+        return self._request(f"GET /projects?name={word}", lambda: self.projects[word])
+
+    def create(self, flavor_id: str, name: str, sizes: Sizes, *, public: bool, description: str) -> None:
+        def do() -> None:
+            if flavor_id in self.by_id or self.by_name(name):
+                raise Refused("HTTP 409, it exists", status=409)
+            made = PresentFlavor(id=flavor_id, name=name, sizes=sizes, public=public, description=description)
+            self.by_id[flavor_id] = made
+            if not public:
+                self.lists[flavor_id] = set()
+
+        self._request(f"POST /flavors {name}", do)
+
+    def set_extra_specs(self, flavor_id: str, specs: dict[str, str]) -> None:
+        assert specs
+        assert all(len(key) <= 255 and len(value) <= 255 for key, value in specs.items())
+
+        def do() -> None:
+            self._put(flavor_id, extra_specs={**self._there(flavor_id).extra_specs, **specs})
+
+        self._request(f"POST /flavors/{flavor_id}/os-extra_specs {sorted(specs)}", do)
+
+    def unset_extra_spec(self, flavor_id: str, key: str) -> None:
+        def do() -> None:
+            kept = {k: v for k, v in self._there(flavor_id).extra_specs.items() if k != key}
+            self._put(flavor_id, extra_specs=kept)
+
+        self._request(f"DELETE /flavors/{flavor_id}/os-extra_specs/{key}", do)
+
+    def grant(self, flavor_id: str, project: str) -> None:
+        def do() -> None:
+            if self._there(flavor_id).public:
+                raise Refused("HTTP 409, it is public", status=409)
+            self.lists[flavor_id].add(project)
+
+        self._request(f"POST /flavors/{flavor_id}/action addTenantAccess {project}", do)
+
+    def revoke(self, flavor_id: str, project: str) -> None:
+        def do() -> None:
+            self._there(flavor_id)
+            self.lists[flavor_id].discard(project)
+
+        self._request(f"POST /flavors/{flavor_id}/action removeTenantAccess {project}", do)
+
+    def describe(self, flavor_id: str, description: str) -> None:
+        self._request(f"PUT /flavors/{flavor_id}", lambda: self._put(flavor_id, description=description))
+
+    def delete(self, flavor_id: str) -> None:
+        def do() -> None:
+            self.by_id.pop(flavor_id, None)
+            self.lists.pop(flavor_id, None)
+
+        self._request(f"DELETE /flavors/{flavor_id}", do)
