@@ -12,7 +12,7 @@ from . import topology
 from .image import Image
 from .recipe import GUEST_IS_DONE
 
-TRIAL_SECONDS = 20.0
+TRIAL_SECONDS = 60.0
 
 
 def choose_accelerator(image: Image) -> str:

@@ -21,6 +21,9 @@ from .errors import LabError
 
 Reporter = Callable[[str], None]
 
+# Images of other recipes (older ones, other checkouts) go when nobody has used them for so long.
+UNUSED_SECONDS = 14 * 24 * 3600
+
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
@@ -92,9 +95,13 @@ def ensure_image(first_boot: Callable[[Image], None], report: Reporter) -> Image
     finished = Image(directory=cache / cache_key())
     with _lock(cache / "lock"):
         if finished.directory.is_dir():
+            os.utime(finished.directory)
             return finished
         for leftover in cache.glob("unfinished-*"):
             shutil.rmtree(leftover)
+        for other in cache.glob(f"{recipe.SUITE}-*"):
+            if time.time() - other.stat().st_mtime > UNUSED_SECONDS:
+                shutil.rmtree(other)
         work = Path(tempfile.mkdtemp(prefix="unfinished-", dir=cache))
         started = time.monotonic()
         report(f"building the image in {finished.directory} (once; a few minutes)")
@@ -204,6 +211,7 @@ def _make_disk(archive: Path, disk: Path) -> None:
 
 
 def _run(*argv: str) -> None:
+    """Runs a tool that is told to end when this process dies, so that a killed build goes on nowhere."""
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False)
     if done.returncode != 0:

@@ -21,7 +21,7 @@ from .image import Image
 
 FIRMWARE_CODE = Path("/usr/share/OVMF/OVMF_CODE_4M.fd")
 FIRMWARE_VARIABLES = Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
-BOOT_TIMEOUT = 240.0
+BOOT_TIMEOUT = 600.0
 POLL_INTERVAL = 1.0
 
 
@@ -133,7 +133,7 @@ class Machine:
             *("-o", "LogLevel=ERROR"),
         ]
 
-    def ssh(self, argv: Sequence[str], *, stdin: str = "", timeout: float = 120.0) -> str:
+    def ssh(self, argv: Sequence[str], *, stdin: str = "", timeout: float = 300.0) -> str:
         """Runs a command as root in the host and returns what it printed; a failure raises LabError."""
         done = self._try_ssh(argv, stdin=stdin, timeout=timeout)
         if done is None or done.returncode != 0:
@@ -156,6 +156,8 @@ class Machine:
         while time.monotonic() < end:
             if self._process is None or self._process.poll() is not None:
                 raise self.error("QEMU has ended")
+            if self.serial_log.exists() and b"Kernel panic - not syncing" in self.serial_log.read_bytes():
+                raise self.error("the host's kernel has panicked")
             done = self._try_ssh(["cat", "/proc/sys/kernel/random/boot_id"], timeout=30)
             if done is not None and done.returncode == 0 and done.stdout.strip() != other_than_boot:
                 return done.stdout.strip()

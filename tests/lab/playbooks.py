@@ -14,7 +14,7 @@ from . import recipe, topology
 from .machine import Machine
 
 PROJECT = Path(__file__).resolve().parents[2]
-PLAYBOOK_TIMEOUT = 900.0
+PLAYBOOK_TIMEOUT = 2400.0
 
 SPEC = f"""\
 version: 1
@@ -72,17 +72,24 @@ def play(host: Machine, playbook: str, *arguments: str) -> Run:
         *("-e", f"gpustack_spec={directory / 'gpustack.yaml'}", *arguments),
     ]
     environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_TIMEOUT": "30"}
-    done = subprocess.run(
-        argv,
-        cwd=PROJECT,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=PLAYBOOK_TIMEOUT,
-        check=False,
-    )
-    with (directory / "ansible.log").open("a") as log:
-        log.write(f"$ {shlex.join(argv)}\n{done.stdout}(code {done.returncode})\n\n")
-    return Run(code=done.returncode, output=done.stdout)
+    path = directory / "ansible.log"
+    with path.open("a+") as log:
+        log.write(f"$ {shlex.join(argv)}\n")
+        log.flush()
+        start = log.tell()
+        try:
+            done = subprocess.run(
+                argv,
+                cwd=PROJECT,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                timeout=PLAYBOOK_TIMEOUT,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise host.error(f"{playbook} did not end in time; see {path}") from None
+        log.seek(start)
+        output = log.read()
+    return Run(code=done.returncode, output=output)

@@ -40,8 +40,10 @@ PACKAGES = (
     "zstd",
 )
 
-# The argument list a server with a serial console has; mitigations=off makes emulation a fifth faster.
-KERNEL_ARGUMENTS = "console=tty0 console=ttyS0,115200n8 mitigations=off"
+# The argument list a server with a serial console has, and two for emulation: mitigations=off makes it a fifth
+# faster; no_timer_check leaves out a test against the clock that a busy machine fails: the kernel then panics with
+# "timer doesn't work through Interrupt-remapped IO-APIC".
+KERNEL_ARGUMENTS = "console=tty0 console=ttyS0,115200n8 mitigations=off no_timer_check"
 
 # Timers and services that would use the emulated CPU, or write on the disk, in the middle of a test.
 MASKED_UNITS = (

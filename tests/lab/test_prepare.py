@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from .conftest import Lab
 from .guest import functions_in_guest
 from .machine import Machine
@@ -73,21 +75,32 @@ def test_bare_host_to_guest_with_gpu(lab: Lab) -> None:
         assert [identifier for address, identifier in seen.items() if ":05." in address] == [GPU_ID, AUDIO_ID]
 
 
-def test_amd_host(lab: Lab) -> None:
-    with lab.host("amd", Shape(cpu_vendor="amd")) as host:
+def test_amd_host_whose_firmware_draws_on_a_gpu(lab: Lab) -> None:
+    """The boot framebuffer keeps the first GPU's memory until the kernel is told to leave it alone."""
+    with lab.host("amd", Shape(cpu_vendor="amd", console="gpu")) as host:
         assert_untouched(host)
+        first = gpu_functions(host)[0].address
 
-        lab.report("prepare.yml with a reboot")
+        lab.report("prepare.yml with a reboot, whose verification must find the framebuffer")
         run = play(host, "prepare.yml", "-e", "gpustack_reboot=true")
-        assert run.code == 0, run.output
         host.wait_ssh()
         assert host.boots() == 2
         assert_prepared(host)
         assert "intel_iommu" not in host.ssh(["cat", "/proc/cmdline"])
+        assert run.code != 0, run.output
+        assert "GPU208" in run.output
+        assert re.search(rf"{first}\b.*\befifb\b", run.output), run.output
+
+        lab.report("the remedy that the finding names, and a reboot")
+        drop_in = 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX video=efifb:off"\n'
+        host.ssh(["tee", "/etc/default/grub.d/50-console.cfg"], stdin=drop_in)
+        host.ssh(["update-grub"])
+        host.reboot()
 
         lab.report("verify.yml")
         run = play(host, "verify.yml")
         assert run.code == 0, run.output
+        assert_prepared(host)
 
 
 def test_group_with_the_network_card_is_refused(lab: Lab) -> None:
