@@ -30,6 +30,7 @@ class NovaModel:
         self.carried_out = False
         self.comes_back = True
         self.refuses: str | None = None
+        self.lists_touched = False
         for flavor in flavors:
             if not flavor.public:
                 self.lists[flavor.id] = set(flavor.access or ())

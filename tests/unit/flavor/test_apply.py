@@ -65,6 +65,7 @@ def clouds(draw: st.DrawFn) -> NovaModel:
             cloud.by_id[flavor.id] = dataclasses.replace(flavor, extra_specs=specs)
         if flavor.id in cloud.lists and draw(st.booleans()):
             cloud.lists[flavor.id] ^= {PROJECTS["admin"]}
+            cloud.lists_touched = True
     cloud.requests.clear()
     return cloud
 
@@ -150,7 +151,8 @@ def test_an_interrupted_run_is_completed_by_the_next(
         if "[gpustack]" in flavor.description
     ), "a GPU flavor without its alias was left behind, and nobody would know it"
     cloud.dies_at = 10**9
-    assert run(cloud, wanted, choices)
+    # A list that somebody changed by hand is only read when asked to; one that the first run left half changed, always.
+    assert run(cloud, wanted, ALL if cloud.lists_touched else choices)
     assert holds(cloud, wanted)
     assert plan(cloud, wanted, ALL).operations == ()
     assert cloud.state() == calm.state()
