@@ -6,6 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 import fixtures
+import nova.conf
+import nova.rpc
 import sqlalchemy
 from nova.db import migration
 from nova.db.main import api as main_api
@@ -22,7 +24,7 @@ def create(url: str) -> None:
     target = sqlalchemy.engine.make_url(url)
     if target.drivername.startswith("sqlite"):
         return
-    maintenance = target.set(database="postgres" if target.drivername.startswith("postgresql") else None)
+    maintenance = target.set(database="postgres" if target.drivername.startswith("postgresql") else "mysql")
     engine = sqlalchemy.create_engine(maintenance, isolation_level="AUTOCOMMIT")
     try:
         with engine.connect() as connection:
@@ -62,10 +64,13 @@ def prepare(engine: Any, database: str) -> None:
 class ApiDatabase(nova_fixtures.Database):
     """The API database at ``[api_database] connection``."""
 
+    def setUp(self) -> None:
+        """Create it before it is first connected to."""
+        create(nova.conf.CONF.api_database.connection)
+        super().setUp()
+
     def _apply_schema(self) -> None:
-        engine = self.get_engine()
-        create(engine.url.render_as_string(hide_password=False) if hasattr(engine.url, "render_as_string") else str(engine.url))
-        prepare(engine, "api")
+        prepare(self.get_engine(), "api")
 
 
 class Serializer(nova_fixtures.CheatingSerializer):
@@ -120,7 +125,5 @@ class CellDatabases(nova_fixtures.CellDatabases):
         return self._cells[mark.cell] if mark and mark.cell in self._cells else self._default_ctxt_mgr
 
     def _wrap_get_server(self, target: Any, endpoints: Any, serializer: Any = None) -> Any:
-        import nova.rpc
-
         marking = Serializer(serializer, marks.current())
         return get_rpc_server(nova.rpc.TRANSPORT, target, endpoints, executor="eventlet", serializer=marking)
