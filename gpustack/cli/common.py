@@ -154,6 +154,8 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seconds to wait for a host to connect, and then to answer (%(default)g)",
     )
+    # HOST may stand before, between and after options.
+    parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
 
 
 def gather(command: _Voice, parsed_args: argparse.Namespace) -> Gathered:

@@ -361,7 +361,7 @@ def _talk(channel: paramiko.Channel, name: str, program: bytes, timeout: float) 
         while rest := channel.recv_stderr(_CHUNK):
             complaint += rest[: _MAX_COMPLAINT - len(complaint)]
     if not channel.status_event.wait(max(0.1, deadline - time.monotonic())):
-        raise HostError("did not say how the collector ended", where=name, remedy="scan it again")
+        raise HostError("did not say how the program ended", where=name, remedy="scan it again")
     return bytes(output), complaint.decode("utf-8", "replace").strip(), channel.recv_exit_status()
 
 
@@ -381,7 +381,11 @@ def _failed(name: str, status: int, complaint: str, options: SshOptions) -> Host
             remedy="allow this user to run python3 by sudo without a password (NOPASSWD), or scan as --user root",
         )
     why = _last_line(complaint) or "it said nothing"
-    return HostError(f"the collector ended with status {status}: {why}", where=name, remedy="scan it again with -v")
+    return HostError(
+        f"the program ended with status {status}: {why}",
+        where=name,
+        remedy="look at that host's Python: ssh HOST python3 -I -S -c 'import json, socket'",
+    )
 
 
 def _document(output: bytes, name: str) -> dict[str, Any]:

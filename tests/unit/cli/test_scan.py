@@ -105,6 +105,11 @@ def test_hosts_of_a_snapshot_and_one_that_is_not_there(gpustack, snapshots):
     assert ran.err.endswith("1 of 2 hosts could not be read\n  → the reasons are above; the others were read\n")
 
 
+def test_hosts_may_stand_around_options(gpustack, snapshots):
+    ran = gpustack("scan", "gpu01", "--snapshot", snapshots / "k4200.json", "gpu02", "-f", "value", "gpu03")
+    assert ran.err.endswith("2 of 3 hosts could not be read\n  → the reasons are above; the others were read\n")
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [

@@ -501,10 +501,10 @@ def test_no_sudo(forced, tmp_path):
         ("cat >/dev/null; echo Welcome to gpu01", "what it printed is no description of a host: 'Welcome to gpu01'"),
         ("cat >/dev/null", "it printed nothing"),
         ("cat >/dev/null; echo []", "no description of a host"),
-        ("echo broken pipes >&2; exit 3", "the collector ended with status 3: broken pipes"),
+        ("echo broken pipes >&2; exit 3", "the program ended with status 3: broken pipes"),
         ("exit 0", "it printed nothing"),
-        ("cat >/dev/null; yes | head -c 30000000 >&2; exit 7", "the collector ended with status 7: y"),
-        ("kill -9 $$", "the collector ended with status"),
+        ("cat >/dev/null; yes | head -c 30000000 >&2; exit 7", "the program ended with status 7: y"),
+        ("kill -9 $$", "the program ended with status"),
     ],
 )
 def test_what_is_no_description_of_a_host(command, expected, forced):
