@@ -87,8 +87,8 @@ WHOLE = text_of(raw_host(function("0000:88:00.0"), function("0000:88:00.1", iomm
             "host gpu01: $.hosts[0].pci[1].address: 0000:88:00.0 is listed twice",
         ),
         (
-            text_of(raw_host(function("0000:88:00.0", driver="x; rm -rf /"))),
-            "host gpu01: $.hosts[0].pci[0].driver: string should match pattern",
+            text_of(raw_host(function("0000:88:00.0", modules=["x; rm -rf /"]))),
+            "host gpu01: $.hosts[0].pci[0].modules[0]: string should match pattern",
         ),
         (
             text_of(raw_host(function("0000:88:00.0", iommu_group="seven"))),
