@@ -22,7 +22,8 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     for uuid, rows in view.held.items():
         owner = view.owners[uuid]
         allocated = tuple(row for row in rows if row.status == "allocated")
-        if not owner.on(view.node) or (owner.requests is not None and len(allocated) <= owner.wanted):
+        enough = owner.requests is not None and len(allocated) <= owner.wanted
+        if not allocated or enough or not owner.on(view.node):
             continue
         surplus = tuple(row for row in allocated if row.request_id not in owner.request_ids)
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=surplus or allocated)

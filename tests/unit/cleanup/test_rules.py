@@ -1,0 +1,63 @@
+"""Every class, and for every class what looks like it and must be left alone, as cases in data (``cases/*.yaml``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import neighbourhood
+import pytest
+import yaml
+
+from gpustack.cleanup import rules
+from gpustack.cleanup.verdict import Verdict
+
+CASES = [
+    pytest.param(case, id=f"{path.stem}: {case['case']}")
+    for path in sorted((Path(__file__).parent / "cases").glob("*.yaml"))
+    for case in yaml.safe_load(path.read_text(encoding="utf-8"))
+]
+
+
+def short(verdict: Verdict) -> str:
+    """``A stale free rows 1 2 stop``: what a case says of a verdict."""
+    words = [verdict.klass, verdict.status.value]
+    if verdict.repair:
+        words.append(verdict.repair.value)
+    words += [str(row.id) for row in verdict.rows]
+    if verdict.migrations:
+        words += ["moves", *map(str, verdict.migrations)]
+    if verdict.stop:
+        words.append("stop")
+    return " ".join(words)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_verdicts(case: dict[str, Any]) -> None:
+    verdicts = list(rules.judge(neighbourhood.view(case), neighbourhood.clock(case)))
+    assert sorted(map(short, verdicts)) == sorted(case["verdicts"]), [v.because for v in verdicts]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_said_of_a_row_is_said_once_and_with_reasons(case: dict[str, Any]) -> None:
+    verdicts = list(rules.judge(neighbourhood.view(case), neighbourhood.clock(case)))
+    ids = [row.id for verdict in verdicts for row in verdict.rows]
+    assert len(ids) == len(set(ids))
+    for verdict in verdicts:
+        assert verdict.because
+        assert verdict.evidence
+        assert (verdict.repair is not None) == (verdict.status.value == "stale")
+
+
+def test_every_class_has_a_case_that_is_wrong_and_one_that_is_left_alone() -> None:
+    found = {tuple(verdict.split()[:2]) for parameter in CASES for verdict in parameter.values[0]["verdicts"]}
+    for rule in rules.RULES:
+        if rule.CLASS == "M":
+            continue  # told as A, B and C
+        wrong = {"stale", "report", "heals"}
+        assert any((rule.CLASS, status) in found for status in wrong), rule.CLASS
+        calm = [p for p in CASES if p.id and p.id.startswith(rule.__name__.rpartition(".")[2][0])]
+        assert any(
+            all(v.split()[1] in ("protected", "undecided", "heals", "report") for v in p.values[0]["verdicts"])
+            for p in calm
+        ), rule.CLASS
