@@ -230,3 +230,16 @@ class Flavor(Section):
 def named(template: str, count: int) -> str:
     """A flavor's name, id or description for so many GPUs."""
     return template.replace("{count}", str(count))
+
+
+def amount(text: str, unit: str) -> int:
+    """A size as the command line gives it: ``32GiB``, or a plain number of ``unit`` (``MiB`` or ``GiB``).
+
+    :raises ValueError: when it is no size, or no whole number of ``unit``.
+    """
+    try:
+        return _amount(unit, 0)(int(text) if text.isdecimal() else text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no size: expected a number of {unit}, or one with its unit, like 32GiB"
+        ) from None

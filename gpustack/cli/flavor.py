@@ -1,0 +1,250 @@
+"""``gpustack flavor …``, and ``openstack gpu flavor …``: what all of them share; list, show and delete.
+
+The same commands serve both programs. In ``openstack`` they use its connection, and options like ``--os-cloud`` are
+its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cli.common import Command, Lister, ShowOne, is_for_machines
+from gpustack.cli.text import printable
+from gpustack.errors import FlavorError, GpustackError
+
+if TYPE_CHECKING:
+    from gpustack.flavor.cloud import Cloud
+    from gpustack.flavor.flavors import PresentFlavor
+    from gpustack.flavor.operations import FlavorOperation
+    from gpustack.spec.model import Spec
+
+CHANGES = 2
+_POLICIES = ("legacy", "preferred", "required", "socket")
+_DONE = {"create_flavor": "created", "change_flavor": "changed", "delete_flavor": "deleted"}
+
+
+class InCloud(Command):
+    """What the flavor commands share: a cloud, and their exit codes in either program."""
+
+    @property
+    def in_openstack(self) -> bool:
+        """Whether ``openstack`` runs the command."""
+        return hasattr(self.app, "client_manager")
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The cloud, where no other program has chosen it already."""
+        parser = super().get_parser(prog_name)
+        if not self.in_openstack:
+            parser.add_argument(
+                "--os-cloud", metavar="NAME", help="a cloud of clouds.yaml; OS_CLOUD and the other OS_* variables hold"
+            )
+        return parser
+
+    def cloud(self, parsed_args: argparse.Namespace) -> Cloud:
+        """The cloud, signed in to."""
+        from gpustack.flavor.cloud import Cloud, connect
+
+        if self.in_openstack:
+            manager: Any = getattr(self.app, "client_manager", None)
+            return Cloud(manager.sdk_connection)
+        return Cloud(connect(parsed_args.os_cloud))
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        """Run; ``openstack`` knows no exit codes for kinds of errors, so they are made here."""
+        if not self.in_openstack:
+            return super().run(parsed_args)
+        try:
+            return super().run(parsed_args)
+        except GpustackError as error:
+            self.say(str(error))
+            return error.exit_code
+
+
+class List(InCloud, Lister):
+    """List GPU flavors.
+
+    Model and NUMA policy come from the spec where --spec names one; a NUMA policy that the flavor has itself goes
+    before that of its alias.
+    """
+
+    epilog = """\
+gpustack flavor list --spec gpustack.yaml;
+gpustack flavor list --long -f json"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """What to list."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec, for the models behind the aliases")
+        parser.add_argument("--all", action="store_true", help="flavors without GPUs too")
+        parser.add_argument("--long", action="store_true", help="list the projects of private flavors, and ids")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
+        """One line a flavor."""
+        from gpustack.flavor.apply import answers
+        from gpustack.flavor.compare import Questions
+        from gpustack.flavor.flavors import readable
+
+        spec = read_spec(parsed_args.spec)
+        cloud = self.cloud(parsed_args)
+        shown = [flavor for flavor in cloud.flavors() if parsed_args.all or flavor.gpus or flavor.ours]
+        private = frozenset(flavor.id for flavor in shown if not flavor.public) if parsed_args.long else frozenset()
+        access = answers(cloud, Questions(access=private)).access
+        raw = is_for_machines(parsed_args)
+        rows: list[tuple[Any, ...]] = []
+        for flavor in sorted(shown, key=lambda f: f.name):
+            gpus = flavor.gpus
+            who: Any = "public" if flavor.public else "private"
+            if flavor.id in access:
+                who = sorted(access[flavor.id]) if raw else ", ".join(sorted(access[flavor.id])) or "nobody"
+            models = _models(spec, gpus)
+            row: tuple[Any, ...] = (
+                flavor.name,
+                models if raw else ", ".join(models),
+                sum(gpus.values()),
+                gpus if raw else ", ".join(f"{alias}:{count}" for alias, count in gpus.items()),
+                flavor.sizes.vcpus,
+                flavor.sizes.ram if raw else readable(flavor.sizes.ram),
+                flavor.sizes.disk if raw else f"{flavor.sizes.disk} GiB",
+                who,
+                _numa_policy(spec, flavor) or ("" if not raw else None),
+                flavor.state,
+            )
+            words = (*row, flavor.id) if parsed_args.long else row
+            rows.append(words if raw else tuple(printable(str(word)) for word in words))
+        columns = ("Name", "Model", "GPUs", "Alias", "VCPUs", "RAM", "Disk", "Access", "NUMA policy", "State")
+        return ((*columns, "ID") if parsed_args.long else columns), rows
+
+
+class Show(InCloud, ShowOne):
+    """Show a flavor with its GPUs, its extra specs, and who may use it."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Which flavor."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("flavor", metavar="NAME", help="a flavor's name or id")
+        parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec, for the models behind the aliases")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], tuple[Any, ...]]:
+        """Its fields."""
+        from gpustack.flavor.hand import found
+
+        spec = read_spec(parsed_args.spec)
+        cloud = self.cloud(parsed_args)
+        flavor = found(cloud.flavors(), parsed_args.flavor)
+        access = "public" if flavor.public else sorted(cloud.access(flavor.id))
+        fields: dict[str, Any] = {
+            "name": flavor.name,
+            "id": flavor.id,
+            "state": flavor.state,
+            "description": flavor.description,
+            "gpus": flavor.gpus,
+            "models": _models(spec, flavor.gpus),
+            **flavor.sizes.to_dict(),
+            "numa_policy": _numa_policy(spec, flavor),
+            "access": access,
+            "instances": cloud.users(flavor.id),
+            "extra_specs": dict(sorted(flavor.extra_specs.items())),
+        }
+        if not is_for_machines(parsed_args):
+            fields = {key: _in_words(value) for key, value in fields.items()}
+        return tuple(fields), tuple(fields.values())
+
+
+class Delete(InCloud):
+    """Delete flavors that gpustack made and that no instance uses.
+
+    A failure does not keep the others from being deleted.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Which flavors."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("flavors", nargs="+", metavar="NAME", help="a flavor's name or id")
+        parser.add_argument("--force", action="store_true", help="flavors in use, or not made by gpustack, too")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Delete each."""
+        from gpustack.errors import CloudError
+        from gpustack.flavor.apply import carry_out
+        from gpustack.flavor.hand import found
+        from gpustack.flavor.operations import DeleteFlavor
+
+        cloud = self.cloud(parsed_args)
+        present = cloud.flavors()
+        failed = 0
+        for word in dict.fromkeys(parsed_args.flavors):
+            try:
+                flavor = found(present, word)
+                if not parsed_args.force:
+                    _may_go(cloud, flavor)
+                operation = DeleteFlavor(why="as asked", flavor=flavor)
+                carry_out(cloud, operation)
+                tell_done(self, [operation])
+            except (CloudError, FlavorError) as error:
+                self.say(str(error))
+                failed += 1
+        if failed:
+            raise FlavorError(f"{failed} of {len(set(parsed_args.flavors))} flavors were not deleted")
+        return 0
+
+
+def _may_go(cloud: Cloud, flavor: PresentFlavor) -> None:
+    from gpustack.flavor.compare import counted
+
+    if not flavor.ours:
+        raise FlavorError(f"gpustack did not make {flavor.name}", remedy="--force deletes it")
+    users = cloud.users(flavor.id)
+    if users:
+        remedy = "--force deletes it; the instances live on without a flavor to be found by"
+        raise FlavorError(f"{counted(users)} use {flavor.name}", remedy=remedy)
+
+
+def read_spec(path: Path | None) -> Spec | None:
+    """The spec that is named; None when none is."""
+    from gpustack.spec.load import load_spec
+
+    return load_spec(path) if path is not None else None
+
+
+def _models(spec: Spec | None, gpus: Mapping[str, int]) -> list[str]:
+    if spec is None:
+        return []
+    return [model for alias in gpus for model in spec.models if spec.alias_of(model) == alias]
+
+
+def _numa_policy(spec: Spec | None, flavor: PresentFlavor) -> str | None:
+    own = flavor.extra_specs.get("hw:pci_numa_affinity_policy")
+    if own is not None or spec is None:
+        return own
+    policies = [spec.models[model].numa_policy for model in _models(spec, flavor.gpus)]
+    return next((policy for policy in policies if policy), None)
+
+
+def _in_words(value: object) -> object:
+    if isinstance(value, dict):
+        return printable("\n".join(f"{key}={word}" for key, word in value.items()))
+    if isinstance(value, list):
+        return printable("\n".join(map(str, value)))
+    return printable(value) if isinstance(value, str) else "" if value is None else value
+
+
+def tell_done(command: Command, operations: Sequence[FlavorOperation]) -> None:
+    """Say on stderr what was done."""
+    if command.verbosity:
+        for operation in operations:
+            command.say(f"{_DONE[operation.kind]} {operation.name}")
+        if not operations:
+            command.say("nothing to change")
+
+
+def positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number

@@ -1,0 +1,237 @@
+"""``gpustack flavor create`` and ``set``: GPU flavors by hand."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cli.flavor import InCloud, positive, read_spec, tell_done
+from gpustack.errors import FlavorError, UsageError
+
+if TYPE_CHECKING:
+    from gpustack.spec.model import Spec
+
+_POLICIES = ("legacy", "preferred", "required", "socket")
+
+
+def _size(unit: str) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        from gpustack.spec.flavors import amount
+
+        try:
+            return amount(text, unit)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+_mib, _gib = _size("MiB"), _size("GiB")
+
+
+class Create(InCloud):
+    """Create a flavor by hand.
+
+    The alias is that of the model in the spec; without a spec, the model's name stands for it. A flavor that can't be
+    made whole is removed again. `flavor apply --prune` leaves flavors made by hand alone.
+    """
+
+    epilog = """\
+gpustack flavor create g1.k4200.2 --model k4200 --count 2 --vcpus 16 --ram 64GiB --disk 80GiB;
+gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --project research --numa-policy required"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """All that a flavor has."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("name", metavar="NAME", help="the flavor's name")
+        _add_gpus(parser, required=True)
+        parser.add_argument("--vcpus", type=positive, required=True, metavar="N", help="vCPUs")
+        parser.add_argument("--ram", type=_mib, required=True, metavar="SIZE", help="memory: 64GiB, or a number of MiB")
+        parser.add_argument(
+            "--disk", type=_gib, required=True, metavar="SIZE", help="root disk: 80GiB, or a number of GiB"
+        )
+        parser.add_argument("--ephemeral", type=_gib, default=0, metavar="SIZE", help="ephemeral disk, in GiB")
+        parser.add_argument("--swap", type=_mib, default=0, metavar="SIZE", help="swap, in MiB")
+        parser.add_argument("--id", metavar="ID", help="the flavor's id (a new UUID when not given)")
+        parser.add_argument("--private", action="store_true", help="only for the projects of --project")
+        _add_properties(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Create it."""
+        from gpustack.flavor.apply import answers, carry_out
+        from gpustack.flavor.compare import Questions
+        from gpustack.flavor.flavors import Sizes, WantedFlavor
+        from gpustack.flavor.hand import creation
+        from gpustack.flavor.wanted import extra_specs
+
+        spec = _spec_or_default(parsed_args.spec, parsed_args)
+        gpus = {_alias(self, spec, parsed_args): parsed_args.count}
+        private = parsed_args.private or parsed_args.project
+        wanted = WantedFlavor(
+            name=parsed_args.name,
+            id=parsed_args.id,
+            sizes=Sizes(**{key: getattr(parsed_args, key) for key in ("vcpus", "ram", "disk", "ephemeral", "swap")}),
+            gpus=gpus,
+            extra_specs=extra_specs(gpus, **_properties(parsed_args, spec)),
+            description=parsed_args.description or "",
+            access=tuple(dict.fromkeys(parsed_args.project)) if private else None,
+            origin="hand",
+        )
+        cloud = self.cloud(parsed_args)
+        projects = answers(cloud, Questions(projects=frozenset(parsed_args.project))).projects
+        operation = creation(wanted, cloud.flavors(), projects)
+        carry_out(cloud, operation)
+        tell_done(self, [operation])
+        return 0
+
+
+class Set(InCloud):
+    """Change what can be changed of a flavor: GPUs, extra specs, description, projects."""
+
+    epilog = """\
+gpustack flavor set g1.k4200.2 --numa-policy required --numa-nodes 1;
+gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """What to change."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("flavor", metavar="NAME", help="a flavor's name or id")
+        _add_gpus(parser, required=False)
+        _add_properties(parser)
+        parser.add_argument(
+            "--remove-project", action="append", default=[], metavar="NAME", help="shut a project out, by id or name"
+        )
+        parser.add_argument(
+            "--unset-property", action="append", default=[], metavar="KEY", help="remove an extra spec; can be repeated"
+        )
+        parser.add_argument("--adopt", action="store_true", help="change a flavor that gpustack did not make")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Change it."""
+        from gpustack.flavor.apply import answers, carry_out
+        from gpustack.flavor.compare import Questions
+        from gpustack.flavor.flavors import ALIAS, alias_value
+        from gpustack.flavor.hand import Changes, change, found
+        from gpustack.flavor.wanted import extra_specs
+
+        spec = _spec_or_default(parsed_args.spec, parsed_args)
+        cloud = self.cloud(parsed_args)
+        flavor = found(cloud.flavors(), parsed_args.flavor)
+        if not flavor.ours and not parsed_args.adopt:
+            raise FlavorError(f"gpustack did not make {flavor.name}", remedy="--adopt changes it all the same")
+        gpus = dict(flavor.gpus)
+        if parsed_args.model or parsed_args.alias:
+            gpus = {_alias(self, spec, parsed_args): parsed_args.count or sum(gpus.values()) or 1}
+        elif parsed_args.count:
+            if len(gpus) != 1:
+                raise UsageError("--count needs a flavor of one alias", remedy="name --model or --alias with it")
+            gpus = dict.fromkeys(gpus, parsed_args.count)
+        specs = extra_specs(gpus, **_properties(parsed_args, spec))
+        if not gpus:
+            raise UsageError(f"{flavor.name} asks for no GPU", remedy="name --model or --alias, and --count")
+        if specs.get(ALIAS) == alias_value(flavor.gpus):
+            specs[ALIAS] = flavor.extra_specs[ALIAS]  # the same request in other words is none
+        words = frozenset(parsed_args.project) | frozenset(parsed_args.remove_project)
+        asked = Questions(projects=words, access=frozenset({flavor.id} if words and not flavor.public else ()))
+        learned = answers(cloud, asked)
+        operation = change(
+            flavor,
+            Changes(
+                set_specs=specs,
+                unset_specs=frozenset(parsed_args.unset_property),
+                description=parsed_args.description,
+                grant=frozenset(learned.projects[word] for word in parsed_args.project),
+                revoke=frozenset(learned.projects[word] for word in parsed_args.remove_project),
+            ),
+            learned.access.get(flavor.id),
+        )
+        if operation is not None:
+            carry_out(cloud, operation)
+        tell_done(self, [operation] if operation is not None else [])
+        return 0
+
+
+# --- arguments -----------------------------------------------------------------------------------------------
+
+
+def _add_gpus(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    which = parser.add_mutually_exclusive_group(required=required)
+    which.add_argument("--model", metavar="NAME", help="the model of the GPUs, by its name in the spec")
+    which.add_argument("--alias", metavar="NAME", help="the alias in Nova's configuration itself")
+    parser.add_argument("--count", type=positive, metavar="N", default=1 if required else None, help="how many GPUs")
+    parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec (gpustack.yaml when it is there)")
+
+
+def _add_properties(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--description", metavar="TEXT", help="words for whoever reads the list of flavors")
+    parser.add_argument(
+        "--project",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="let a project in, by id or name; can be repeated",
+    )
+    parser.add_argument("--numa-policy", choices=_POLICIES, help="how strictly NUMA nodes must be those of the GPUs")
+    parser.add_argument("--numa-nodes", type=positive, metavar="N", help="NUMA nodes of the guest")
+    parser.add_argument("--cpu-policy", choices=("shared", "dedicated"), help="whether vCPUs are pinned")
+    parser.add_argument("--mem-page-size", metavar="SIZE", help="small, large, any, or a size like 1GB")
+    parser.add_argument(
+        "--maxphysaddr", choices=("passthrough",), help="give guests the host's address width, for large BARs"
+    )
+    parser.add_argument("--hide-hypervisor", action="store_true", help="hide KVM from guests (error 43)")
+    parser.add_argument(
+        "--property", action="append", default=[], metavar="KEY=VALUE", help="another extra spec; can be repeated"
+    )
+    parser.add_argument("--release", metavar="NAME", help="Nova's release, instead of the spec's")
+
+
+def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str, Any]:
+    from gpustack.nova import releases
+
+    others = {}
+    for text in parsed_args.property:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--property {text!r} has no '='", remedy="write KEY=VALUE")
+        if key.startswith("gpustack:"):
+            raise UsageError(f"{key} is gpustack's own")
+        others[key] = value
+    named = parsed_args.release or (spec.nova.release if spec and spec.nova else None)
+    release = releases.release(named) if named else releases.releases()[-1]
+    if parsed_args.maxphysaddr and "hw:maxphysaddr_mode" not in releases.extra_specs(release):
+        raise UsageError(f"Nova {release} does not know hw:maxphysaddr_mode", remedy="it came with 2024.1")
+    return {
+        "release": release,
+        "policy": parsed_args.numa_policy,
+        "nodes": parsed_args.numa_nodes,
+        "cpu_policy": parsed_args.cpu_policy,
+        "mem_page_size": parsed_args.mem_page_size,
+        "maxphysaddr": parsed_args.maxphysaddr,
+        "hide_hypervisor": parsed_args.hide_hypervisor,
+        "others": others,
+    }
+
+
+def _spec_or_default(path: Path | None, parsed_args: argparse.Namespace) -> Spec | None:
+    """The spec that is named, or gpustack.yaml where a model must be looked up."""
+    default = Path("gpustack.yaml")
+    if path is None and parsed_args.model and default.exists():
+        path = default
+    return read_spec(path)
+
+
+def _alias(command: InCloud, spec: Spec | None, parsed_args: argparse.Namespace) -> str:
+    if parsed_args.alias:
+        return str(parsed_args.alias)
+    model = str(parsed_args.model)
+    if spec is None:
+        if command.verbosity:
+            command.say(f"without a spec, {model} is taken for the alias as well; --spec or --alias say otherwise")
+        return model
+    if model not in spec.models:
+        raise UsageError(f"no model of the spec is called {model!r}", remedy=f"there are {', '.join(spec.models)}")
+    return spec.alias_of(model)

@@ -1,0 +1,195 @@
+"""``gpustack flavor plan`` and ``apply``: GPU flavors by spec."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpustack.cli.flavor import InCloud, positive, tell_done
+from gpustack.cli.text import printable
+from gpustack.errors import FlavorError, NovaConfigError, PlanError, UsageError
+
+if TYPE_CHECKING:
+    from gpustack.flavor.apply import Failure
+    from gpustack.flavor.cloud import Cloud
+    from gpustack.flavor.compare import Plan as FlavorPlan
+    from gpustack.flavor.operations import FlavorOperation
+    from gpustack.nova.releases import Release
+    from gpustack.spec.model import Spec
+
+CHANGES = 2
+
+
+class Plan(InCloud):
+    """Show what has to change so that a cloud's flavors are as the spec wants them. Nothing is changed."""
+
+    epilog = """\
+gpustack flavor plan gpustack.yaml --snapshot hosts.json;
+gpustack flavor plan gpustack.yaml --exit-code -f json"""
+
+    _plan: FlavorPlan
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The spec, and what is allowed."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
+        parser.add_argument(
+            "--snapshot",
+            type=Path,
+            metavar="FILE",
+            help="facts of the hosts, from scan --save: for sizes that are auto, and to tell what never fits",
+        )
+        parser.add_argument("--release", metavar="NAME", help="Nova's release, instead of the spec's")
+        parser.add_argument("--prune", action="store_true", help="delete flavors of an earlier spec that nobody uses")
+        parser.add_argument(
+            "--replace",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="delete this flavor and create it with its new sizes, if no instance uses it; can be repeated",
+        )
+        parser.add_argument("--adopt", action="store_true", help="take over flavors of the same names that are there")
+        parser.add_argument(
+            "--check-access", action="store_true", help="read the projects of every private flavor, one request each"
+        )
+        parser.add_argument(
+            "-f", "--format", choices=("text", "json"), default="text", help="the output format (%(default)s)"
+        )
+        self.add_more(parser)
+        return parser
+
+    def add_more(self, parser: argparse.ArgumentParser) -> None:
+        """What only this command has."""
+        parser.add_argument("--exit-code", action="store_true", help=f"exit with {CHANGES} when something would change")
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Plan, and print it."""
+        self._planned(parsed_args)
+        self._print(parsed_args)
+        return CHANGES if parsed_args.exit_code and self._plan.operations else 0
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """The findings; with an error among them the plan refuses."""
+        self._tell_findings()
+        return 0
+
+    def _planned(self, parsed_args: argparse.Namespace) -> Cloud:
+        import dataclasses
+
+        from gpustack.facts.store import load_snapshot
+        from gpustack.flavor.apply import plan
+        from gpustack.flavor.compare import Choices
+        from gpustack.flavor.wanted import wanted
+        from gpustack.spec.load import load_spec
+
+        spec = load_spec(parsed_args.spec)
+        hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+        asked = wanted(spec, release=_release(parsed_args.release, spec), hosts=hosts)
+        choices = Choices(
+            adopt=parsed_args.adopt,
+            replace=frozenset(parsed_args.replace),
+            prune=parsed_args.prune,
+            check_access=parsed_args.check_access,
+        )
+        cloud = self.cloud(parsed_args)
+        made = plan(cloud, asked.flavors, choices)
+        self._plan = dataclasses.replace(made, findings=(*asked.findings, *made.findings))
+        return cloud
+
+    def _print(self, parsed_args: argparse.Namespace) -> None:
+        if parsed_args.format == "json":
+            print(json.dumps(self._plan.to_dict(), indent=2, ensure_ascii=False), file=self.app.stdout)
+            return
+        for operation in self._plan.operations:
+            print(printable(operation.describe()), file=self.app.stdout)
+            for line in operation.details():
+                print(f"    {printable(line)}", file=self.app.stdout)
+        counts = dict.fromkeys(("create", "change", "delete"), 0)
+        for operation in self._plan.operations:
+            counts[operation.kind.removesuffix("_flavor")] += 1
+        said = ", ".join(f"{count} to {verb}" for verb, count in counts.items())
+        print(f"{said}, {len(self._plan.unchanged)} as they should be", file=self.app.stdout)
+        self.app.stdout.flush()
+
+    def _tell_findings(self) -> None:
+        from gpustack.findings import errors
+
+        self.tell(self._plan.findings)
+        stopped = errors(self._plan.findings)
+        if stopped:
+            count = "an error stands" if len(stopped) == 1 else f"{len(stopped)} errors stand"
+            raise PlanError(f"{count} against these flavors", remedy="see above; nothing was changed")
+
+
+class Apply(Plan):
+    """Make a cloud's flavors be as the spec wants them, after showing what changes.
+
+    Only flavors with gpustack's mark are changed. A flavor that can't be made whole is removed again; after an
+    interruption, the same command completes what was begun.
+    """
+
+    epilog = """\
+gpustack flavor apply gpustack.yaml --snapshot hosts.json;
+gpustack flavor apply gpustack.yaml --yes --prune"""
+
+    def add_more(self, parser: argparse.ArgumentParser) -> None:
+        """What only this command has."""
+        parser.add_argument("--yes", action="store_true", help="ask nothing")
+        parser.add_argument(
+            "--jobs", type=positive, default=8, metavar="N", help="flavors at the same time (%(default)s)"
+        )
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Plan, show, ask, and carry it out."""
+        from gpustack.flavor.apply import apply
+
+        cloud = self._planned(parsed_args)
+        self._print(parsed_args)
+        self._tell_findings()
+        operations = self._plan.operations
+        if not operations:
+            return 0
+        if not parsed_args.yes:
+            self._ask(len(operations))
+        failures = apply(cloud, operations, jobs=parsed_args.jobs, done=self._tell_one)
+        self._tell_failures(failures, len({operation.name for operation in operations}))
+        return 0
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Nothing is left: the findings were told before anything was changed."""
+        return 0
+
+    def _ask(self, count: int) -> None:
+        if not sys.stdin.isatty():
+            raise UsageError("there is nobody to ask", remedy="--yes carries the plan out without asking")
+        print(f"Carry out {count} operation{'s'[: count > 1]}? [y/N] ", end="", file=self.app.stderr, flush=True)
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise PlanError("not carried out, as answered")
+
+    def _tell_one(self, operation: FlavorOperation) -> None:
+        if self.verbosity > 1:
+            tell_done(self, [operation])
+
+    def _tell_failures(self, failures: Sequence[Failure], count: int) -> None:
+        for failure in failures:
+            self.say(f"{failure.name}: {failure.error}")
+        if failures:
+            raise FlavorError(
+                f"{len(failures)} of {count} flavors failed", remedy="run the command again: it goes on from here"
+            )
+        if self.verbosity:
+            self.say("done" if count > 1 else f"done: {self._plan.operations[-1].name}")
+
+
+def _release(name: str | None, spec: Spec) -> Release:
+    from gpustack.nova import releases
+
+    if name is None and spec.nova is None:
+        raise NovaConfigError(
+            "the spec has no section `nova`", remedy='add nova: {release: "2025.2"}, or name it with --release'
+        )
+    return releases.release(name or (spec.nova.release if spec.nova else ""))

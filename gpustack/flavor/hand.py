@@ -1,0 +1,124 @@
+"""Flavors made and changed by hand: the same operations as from a spec, from the words of a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from gpustack.errors import FlavorError, UsageError
+from gpustack.flavor.compare import Answers, Choices, compare
+from gpustack.flavor.flavors import (
+    ACCESS,
+    ALIAS,
+    MARK,
+    ORIGIN,
+    PresentFlavor,
+    WantedFlavor,
+    access_mark,
+    parse_alias,
+)
+from gpustack.flavor.operations import ChangeFlavor, CreateFlavor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """What ``gpustack flavor set`` is told to change.
+
+    :ivar set_specs: extra specs to set.
+    :ivar unset_specs: extra specs to remove, whoever set them.
+    :ivar description: the new description; None leaves it.
+    :ivar grant: ids of projects to let in.
+    :ivar revoke: ids of projects to shut out.
+    """
+
+    set_specs: Mapping[str, str] = field(default_factory=dict)
+    unset_specs: frozenset[str] = frozenset()
+    description: str | None = None
+    grant: frozenset[str] = frozenset()
+    revoke: frozenset[str] = frozenset()
+
+
+def found(present: Sequence[PresentFlavor], word: str) -> PresentFlavor:
+    """The flavor of this name or id.
+
+    :raises FlavorError: when there is none.
+    """
+    for flavor in present:
+        if word in (flavor.name, flavor.id):
+            return flavor
+    raise FlavorError(f"there is no flavor {word!r}", remedy="`gpustack flavor list --all` lists them")
+
+
+def creation(wanted: WantedFlavor, present: Sequence[PresentFlavor], projects: Mapping[str, str]) -> CreateFlavor:
+    """What creates a flavor.
+
+    :param projects: the ids of the projects of ``wanted.access``, by the words that name them.
+    :raises FlavorError: when its name or its id is taken.
+    """
+    for flavor in present:
+        if flavor.name == wanted.name:
+            remedy = f"`gpustack flavor set {wanted.name}` changes it; `gpustack flavor delete` removes it"
+            state = ", and only half made" if flavor.half_made else ""
+            raise FlavorError(f"there is a flavor {wanted.name} already{state}", remedy=remedy)
+        if flavor.id == wanted.id:
+            raise FlavorError(f"{flavor.name} has the id {wanted.id} already")
+    operations = compare([wanted], (), answers=Answers(projects=projects)).operations
+    assert isinstance(operations[0], CreateFlavor)  # noqa: S101 - nothing is there to compare with
+    return operations[0]
+
+
+def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | None) -> ChangeFlavor | None:
+    """What changes a flavor; None when it is so already.
+
+    :param access: ids of the projects that may use it; None for a public flavor, or when it does not matter.
+    :raises UsageError: when it can't be.
+    """
+    if (changes.grant or changes.revoke) and flavor.public:
+        raise UsageError(f"{flavor.name} is public, and can't be made private", remedy="make another one")
+    if ALIAS in changes.unset_specs and flavor.ours:
+        raise UsageError(f"without {ALIAS}, {flavor.name} is no GPU flavor", remedy="`gpustack flavor delete` it")
+    specs = flavor.extra_specs
+    kept = {key: specs[key] for key in flavor.owned if key in specs}
+    own = {key: value for key, value in {**kept, **changes.set_specs}.items() if key not in changes.unset_specs}
+    description = changes.description
+    if description is None:
+        description = flavor.description.removesuffix(MARK).strip()
+    wanted = WantedFlavor(
+        name=flavor.name,
+        sizes=flavor.sizes,
+        gpus=parse_alias(own.get(ALIAS, "")),
+        extra_specs=own,
+        description=description,
+        origin="spec" if specs.get(ORIGIN) == "spec" else "hand",
+    )
+    # To whom it is open is looked at below: compared as public, it is left out of this.
+    shown = replace(flavor, public=True)
+    operations = compare([wanted], [shown], Choices(adopt=True)).operations
+    made = operations[0] if operations else ChangeFlavor(why="", id=flavor.id, name=flavor.name)
+    assert isinstance(made, ChangeFlavor)  # noqa: S101 - sizes are the same
+    more = [key for key in sorted(changes.unset_specs) if key in specs and key not in made.unset_specs]
+    made = replace(
+        made,
+        why="as asked",
+        unset_specs=(*more, *made.unset_specs),
+        before={**{key: specs[key] for key in more}, **made.before},
+    )
+    made = _with_access(made, changes, access, specs)
+    idle = not (made.set_specs or made.unset_specs or made.description or made.grant or made.revoke)
+    return None if idle else made
+
+
+def _with_access(
+    made: ChangeFlavor, changes: Changes, access: Collection[str] | None, specs: Mapping[str, str]
+) -> ChangeFlavor:
+    have = frozenset(access or ())
+    grant, revoke = changes.grant - have, changes.revoke & have
+    if not grant and not revoke:
+        return made
+    return replace(
+        made,
+        grant=grant,
+        revoke=revoke,
+        access_mark=access_mark((have | grant) - revoke),
+        access_mark_before=specs.get(ACCESS),
+    )
