@@ -107,7 +107,7 @@ def text(row: Row, key: str, value: object) -> str:
         codes = dict.fromkeys(found.code for found in row.readiness.reasons)
         return " ".join(codes) or "yes"
     if key == "driver":
-        return " ".join(dict.fromkeys(f.driver or "-" for f in row.gpu.functions if _is_own(row.gpu, f)))
+        return ", ".join(dict.fromkeys(f.driver or "-" for f in row.gpu.functions if _is_own(row.gpu, f)))
     if key in ("reasons", "notes"):
         found = row.readiness.reasons if key == "reasons" else row.readiness.notes
         return "; ".join(f"{f.code} {f.message}" for f in found) or "-"
