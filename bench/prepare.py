@@ -27,12 +27,14 @@ SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\
 
 def inventory(root: Path) -> dict[str, object]:
     """One example host, reached on this machine."""
+    standin = [sys.executable, "-m", "gpustack.examples.standin", "--root", str(root)]
     variables = {
         "ansible_connection": "local",
         "ansible_become": False,
         "ansible_python_interpreter": sys.executable,
         "gpustack_root": str(root),
-        "gpustack_command_prefix": [sys.executable, "-m", "gpustack.examples.standin", "--root", str(root)],
+        "gpustack_command_prefix": standin,
+        "gpustack_reboot_command": [*standin, "reboot"],
     }
     return {"all": {"hosts": {"gpu01": variables}}}
 

@@ -118,6 +118,7 @@ class Stage:
             f'    gpustack_root: "{self.directory}/{{{{ inventory_hostname }}}}"',
             "    gpustack_command_prefix:",
             f'      [{python}, -m, gpustack.examples.standin, --root, "{{{{ gpustack_root }}}}"]',
+            "    gpustack_reboot_command: \"{{ gpustack_command_prefix + ['reboot'] }}\"",
         ]
         self.write("inventory.yaml", "\n".join(lines) + "\n")
 

@@ -78,7 +78,12 @@ class Place:
         root = self.path / "roots" / name
         shutil.copytree(self.templates / example, root, symlinks=True)
         prefix = [sys.executable, "-m", "gpustack.examples.standin", "--root", str(root)]
-        self.variables[name] = {"gpustack_root": str(root), "gpustack_command_prefix": prefix, **variables}
+        self.variables[name] = {
+            "gpustack_root": str(root),
+            "gpustack_command_prefix": prefix,
+            "gpustack_reboot_command": [*prefix, "reboot"],
+            **variables,
+        }
         return root
 
     def spec(self, text: str, name: str = "gpustack.yaml") -> None:

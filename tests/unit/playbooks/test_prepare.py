@@ -118,7 +118,7 @@ def test_a_failure_stops_before_the_next_hosts(place: Place) -> None:
 
 
 def test_below_another_root_commands_without_a_prefix_are_only_shown(place: Place) -> None:
-    root = place.add("talk", gpustack_command_prefix=[])
+    root = place.add("talk", gpustack_command_prefix=[], gpustack_reboot_command=[])
     before = collect(str(root))["kernel"]
     run = place.play("prepare", gpustack_reboot=True)
     assert run.code == 0, run.output
@@ -128,6 +128,15 @@ def test_below_another_root_commands_without_a_prefix_are_only_shown(place: Plac
     assert collect(str(root))["kernel"] == before
     again = place.play("prepare", gpustack_reboot=True)
     assert again.count("talk", "changed") == 0
+
+
+def test_a_prefix_alone_reboots_nothing(place: Place) -> None:
+    root = place.add("talk", gpustack_reboot_command=[])
+    before = collect(str(root))["kernel"]
+    run = place.play("prepare", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert collect(str(root))["kernel"] == before
+    assert f"Boot what is below {root}, then run verify.yml." in run.output
 
 
 def test_a_file_that_is_no_longer_wanted_is_removed(prepared_place: Place) -> None:
