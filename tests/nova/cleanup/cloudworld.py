@@ -1,0 +1,279 @@
+"""What the tests do with a real Nova: boot, move, break, look at rows, run gpustack, and ask Nova whether it agrees."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from openstack.compute.v2.flavor import Flavor
+from openstack.compute.v2.server import Server
+from openstack.connection import Connection
+from openstack.exceptions import HttpException
+from sshd import Sshd, keygen
+
+from gpustack.embedded import servers
+from gpustack.embedded.database import DatabaseServer
+from gpustack.embedded.nova import Device, Host, Nova, gpus
+
+_NOVA = """
+[pci]
+device_spec = {"vendor_id": "10de", "product_id": "11b4"}
+alias = {"vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI", "name": "k4200"}
+"""
+_PLACEMENT = """
+[pci]
+report_in_placement = true
+[filter_scheduler]
+pci_in_placement = true
+"""
+GPUS = 2
+
+
+@contextlib.contextmanager
+def running(release: str, placement: bool, database: str | None, directory: Path) -> Iterator[World]:
+    """A Nova without hosts, and an SSH server that stands for all hosts that are up."""
+    config = (_NOVA, _PLACEMENT) if placement else (_NOVA,)
+    with contextlib.ExitStack() as stack:
+        url = stack.enter_context(DatabaseServer(database)).url if database else None
+        nova = stack.enter_context(Nova(release, config=config, database=url))
+        connection = stack.enter_context(nova.connection())
+        ssh = Sshd(directory=directory / "sshd")
+        ssh.start()
+        stack.callback(ssh.stop)
+        engine = sa.create_engine(nova.database_url(), poolclass=sa.NullPool)
+        flavors = {count: servers.gpu_flavor(connection, f"gpu{count}", "k4200", count) for count in (1, 2)}
+        yield World(nova=nova, api=connection, placement=placement, ssh=ssh, engine=engine, flavors=flavors)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run of gpustack left."""
+
+    code: int
+    out: str
+    err: str
+
+    def __str__(self) -> str:
+        return f"exit {self.code}\n{self.out}\n{self.err}"
+
+
+@dataclass
+class World:
+    """A running cloud."""
+
+    nova: Nova
+    api: Connection
+    placement: bool
+    ssh: Sshd
+    engine: sa.Engine
+    flavors: dict[int, Flavor]
+    journal: Path = Path()
+    made: list[Server] = field(default_factory=list)
+    used: list[str] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    # --- hosts and guests -----------------------------------------------------------------------------------------
+
+    def hosts(self, count: int, pci: tuple[Device, ...] | None = None) -> list[str]:
+        """Start new hosts with two GPUs each."""
+        names = [f"gpu{next(self._numbers)}" for _ in range(count)]
+        for name in names:
+            self.nova.start_compute(Host(name=name, pci=gpus(GPUS) if pci is None else pci))
+            self._reachable(name)
+        self.used += names
+        return names
+
+    def boot(self, host: str, count: int = 1) -> Server:
+        """A guest with so many GPUs on a host."""
+        server = servers.boot(self.api, f"vm{next(self._numbers)}", self.flavors[count], host=host)
+        self.made.append(server)
+        return server
+
+    def die(self, host: str) -> None:
+        """The host loses power, and Nova is told so."""
+        self.nova.control.power_off_host(host)
+        servers.force_down(self.api, host)
+
+    def back(self, host: str, **changes: object) -> None:
+        """The host comes back."""
+        self.nova.control.restart_compute(host, **changes)
+        servers.force_down(self.api, host, False)
+        self.nova.control.periodic(host)
+
+    def evacuate(self, server: Server, host: str) -> Server:
+        """Rebuild a guest of a dead host elsewhere."""
+        self.api.compute.evacuate_server(server, host=None)
+        return servers.until(
+            self.api, server, lambda one: one.compute_host == host and one.task_state is None and one.status != "REBUILD"
+        )
+
+    def migrate(self, server: Server, host: str) -> Server:
+        """Move a guest, as far as VERIFY_RESIZE, or as far as it comes."""
+        self.api.compute.migrate_server(server, host=host)
+        return servers.settled(self.api, server)
+
+    def confirm(self, server: Server) -> Server:
+        """Confirm the move."""
+        self.api.compute.confirm_server_resize(server)
+        return servers.settled(self.api, server)
+
+    def state(self, server: Server, action: str, status: str) -> Server:
+        """Stop, start or reboot a guest; it must get there."""
+        act = {
+            "stop": lambda: self.api.compute.stop_server(server),
+            "start": lambda: self.api.compute.start_server(server),
+            "reboot": lambda: self.api.compute.reboot_server(server, "HARD"),
+        }
+        act[action]()
+        found = servers.settled(self.api, server)
+        found = servers.until(self.api, found, lambda one: one.task_state is None)
+        assert found.status == status, (action, found.status, found.fault)
+        return found
+
+    def starts(self, server: Server) -> bool:
+        """Whether a stopped guest can be started."""
+        try:
+            self.api.compute.start_server(server)
+        except HttpException:
+            return False
+        return bool(servers.settled(self.api, server).status == "ACTIVE")
+
+    def tidy(self) -> None:
+        """Delete the guests, and let the hosts be gone."""
+        for host in self.used:
+            self.nova.control.clear_faults(host) if self.nova.control.hosts().get(host) else None
+        for server in self.made:
+            servers.delete(self.api, server)
+        for host in self.used:
+            self.nova.control.power_off_host(host)
+        self.made.clear()
+        self.used.clear()
+
+    # --- rows -----------------------------------------------------------------------------------------------------
+
+    def sql(self, statement: str, **values: object) -> int:
+        """Write to the cell as an operator does by hand; the number of rows that it changed."""
+        with self.engine.begin() as connection:
+            return connection.execute(sa.text(statement), values).rowcount
+
+    def rows(self, host: str) -> list[tuple[str, str, str | None]]:
+        """Address, status and owner of every row of a host, soft-deleted ones too."""
+        query = sa.text(
+            "SELECT p.address, p.status, p.instance_uuid FROM pci_devices p JOIN compute_nodes c "
+            "ON c.id = p.compute_node_id WHERE c.host = :host ORDER BY p.id"
+        )
+        with self.engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(query, {"host": host})]
+
+    def dump(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Everything that a repair may touch, to compare."""
+        with self.engine.connect() as connection:
+            return {
+                name: [tuple(row) for row in connection.execute(sa.text(f"SELECT * FROM {name} ORDER BY id"))]  # noqa: S608
+                for name in ("pci_devices", "migrations")
+            }
+
+    # --- gpustack -------------------------------------------------------------------------------------------------
+
+    def gpustack(self, *arguments: str, grace: str = "0") -> Ran:
+        """Run ``gpustack cleanup …`` as a process of its own."""
+        command = [sys.executable, "-m", "gpustack", "cleanup", *arguments, "--config-file", str(self.nova.nova_conf)]
+        if arguments[0] != "undo":
+            command += ["--grace", grace]
+        if arguments[0] == "apply":
+            command += ["--ssh-config", str(self.ssh.directory / "config"), "--wait", "20"]
+            command += ["--known-hosts", str(self.ssh.directory / "known_hosts")]
+        done = subprocess.run(command, capture_output=True, text=True, env=self._variables(), check=False)
+        assert "Traceback" not in done.stderr, done.stderr
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def _variables(self) -> dict[str, str]:
+        return {**os.environ, **({"OS_CLIENT_CONFIG_FILE": str(self.nova.clouds_yaml), "OS_CLOUD": "embedded"})}
+
+    def plan(self, *hosts: str, everything: bool = False, grace: str = "0") -> list[str]:
+        """``CLASS STATUS HOST REPAIR`` of every verdict on hosts."""
+        named = [word for host in hosts or self.used for word in ("--host", host)]
+        ran = self.gpustack("plan", *named, "-f", "json", *(["--all"] if everything else []), grace=grace)
+        assert ran.code in (0, 4), ran
+        return sorted(
+            " ".join(filter(None, (one["class"], one["status"], one["host"], one["repair"])))
+            for one in json.loads(ran.out)
+        )
+
+    def apply(self, *arguments: str, code: int | None = 0) -> Ran:
+        """Repair what is stale on the hosts of this test."""
+        self.hypervisors()
+        named = [word for host in self.used for word in ("--host", host)]
+        number = next(self._numbers)
+        self.journal = self.journal.with_name(f"journal-{number}.jsonl")
+        ran = self.gpustack("apply", "--yes", "--journal", str(self.journal), *named, *arguments)
+        assert code is None or ran.code == code, ran
+        return ran
+
+    # --- hypervisors ----------------------------------------------------------------------------------------------
+
+    def _reachable(self, host: str) -> None:
+        """Let a host answer over SSH: with what libvirt's status files would be, below a directory of its own."""
+        root = self.ssh.directory / "roots" / host
+        (root / "proc").mkdir(parents=True)
+        (root / "run/libvirt/qemu").mkdir(parents=True)
+        key = keygen(self.ssh.directory / f"key-{host}")
+        self.ssh.allow(key, f'command="{sys.executable} -I -S - {root}"')
+        with (self.ssh.directory / "config").open("a") as stream:
+            stream.write(
+                f"Host {host}\n  HostName 127.0.0.1\n  Port {self.ssh.port}\n  IdentityFile {key}\n  IdentitiesOnly yes\n"
+            )
+        (self.ssh.directory / "known_hosts").write_text(self.ssh.known())
+
+    def hypervisors(self) -> None:
+        """Write the status files of the domains that run now, as libvirt would keep them."""
+        for host in self.used:
+            directory = self.ssh.directory / "roots" / host / "run/libvirt/qemu"
+            for old in directory.iterdir():
+                old.unlink()
+            for domain in self.nova.control.domains(host):
+                if domain["state"] == "running":
+                    xml = self.nova.control.domain_xml(host, domain["uuid"])
+                    (directory / f"{domain['name']}.xml").write_text(f"<domstatus state='running'>{xml}</domstatus>")
+
+    def exclusive(self) -> None:
+        """No device has two owners by the hypervisor's word, and none has another than its row says."""
+        for host in self.used:
+            taken = [
+                address
+                for domain in self.nova.control.domains(host)
+                if domain["state"] == "running"
+                for address in domain["hostdevs"]
+            ]
+            assert len(taken) == len(set(taken)), host
+
+    def agrees(self, freed: str, server: Server | None = None) -> None:
+        """Nova's own word after a repair: the host can be filled with a new guest, and the old one lives and dies well."""
+        new = self.boot(freed, GPUS)
+        assert new.status == "ACTIVE", new.fault
+        self.exclusive()
+        if server is not None:
+            current = self.api.compute.get_server(server.id)
+            if current.status == "SHUTOFF":
+                self.state(server, "start", "ACTIVE")
+            self.state(server, "reboot", "ACTIVE")
+            self.state(server, "stop", "SHUTOFF")
+            self.state(server, "start", "ACTIVE")
+            self.exclusive()
+            servers.delete(self.api, server)
+            self.made.remove(next(one for one in self.made if one.id == server.id))
+        servers.delete(self.api, new)
+        self.made.remove(new)
+        for host, runs in self.nova.control.hosts().items():
+            if runs and host in self.used:
+                self.nova.control.periodic(host)
+                assert {status for _address, status, _owner in self.rows(host)} <= {"available"}, self.rows(host)

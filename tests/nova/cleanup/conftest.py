@@ -1,0 +1,41 @@
+"""A real Nova for all tests of a module; helpers are modules beside the tests."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "unit" / "facts")]
+
+from cloudworld import World, running  # noqa: E402  (it lies beside this file)
+
+WORLDS = [
+    pytest.param(("2025.2", False, None), id="2025.2"),
+    pytest.param(("2026.2", True, None), id="2026.2-placement"),
+]
+
+
+@pytest.fixture(scope="module")
+def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """The Nova that the module's tests share; each makes hosts of its own."""
+    release, placement, database = request.param
+    with running(release, placement, database, tmp_path_factory.mktemp("ssh")) as world:
+        yield world
+
+
+@pytest.fixture
+def world(cloud: World, tmp_path: Path) -> Iterator[World]:
+    """The shared Nova; what the test made is gone afterwards."""
+    cloud.journal = tmp_path / "journal.jsonl"
+    yield cloud
+    cloud.tidy()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """openstacksdk and keystoneauth warn of their own ways."""
+    for item in items:
+        for what in ("ignore::PendingDeprecationWarning", "ignore::ResourceWarning"):
+            item.add_marker(pytest.mark.filterwarnings(what))
