@@ -12,10 +12,9 @@ author = "The gpustack authors"
 copyright = "2026, The gpustack authors"  # noqa: A001
 release = version = __version__
 
-extensions = ["myst_parser", "cliff.sphinxext", "generated"]
+extensions = ["myst_parser", "generated"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
-autoprogram_cliff_application = "gpustack"
 exclude_patterns = ["_build"]
 nitpicky = True
 

@@ -3,10 +3,15 @@
 They can't fall behind the code, because the code reads the same data.
 """
 
+import contextlib
+import importlib.metadata
+import io
+import os
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
+from gpustack.cli.app import main
 from gpustack.findings import definitions
 from gpustack.pci import catalogue
 from gpustack.spec import reference
@@ -68,11 +73,38 @@ def cards_page() -> str:
     return "\n".join(lines)
 
 
+def commands_page() -> str:
+    """The help of every command, as ``gpustack … --help`` prints it."""
+    os.environ["COLUMNS"] = "100"
+    lines = [
+        "# Commands",
+        "",
+        "Commands have the shape `gpustack <object> <action>`. Lists take `-f table|json|yaml|value|csv`, `-c COLUMN` and",
+        "`--sort-column`. Data goes to standard output, everything else to standard error; what the exit codes mean is told",
+        "[elsewhere](../exit-codes.md).",
+        "",
+    ]
+    names = sorted(entry.name.replace("_", " ") for entry in importlib.metadata.entry_points(group="gpustack.cli"))
+    for name in names:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+            main([*name.split(), "--help"])
+        if not printed.getvalue().startswith("usage:"):
+            raise RuntimeError(f"gpustack {name} --help prints no help")
+        lines += [f"## gpustack {name}", "", "```text", printed.getvalue().rstrip(), "```", ""]
+    return "\n".join(lines)
+
+
 def write(app: Sphinx) -> None:
     """Write the generated pages, each only when it changed, so that a second build is quick."""
     directory = Path(app.srcdir) / "reference" / "generated"
     directory.mkdir(exist_ok=True)
-    pages = {"findings.md": findings_page(), "spec.md": reference.markdown(), "cards.md": cards_page()}
+    pages = {
+        "findings.md": findings_page(),
+        "spec.md": reference.markdown(),
+        "cards.md": cards_page(),
+        "commands.md": commands_page(),
+    }
     for name, text in pages.items():
         path = directory / name
         if not path.exists() or path.read_text(encoding="utf-8") != text:
