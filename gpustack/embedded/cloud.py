@@ -44,7 +44,10 @@ _PLACEMENT = """
 connection = sqlite:///{directory}/placement.sqlite
 """
 _APPLICATIONS = {
-    "nova": [["nova.wsgi.osapi_compute", "application", False], ["nova.api.openstack.compute.wsgi", "init_application", True]],
+    "nova": [
+        ["nova.wsgi.osapi_compute", "application", False],
+        ["nova.api.openstack.compute.wsgi", "init_application", True],
+    ],
     "placement": [["placement.wsgi.api", "application", False], ["placement.wsgi", "init_application", True]],
 }
 
@@ -73,7 +76,11 @@ class Cloud(Running):
         self.password = secrets.token_urlsafe(16)
         self.ports = {kind: free_port() for kind in ("identity", "compute", "placement")}
         urls = {kind: f"http://127.0.0.1:{port}" for kind, port in self.ports.items()}
-        catalog = {"identity": f"{urls['identity']}/v3", "compute": f"{urls['compute']}/v2.1", "placement": urls["placement"]}
+        catalog = {
+            "identity": f"{urls['identity']}/v3",
+            "compute": f"{urls['compute']}/v2.1",
+            "placement": urls["placement"],
+        }
         identity = self.ports["identity"]
         services = {
             "identity": start_keystone(

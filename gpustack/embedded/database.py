@@ -57,7 +57,9 @@ class DatabaseServer:
         :raises ServiceError: when it does not start.
         """
         if not find(self._kind):
-            raise ServiceError(f"{self._kind} is not installed", remedy=f"install the package of the {self._kind} server")
+            raise ServiceError(
+                f"{self._kind} is not installed", remedy=f"install the package of the {self._kind} server"
+            )
         with self._exit:
             directory = Path(tempfile.mkdtemp(prefix=f"gpustack-{self._kind}-"))
             self._exit.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -67,7 +69,9 @@ class DatabaseServer:
             self._exit = self._exit.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Stop the server; its data are gone."""
         self._exit.close()
 
@@ -107,10 +111,35 @@ class DatabaseServer:
         data, file = directory / "data", directory / "password"
         self._secret(file, password)
         self._run(
-            ["initdb", "-D", str(data), "-U", _USER, "-A", "scram-sha-256", f"--pwfile={file}", "-E", "UTF8", "--locale=C", "--no-sync"]
+            [
+                "initdb",
+                "-D",
+                str(data),
+                "-U",
+                _USER,
+                "-A",
+                "scram-sha-256",
+                f"--pwfile={file}",
+                "-E",
+                "UTF8",
+                "--locale=C",
+                "--no-sync",
+            ]
         )
-        options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": directory, "fsync": "off", "max_connections": 300}
-        server = ["postgres", "-D", str(data), "-p", str(port), *(f"--{name}={value}" for name, value in options.items())]
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "unix_socket_directories": directory,
+            "fsync": "off",
+            "max_connections": 300,
+        }
+        server = [
+            "postgres",
+            "-D",
+            str(data),
+            "-p",
+            str(port),
+            *(f"--{name}={value}" for name, value in options.items()),
+        ]
         self._serve(server, directory, port)
         self.url = f"postgresql+psycopg2://{_USER}:{password}@127.0.0.1:{port}/"
 
@@ -129,4 +158,8 @@ class DatabaseServer:
     def _as_account(self, command: Sequence[str]) -> list[str]:
         found = shutil.which(command[0], path=_programs())
         full = [found or command[0], *command[1:]]
-        return ["setpriv", f"--reuid={self._account}", f"--regid={self._account}", "--clear-groups", *full] if self._account else full
+        return (
+            ["setpriv", f"--reuid={self._account}", f"--regid={self._account}", "--clear-groups", *full]
+            if self._account
+            else full
+        )

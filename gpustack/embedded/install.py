@@ -42,7 +42,11 @@ class Environment:
     def variables(self) -> dict[str, str]:
         """Environment variables for its programs: this process's, without what would lead Python elsewhere."""
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "OS_", "VIRTUAL_ENV"))}
-        return {**kept, "PATH": f"{self.path / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}", "PYTHONUNBUFFERED": "1"}
+        return {
+            **kept,
+            "PATH": f"{self.path / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}",
+            "PYTHONUNBUFFERED": "1",
+        }
 
 
 def ensure(name: str, *, say: Say = lambda text: None) -> Environment:
@@ -107,8 +111,12 @@ def _run(command: Sequence[str], log: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """``python -m gpustack.embedded.install [RELEASE …]``; without a release: those with an interpreter here."""
-    parser = argparse.ArgumentParser(prog="python -m gpustack.embedded.install", description="Install what embedded clouds run on.")
-    parser.add_argument("release", nargs="*", help=f"one of {', '.join(releases())} (default: all that fit this machine)")
+    parser = argparse.ArgumentParser(
+        prog="python -m gpustack.embedded.install", description="Install what embedded clouds run on."
+    )
+    parser.add_argument(
+        "release", nargs="*", help=f"one of {', '.join(releases())} (default: all that fit this machine)"
+    )
     chosen = parser.parse_args(arguments).release or [entry.name for entry in available()]
     from gpustack.embedded.templates import ensure_templates
 

@@ -128,7 +128,9 @@ class Nova(Running):
         """
         command = [str(self.environment.program("nova-manage")), "--config-file", str(self.nova_conf), *arguments]
         variables = self.environment.variables()
-        return subprocess.run(command, capture_output=True, text=True, env=variables, check=check, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            command, capture_output=True, text=True, env=variables, check=check, stdin=subprocess.DEVNULL
+        )
 
     def write_config(self, service: str, config: Config) -> list[str]:
         """Put a configuration where a service can read it, after what all need; → the files, in order of reading."""
@@ -168,7 +170,9 @@ class Nova(Running):
 
     def _start_keystone(self, port: int, password: str, endpoints: Mapping[str, str]) -> Service:
         catalog = {"identity": f"http://127.0.0.1:{port}/v3", **endpoints}
-        service = start_keystone(self.environment, self.directory / "keystone", port=port, password=password, catalog=catalog)
+        service = start_keystone(
+            self.environment, self.directory / "keystone", port=port, password=password, catalog=catalog
+        )
         self._exit.callback(service.stop)
         return service
 
@@ -210,7 +214,11 @@ class Nova(Running):
         variables = {**self.environment.variables(), "TMPDIR": str(self.directory / "tmp")}
         variables["OS_NOVA_DISABLE_EVENTLET_PATCHING"] = "false"
         service = Service(
-            "Nova", inside_command(self.environment, "nova", path), log=self.log, environment=variables, cwd=self.directory
+            "Nova",
+            inside_command(self.environment, "nova", path),
+            log=self.log,
+            environment=variables,
+            cwd=self.directory,
         )
         self._exit.callback(service.stop)
         self.service = service

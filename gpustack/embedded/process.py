@@ -44,7 +44,9 @@ class Service:
     Its output goes to ``log``. The child is told to end when this process ends, where the kernel can do that.
     """
 
-    def __init__(self, name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str], cwd: Path) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], *, log: Path, environment: Mapping[str, str], cwd: Path
+    ) -> None:
         self.name = name
         self.log = log
         with log.open("ab") as output:
@@ -71,7 +73,9 @@ class Service:
         code = self._process.poll()
         if code is not None:
             ended = f"signal {-code}" if code < 0 else f"exit code {code}"
-            raise ServiceError(f"{self.name} ended with {ended}; its log ends with:\n{tail(self.log)}", where=str(self.log))
+            raise ServiceError(
+                f"{self.name} ended with {ended}; its log ends with:\n{tail(self.log)}", where=str(self.log)
+            )
 
     def wait_for_port(self, port: int, *, seconds: float) -> None:
         """Wait until ``port`` of 127.0.0.1 takes connections.
@@ -97,7 +101,9 @@ class Service:
 
     def _sleep_until(self, deadline: float, what: str) -> None:
         if time.monotonic() > deadline:
-            raise ServiceError(f"{self.name} did not {what} in time; its log ends with:\n{tail(self.log)}", where=str(self.log))
+            raise ServiceError(
+                f"{self.name} did not {what} in time; its log ends with:\n{tail(self.log)}", where=str(self.log)
+            )
         time.sleep(0.05)
 
     def stop(self) -> None:

@@ -52,7 +52,9 @@ class Running:
             self._exit = self._exit.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Stop everything."""
         self._exit.close()
 
@@ -82,7 +84,9 @@ class Running:
         import openstack
         from openstack.config import loader
 
-        config = loader.OpenStackConfig(config_files=[str(self.clouds_yaml)], secure_files=[], vendor_files=[], load_envvars=False)
+        config = loader.OpenStackConfig(
+            config_files=[str(self.clouds_yaml)], secure_files=[], vendor_files=[], load_envvars=False
+        )
         return openstack.connection.Connection(config=config.get_one(cloud=NAME, **options))
 
     def openstack(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -92,7 +96,9 @@ class Running:
         """
         variables = {**self.environment.variables(), **_client_only(self.variables())}
         command = [str(self.environment.program("openstack")), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env=variables, check=check, stdin=subprocess.DEVNULL)
+        return subprocess.run(
+            command, capture_output=True, text=True, env=variables, check=check, stdin=subprocess.DEVNULL
+        )
 
 
 def _client_only(variables: Mapping[str, str]) -> dict[str, str]:

@@ -56,7 +56,9 @@ def until(cloud: Connection, server: Server, done: Callable[[Server], bool], *, 
             return found
         if time.monotonic() > deadline:
             state = f"{found.status}, task {found.task_state}"
-            raise CloudError(f"server {found.name} did not settle within {seconds:.0f} s: {state}", where=found.compute_host)
+            raise CloudError(
+                f"server {found.name} did not settle within {seconds:.0f} s: {state}", where=found.compute_host
+            )
         time.sleep(_PAUSE)
 
 

@@ -79,7 +79,9 @@ def _make(environment: Environment, directory: Path) -> None:
 def _run(environment: Environment, command: list[str], log: Path) -> None:
     variables = {**environment.variables(), "TMPDIR": os.environ.get("TMPDIR", "/tmp")}  # noqa: S108 - the system's own
     with log.open("ab") as output:
-        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=variables, cwd=log.parent, check=False)
+        done = subprocess.run(
+            command, stdout=output, stderr=subprocess.STDOUT, env=variables, cwd=log.parent, check=False
+        )
     if done.returncode:
         raise GpustackError(f"{' '.join(command)} failed with exit code {done.returncode}:\n{tail(log)}")
 

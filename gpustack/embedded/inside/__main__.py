@@ -12,14 +12,18 @@ import os
 import signal
 import sys
 import threading
+import unittest.mock
 from pathlib import Path
 
 _PACKAGE = "gpustack_inside"
 
 
 def _die_with_parent() -> None:
-    """End when stdin does: whoever started this holds the other end, and may be killed without a word."""
-    read, leave = os.read, os._exit  # eventlet replaces them later
+    """End when stdin does: whoever started this holds the other end, and may be killed without a word.
+
+    To be called before eventlet replaces threads and reading by its own.
+    """
+    read, leave = os.read, os._exit
 
     def watch() -> None:
         while read(0, 1):
@@ -33,7 +37,9 @@ def _load_package() -> None:
     """Make this directory a package of its own name, without putting it (or gpustack) on the path of Nova's Python."""
     here = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
-    spec = importlib.util.spec_from_file_location(_PACKAGE, here / "__init__.py", submodule_search_locations=[str(here)])
+    spec = importlib.util.spec_from_file_location(
+        _PACKAGE, here / "__init__.py", submodule_search_locations=[str(here)]
+    )
     if spec is None or spec.loader is None:
         raise SystemExit("%s is not whole" % here)
     module = importlib.util.module_from_spec(spec)
@@ -49,9 +55,10 @@ def main() -> None:
     del sys.argv[1:]  # OpenStack's code parses it, too
     leave = os._exit
     signal.signal(signal.SIGTERM, lambda number, frame: leave(0))
-    if service == "nova":
-        importlib.import_module("nova.tests.functional")  # patches the standard library: before anything else of Nova
     _die_with_parent()
+    if service == "nova":
+        sys.modules["mock"] = unittest.mock  # what Yoga's fixtures import is a backport of it
+        importlib.import_module("nova.tests.functional")  # patches the standard library: before anything else of Nova
     module = {"nova": "nova_server", "keystone": "identity", "wsgi": "wsgi"}[service]
     importlib.import_module("%s.%s" % (_PACKAGE, module)).serve(description)
 

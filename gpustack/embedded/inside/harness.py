@@ -23,7 +23,7 @@ from nova.tests.functional.libvirt import base
 from oslo_service import service as oslo_service
 from oslo_utils.fixture import uuidsentinel
 
-from . import marks
+from . import hypervisor, marks
 from .databases import ApiDatabase, CellDatabases
 from .devices import devices_of
 from .faults import clear, migrate_domain
@@ -62,6 +62,7 @@ def _replace_fixtures(description: dict[str, Any]) -> None:
     nova_fixtures.Database = ApiDatabase
     nova_fixtures.DefaultFlavorsFixture = _Nothing  # a cloud starts without flavors
     nova_fixtures.WarningsFixture = _Nothing
+    nova_fixtures.CastAsCallFixture = lambda testcase: _Nothing()  # before 2023.2 every test had it
 
     class WithFiles:
         """nova.config, but the one call that parses the command line is given our files."""
@@ -137,10 +138,17 @@ class Harness(base.ServersTestBase):
         size = {"total": 100_000, "used": 0, "free": 100_000}
         for name, value in {
             "nova.virt.libvirt.LibvirtDriver._get_local_gb_info": lambda *args: dict(size),
-            "nova.virt.libvirt.LibvirtDriver.migrate_disk_and_power_off": _migrate_disk_and_power_off,
-            "nova.virt.libvirt.host.Host.get_online_cpus": lambda host: set(range(host.get_connection().host_info.cpus)),
+            "nova.virt.libvirt.LibvirtDriver.migrate_disk_and_power_off": hypervisor.migrate_disk_and_power_off,
+            "nova.virt.libvirt.host.Host.get_online_cpus": lambda host: set(
+                range(host.get_connection().host_info.cpus)
+            ),
             "nova.tests.fixtures.libvirt.Domain.migrateToURI3": migrate_domain(self.connections),
-            "nova.tests.fixtures.libvirt.Domain.createWithFlags": _exclusive(fakelibvirt.Domain.createWithFlags),
+            "nova.tests.fixtures.libvirt.Domain.createWithFlags": hypervisor.exclusive(
+                fakelibvirt.Domain.createWithFlags
+            ),
+            "nova.tests.fixtures.libvirt.Domain._parse_definition": hypervisor.remembering(
+                fakelibvirt.Domain._parse_definition
+            ),
             "nova.pci.utils.is_physical_function": _is_physical_function,
         }.items():
             self.useFixture(fixtures.MonkeyPatch(name, value))
@@ -153,7 +161,9 @@ class Harness(base.ServersTestBase):
         if name in self.computes:
             raise ValueError("%s is running" % name)
         mark = marks.Mark("compute", name, host["cell"], host.get("config"))
-        mark.physical_functions = {one["address"] for one in host.get("pci") or [] if one.get("sriov_totalvfs") is not None}
+        mark.physical_functions = {
+            one["address"] for one in host.get("pci") or [] if one.get("sriov_totalvfs") is not None
+        }
         connection = self._connection(host)
         connection.gpustack_mark = mark
         self._forget_lost_mapping(name)
@@ -229,42 +239,6 @@ def _local_node_uuid(uuid: str) -> Any:
     except ImportError:
         return mock.patch.object(fakelibvirt, "gpustack_nothing", create=True)
     return mock.patch("nova.virt.node.get_local_node_uuid", return_value=str(uuid))
-
-
-def _migrate_disk_and_power_off(driver: Any, admin: Any, instance: Any, *args: Any, **kwargs: Any) -> str:
-    """Power the guest off; there is no disk to copy."""
-    driver.power_off(instance)
-    return "{}"
-
-
-def _exclusive(create: Any) -> Any:
-    """Starting a domain fails, as libvirt has it, when a running one holds one of its devices."""
-
-    def create_with_flags(domain: Any, flags: int) -> Any:
-        wanted = {_address(one): one for one in domain._def["devices"].get("hostdevs", []) if one["type"] == "pci"}
-        for other in domain._connection._vms.values():
-            if other is domain or not other.isActive():
-                continue
-            for one in other._def["devices"].get("hostdevs", []):
-                if one["type"] == "pci" and _address(one) in wanted:
-                    raise fakelibvirt.make_libvirtError(
-                        fakelibvirt.libvirtError,
-                        "Requested operation is not valid: PCI device %s is in use by driver QEMU, domain %s"
-                        % (_address(one), other.name()),
-                        error_code=fakelibvirt.VIR_ERR_INTERNAL_ERROR,
-                        error_domain=fakelibvirt.VIR_FROM_QEMU,
-                    )
-        return create(domain, flags)
-
-    return create_with_flags
-
-
-def _address(hostdev: dict[str, Any]) -> str:
-    numbers = [int(hostdev[key], 16) for key in ("domain", "bus", "slot", "function")]
-    return "%04x:%02x:%02x.%x" % tuple(numbers)
-
-
-hostdev_address = _address
 
 
 def run(description: dict[str, Any], ready: Any) -> None:

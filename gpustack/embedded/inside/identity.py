@@ -44,5 +44,11 @@ def _bootstrap(password: str, catalog: dict[str, str]) -> None:
         api.create_service(service, {"id": service, "name": kind, "type": kind, "enabled": True})
         for interface in ("public", "internal", "admin"):
             endpoint = uuid.uuid4().hex
-            reference = {"id": endpoint, "interface": interface, "url": url, "service_id": service, "region_id": _REGION}
+            reference = {
+                "id": endpoint,
+                "interface": interface,
+                "url": url,
+                "service_id": service,
+                "region_id": _REGION,
+            }
             api.create_endpoint(endpoint, {**reference, "enabled": True})

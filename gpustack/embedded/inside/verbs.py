@@ -11,7 +11,7 @@ from nova import context
 from nova.tests.fixtures import libvirt as fakelibvirt
 
 from .faults import Fault, clear, put
-from .harness import hostdev_address
+from .hypervisor import document, hostdevs
 
 _STATES = {
     fakelibvirt.VIR_DOMAIN_RUNNING: "running",
@@ -113,21 +113,31 @@ class Verbs:
                 "uuid": domain.UUIDString(),
                 "name": domain.name(),
                 "state": _STATES.get(domain._state, str(domain._state)),
-                "hostdevs": sorted(hostdev_address(one) for one in domain._def["devices"].get("hostdevs", []) if one["type"] == "pci"),
+                "hostdevs": hostdevs(domain),
             }
             for domain in self._harness.connections[name]._vms.values()
         ]
 
     def domain_xml(self, name: str, uuid: str) -> str:
         """What ``virsh dumpxml`` says."""
-        return self._harness.connections[name].lookupByUUIDString(uuid).XMLDesc(0)
+        return document(self._harness.connections[name].lookupByUUIDString(uuid))
 
     def tracker(self, name: str) -> dict[str, Any]:
         """What the PCI tracker of a nova-compute has in memory: its devices, and the pools of the free ones."""
         tracker = self._harness.computes[name].manager.rt.pci_tracker
         if tracker is None:
             return {"devices": [], "pools": []}
-        fields = ("address", "vendor_id", "product_id", "dev_type", "status", "instance_uuid", "request_id", "parent_addr", "numa_node")
+        fields = (
+            "address",
+            "vendor_id",
+            "product_id",
+            "dev_type",
+            "status",
+            "instance_uuid",
+            "request_id",
+            "parent_addr",
+            "numa_node",
+        )
         return {
             "devices": [{field: getattr(device, field, None) for field in fields} for device in tracker.pci_devs],
             "pools": [{key: value for key, value in pool.items() if key != "devices"} for pool in tracker.stats.pools],
