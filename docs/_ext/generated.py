@@ -3,15 +3,14 @@
 They can't fall behind the code, because the code reads the same data.
 """
 
-import contextlib
 import importlib.metadata
-import io
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from gpustack.cli.app import main
 from gpustack.findings import definitions
 from gpustack.pci import catalogue
 from gpustack.spec import reference
@@ -46,8 +45,8 @@ def cards_page() -> str:
     lines = [
         "# Cards",
         "",
-        "The catalogue names cards and tells of their quirks. Nothing depends on it: a card that is not listed works all",
-        "the same, from its PCI class. How Nova lists a card is decided by what the host shows.",
+        "The catalogue names cards and tells of their quirks. Nothing depends on it: a card that is not listed works",
+        "all the same, from its PCI class. How Nova lists a card is decided by what the host shows.",
         "",
     ]
     vendor = ""
@@ -75,23 +74,20 @@ def cards_page() -> str:
 
 def commands_page() -> str:
     """The help of every command, as ``gpustack … --help`` prints it."""
-    os.environ["COLUMNS"] = "100"
+    environment = {**os.environ, "COLUMNS": "100"}
     lines = [
         "# Commands",
         "",
-        "Commands have the shape `gpustack <object> <action>`. Lists take `-f table|json|yaml|value|csv`, `-c COLUMN` and",
-        "`--sort-column`. Data goes to standard output, everything else to standard error; what the exit codes mean is told",
-        "[elsewhere](../exit-codes.md).",
+        "Commands have the shape `gpustack <object> <action>`. Lists take `-f table|json|yaml|value|csv`, `-c COLUMN`",
+        "and `--sort-column`. Data goes to standard output, everything else to standard error; what the exit codes mean",
+        "is told [elsewhere](../exit-codes.md).",
         "",
     ]
     names = sorted(entry.name.replace("_", " ") for entry in importlib.metadata.entry_points(group="gpustack.cli"))
     for name in names:
-        printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-            main([*name.split(), "--help"])
-        if not printed.getvalue().startswith("usage:"):
-            raise RuntimeError(f"gpustack {name} --help prints no help")
-        lines += [f"## gpustack {name}", "", "```text", printed.getvalue().rstrip(), "```", ""]
+        command = [sys.executable, "-m", "gpustack", *name.split(), "--help"]
+        told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        lines += [f"## gpustack {name}", "", "```text", told.stdout.rstrip(), "```", ""]
     return "\n".join(lines)
 
 
