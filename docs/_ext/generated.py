@@ -79,8 +79,8 @@ def commands_page() -> str:
         "# Commands",
         "",
         "Commands have the shape `gpustack <object> <action>`. Lists take `-f table|json|yaml|value|csv`, `-c COLUMN`",
-        "and `--sort-column`. Data goes to standard output, everything else to standard error; what the exit codes mean",
-        "is told [elsewhere](../exit-codes.md).",
+        "and `--sort-column`. Data goes to standard output, everything else to standard error. The exit codes have",
+        "[a page of their own](../exit-codes.md).",
         "",
     ]
     names = sorted(entry.name.replace("_", " ") for entry in importlib.metadata.entry_points(group="gpustack.cli"))
