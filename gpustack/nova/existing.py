@@ -198,7 +198,8 @@ def _foreign(settings: Iterable[Setting]) -> Iterator[Setting]:
 
 
 def _is_ours(setting: Setting) -> bool:
-    lines = _lines(setting.file)
+    status = Path(setting.file).stat()
+    lines = _lines(setting.file, status.st_mtime_ns, status.st_size)
     if lines and lines[0].startswith(MARK):
         return True
     before = lines[: setting.line]
@@ -207,7 +208,7 @@ def _is_ours(setting: Setting) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _lines(file: str) -> tuple[str, ...]:
+def _lines(file: str, mtime: int, size: int) -> tuple[str, ...]:
     return tuple(Path(file).read_text(encoding="utf-8").splitlines())
 
 

@@ -1,0 +1,221 @@
+"""What the Ansible plugins call on the controller: plain data in, plain data out.
+
+``overall`` looks at all hosts once: aliases need the facts of every host. ``for_host`` then makes one host's file,
+with an eye on the configuration that is there.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpustack.errors import NovaConfigError
+from gpustack.facts.model import Host
+from gpustack.facts.store import parse_host
+from gpustack.findings import Finding, Severity, errors
+from gpustack.nova import releases
+from gpustack.nova.config import Configuration, files_of, read_files
+from gpustack.nova.existing import BEGIN, END, Existing
+from gpustack.nova.releases import Release
+from gpustack.nova.render import RenderedFile, render
+from gpustack.nova.sources import Source
+from gpustack.nova.wanted import Alias, DeviceEntry, Wanted, wanted
+from gpustack.spec.hosts import patterns_for
+from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
+
+UNITS = {
+    "compute": ("nova-compute.service", "openstack-nova-compute.service"),
+    "api": ("nova-api.service", "openstack-nova-api.service", "nova-api-os-compute.service"),
+    "scheduler": ("nova-scheduler.service", "openstack-nova-scheduler.service"),
+    "conductor": ("nova-conductor.service", "openstack-nova-conductor.service"),
+}
+"""The units of each service: Debian's and Ubuntu's name, that of RHEL's family, OpenStack-Ansible's."""
+CONTAINERS = {
+    "compute": ("nova_compute",),
+    "api": ("nova_api",),
+    "scheduler": ("nova_scheduler",),
+    "conductor": ("nova_conductor", "nova_super_conductor"),
+}
+"""The containers of each service in kolla-ansible."""
+
+
+def overall(spec_path: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What all hosts together need.
+
+    :param facts: by the name that the spec knows a host under, what the collector read.
+    """
+    spec = load_spec(Path(spec_path))
+    release = _release(spec)
+    hosts = [_host(name, raw) for name, raw in sorted(facts.items())]
+    found = wanted(spec, [host for host in hosts if patterns_for(spec, host.hostname)], release=release)
+    return {
+        "aliases": [_plain(alias) for alias in found.aliases],
+        "computes": {name: [_plain(entry) for entry in entries] for name, entries in found.computes.items()},
+        **_told(found.findings),
+    }
+
+
+def for_host(
+    spec_path: str,
+    decided: Mapping[str, Any],
+    hostname: str,
+    *,
+    services: Sequence[str],
+    facts: object | None,
+    there: Mapping[str, Any],
+    kolla: bool = False,
+    restart: str = "changed",
+) -> dict[str, Any]:
+    """The file of one host, and the commands that make its services read it.
+
+    :param decided: what :func:`overall` said.
+    :param there: what the module read on the host: ``files`` (path and text), ``units``, ``engine``.
+    :param restart: ``changed``, ``always`` or ``never``.
+    """
+    spec = load_spec(Path(spec_path))
+    release = _release(spec)
+    host = _host(hostname, facts) if facts else None
+    entries = tuple(_entry(entry) for entry in decided["computes"].get(hostname, ()))
+    found = Wanted(
+        release=release,
+        placement=spec.nova.placement if spec.nova else "off",
+        aliases=tuple(_alias(alias) for alias in decided["aliases"]),
+        computes={hostname: entries} if "compute" in services else {},
+        findings=(),
+    )
+    with tempfile.TemporaryDirectory(prefix="gpustack-") as directory:
+        root = Path(directory)
+        files = _copied(there["files"], root)
+        result: dict[str, Any] = {"write": [], "blocks": [], "restart": []}
+        findings: list[Finding] = []
+        changed: dict[str, None] = {}
+        for group in [(s,) for s in services] if kolla else [tuple(services)]:
+            existing = Existing(sources=tuple(_sources(root, group, files, kolla=kolla)))
+            rendering = render(
+                found,
+                services=group,
+                existing=existing,
+                hosts=[host] if host else [],
+                only=[hostname] if "compute" in group else None,
+                together="compute" in group,
+            )
+            findings += rendering.findings
+            (file,) = rendering.files
+            path = f"/etc/kolla/nova-{group[0]}/nova.conf" if kolla else file.path
+            before = _block(files.get(path, "")) if kolla else files.get(path)
+            changed.update(dict.fromkeys(_affected(file, before, root, group)))
+            if kolla:
+                result["blocks"].append({"path": path, "text": _body(file.text)})
+            else:
+                result["write"].append({"path": path, "content": file.text, "mode": "0644"})
+        findings = [_named(f, directory, hostname) for f in dict.fromkeys(findings)]
+    chosen = {"always": list(services), "never": []}.get(restart, list(changed))
+    result["restart"] = _commands(chosen, there, kolla=kolla) if not errors(findings) else []
+    return {**result, "services": chosen, **_told(findings)}
+
+
+def _release(spec: Spec) -> Release:
+    if spec.nova is None:
+        raise NovaConfigError("the spec has no section `nova`", remedy='add nova: {release: "2025.2"}')
+    return releases.release(spec.nova.release)
+
+
+def _host(name: str, raw: object) -> Host:
+    plain = {**raw, "hostname": name} if isinstance(raw, dict) else raw
+    return parse_host(plain, name)
+
+
+def _plain(value: Alias | DeviceEntry) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(value)
+
+
+def _alias(plain: Mapping[str, Any]) -> Alias:
+    return Alias(**{**plain, "traits": tuple(plain["traits"])})
+
+
+def _entry(plain: Mapping[str, Any]) -> DeviceEntry:
+    return DeviceEntry(**{**plain, "traits": tuple(plain["traits"])})
+
+
+def _told(findings: Iterable[Finding]) -> dict[str, Any]:
+    """Findings as text, and whether they stand against going on."""
+    found = [f for f in findings if f.severity is not Severity.INFO]
+    text = "\n".join(str(f) for f in sorted(found, key=lambda f: (-f.severity.rank, f.code)))
+    stopped = errors(found)
+    return {"text": text, "failed": True, "msg": text} if stopped else {"text": text}
+
+
+def _copied(files: Sequence[Mapping[str, str]], root: Path) -> dict[str, str]:
+    """The host's files below a directory of the controller, and their texts by path."""
+    for file in files:
+        copy = root / file["path"].lstrip("/")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(file["text"], encoding="utf-8")
+    return {file["path"]: file["text"] for file in files}
+
+
+def _sources(root: Path, services: Sequence[str], files: Mapping[str, str], *, kolla: bool) -> Iterable[Source]:
+    for service in services:
+        path = root / (f"etc/kolla/nova-{service}/nova.conf" if kolla else "etc/nova")
+        if files and path.exists():
+            read: Configuration = read_files(files_of(path, service=service))
+            yield Source(label=str(path), services=(service,), configuration=read, named=True)
+
+
+def _affected(file: RenderedFile, before: str | None, root: Path, services: Sequence[str]) -> list[str]:
+    """The services that read an option which changes: a new comment restarts nobody."""
+    old, new = (_settings(text, root / name) for text, name in ((before, "before.conf"), (file.text, "after.conf")))
+    different = {path for path in {*old, *new} if old.get(path) != new.get(path)}
+    readers = {service for path in different for service in _readers(path)}
+    if "filter_scheduler/pci_in_placement" in different and "api" not in services:
+        readers.add("compute")  # it is written for nova-compute only when its aliases need it
+    return [service for service in services if service in readers]
+
+
+def _readers(path: str) -> tuple[str, ...]:
+    return next((option.services for option in releases.all_options() if option.path == path), ())
+
+
+def _settings(text: str | None, path: Path) -> dict[str, list[str]]:
+    if text is None:
+        return {}
+    path.write_text(text, encoding="utf-8")
+    found: dict[str, list[str]] = {}
+    for setting in read_files([path]).settings:
+        found.setdefault(setting.path, []).append(setting.value)
+    return found
+
+
+def _block(text: str) -> str:
+    """The part of a file that gpustack wrote."""
+    _, _, after = text.partition(BEGIN)
+    return after.partition("\n")[2].partition(END)[0]
+
+
+def _body(text: str) -> str:
+    """The settings without the head of a file of our own."""
+    return text.partition("\n")[2].strip("\n")
+
+
+def _commands(services: Sequence[str], there: Mapping[str, Any], *, kolla: bool) -> list[list[str]]:
+    if kolla:
+        engine = there.get("engine") or "docker"
+        return [[engine, "restart", name] for service in services for name in CONTAINERS[service]]
+    present = set(there.get("units", ()))
+    units = [unit for service in services for unit in UNITS[service] if unit in present]
+    return [["systemctl", "restart", unit] for unit in units]
+
+
+def _named(found: Finding, directory: str, hostname: str) -> Finding:
+    """A finding with the host's paths in place of the copies'."""
+    from dataclasses import replace
+
+    def named(text: str) -> str:
+        return text.replace(directory, f"{hostname}:")
+
+    return replace(found, place=named(found.place), message=named(found.message), remedy=named(found.remedy))

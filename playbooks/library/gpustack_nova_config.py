@@ -1,0 +1,202 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what a host's Nova configuration says of PCI devices and filters, and writes a marked block into a file."""
+
+from __future__ import annotations
+
+DOCUMENTATION = """
+---
+module: gpustack_nova_config
+short_description: Read Nova's PCI settings, and write a marked block into a file
+description:
+  - Reads Nova's configuration files. Only the sections C(pci) and C(filter_scheduler), and the old names of their
+    options in C(DEFAULT), leave the host; every other line is blanked, so that passwords stay where they are and line
+    numbers stay right.
+  - With O(blocks), writes the part of a file that belongs to gpustack, between two marks at its end. What stands
+    around it is kept. Differences show the block alone.
+options:
+  root:
+    description: The directory that is the host's root.
+    type: path
+    default: /
+  kolla:
+    description: Whether to read the configuration of kolla-ansible's containers.
+    type: bool
+    default: false
+  blocks:
+    description: The blocks to write.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: Absolute path of an existing file, as seen from O(root).
+        type: str
+        required: true
+      text:
+        description: What stands between the marks.
+        type: str
+        required: true
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+author:
+  - The gpustack authors
+"""
+
+EXAMPLES = """
+- name: Read what is there
+  gpustack_nova_config:
+  register: there
+"""
+
+RETURN = """
+files:
+  description: The files, in no order, with the lines that matter.
+  returned: always
+  type: list
+  elements: dict
+units:
+  description: The systemd units of Nova that the host has.
+  returned: always
+  type: list
+  elements: str
+engine:
+  description: The container engine that the host has, C(docker) or C(podman); empty when it has none.
+  returned: always
+  type: str
+"""
+
+import glob  # noqa: E402
+import os  # noqa: E402
+import re  # noqa: E402
+import tempfile  # noqa: E402
+
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402
+
+BEGIN = "# BEGIN gpustack: change the spec and render again"
+END = "# END gpustack"
+MARKS = ("# Written by gpustack", BEGIN, END)
+SECTIONS = ("pci", "filter_scheduler")
+PATTERNS = ("etc/nova/nova*.conf", "etc/nova/nova*.conf.d/*.conf")
+KOLLA = ("etc/kolla/nova-*/nova.conf",)
+UNITS = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system", "run/systemd/system")
+
+
+def blanked(text: str) -> str:
+    """The text with every line blanked that has nothing to do with PCI devices and filters."""
+    kept, section, inside = [], "", False
+    for line in text.splitlines():
+        header = re.match(r"\[([^\]]*)\]", line)
+        if header:
+            name = header.group(1).strip()
+            section = name if name == "DEFAULT" else name.lower()
+            inside = True
+        elif line.startswith(MARKS):
+            kept.append(line)
+            continue
+        elif line[:1] not in (" ", "\t"):
+            inside = section in SECTIONS or (section == "DEFAULT" and line.startswith(("pci_", "scheduler_")))
+            if line.startswith(("#", ";")):
+                kept.append("")
+                continue
+        kept.append(line if inside else "")
+    return "\n".join(kept) + "\n"
+
+
+def read(root: str, patterns: tuple) -> list:
+    """The files that fit, without what does not matter."""
+    found = []
+    for pattern in patterns:
+        for path in sorted(glob.glob(os.path.join(root, pattern))):
+            if os.path.isfile(path):
+                with open(path, encoding="utf-8", errors="replace") as stream:
+                    found.append({"path": "/" + os.path.relpath(path, root), "text": blanked(stream.read())})
+    return found
+
+
+def units(root: str) -> list:
+    """The names of Nova's units."""
+    found = set()
+    for directory in UNITS:
+        for path in glob.glob(os.path.join(root, directory, "*nova-*.service")):
+            found.add(os.path.basename(path))
+    return sorted(found)
+
+
+def engine(root: str) -> str:
+    """The container engine."""
+    for name in ("docker", "podman"):
+        if os.path.exists(os.path.join(root, "usr/bin", name)):
+            return name
+    return ""
+
+
+def with_block(text: str, block: str) -> str:
+    """The text with the block at its end, in place of an older one."""
+    kept = re.sub(r"\n*^%s.*?^%s[^\n]*\n?" % (re.escape(BEGIN), re.escape(END)), "\n", text, flags=re.M | re.S)
+    return "{}\n\n{}\n{}\n{}\n".format(kept.rstrip("\n"), BEGIN, block.strip("\n"), END)
+
+
+def block_of(text: str) -> str:
+    """The block of a text, for showing it."""
+    found = re.search(r"^%s.*?^%s[^\n]*\n?" % (re.escape(BEGIN), re.escape(END)), text, re.M | re.S)
+    return found.group(0) if found else ""
+
+
+def write(module: AnsibleModule, root: str, block: dict) -> dict:
+    """Write one block; answers what is shown of it, or nothing when it is there already."""
+    path = os.path.realpath(os.path.join(root, block["path"].lstrip("/")))
+    if os.path.commonpath([root, path]) != root:
+        module.fail_json(msg="{} leads out of {}".format(block["path"], root))
+    if not os.path.isfile(path):
+        module.fail_json(msg="there is no {}: is the service deployed on this host?".format(block["path"]))
+    with open(path, encoding="utf-8") as stream:
+        before = stream.read()
+    after = with_block(before, block["text"])
+    if before == after:
+        return {}
+    if not module.check_mode:
+        status = os.stat(path)
+        descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".gpustack.")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(after)
+            stream.flush()
+            os.fchmod(stream.fileno(), status.st_mode & 0o7777)
+            os.fchown(stream.fileno(), status.st_uid, status.st_gid)
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    return {
+        "before": block_of(before),
+        "after": block_of(after),
+        "before_header": block["path"],
+        "after_header": block["path"],
+    }
+
+
+def main() -> None:
+    """Read, and write what was asked."""
+    block = {"path": {"type": "str", "required": True}, "text": {"type": "str", "required": True}}
+    module = AnsibleModule(
+        argument_spec={
+            "root": {"type": "path", "default": "/"},
+            "kolla": {"type": "bool", "default": False},
+            "blocks": {"type": "list", "elements": "dict", "default": [], "options": block},
+        },
+        supports_check_mode=True,
+    )
+    root = os.path.realpath(module.params["root"])
+    diffs = [shown for shown in (write(module, root, block) for block in module.params["blocks"]) if shown]
+    module.exit_json(
+        changed=bool(diffs),
+        diff=diffs,
+        files=read(root, KOLLA if module.params["kolla"] else PATTERNS),
+        units=units(root),
+        engine=engine(root),
+    )
+
+
+if __name__ == "__main__":
+    main()

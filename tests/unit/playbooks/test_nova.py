@@ -1,0 +1,165 @@
+"""nova.yml, run for real on example hosts and a controller that is a directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustack.nova import releases
+from gpustack.nova.lint import lint
+
+from .conftest import Place, tree
+
+SPEC = """\
+version: 1
+models:
+  k4200: {match: {vendor: "10de", product: "11b4"}}
+  mi210: {match: {vendor: "1002", product: "740f"}}
+hosts:
+  "talk*": [k4200]
+  "epyc*": [mi210]
+nova: {release: "2025.2", placement: PLACEMENT}
+"""
+DROP_IN = "etc/nova/nova.conf.d/300-gpustack.conf"
+SECRET = "transport_url = rabbit://nova:s3cret@mq\n"
+UNITS = {"compute": "nova-compute", "api": "nova-api", "scheduler": "nova-scheduler", "conductor": "nova-conductor"}
+
+
+def conf(root: Path, text: str, name: str = "nova.conf") -> Path:
+    """A file of Nova's on a host."""
+    path = root / "etc/nova" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"[DEFAULT]\n{SECRET}{text}", encoding="utf-8")
+    return path
+
+
+class Cloud:
+    """Two compute hosts and a controller; what would be restarted is written down."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.log = place.path / "commands"
+        self.spec("off")
+        self.roots = {name: self.compute(name) for name in ("talk", "epyc")}
+        self.control()
+
+    def spec(self, placement: str) -> None:
+        self.place.spec(SPEC.replace("PLACEMENT", placement))
+
+    def _common(self, name: str, root: Path, services: list[str]) -> dict[str, Any]:
+        for service in services:
+            unit = root / f"usr/lib/systemd/system/{UNITS[service]}.service"
+            unit.parent.mkdir(parents=True, exist_ok=True)
+            unit.touch()
+        conf(root, "")
+        prefix = ["sh", "-c", f'echo {name} "$@" >> {self.log}', "sh"]
+        return {"gpustack_nova_services": services, "gpustack_command_prefix": prefix}
+
+    def compute(self, name: str) -> Path:
+        root = self.place.add(name)
+        self.place.variables[name] |= self._common(name, root, ["compute"])
+        return root
+
+    def control(self) -> None:
+        root = self.place.path / "roots" / "ctl"
+        root.mkdir()
+        self.place.variables["ctl"] = {"gpustack_root": str(root)}
+        self.place.variables["ctl"] |= self._common("ctl", root, ["api", "scheduler", "conductor"])
+        self.roots["ctl"] = root
+
+    def restarted(self) -> list[str]:
+        """What was restarted since the last time, in that order."""
+        lines = self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
+        self.log.unlink(missing_ok=True)
+        return [line.replace("systemctl restart ", "").removesuffix(".service") for line in lines]
+
+
+@pytest.fixture
+def cloud(place: Place) -> Cloud:
+    return Cloud(place)
+
+
+def test_it_configures_computes_first_and_then_has_nothing_to_do(cloud: Cloud) -> None:
+    before = {name: tree(root) for name, root in cloud.roots.items()}
+    checked = cloud.place.play("nova", "--check", "--diff")
+    assert checked.code == 0, checked.output
+    assert {name: tree(root) for name, root in cloud.roots.items()} == before
+    assert '+alias = {"name": "k4200"' in checked.output
+    assert "would run: " in checked.output
+    assert cloud.restarted() == []
+
+    run = cloud.place.play("nova")
+    assert run.code == 0, run.output
+    assert "s3cret" not in run.output + checked.output
+    assert [run.count(name, "changed") for name in cloud.roots] == [checked.count(n, "changed") for n in cloud.roots]
+    computes, control = cloud.restarted()[:2], ["ctl nova-api", "ctl nova-scheduler"]
+    assert sorted(computes) == ["epyc nova-compute", "talk nova-compute"]
+    release = releases.release("2025.2")
+    words = [f"compute={cloud.roots[name]}/etc/nova" for name in ("talk", "epyc")]
+    words += [f"{service}={cloud.roots['ctl']}/etc/nova" for service in ("api", "scheduler", "conductor")]
+    assert lint(words, release=release).code == 0
+    talk = (cloud.roots["talk"] / DROP_IN).read_text(encoding="utf-8")
+    assert 'device_spec = {"vendor_id": "10de", "product_id": "11b4"}' in talk
+
+    settled = {name: tree(root) for name, root in cloud.roots.items()}
+    again = cloud.place.play("nova")
+    assert [again.count(name, "changed") for name in cloud.roots] == [0, 0, 0]
+    assert {name: tree(root) for name, root in cloud.roots.items()} == settled
+    assert cloud.restarted() == []
+    assert control
+
+
+def test_only_services_that_read_what_changed_are_restarted(cloud: Cloud) -> None:
+    cloud.place.play("nova")
+    assert "ctl nova-scheduler" in cloud.restarted()
+    conf(cloud.roots["ctl"], "[filter_scheduler]\nenabled_filters = ComputeFilter,NUMATopologyFilter\n")
+    run = cloud.place.play("nova")
+    assert run.code == 0, run.output
+    assert cloud.restarted() == ["ctl nova-scheduler"]
+    written = (cloud.roots["ctl"] / DROP_IN).read_text(encoding="utf-8")
+    assert "enabled_filters = ComputeFilter,NUMATopologyFilter,PciPassthroughFilter\n" in written
+    cloud.spec("report")
+    cloud.place.play("nova")
+    assert sorted(cloud.restarted()) == ["epyc nova-compute", "talk nova-compute"]
+    cloud.spec("schedule")
+    cloud.place.play("nova")
+    assert cloud.restarted() == ["ctl nova-api", "ctl nova-scheduler", "ctl nova-conductor"]
+    cloud.place.play("nova", gpustack_nova_restart="always")
+    assert len(cloud.restarted()) == 5
+
+
+def test_what_stands_in_the_way_stops_the_host_before_it_is_changed(cloud: Cloud) -> None:
+    other = '[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "1234"}\n'
+    conf(cloud.roots["ctl"], other, "nova.conf.d/100-old.conf")
+    run = cloud.place.play("nova")
+    assert run.code == 2
+    assert "ctl:/etc/nova/nova.conf.d/100-old.conf:4" in run.fatal("ctl")
+    assert "GPU313" in run.fatal("ctl")
+    assert not (cloud.roots["ctl"] / DROP_IN).exists()
+    assert not any(line.startswith("ctl") for line in cloud.restarted())
+
+
+def test_kollas_containers_get_a_block_of_their_own(cloud: Cloud) -> None:
+    root = cloud.roots["talk"]
+    path = root / "etc/kolla/nova-compute/nova.conf"
+    path.parent.mkdir(parents=True)
+    kept = f'[DEFAULT]\n{SECRET}[pci]\npassthrough_whitelist = [{{"devname": "eth9", "physical_network": "p"}}]\n'
+    path.write_text(kept, encoding="utf-8")
+    path.chmod(0o660)
+    (root / "usr/bin").mkdir(parents=True, exist_ok=True)
+    (root / "usr/bin/podman").touch()
+    cloud.place.variables["talk"]["gpustack_nova_kolla"] = True
+    run = cloud.place.play("nova", "--diff")
+    assert run.code == 0, run.output
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith(kept)
+    assert "# BEGIN gpustack" in text
+    assert "s3cret" not in run.output
+    assert path.stat().st_mode & 0o777 == 0o660
+    assert "talk podman restart nova_compute" in cloud.restarted()
+    again = cloud.place.play("nova")
+    assert again.count("talk", "changed") == 0, again.output
+    assert path.read_text(encoding="utf-8") == text
+    assert cloud.restarted() == []
