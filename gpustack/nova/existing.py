@@ -69,16 +69,19 @@ def filters(existing: Existing, release: Release) -> tuple[tuple[str, ...], Sett
     return with_pci_filter(releases.default_filters(release)), None
 
 
-def carried(existing: Existing, wanted: Wanted, service: str, host: Host | None) -> Carried:
+def carried(
+    existing: Existing, wanted: Wanted, service: str, host: Host | None = None, hosts: Sequence[Host] = ()
+) -> Carried:
     """The lines of options that kolla-ansible replaces whole, without those that ours stand for.
 
     :param host: for a device_spec: an entry that matches nothing but the host's prepared GPUs is replaced by ours.
+    :param hosts: all hosts, to tell whose configuration one is.
     """
     names = {alias.name for alias in wanted.aliases}
     aliases, devices = [], []
     spec_option = releases.device_spec_option(wanted.release)
     for source in existing.sources:
-        if service not in source.services or (host is not None and host not in hosts_of(source, [host])):
+        if service not in source.services or (host is not None and host not in hosts_of(source, hosts)):
             continue
         configuration = source.configuration
         aliases += [

@@ -12,7 +12,7 @@ from gpustack.files import share_dir
 from gpustack.findings import Finding, finding
 from gpustack.nova import releases
 from gpustack.nova.existing import BEGIN, END, MARK, Existing, carried, filters, in_the_way
-from gpustack.nova.sections import CONTROL, FILTER, Section, sections
+from gpustack.nova.sections import CONTROL, FILTER, Carried, Section, sections
 from gpustack.nova.sources import SERVICES
 from gpustack.nova.wanted import Wanted
 
@@ -131,6 +131,10 @@ class _Job:
         devices = self.wanted.computes[host] if host else ()
         return sections(self.wanted, services, filters=self.filters, devices=devices)
 
+    def kept(self, host: str) -> Carried:
+        """The device_specs of a compute host that are not ours."""
+        return carried(self.existing, self.wanted, "compute", self.hosts.get(host), tuple(self.hosts.values()))
+
 
 def _drop_ins(job: _Job, names: Sequence[str], *, together: bool, everywhere: bool) -> Iterator[RenderedFile]:
     """One file for each compute host, one for those without GPUs, and one for the hosts of the other services."""
@@ -169,13 +173,13 @@ def _overrides(job: _Job, names: Sequence[str], *, kayobe: bool) -> Iterator[Ren
                 job.wanted,
                 (service,),
                 filters=job.filters,
-                carried=carried(job.existing, job.wanted, service, None),
+                carried=carried(job.existing, job.wanted, service),
                 parts={"alias", "switches", "filters"},
             )
             if made:
                 yield _override(job, f"{root}/{name}.conf", (service,), made, kayobe=kayobe)
     for host in names:
-        kept = carried(job.existing, job.wanted, "compute", job.hosts.get(host))
+        kept = job.kept(host)
         made = sections(job.wanted, ("compute",), devices=job.wanted.computes[host], carried=kept, parts={"devices"})
         if made:
             yield _override(job, f"{root}/{host}/nova.conf", ("compute",), made, kayobe=kayobe)
@@ -193,7 +197,7 @@ def _override(
 def _variables(job: _Job, names: Sequence[str]) -> Iterator[RenderedFile]:
     """Variables of OpenStack-Ansible's os_nova role: for all of Nova, and for each compute host."""
     wanted = job.wanted
-    kept = carried(job.existing, wanted, "api", None)
+    kept = carried(job.existing, wanted, "api")
     common: dict[str, Any] = {"nova_pci_alias": [*kept.aliases, *map(str, wanted.aliases)]}
     if "scheduler" in job.services:
         common["nova_scheduler_extra_filters"] = [FILTER]
@@ -208,7 +212,7 @@ def _variables(job: _Job, names: Sequence[str]) -> Iterator[RenderedFile]:
     modern = releases.device_spec_option(wanted.release).name == "device_spec"
     for host in names:
         entries = [str(entry) for entry in wanted.computes[host]]
-        theirs = carried(job.existing, wanted, "compute", job.hosts.get(host)).devices
+        theirs = job.kept(host).devices
         if entries or theirs:
             yield _yaml(
                 wanted,

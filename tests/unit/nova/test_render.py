@@ -1,0 +1,203 @@
+"""The files of each kind of deployment: golden texts, and read back by oslo.config and by Ansible's YAML."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import assume, given
+from nova_hosts import host
+from nova_made import made
+from oslo_config import cfg
+
+from gpustack.findings import errors
+from gpustack.nova import releases
+from gpustack.nova.existing import Existing
+from gpustack.nova.render import DROP_IN, render, without_block
+from gpustack.nova.sources import read_sources
+from gpustack.nova.wanted import wanted
+from gpustack.spec.load import parse_spec
+
+GOLDEN = Path(__file__).parent / "golden"
+SPEC = """\
+version: 1
+models:
+  k4200: {match: {vendor: "10de", product: "11b4"}, numa_policy: required}
+  a100: {match: {vendor: "10de", product: "20b2", addresses: ["0000:07:00.0", "0000:0f:00.0"]}, alias: A100}
+  mi300x: {match: {vendor: "1002", product: "74a1"}, resource_class: MI300X, traits: [CUSTOM_BIG]}
+hosts: {gpu01: [k4200], gpu-nv01: [a100], gpu-amd01: [mi300x]}
+nova: {release: "RELEASE", placement: PLACEMENT}
+"""
+HOSTS = [host("k4200-prepared"), host("nvswitch"), host("mi300x")]
+
+
+def spec(release: str = "2025.2", placement: str = "schedule"):
+    return parse_spec(SPEC.replace("RELEASE", release).replace("PLACEMENT", placement), "gpustack.yaml")
+
+
+def rendered(deployment: str, release: str = "2025.2", placement: str = "schedule", **more):
+    found = wanted(spec(release, placement), HOSTS, release=releases.release(release))
+    return render(found, deployment=deployment, hosts=HOSTS, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "placement"),
+    [
+        ("drop-in", "2025.2", "schedule"),
+        ("kolla", "2025.2", "report"),
+        ("kayobe", "2025.2", "off"),
+        ("openstack-ansible", "2025.2", "schedule"),
+        ("drop-in", "ocata", "off"),
+        ("openstack-ansible", "yoga", "off"),
+    ],
+)
+def test_golden(name, release, placement):
+    """``GOLDEN=write pytest …`` writes the texts anew: read the difference before committing it."""
+    text = SPEC.replace("RELEASE", release).replace("PLACEMENT", placement)
+    if release == "ocata":
+        text = text.replace(", numa_policy: required", "")
+    found = wanted(parse_spec(text, "gpustack.yaml"), HOSTS, release=releases.release(release))
+    rendering = render(found, deployment=name, hosts=HOSTS)
+    shown = "".join(f"##### {f.target or '-'} {f.path} ({', '.join(f.services)})\n{f.text}\n" for f in rendering.files)
+    shown += "\n".join(f"{f.severity} {f.code} {f.place}: {f.message}" for f in rendering.findings) + "\n"
+    golden = GOLDEN / f"{name}-{release}-{placement}.txt"
+    if os.environ.get("GOLDEN") == "write":
+        golden.write_text(shown, encoding="utf-8")
+    assert shown == golden.read_text(encoding="utf-8")
+
+
+def oslo(files: list[Path]) -> cfg.ConfigOpts:
+    """oslo.config with the definitions that Nova has of these options."""
+    conf = cfg.ConfigOpts()
+    multi = [cfg.MultiStrOpt(name, default=[]) for name in ("alias", "device_spec", "passthrough_whitelist")]
+    conf.register_opts([*multi, cfg.BoolOpt("report_in_placement", default=False)], group="pci")
+    filters = [cfg.ListOpt("enabled_filters", default=[]), cfg.BoolOpt("pci_in_placement", default=False)]
+    conf.register_opts(filters, group="filter_scheduler")
+    conf([], default_config_files=[str(file) for file in files], default_config_dirs=[])
+    return conf
+
+
+@given(made())
+def test_oslo_config_reads_back_what_was_wanted(tmp_path_factory, case):
+    found = wanted(case.spec, case.hosts, release=case.release)
+    assume(not errors(found.findings))
+    rendering = render(found, hosts=case.hosts, together=True)
+    assert rendering == render(found, hosts=case.hosts, together=True)
+    directory = tmp_path_factory.mktemp("rendered")
+    for file in rendering.files:
+        path = directory / f"{file.target}.conf"
+        path.write_text(file.text)
+        conf = oslo([path])
+        assert [json.loads(line) for line in conf.pci.alias] == [a.to_dict() for a in found.aliases]
+        lines = conf.pci[releases.device_spec_option(case.release).name]
+        assert [json.loads(line) for line in lines] == [e.to_dict() for e in found.computes[file.target]]
+        assert conf.filter_scheduler.enabled_filters == [
+            *releases.default_filters(case.release),
+            "PciPassthroughFilter",
+        ]
+        assert conf.pci.report_in_placement is (found.placement != "off")
+        assert conf.filter_scheduler.pci_in_placement is (found.placement == "schedule")
+
+
+def test_ansible_reads_back_what_was_wanted():
+    rendering = rendered("openstack-ansible")
+    common, *of_hosts = [yaml.safe_load(file.text) for file in rendering.files]
+    assert [json.loads(line)["name"] for line in common["nova_pci_alias"]] == ["k4200", "A100", "mi300x"]
+    assert common["nova_nova_conf_overrides"]["filter_scheduler"] == {"pci_in_placement": True}
+    assert [json.loads(line) for line in of_hosts[2]["nova_device_spec"]] == [
+        {"vendor_id": "10de", "product_id": "11b4"}
+    ]
+
+
+def sources(*words: object) -> Existing:
+    return Existing(sources=read_sources([str(word) for word in words]))
+
+
+def test_the_filters_of_the_deployment_are_carried_over(tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text("[filter_scheduler]\nenabled_filters = PciPassthroughFilter, NUMATopologyFilter\n")
+    (control, *_) = rendered("drop-in", existing=sources(file)).files
+    assert "\nenabled_filters = PciPassthroughFilter,NUMATopologyFilter\n" in control.text
+    drop_in = tmp_path / "nova.conf.d" / DROP_IN
+    drop_in.parent.mkdir()
+    drop_in.write_text(control.text)
+    file.write_text("[filter_scheduler]\nenabled_filters = ComputeFilter\n")
+    (control, *_) = rendered("drop-in", existing=sources(tmp_path)).files
+    assert "\nenabled_filters = ComputeFilter,PciPassthroughFilter\n" in control.text, "our own file is passed over"
+
+
+def codes(rendering) -> list[tuple[str, str]]:
+    kept = {"GPU312", "GPU313", "GPU314", "GPU318", "GPU331"}
+    return [(f.code, f.place.rpartition("/")[2]) for f in rendering.findings if f.code in kept]
+
+
+ALIAS = (
+    '{"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI", "numa_policy": "required"}'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "placement", "expected"),
+    [
+        (f"[pci]\nalias = {ALIAS}\n", "off", [("GPU312", "nova.conf:2")]),
+        (f"[pci]\nalias = {ALIAS}\n", "schedule", [("GPU313", "nova.conf:2")]),
+        (f"[DEFAULT]\npci_alias = {ALIAS.replace('11b4', '11b5')}\n", "off", [("GPU313", "nova.conf:2")]),
+        ('[pci]\nalias = {"name": "other", "vendor_id": "8086", "product_id": "0443"}\n', "schedule", []),
+        ("[pci]\nalias = {'name': 'other'}\n", "off", [("GPU331", "nova.conf:2")]),
+        ('[pci]\npassthrough_whitelist = {"vendor_id": "10de"}\n', "off", [("GPU312", "nova.conf:2")] * 2),
+        ('[pci]\ndevice_spec = {"vendor_id": "15b3", "physical_network": "a"}\n', "off", []),
+        ("[filter_scheduler]\navailable_filters = mine.Filter\n", "off", [("GPU318", "nova.conf:2")]),
+        ("[filter_scheduler]\nenabled_filters = ComputeFilter\n", "off", []),
+    ],
+)
+def test_what_stands_in_the_way_is_named_with_its_line(tmp_path, text, placement, expected):
+    file = tmp_path / "nova.conf"
+    file.write_text(text)
+    assert codes(rendered("drop-in", placement=placement, existing=sources(file))) == expected
+
+
+def test_a_later_file_that_decides_is_an_error(tmp_path):
+    (tmp_path / "nova.conf").write_text("[DEFAULT]\n")
+    (tmp_path / "nova.conf.d").mkdir()
+    for name, expected in (("100-old.conf", []), ("900-late.conf", [("GPU314", "900-late.conf:2")])):
+        late = tmp_path / "nova.conf.d" / name
+        late.write_text("[filter_scheduler]\nenabled_filters = ComputeFilter\n")
+        assert codes(rendered("drop-in", existing=sources(f"scheduler={tmp_path}"))) == expected
+        late.unlink()
+
+
+def test_kolla_keeps_what_it_would_replace(tmp_path):
+    file = tmp_path / "gpu01" / "nova.conf"
+    file.parent.mkdir()
+    nic = '{"vendor_id": "8086", "product_id": "1521", "physical_network": "a"}'
+    qat = '{"name": "qat", "vendor_id": "8086", "product_id": "0443", "device_type": "type-PCI"}'
+    stale = '{"vendor_id": "10de", "product_id": "11b4", "address": "0000:88:00.0"}'
+    file.write_text(f"[pci]\nalias = {qat}\nalias = {ALIAS}\ndevice_spec = {nic}\ndevice_spec = {stale}\n")
+    rendering = rendered("kolla", placement="off", existing=sources(f"compute,api={file}"))
+    texts = {file.path.partition("nova/")[2]: file.text for file in rendering.files}
+    for name in ("nova-api.conf", "nova-compute.conf"):
+        assert f"alias = {qat}\n" in texts[name]
+        assert texts[name].count('"k4200"') == 1, "ours stands for the old line"
+    assert f"device_spec = {nic}\n" in texts["gpu01/nova.conf"]
+    assert stale not in texts["gpu01/nova.conf"], "it matches nothing but what our own entry gives out"
+    assert nic not in texts["gpu-nv01/nova.conf"]
+    assert codes(rendering) == []
+
+
+def test_a_shared_file_keeps_what_others_wrote():
+    file = next(f for f in rendered("kolla").files if f.path.endswith("nova-scheduler.conf"))
+    theirs = "[DEFAULT]\ndebug = true\n"
+    once = file.onto(theirs)
+    assert once.startswith(theirs)
+    assert file.onto(once) == once
+    assert without_block(once).strip() == theirs.strip()
+    assert file.onto(None) == file.text
+
+
+def test_only_what_was_asked_for():
+    files = rendered("drop-in", services=("compute",), only=["gpu01"]).files
+    assert [(f.target, f.services) for f in files] == [("gpu01", ("compute",))]
+    files = rendered("drop-in", services=("scheduler",)).files
+    assert [(f.target, f.services) for f in files] == [("control", ("scheduler",))]
+    assert "alias" not in files[0].text
