@@ -75,12 +75,8 @@ class Cloud(Running):
     def _start(self) -> None:
         self.password = secrets.token_urlsafe(16)
         self.ports = {kind: free_port() for kind in ("identity", "compute", "placement")}
-        urls = {kind: f"http://127.0.0.1:{port}" for kind, port in self.ports.items()}
-        catalog = {
-            "identity": f"{urls['identity']}/v3",
-            "compute": f"{urls['compute']}/v2.1",
-            "placement": urls["placement"],
-        }
+        paths = {"identity": "/v3", "compute": "/v2.1", "placement": ""}
+        catalog = {kind: f"http://127.0.0.1:{port}{paths[kind]}" for kind, port in self.ports.items()}
         identity = self.ports["identity"]
         services = {
             "identity": start_keystone(
@@ -145,6 +141,7 @@ def _map_cells(directory: Path) -> None:
     cells = ((_CELL0, "cell0", "none:///"), (_CELL1, "cell1", "fake:///"))
     with closing(sqlite3.connect(directory / "api.sqlite")) as database, database:
         database.executemany(
-            "INSERT INTO cell_mappings (uuid, name, transport_url, database_connection, disabled) VALUES (?, ?, ?, ?, 0)",
+            "INSERT INTO cell_mappings (uuid, name, transport_url, database_connection, disabled)"
+            " VALUES (?, ?, ?, ?, 0)",
             [(uuid, name, bus, f"sqlite:///{directory}/{name}.sqlite") for uuid, name, bus in cells],
         )

@@ -8,8 +8,8 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from gpustack.embedded.hosts import Device
 from gpustack.errors import GpustackError
@@ -65,7 +65,7 @@ class Control:
         self._port = port
         self._token = token
 
-    def call(self, verb: str, **arguments: object) -> Any:
+    def call(self, verb: str, **arguments: object) -> Any:  # noqa: ANN401 - JSON
         """Any verb by name."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
         try:
@@ -79,7 +79,7 @@ class Control:
             raise ControlError(content["error"], content["message"], content.get("traceback", ""))
         return content["result"]
 
-    # -- services -------------------------------------------------------------------------------------------------------
+    # -- services --------------------------------------------------------------------------------------------
 
     def hosts(self) -> dict[str, bool]:
         """Every host that was ever started, and whether its nova-compute runs."""
@@ -109,9 +109,7 @@ class Control:
             hostname), ``compute_id`` (a UUID: the host was installed anew), ``config`` (a list of files).
         """
         if "pci" in changes:
-            devices = changes["pci"]
-            assert isinstance(devices, (list, tuple))  # noqa: S101 - a caller's mistake
-            changes["pci"] = [one.to_dict() if isinstance(one, Device) else one for one in devices]
+            changes["pci"] = [one.to_dict() for one in cast("Sequence[Device]", changes["pci"])]
         self.call("restart", name=host, changes=changes, kill=kill)
 
     def periodic(self, host: str | None = None, task: str = "update_available_resource") -> None:
@@ -122,7 +120,7 @@ class Control:
         """Let a stopped nova-compute look as if it last reported ``seconds`` ago."""
         self.call("unseen", name=host, seconds=seconds)
 
-    # -- faults -----------------------------------------------------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------------------------
 
     def fail(
         self,
@@ -138,8 +136,8 @@ class Control:
         """Make a step of the nova-compute on ``host`` fail.
 
         :param step: a short name of :data:`STEPS`, or ``PART.METHOD``.
-        :param action: ``raise`` ``error``, ``hang`` (until :meth:`clear_faults`, or for ever after :meth:`kill_compute`),
-            or ``skip`` (the step does nothing: a message that was lost).
+        :param action: ``raise`` ``error``, ``hang`` (until :meth:`clear_faults`, or for ever after
+            :meth:`kill_compute`), or ``skip`` (the step does nothing: a message that was lost).
         :param when: ``before`` the step is done, or ``after``.
         :param error: a class, with its module, that takes a message.
         :param times: how often; 0 is always.
@@ -171,7 +169,7 @@ class Control:
         found: dict[str, int] = next((one for one in self.call("faults", name=host) if one["step"] == wanted), {})
         return found
 
-    # -- what there is ------------------------------------------------------------------------------------------------------
+    # -- what there is ---------------------------------------------------------------------------------------
 
     def domains(self, host: str) -> list[dict[str, Any]]:
         """The hypervisor's word on its guests: ``uuid``, ``name``, ``state``, ``hostdevs`` (addresses)."""
@@ -196,6 +194,6 @@ class Control:
         found: dict[str, Any] = self.call("tracker", name=host)
         return found
 
-    def option(self, service: str, group: str | None, option: str) -> Any:
+    def option(self, service: str, group: str | None, option: str) -> Any:  # noqa: ANN401 - whatever the option is
         """An option as ``api``, ``scheduler``, ``conductor`` or the nova-compute of a host reads it."""
         return self.call("option", service=service, group=group, option=option)

@@ -110,36 +110,11 @@ class DatabaseServer:
         password = secrets.token_urlsafe(12)
         data, file = directory / "data", directory / "password"
         self._secret(file, password)
-        self._run(
-            [
-                "initdb",
-                "-D",
-                str(data),
-                "-U",
-                _USER,
-                "-A",
-                "scram-sha-256",
-                f"--pwfile={file}",
-                "-E",
-                "UTF8",
-                "--locale=C",
-                "--no-sync",
-            ]
-        )
-        options = {
-            "listen_addresses": "127.0.0.1",
-            "unix_socket_directories": directory,
-            "fsync": "off",
-            "max_connections": 300,
-        }
-        server = [
-            "postgres",
-            "-D",
-            str(data),
-            "-p",
-            str(port),
-            *(f"--{name}={value}" for name, value in options.items()),
-        ]
+        access = ("-U", _USER, "-A", "scram-sha-256", f"--pwfile={file}")
+        self._run(["initdb", "-D", str(data), *access, "-E", "UTF8", "--locale=C", "--no-sync"])
+        options = {"unix_socket_directories": directory, "fsync": "off", "max_connections": 300}
+        given = [f"--{name}={value}" for name, value in options.items()]
+        server = ["postgres", "-D", str(data), "-p", str(port), "--listen_addresses=127.0.0.1", *given]
         self._serve(server, directory, port)
         self.url = f"postgresql+psycopg2://{_USER}:{password}@127.0.0.1:{port}/"
 
@@ -156,10 +131,7 @@ class DatabaseServer:
         service.wait_for_port(port, seconds=_SECONDS)
 
     def _as_account(self, command: Sequence[str]) -> list[str]:
-        found = shutil.which(command[0], path=_programs())
-        full = [found or command[0], *command[1:]]
-        return (
-            ["setpriv", f"--reuid={self._account}", f"--regid={self._account}", "--clear-groups", *full]
-            if self._account
-            else full
-        )
+        full = [shutil.which(command[0], path=_programs()) or command[0], *command[1:]]
+        if self._account is None:
+            return full
+        return ["setpriv", f"--reuid={self._account}", f"--regid={self._account}", "--clear-groups", *full]

@@ -82,12 +82,12 @@ def gpus(
 
 def devices_of_snapshot(pci: Iterable[Mapping[str, Any]]) -> tuple[Device, ...]:
     """The devices of a host as gpustack's collector found them (the ``pci`` list of a snapshot)."""
-    names = {field.name for field in fields(Device)} - {"class_", "virtual_functions"}
-    return tuple(
-        Device(
-            **{name: entry.get(name) for name in names},
-            virtual_functions=tuple(entry.get("virtual_functions") or ()),
-            class_=entry.get("class"),
-        )
-        for entry in pci
-    )
+    return tuple(_device(entry) for entry in pci)
+
+
+def _device(entry: Mapping[str, Any]) -> Device:
+    same = {field.name: entry.get(field.name) for field in fields(Device)}
+    same["virtual_functions"] = tuple(entry.get("virtual_functions") or ())
+    same["class_"] = entry.get("class")
+    given: dict[str, Any] = same
+    return Device(**given)

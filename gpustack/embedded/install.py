@@ -1,7 +1,7 @@
 """The virtual environment of a release: ``python -m gpustack.embedded.install 2025.2``.
 
-It is made once, outside of any checkout, under a name that says what is in it (:meth:`Release.environment`). A marker is
-written last: an environment without it was interrupted, and is made again. Two that want it at once take turns.
+It is made once, outside of any checkout, under a name that says what is in it (:meth:`Release.environment`). A marker
+is written last: an environment without it was interrupted, and is made again. Two that want it at once take turns.
 """
 
 from __future__ import annotations
@@ -111,12 +111,10 @@ def _run(command: Sequence[str], log: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """``python -m gpustack.embedded.install [RELEASE …]``; without a release: those with an interpreter here."""
-    parser = argparse.ArgumentParser(
-        prog="python -m gpustack.embedded.install", description="Install what embedded clouds run on."
-    )
-    parser.add_argument(
-        "release", nargs="*", help=f"one of {', '.join(releases())} (default: all that fit this machine)"
-    )
+    what = "Install what embedded clouds run on."
+    parser = argparse.ArgumentParser(prog="python -m gpustack.embedded.install", description=what)
+    names = ", ".join(releases())
+    parser.add_argument("release", nargs="*", help=f"one of {names} (default: all that fit this machine)")
     chosen = parser.parse_args(arguments).release or [entry.name for entry in available()]
     from gpustack.embedded.templates import ensure_templates
 

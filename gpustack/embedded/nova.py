@@ -28,7 +28,7 @@ from gpustack.embedded.identity import (
 )
 from gpustack.embedded.install import Say
 from gpustack.embedded.process import Service, free_port
-from gpustack.embedded.run import Running
+from gpustack.embedded.run import Running, run_captured
 from gpustack.embedded.templates import copy_template
 from gpustack.files import write_atomic
 
@@ -57,7 +57,8 @@ class Nova(Running):
     """Nova of one release, as a context manager; its API listens on loopback.
 
     :param hosts: the compute hosts.
-    :param config: nova.conf of the API, and of every service that has none of its own: texts, files, drop-in directories.
+    :param config: nova.conf of the API, and of every service that has none of its own: texts, files, drop-in
+        directories.
     :param scheduler_config: nova.conf of the scheduler.
     :param conductor_config: nova.conf of the conductor.
     :param database: a server to keep the databases on instead of SQLite files, as SQLAlchemy writes it
@@ -98,7 +99,7 @@ class Nova(Running):
 
     @property
     def nova_conf(self) -> Path:
-        """A nova.conf with ``[database]`` (cell1) and ``[api_database]``, as gpustack or nova-manage want it. Mode 0600."""
+        """A nova.conf with ``[database]`` (cell1) and ``[api_database]``, as nova-manage wants it. Mode 0600."""
         return self.directory / "nova.conf"
 
     @property
@@ -127,10 +128,7 @@ class Nova(Running):
         :raises subprocess.CalledProcessError: when it fails and ``check`` is set.
         """
         command = [str(self.environment.program("nova-manage")), "--config-file", str(self.nova_conf), *arguments]
-        variables = self.environment.variables()
-        return subprocess.run(
-            command, capture_output=True, text=True, env=variables, check=check, stdin=subprocess.DEVNULL
-        )
+        return run_captured(command, self.environment.variables(), check=check)
 
     def write_config(self, service: str, config: Config) -> list[str]:
         """Put a configuration where a service can read it, after what all need; → the files, in order of reading."""

@@ -6,10 +6,12 @@ import functools
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gpustack.errors import GpustackError, UsageError
 
@@ -23,7 +25,7 @@ class Release:
     """One OpenStack release.
 
     :param name: ``2025.2``, or ``yoga`` from the time of codenames.
-    :param versions: of the distributions that carry the release's number (``nova``, ``openstack-placement``, ``keystone``).
+    :param versions: of the distributions that differ by release (``nova``, ``openstack-placement``, ``keystone``).
     :param python: the ``major.minor`` of the interpreters it was tried with, best first.
     """
 
@@ -61,8 +63,6 @@ def _candidates(version: str) -> list[Path]:
 
 @functools.cache
 def _is_version(python: Path, version: str) -> bool:
-    import subprocess
-
     ask = [str(python), "-c", "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"]
     try:
         answer = subprocess.run(ask, capture_output=True, text=True, timeout=30, check=False)
@@ -80,21 +80,17 @@ def cache_dir() -> Path:
 
 
 @functools.cache
-def _table() -> dict[str, object]:
+def _table() -> dict[str, Any]:
     return tomllib.loads((_HERE / "releases.toml").read_text(encoding="utf-8"))
 
 
 def packages() -> tuple[str, ...]:
     """The distributions that are asked for by name; everything else comes with them."""
-    names = _table()["packages"]
-    assert isinstance(names, list)  # noqa: S101 - our own data file
-    return tuple(names)
+    return tuple(_table()["packages"])
 
 
 def releases() -> dict[str, Release]:
     """Every release that can be run, newest first."""
-    table = _table()["releases"]
-    assert isinstance(table, dict)  # noqa: S101 - our own data file
     distributions = (("nova", "nova"), ("placement", "openstack-placement"), ("keystone", "keystone"))
     return {
         name: Release(
@@ -102,7 +98,7 @@ def releases() -> dict[str, Release]:
             versions=tuple((distribution, entry[key]) for key, distribution in distributions),
             python=tuple(entry["python"]),
         )
-        for name, entry in table.items()
+        for name, entry in _table()["releases"].items()
     }
 
 

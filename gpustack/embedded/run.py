@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from gpustack.embedded.install import Environment, Say, ensure
 from gpustack.embedded.templates import ensure_templates
@@ -79,15 +79,14 @@ class Running:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("OS_")}
         return {**kept, "OS_CLIENT_CONFIG_FILE": str(self.clouds_yaml), "OS_CLOUD": NAME}
 
-    def connection(self, **options: Any) -> openstack.connection.Connection:
+    def connection(self, **options: str) -> openstack.connection.Connection:
         """An openstacksdk connection; the caller closes it (it is a context manager)."""
         import openstack
         from openstack.config import loader
 
-        config = loader.OpenStackConfig(
-            config_files=[str(self.clouds_yaml)], secure_files=[], vendor_files=[], load_envvars=False
-        )
-        return openstack.connection.Connection(config=config.get_one(cloud=NAME, **options))
+        files = [str(self.clouds_yaml)]
+        config = loader.OpenStackConfig(config_files=files, secure_files=[], vendor_files=[], load_envvars=False)
+        return openstack.connection.Connection(config=config.get_one(NAME, True, None, **options))
 
     def openstack(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run the release's own ``openstack`` command.
@@ -96,9 +95,16 @@ class Running:
         """
         variables = {**self.environment.variables(), **_client_only(self.variables())}
         command = [str(self.environment.program("openstack")), *arguments]
-        return subprocess.run(
-            command, capture_output=True, text=True, env=variables, check=check, stdin=subprocess.DEVNULL
-        )
+        return run_captured(command, variables, check=check)
+
+
+def run_captured(command: list[str], variables: Mapping[str, str], *, check: bool) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end with no input, keeping what it says.
+
+    :raises subprocess.CalledProcessError: when it fails and ``check`` is set.
+    """
+    null = subprocess.DEVNULL
+    return subprocess.run(command, capture_output=True, text=True, env=dict(variables), check=check, stdin=null)
 
 
 def _client_only(variables: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from gpustack.embedded.nova import IMAGE
@@ -19,7 +20,9 @@ _PAUSE = 0.1
 """Seconds between two looks at a server."""
 
 
-def gpu_flavor(cloud: Connection, name: str, alias: str, count: int = 1, extra_specs: Mapping[str, str] = {}) -> Flavor:  # noqa: B006
+def gpu_flavor(
+    cloud: Connection, name: str, alias: str, count: int = 1, extra_specs: Mapping[str, str] = MappingProxyType({})
+) -> Flavor:
     """A small flavor that asks for ``count`` devices of ``alias``."""
     flavor = cloud.compute.create_flavor(name=name, ram=512, vcpus=2, disk=1)
     cloud.compute.create_flavor_extra_specs(flavor, {"pci_passthrough:alias": f"{alias}:{count}", **extra_specs})

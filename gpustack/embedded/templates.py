@@ -1,13 +1,12 @@
 """Databases with their schema, made once for each environment and copied for every run.
 
-Four SQLite files: ``api`` and ``main`` (a Nova cell; cell0 has the same schema), ``placement`` and ``keystone``. They are in
-WAL mode, so that a reader (``gpustack cleanup plan``) and Nova do not wait for each other.
+Four SQLite files: ``api`` and ``main`` (a Nova cell; cell0 has the same schema), ``placement`` and ``keystone``. They
+are in WAL mode, so that a reader (``gpustack cleanup plan``) and Nova do not wait for each other.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import sqlite3
 import subprocess
@@ -77,11 +76,9 @@ def _make(environment: Environment, directory: Path) -> None:
 
 
 def _run(environment: Environment, command: list[str], log: Path) -> None:
-    variables = {**environment.variables(), "TMPDIR": os.environ.get("TMPDIR", "/tmp")}  # noqa: S108 - the system's own
+    said, variables = subprocess.STDOUT, environment.variables()
     with log.open("ab") as output:
-        done = subprocess.run(
-            command, stdout=output, stderr=subprocess.STDOUT, env=variables, cwd=log.parent, check=False
-        )
+        done = subprocess.run(command, stdout=output, stderr=said, env=variables, cwd=log.parent, check=False)
     if done.returncode:
         raise GpustackError(f"{' '.join(command)} failed with exit code {done.returncode}:\n{tail(log)}")
 

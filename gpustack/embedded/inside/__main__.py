@@ -41,7 +41,7 @@ def _load_package() -> None:
         _PACKAGE, here / "__init__.py", submodule_search_locations=[str(here)]
     )
     if spec is None or spec.loader is None:
-        raise SystemExit("%s is not whole" % here)
+        raise SystemExit(f"{here} is not whole")
     module = importlib.util.module_from_spec(spec)
     sys.modules[_PACKAGE] = module
     spec.loader.exec_module(module)
@@ -60,7 +60,7 @@ def main() -> None:
         sys.modules["mock"] = unittest.mock  # what Yoga's fixtures import is a backport of it
         importlib.import_module("nova.tests.functional")  # patches the standard library: before anything else of Nova
     module = {"nova": "nova_server", "keystone": "identity", "wsgi": "wsgi"}[service]
-    importlib.import_module("%s.%s" % (_PACKAGE, module)).serve(description)
+    importlib.import_module(f"{_PACKAGE}.{module}").serve(description)
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+# ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,misc"
 """Real databases for Nova: files, or schemas on a MariaDB or PostgreSQL server."""
 
@@ -30,7 +31,7 @@ def create(url: str) -> None:
         with engine.connect() as connection:
             if target.database not in sqlalchemy.inspect(connection).get_schema_names() + _databases(connection):
                 charset = " CHARACTER SET utf8" if target.drivername.startswith("mysql") else ""
-                connection.execute(sqlalchemy.text("CREATE DATABASE %s%s" % (target.database, charset)))
+                connection.execute(sqlalchemy.text(f"CREATE DATABASE {target.database}{charset}"))
     finally:
         engine.dispose()
 
@@ -52,12 +53,12 @@ def prepare(engine: Any, database: str) -> None:
     with engine.begin() as connection:
         tables = sorted(names - _KEEP)
         if engine.dialect.name == "postgresql":
-            quoted = ", ".join('"%s"' % name for name in tables)
-            connection.execute(sqlalchemy.text("TRUNCATE %s RESTART IDENTITY CASCADE" % quoted))
+            quoted = ", ".join(f'"{name}"' for name in tables)
+            connection.execute(sqlalchemy.text(f"TRUNCATE {quoted} RESTART IDENTITY CASCADE"))
             return
         connection.execute(sqlalchemy.text("SET FOREIGN_KEY_CHECKS = 0"))
         for name in tables:
-            connection.execute(sqlalchemy.text("TRUNCATE TABLE `%s`" % name))
+            connection.execute(sqlalchemy.text(f"TRUNCATE TABLE `{name}`"))
         connection.execute(sqlalchemy.text("SET FOREIGN_KEY_CHECKS = 1"))
 
 
@@ -97,7 +98,7 @@ class CellDatabases(nova_fixtures.CellDatabases):
 
     def __init__(self) -> None:
         super().__init__()
-        self._urls: dict[str, str] = {}
+        self._default_ctxt_mgr: Any = None
         self._cells: dict[str, Any] = {}
 
     def add(self, name: str, url: str) -> None:

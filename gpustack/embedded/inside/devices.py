@@ -1,3 +1,4 @@
+# ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,misc"
 """The PCI devices of a host, as libvirt would describe them."""
 
@@ -25,18 +26,18 @@ def node_device_xml(device: dict[str, Any]) -> str:
     address = device["address"]
     root = ET.Element("device")
     ET.SubElement(root, "name").text = node_device_name(address)
-    ET.SubElement(root, "path").text = "/sys/devices/pci0000:00/%s" % address
+    ET.SubElement(root, "path").text = f"/sys/devices/pci0000:00/{address}"
     physical = device.get("physical_function")
     ET.SubElement(root, "parent").text = node_device_name(physical) if physical else "pci_0000_00_01_0"
     if device.get("driver"):
         ET.SubElement(ET.SubElement(root, "driver"), "name").text = device["driver"]
     pci = ET.SubElement(root, "capability", type="pci")
     if device.get("class"):
-        ET.SubElement(pci, "class").text = "0x%s" % device["class"]
+        ET.SubElement(pci, "class").text = "0x{}".format(device["class"])
     for key, number in _numbers(address).items():
         ET.SubElement(pci, key).text = str(number)
-    ET.SubElement(pci, "product", id="0x%s" % device["product"]).text = device.get("product_name") or ""
-    ET.SubElement(pci, "vendor", id="0x%s" % device["vendor"]).text = device.get("vendor_name") or ""
+    ET.SubElement(pci, "product", id="0x{}".format(device["product"])).text = device.get("product_name") or ""
+    ET.SubElement(pci, "vendor", id="0x{}".format(device["vendor"])).text = device.get("vendor_name") or ""
     if physical:
         _address(ET.SubElement(pci, "capability", type="phys_function"), physical)
     elif device.get("sriov_totalvfs") is not None:
@@ -52,7 +53,7 @@ def node_device_xml(device: dict[str, Any]) -> str:
 
 def _address(parent: ET.Element, address: str) -> None:
     widths = {"domain": 4, "bus": 2, "slot": 2, "function": 1}
-    ET.SubElement(parent, "address", {key: "0x%0*x" % (widths[key], value) for key, value in _numbers(address).items()})
+    ET.SubElement(parent, "address", {key: f"0x{value:0{widths[key]}x}" for key, value in _numbers(address).items()})
 
 
 class NodeDevice(fakelibvirt.FakePCIDevice):

@@ -1,3 +1,4 @@
+# ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,misc"
 """Steps that fail: what a nova-compute does is made to raise, to hang, or not to happen at all."""
 
@@ -5,7 +6,8 @@ from __future__ import annotations
 
 import importlib
 import threading
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from nova.tests.fixtures import libvirt as fakelibvirt
 
@@ -21,8 +23,8 @@ _PARTS: dict[str, Callable[[Any], Any]] = {
 class Fault:
     """What happens at one step of one service.
 
-    :param step: ``PART.METHOD``; PART is ``driver``, ``manager``, ``rt`` (the resource tracker), ``report`` (the Placement
-        client), ``compute_rpc`` (what it asks of other computes), or ``domain`` for ``domain.migrate``.
+    :param step: ``PART.METHOD``; PART is ``driver``, ``manager``, ``rt`` (the resource tracker), ``report`` (the
+        Placement client), ``compute_rpc`` (what it asks of other computes), or ``domain`` for ``domain.migrate``.
     :param action: ``raise``, ``hang`` until released (for ever, when the service is killed), or ``skip``.
     :param when: ``before`` the step is done, or ``after``.
     :param times: how often; 0 is always.
@@ -30,7 +32,7 @@ class Fault:
 
     def __init__(self, step: str, action: str, when: str, error: str, message: str, times: int) -> None:
         if action not in ("raise", "hang", "skip") or when not in ("before", "after"):
-            raise ValueError("no such fault: %s %s" % (action, when))
+            raise ValueError(f"no such fault: {action} {when}")
         self.step, self.action, self.when = step, action, when
         self.error, self.message = error, message
         self.left = times or -1

@@ -1,16 +1,19 @@
+# ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,misc,attr-defined,no-any-return"
 """The whole of Nova in this process, on Nova's own functional test fixtures.
 
-What is real: the API, scheduler, conductor, nova-compute and its libvirt driver, the resource and PCI trackers, Placement,
-the databases. What stands in: libvirt itself (Nova's fake, which keeps domains and node devices), the message bus
-(in memory), Glance, Neutron and Cinder (fixtures), the copying of disks.
+What is real: the API, scheduler, conductor, nova-compute and its libvirt driver, the resource and PCI trackers,
+Placement, the databases. What stands in: libvirt itself (Nova's fake, which keeps domains and node devices), the
+message bus (in memory), Glance, Neutron and Cinder (fixtures), the copying of disks.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import logging
 import threading
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import fixtures
@@ -40,7 +43,7 @@ class _Logging(fixtures.Fixture):
 
     logger = _Nothing()
 
-    def _setUp(self) -> None:
+    def _setUp(self) -> None:  # noqa: N802 - the name that fixtures call
         level = logging.DEBUG if CONF_DEBUG else logging.INFO
         logging.basicConfig(level=level, format="%(asctime)s %(levelname)s [%(name)s] %(message)s", force=True)
         for noisy in ("alembic", "oslo_db.sqlalchemy", "stevedore", "waitress"):
@@ -83,7 +86,7 @@ class Harness(base.ServersTestBase):
     CAST_AS_CALL = False
     ADMIN_API = True
 
-    description: dict[str, Any] = {}
+    description: ClassVar[dict[str, Any]] = {}
     ready: Any = None
 
     def setUp(self) -> None:
@@ -100,7 +103,7 @@ class Harness(base.ServersTestBase):
         """Hand over to whoever asked for this, who does not return."""
         type(self).ready(self)
 
-    # -- what Nova's test base asks of its subclasses ---------------------------------------------------------------
+    # -- what Nova's test base asks of its subclasses --------------------------------------------------------
 
     def _setup_cells(self) -> None:
         self.cells = CellDatabases()
@@ -126,13 +129,13 @@ class Harness(base.ServersTestBase):
         return self._control_service("conductor")
 
     def _control_service(self, name: str) -> Any:
-        mark = marks.Mark(name, name, "cell1", self.description.get("%s_config" % name))
+        mark = marks.Mark(name, name, "cell1", self.description.get(f"{name}_config"))
         with mark.active():
             service = self.start_service(name)
         service.gpustack_mark = mark
         return service
 
-    # -- the hypervisor -----------------------------------------------------------------------------------------------
+    # -- the hypervisor --------------------------------------------------------------------------------------
 
     def _stub_hypervisor(self) -> None:
         size = {"total": 100_000, "used": 0, "free": 100_000}
@@ -153,13 +156,13 @@ class Harness(base.ServersTestBase):
         }.items():
             self.useFixture(fixtures.MonkeyPatch(name, value))
 
-    # -- computes -------------------------------------------------------------------------------------------------------
+    # -- computes --------------------------------------------------------------------------------------------
 
     def launch(self, host: dict[str, Any]) -> Any:
         """Start a nova-compute; the domains of an earlier one on this host are still there."""
         name = host["name"]
         if name in self.computes:
-            raise ValueError("%s is running" % name)
+            raise ValueError(f"{name} is running")
         mark = marks.Mark("compute", name, host["cell"], host.get("config"))
         mark.physical_functions = {
             one["address"] for one in host.get("pci") or [] if one.get("sriov_totalvfs") is not None
@@ -167,7 +170,7 @@ class Harness(base.ServersTestBase):
         connection = self._connection(host)
         connection.gpustack_mark = mark
         self._forget_lost_mapping(name)
-        uuid = host.get("compute_id") or getattr(uuidsentinel, "node_%s" % name)
+        uuid = host.get("compute_id") or getattr(uuidsentinel, f"node_{name}")
         with mark.active(), _local_node_uuid(uuid):
             self.mock_conn.return_value = connection
             service = self.start_service("compute", host=name, cell_name=host["cell"])
@@ -230,14 +233,12 @@ class Harness(base.ServersTestBase):
 
 def _is_physical_function(domain: str, bus: str, slot: str, function: str) -> bool:
     mark = marks.current()
-    return mark is not None and "%s:%s:%s.%s" % (domain, bus, slot, function) in mark.physical_functions
+    return mark is not None and f"{domain}:{bus}:{slot}.{function}" in mark.physical_functions
 
 
 def _local_node_uuid(uuid: str) -> Any:
-    try:
-        from nova.virt import node  # noqa: F401 - since 2023.1
-    except ImportError:
-        return mock.patch.object(fakelibvirt, "gpustack_nothing", create=True)
+    if importlib.util.find_spec("nova.virt.node") is None:  # before 2023.1
+        return contextlib.nullcontext()
     return mock.patch("nova.virt.node.get_local_node_uuid", return_value=str(uuid))
 
 

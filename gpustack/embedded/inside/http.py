@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
-from typing import Any, Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 

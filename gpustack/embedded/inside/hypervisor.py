@@ -1,3 +1,4 @@
+# ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,misc,no-any-return"
 """What Nova's fake libvirt lacks: a device has one running owner, and a domain remembers its host devices.
 
@@ -37,11 +38,9 @@ def document(domain: Any) -> str:
     elements = ""
     for address in hostdevs(domain):
         host, slot, function = address.rsplit(":", 1)[0], *address.rsplit(":", 1)[1].split(".")
-        values = dict(zip(_NUMBERS, (*host.split(":"), slot, function)))
-        source = " ".join("%s='0x%s'" % item for item in values.items())
-        elements += (
-            "<hostdev mode='subsystem' type='pci' managed='yes'><source><address %s/></source></hostdev>" % source
-        )
+        values = dict(zip(_NUMBERS, (*host.split(":"), slot, function)))  # noqa: B905 - strict came with Python 3.10
+        source = " ".join("{}='0x{}'".format(*item) for item in values.items())
+        elements += f"<hostdev mode='subsystem' type='pci' managed='yes'><source><address {source}/></source></hostdev>"
     return text.replace("</devices>", elements + "</devices>")
 
 
@@ -67,8 +66,8 @@ def exclusive(create: Any) -> Any:
             for address in wanted.intersection(hostdevs(other)):
                 raise fakelibvirt.make_libvirtError(
                     fakelibvirt.libvirtError,
-                    "Requested operation is not valid: PCI device %s is in use by driver QEMU, domain %s"
-                    % (address, other.name()),
+                    f"Requested operation is not valid: PCI device {address} is in use by driver QEMU, "
+                    f"domain {other.name()}",
                     error_code=fakelibvirt.VIR_ERR_INTERNAL_ERROR,
                     error_domain=fakelibvirt.VIR_FROM_QEMU,
                 )
@@ -78,4 +77,4 @@ def exclusive(create: Any) -> Any:
 
 
 def _address(numbers: Any) -> str:
-    return "%04x:%02x:%02x.%x" % tuple(int(numbers[key], 16) for key in _NUMBERS)
+    return "{:04x}:{:02x}:{:02x}.{:x}".format(*tuple(int(numbers[key], 16) for key in _NUMBERS))

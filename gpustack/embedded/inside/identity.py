@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from pathlib import Path
 from typing import Any
 
 from .http import run
@@ -15,7 +16,7 @@ _REGION = "RegionOne"
 def serve(description: dict[str, Any]) -> None:
     """Serve Keystone on ``port``; ``password`` is that of user and project ``admin``; ``catalog`` maps type to URL."""
     os.environ["OS_KEYSTONE_CONFIG_FILES"] = description["config"]
-    os.environ["OS_KEYSTONE_CONFIG_DIR"] = os.path.dirname(description["config"])
+    os.environ["OS_KEYSTONE_CONFIG_DIR"] = str(Path(description["config"]).parent)
     from keystone.server import wsgi
 
     app = wsgi.initialize_public_application()

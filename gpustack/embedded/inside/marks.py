@@ -1,17 +1,18 @@
+# ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,misc,no-any-return"
 """Which service the running code belongs to.
 
-Every service runs in this one process, where Nova has one configuration, one set of locks and one default database. In a
-cloud each service has its own. So each gets a *mark*, the code that runs for it carries it, and what is global in Nova is
-looked up by it:
+Every service runs in this one process, where Nova has one configuration, one set of locks and one default database.
+In a cloud each service has its own. So each gets a *mark*, the code that runs for it carries it, and what is global in
+Nova is looked up by it:
 
 * options: from the service's own configuration files, and ``host``;
 * locks between threads: a nova-compute that hangs must not hold up the others;
 * the database of code that names no cell: the one of the service's cell;
 * sysfs questions about devices: answered from the host's own devices.
 
-The mark rides on the request context, which Nova itself carries into every thread that it starts for a request; a context
-that is made on the way inherits it.
+The mark rides on the request context, which Nova itself carries into every thread that it starts for a request; a
+context that is made on the way inherits it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Mark:
         self.kind = kind
         self.host = host
         self.cell = cell
-        self.name = "%s@%s#%d" % (kind, host, next(_generations))
+        self.name = f"{kind}@{host}#{next(_generations)}"
         self.physical_functions: set[str] = set()
         self.faults: dict[str, Any] = {}
         self._files = files
@@ -112,7 +113,7 @@ def _install_inheritance() -> None:
             mark.put_on(self)
         original(self)
 
-    oslo_context.RequestContext.update_store = update_store
+    oslo_context.RequestContext.update_store = update_store  # type: ignore[method-assign,unused-ignore]
 
 
 def _install_options(conf: Any) -> None:
@@ -127,7 +128,7 @@ def _install_options(conf: Any) -> None:
                     return value
         return original(self, name, group, namespace)
 
-    cfg.ConfigOpts._get = get
+    cfg.ConfigOpts._get = get  # type: ignore[method-assign,unused-ignore]
 
 
 def _install_locks() -> None:
@@ -135,7 +136,7 @@ def _install_locks() -> None:
         @functools.wraps(function)
         def lock(name: str, *args: Any, **kwargs: Any) -> Any:
             mark = current()
-            return function("%s %s" % (mark.name, name) if mark else name, *args, **kwargs)
+            return function(f"{mark.name} {name}" if mark else name, *args, **kwargs)
 
         return lock
 
@@ -147,7 +148,7 @@ def _install_aliases() -> None:
     """Newer releases read the alias once for each process: here it is once for each service."""
     from nova.pci import request
 
-    cached = getattr(request, "get_alias_from_config", None)
+    cached: Any = getattr(request, "get_alias_from_config", None)
     if not hasattr(cached, "__wrapped__"):
         return
     known: dict[str | None, Any] = {}

@@ -1,3 +1,4 @@
+# ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,misc,no-any-return"
 """What can be asked of the running Nova next to its API: every public method of :class:`Verbs` is one."""
 
@@ -9,6 +10,7 @@ from typing import Any
 import sqlalchemy
 from nova import context
 from nova.tests.fixtures import libvirt as fakelibvirt
+from oslo_utils import timeutils
 
 from .faults import Fault, clear, put
 from .hypervisor import document, hostdevs
@@ -71,7 +73,7 @@ class Verbs:
     def unseen(self, name: str, seconds: int = 3600) -> None:
         """Let the service look as if it last reported ``seconds`` ago (for one that is not running)."""
         engine = self._harness.cells.engine(self._harness.hosts[name]["cell"])
-        seen = datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None) - datetime.timedelta(seconds=seconds)
+        seen = timeutils.utcnow() - datetime.timedelta(seconds=seconds)
         statement = "UPDATE services SET last_seen_up = :seen, updated_at = :seen WHERE host = :host AND deleted = 0"
         with engine.begin() as connection:
             connection.execute(sqlalchemy.text(statement), {"seen": seen, "host": name})

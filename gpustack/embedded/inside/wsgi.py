@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from typing import Any
 
@@ -29,4 +30,4 @@ def _load(applications: list[list[Any]]) -> tuple[str, str, bool]:
             continue
         if found is not None:
             return module, attribute, factory
-    raise SystemExit("none of %s is there" % ", ".join(entry[0] for entry in applications))
+    raise SystemExit("none of {} is there".format(", ".join(entry[0] for entry in applications)))
