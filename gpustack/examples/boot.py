@@ -18,6 +18,7 @@ from gpustack.examples.errors import StandInError
 from gpustack.examples.kmod import Configuration, Kernel, Userspace
 from gpustack.examples.machine import Kernel as Release
 from gpustack.examples.machine import Machine
+from gpustack.examples.script import run_script
 from gpustack.examples.sysfs import Running, write_running
 
 _MODPROBE = ("etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d")
@@ -40,7 +41,7 @@ def boot(root: Path, *, at: int | None = None) -> str:
     arguments = entry.arguments.split()
     kernel = Kernel(machine, release, arguments, iommu=iommu_on(machine, release, arguments))
     initramfs = images.read_image(image.read_bytes())
-    _initramfs(kernel, initramfs)
+    left = _initramfs(kernel, initramfs)
     _root_file_system(kernel, root)
     unsafe = kernel.loaded.get("vfio_iommu_type1", {}).get("allow_unsafe_interrupts", "0")
     running = Running(
@@ -52,6 +53,7 @@ def boot(root: Path, *, at: int | None = None) -> str:
         overrides=kernel.overrides,
         iommu=kernel.iommu,
         unsafe_interrupts=unsafe in ("1", "Y", "y"),
+        run=left,
     )
     write_running(root, machine, running)
     return f"Linux {release.release} is up, with {entry.arguments!r}"
@@ -82,7 +84,9 @@ def iommu_on(machine: Machine, release: Release, arguments: Sequence[str]) -> bo
     return "on" in words("intel_iommu") or any(release.config.get(option) == "y" for option in _DEFAULT_ON)
 
 
-def _initramfs(kernel: Kernel, files: Mapping[str, tuple[int, bytes]]) -> None:
+def _initramfs(kernel: Kernel, files: Mapping[str, tuple[int, bytes]]) -> dict[str, str]:
+    """Play the initramfs; answers the files that it leaves below ``/run``."""
+    run: dict[str, str] = {}
     texts = {name: content.decode(errors="replace") for name, (_, content) in files.items()}
     configuration = Configuration.read(
         [
@@ -94,12 +98,15 @@ def _initramfs(kernel: Kernel, files: Mapping[str, tuple[int, bytes]]) -> None:
     tree = f"usr/lib/modules/{kernel.release.release}"
     present = [m for m in kernel.release.modules if f"{tree}/{object_path(m)}" in files]
     userspace = Userspace(kernel, present, configuration)
-    scripts = [name for name in files if name.startswith("scripts/init-top/") and not name.endswith("/ORDER")]
-    if scripts:
-        raise StandInError(f"the stand-in does not run boot scripts of an initramfs ({', '.join(scripts)})")
-    userspace.coldplug()
+    for line in texts.get("scripts/init-top/ORDER", "").splitlines():
+        name = line.split()[0].lstrip("/")
+        if name == "scripts/init-top/udev":
+            userspace.coldplug()
+        else:
+            run.update(run_script(name, texts[name], userspace))
     for line in texts.get("conf/modules", "").splitlines():
         userspace.load_line(line, respect_blacklist=False)
+    return run
 
 
 def _root_file_system(kernel: Kernel, root: Path) -> None:

@@ -17,6 +17,15 @@ copy_modules_dir() { echo "$1/" >> "$DESTDIR/.modules"; }
 copy_file() { mkdir -p "$DESTDIR/$(dirname "${3:-$2}")"; cp "$2" "$DESTDIR/${3:-$2}"; }
 copy_exec() { :; }
 """
+# The boot scripts of the distribution's initramfs that matter here: their names and order. udev's is played by
+# gpustack.examples.boot.
+_INIT_TOP = """\
+#!/bin/sh
+PREREQ=""
+case "$1" in
+prereqs) echo "$PREREQ"; exit 0 ;;
+esac
+"""
 _TOOLS = ("update-initramfs", "update-grub", "grub-mkconfig", "mkinitramfs")
 _NO_TOOL = "#!/bin/sh\necho 'an example host: its tools are played by gpustack.examples.standin' >&2\nexit 1\n"
 # modprobe(8) as far as hooks ask it: whether a kernel has a module, as a file or built in.
@@ -94,6 +103,8 @@ def write_distribution(root: Path, machine: Machine) -> None:
     for tool in _TOOLS:
         _write(root, f"/usr/sbin/{tool}", _NO_TOOL, 0o755)
     _write(root, "/usr/sbin/modprobe", _MODPROBE, 0o755)
+    for script in ("all_generic_ide", "blacklist", "keymap", "udev"):
+        _write(root, f"/usr/share/initramfs-tools/scripts/init-top/{script}", _INIT_TOP, 0o755)
     for kernel in machine.kernels:
         _write_kernel(root, kernel)
 

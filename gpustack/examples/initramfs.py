@@ -23,7 +23,7 @@ from gpustack.examples.kmod import Configuration, plain
 from gpustack.examples.machine import Kernel, Machine, Module
 
 _MODPROBE_DIRECTORIES = ("etc/modprobe.d", "usr/lib/modprobe.d")
-_ABSOLUTE = re.compile(r"(?<![\w$}/.-])(/(?:etc|usr|lib|s?bin|run|sys|proc|boot)/)")
+_ABSOLUTE = re.compile(r"(?<![\w$}/.-])(/(?:etc|usr|lib|s?bin|run|sys|proc|boot|dev/kmsg\b)/?)")
 _IDENT = {
     "etc/initrd-release": "PRETTY_NAME=initramfs\n",
     "init": "#!/bin/sh\n# the init of an example host's initramfs\n",
@@ -117,8 +117,13 @@ def _closure(root: Path, kernel: Kernel, asked: Iterable[str]) -> Iterator[Modul
     return (m for m in kernel.modules if m.name in chosen)
 
 
+def at_root(script: str, root: Path) -> str:
+    """A shell script with its absolute paths turned to a host's directory."""
+    return _ABSOLUTE.sub(lambda match: f"{root}{match.group(1)}", script)
+
+
 def _run_hook(root: Path, hook: Path, kernel: Kernel, destination: Path) -> None:
-    script = _ABSOLUTE.sub(lambda match: f"{root}{match.group(1)}", hook.read_text(encoding="utf-8"))
+    script = at_root(hook.read_text(encoding="utf-8"), root)
     environment = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "LC_ALL": "C",
@@ -145,18 +150,33 @@ def _run_hook(root: Path, hook: Path, kernel: Kernel, destination: Path) -> None
 
 
 def _copy_scripts(root: Path, destination: Path) -> None:
-    """The boot scripts of ``/etc/initramfs-tools/scripts``, with the order file that ``init`` goes by."""
-    scripts = root / "etc/initramfs-tools/scripts"
-    for stage in sorted(p for p in scripts.iterdir() if p.is_dir()):
-        names = []
-        for script in _scripts(stage):
-            target = destination / "scripts" / stage.name / script.name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(script, target)
-            names.append(script.name)
-        if names:
-            order = "".join(f'/scripts/{stage.name}/{name} "$@"\n' for name in names)
-            (destination / "scripts" / stage.name / "ORDER").write_text(order, encoding="utf-8")
+    """The distribution's boot scripts and the administrator's, with the order file that ``init`` goes by.
+
+    The order is made as initramfs-tools makes it (``cache_run_scripts`` of its ``hook-functions``): each script is
+    asked for its prerequisites, and tsort(1) is asked for the order.
+    """
+    for scripts in (root / "usr/share/initramfs-tools/scripts", root / "etc/initramfs-tools/scripts"):
+        for stage in sorted(p for p in scripts.iterdir() if p.is_dir()):
+            for script in _scripts(stage):
+                target = destination / "scripts" / stage.name / script.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(script, target)
+    for stage in (destination / "scripts").iterdir():
+        names = [script.name for script in _scripts(stage)]
+        pairs = [f"{name} {name}" for name in names]
+        for name in names:
+            wanted = _run(["/bin/sh", str(stage / name), "prereqs"], f"the boot script {name} prereqs").split()
+            pairs += [f"{before} {name}" for before in wanted]
+        order = [name for name in _run(["tsort"], "tsort", "\n".join(pairs)).split() if name in names]
+        text = "".join(f'/scripts/{stage.name}/{name} "$@"\n' for name in order)
+        (stage / "ORDER").write_text(text, encoding="utf-8")
+
+
+def _run(argv: list[str], what: str, text: str = "") -> str:
+    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise StandInError(f"update-initramfs: {what} failed with {done.returncode}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def _scripts(directory: Path) -> list[Path]:

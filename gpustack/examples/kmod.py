@@ -103,6 +103,14 @@ class Kernel:
                 if device.address not in self.drivers and self._takes(driver, aliases, values, device):
                     self.drivers[device.address] = driver
 
+    def probe(self, device: Device) -> None:
+        """What a write to ``drivers_probe`` does: offer a function that is free to every driver that is there."""
+        for module in self.release.modules:
+            values = self.loaded.get(module.name)
+            for driver, aliases in module.drivers.items() if values is not None else ():
+                if device.address not in self.drivers and self._takes(driver, aliases, values or {}, device):
+                    self.drivers[device.address] = driver
+
     def _takes(self, driver: str, aliases: Iterable[str], values: Mapping[str, str], device: Device) -> bool:
         if driver == "vfio-pci" and (not self.iommu or device.pci_class.startswith("0604")):
             return False  # vfio wants an IOMMU group, and leaves bridges alone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpustack.examples.machine import Bar, Device, Machine
@@ -31,6 +31,7 @@ class Running:
     :ivar overrides: ``driver_override`` of functions, by address.
     :ivar iommu: whether the kernel turned the IOMMU on.
     :ivar unsafe_interrupts: the parameter of vfio_iommu_type1.
+    :ivar run: files that the boot left below ``/run``.
     """
 
     release: str
@@ -41,11 +42,12 @@ class Running:
     overrides: Mapping[str, str]
     iommu: bool
     unsafe_interrupts: bool
+    run: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_running(root: Path, machine: Machine, running: Running) -> None:
     """Replace ``/sys`` and ``/proc`` below ``root`` by those of a running kernel."""
-    for top in ("sys", "proc"):
+    for top in ("sys", "proc", "run"):
         shutil.rmtree(root / top, ignore_errors=True)
     _Writer(root, machine, running).write()
 
@@ -70,6 +72,9 @@ class _Writer:
         source.symlink_to("../" * path.count("/") + target)
 
     def write(self) -> None:
+        (self.root / "run").mkdir()
+        for path, text in self.running.run.items():
+            self.file(path.lstrip("/"), text.removesuffix("\n"))
         for device in self.machine.devices:
             self.device(device)
         self.firmware()

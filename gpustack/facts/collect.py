@@ -1414,6 +1414,7 @@ CONFIGURATION = (
     "/etc/udev/rules.d/" + OURS,
     "/etc/systemd/system/" + OURS,
     "/usr/local/sbin/" + OURS,
+    "/run/gpustack/*",
 )
 # Where distributions put theirs: only what speaks of passthrough or of a GPU's driver matters there.
 VENDOR_CONFIGURATION = tuple(

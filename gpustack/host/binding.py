@@ -3,7 +3,8 @@
 vfio-pci (or pci-stub) is told their ``vendor:product`` ids and loaded in the initramfs. Three things make it come
 first: the initramfs loads it by name; a softdep loads it before each host driver that udev may load for one of
 the functions (``modprobe.d(5)``); and the GPUs' own host drivers are blacklisted where nothing else needs them.
-An id is taken wherever it turns up, so this is right only as long as every function with that id is to go.
+An id is taken wherever it turns up, so this is right only as long as every function with that id is to go. The others
+are bound by their address, before all that (:mod:`gpustack.host.addresses`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from gpustack.facts.cmdline import canonical
 from gpustack.facts.model import Function, Host
 from gpustack.facts.needs import is_host_driver, is_passthrough_driver
 from gpustack.findings import Finding, finding
+from gpustack.host.addresses import Listed
 from gpustack.host.elsewhere import DRIVERCTL, RC_LOCAL, Elsewhere
 from gpustack.host.targets import Targets
 from gpustack.pci import catalogue, classes
@@ -34,6 +36,7 @@ _STACKS = ("nvidia", "nova")
 class Binding:
     """What is told to modprobe, to the initramfs and to the kernel.
 
+    :ivar by_address: functions whose id a device of the host has, too: they are bound by address.
     :ivar options: ids by driver, for modprobe.
     :ivar softdeps: drivers to be loaded before a host driver, by host driver.
     :ivar arguments: ids for the kernel's command line, where a kernel has a driver built in.
@@ -41,6 +44,7 @@ class Binding:
     :ivar late_modules: modules that systemd loads, all of which every kernel has.
     """
 
+    by_address: tuple[Listed, ...]
     options: Mapping[str, tuple[str, ...]]
     softdeps: Mapping[str, tuple[str, ...]]
     blacklist: tuple[str, ...]
@@ -53,17 +57,25 @@ class Binding:
 def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Binding:
     """Decide how the targets get their drivers."""
     functions = targets.functions
+    drivers = tuple(driver for driver in DRIVERS if any(its == driver for _, its in functions.values()))
+    staying = _staying(host, targets)
     by_driver = {
-        driver: sorted({f.ids for f, its_driver in functions.values() if its_driver == driver}) for driver in DRIVERS
+        driver: sorted({f.ids for f, its in functions.values() if its == driver and f.ids not in staying})
+        for driver in drivers
     }
     ids = {driver: tuple(found) for driver, found in by_driver.items() if found}
-    loadable = {driver for driver in ids if "module" in _kinds(host, canonical(driver))}
+    loadable = {driver for driver in drivers if "module" in _kinds(host, canonical(driver))}
     built_in = {driver for driver in ids if "builtin" in _kinds(host, canonical(driver))}
-    needed = [canonical(driver) for driver in ids]
-    if "vfio-pci" in ids and _kinds(host, _BACKEND):
+    needed = [canonical(driver) for driver in drivers]
+    if "vfio-pci" in drivers and _kinds(host, _BACKEND):
         needed.append(_BACKEND)
     blacklist = tuple(_blacklist(host, targets)) if options.blacklist_host_drivers else ()
     return Binding(
+        by_address=tuple(
+            Listed.of(function, driver)
+            for function, driver in sorted(functions.values(), key=lambda found: found[0].bdf)
+            if function.ids in staying
+        ),
         options={driver: found for driver, found in ids.items() if driver in loadable},
         softdeps=dict(_softdeps(targets, loadable)),
         blacklist=blacklist,
@@ -71,12 +83,13 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
         early_modules=tuple(name for name in needed if "module" in _kinds(host, name)),
         late_modules=tuple(name for name in needed if _in_every_kernel(host, name)),
         findings=(
-            *_identical(host, targets),
-            *_kernels(host, ids),
+            *_identical(host, targets, staying),
+            *_two_drivers(host, targets),
+            *_kernels(host, drivers),
             *_too_early(host, targets),
             *_too_long(host, ids),
             *_kept(host, targets, options),
-            *_conflicts(host, ids, targets, other),
+            *_conflicts(host, drivers, ids, targets, other),
         ),
     )
 
@@ -161,10 +174,22 @@ def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
         yield finding("GPU141", place=place, modules=", ".join(sorted(modules)), what=what)
 
 
-def _identical(host: Host, targets: Targets) -> Iterator[Finding]:
-    staying: dict[str, list[str]] = {}
+def _staying(host: Host, targets: Targets) -> dict[str, tuple[Function, ...]]:
+    """The functions that stay with the host and have an id of one that goes, by id."""
+    going = {function.ids for function, _ in targets.functions.values()}
+    found: dict[str, list[Function]] = {}
     for function in _kept_functions(host, targets):
-        staying.setdefault(function.ids, []).append(function.address)
+        if function.ids in going:
+            found.setdefault(function.ids, []).append(function)
+    return {ids: tuple(functions) for ids, functions in found.items()}
+
+
+def identical(host: Host, targets: Targets) -> tuple[Function, ...]:
+    """The functions that stay with the host and have an id of one that goes: they must not be taken."""
+    return tuple(function for functions in _staying(host, targets).values() for function in functions)
+
+
+def _identical(host: Host, targets: Targets, staying: Mapping[str, Iterable[Function]]) -> Iterator[Finding]:
     for target in targets.all:
         for function in {f.ids: f for f in target.gpu.functions if f.ids in staying}.values():
             yield finding(
@@ -172,8 +197,11 @@ def _identical(host: Host, targets: Targets) -> Iterator[Finding]:
                 place=f"{host.hostname} {target.address}",
                 ids=function.ids,
                 what=classes.word(function.pci_class),
-                staying=", ".join(staying[function.ids]),
+                staying=", ".join(f.address for f in staying[function.ids]),
             )
+
+
+def _two_drivers(host: Host, targets: Targets) -> Iterator[Finding]:
     going: dict[str, list[str]] = {}
     drivers: dict[str, set[str]] = {}
     for address, (function, driver) in targets.functions.items():
@@ -185,9 +213,9 @@ def _identical(host: Host, targets: Targets) -> Iterator[Finding]:
             yield finding("GPU112", place=place, driver=DRIVERS[0], others=f"{ids} ({DRIVERS[1]})")
 
 
-def _kernels(host: Host, ids: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
+def _kernels(host: Host, drivers: Iterable[str]) -> Iterator[Finding]:
     for kernel in host.boot.kernels:
-        for driver in ids:
+        for driver in drivers:
             if canonical(driver) not in kernel.modules:
                 yield finding("GPU115", place=host.hostname, release=kernel.release, driver=driver)
 
@@ -222,16 +250,18 @@ def _too_long(host: Host, ids: Mapping[str, tuple[str, ...]]) -> Iterator[Findin
             yield finding("GPU116", place=host.hostname, driver=driver, length=length, longest=_IDS_LONGEST)
 
 
-def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets, other: Elsewhere) -> Iterator[Finding]:
+def _conflicts(
+    host: Host, drivers: Iterable[str], ids: Mapping[str, tuple[str, ...]], targets: Targets, other: Elsewhere
+) -> Iterator[Finding]:
     ours = {canonical(driver): frozenset(found) for driver, found in ids.items()}
-    all_ours = frozenset().union(*ours.values())
+    all_ours = {function.ids for function, _ in targets.functions.values()}
     for found in other.ids():
         mine = ours.get(found.driver, frozenset())
         if found.ids != mine and (mine or found.ids & all_ours):
             said = f"{found.driver} ids={','.join(sorted(found.ids))}"
-            wanted = "; ".join(f"{driver} ids={','.join(of)}" for driver, of in ids.items())
+            wanted = "; ".join(f"{driver} ids={','.join(of)}" for driver, of in ids.items()) or "binding by address"
             yield finding("GPU135", place=f"{host.hostname} {found.place}", said=said, wanted=wanted)
-    for driver in ids:
+    for driver in drivers:
         yield from _switched_off(host, driver, other)
     yield from _by_address(host, targets, other)
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any
 
 from gpustack.facts.cmdline import CommandLine, canonical
 from gpustack.facts.model import BootKernel, Function, Host
 from gpustack.facts.needs import is_passthrough_driver
 from gpustack.findings import Finding, Severity, finding
+from gpustack.host.addresses import kept_at_boot, listed
+from gpustack.host.binding import DRIVERS, identical
 from gpustack.host.boot import lacking, withdrawn
 from gpustack.host.desired import Desired
-from gpustack.host.owned import MODPROBE, OWNED
+from gpustack.host.owned import MODPROBE, OWNED, SCRIPT
 from gpustack.host.reboot import is_held
 from gpustack.host.targets import Target
 from gpustack.pci import classes
@@ -21,6 +24,7 @@ from gpustack.spec.model import Options
 
 Images = Mapping[str, Mapping[str, Any]]
 _LOADED_IN_INITRAMFS = "/conf/modules"
+_INIT_TOP = "/scripts/init-top"
 
 
 class Status(enum.StrEnum):
@@ -141,6 +145,23 @@ def files(host: Host, desired: Desired) -> Iterator[Check]:
             yield _ok(what, place, f"{len(wanted.content.splitlines())} lines, mode {there.mode}")
 
 
+def addresses(host: Host, desired: Desired) -> Iterator[Check]:
+    """At each address that is bound stands what was planned, and its twins that stay are left to the host."""
+    for device in listed(host):
+        what, place = f"the device to be bound here is {device.identity}", f"{host.hostname} {device.address}"
+        there = device.stranger(host)
+        yield _ok(what, place, "it is") if there is None else _failed("GPU211", what, place, f"there is {there}")
+    ours = kept_at_boot(host)
+    for function in identical(host, desired.targets):
+        what, place = f"this {function.ids} stays with the host", f"{host.hostname} {function.address}"
+        if function.driver not in DRIVERS:
+            yield _ok(what, place, f"it is on {function.driver or 'no driver'}")
+        elif function.driver_override and function.address not in ours:
+            yield _ok(what, place, f"it is on {function.driver}, by an override that is not gpustack's")
+        else:
+            yield _failed("GPU212", what, place, f"it is on {function.driver}")
+
+
 def gpu(host: Host, target: Target) -> Iterator[Check]:
     """Every function of a GPU is on its driver, its group is viable, and nothing else holds its memory."""
     for function in target.gpu.functions:
@@ -212,8 +233,8 @@ def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str,
     what = f"the initramfs of Linux {kernel.release} binds the GPUs"
     place = f"{host.hostname} {kernel.initramfs or kernel.release}"
     early = [name for name in desired.binding.early_modules if kernel.modules.get(name) == "module"]
-    modprobe = desired.files.get(MODPROBE)
-    if not early and modprobe is None:
+    modprobe, script = desired.files.get(MODPROBE), desired.files.get(SCRIPT)
+    if not early and modprobe is None and script is None:
         return _ok(what, place, "nothing is needed in it")
     if image is None:
         return _failed("GPU207", what, place, "this kernel has no initramfs")
@@ -229,10 +250,29 @@ def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str,
         wrong.append(f"{MODPROBE} is missing")
     elif modprobe is not None and _text(image, MODPROBE) != modprobe.content:
         wrong.append(f"{MODPROBE} differs from the one that is planned")
+    if script is not None:
+        wrong += _wrong_script(image, script.content)
     if wrong:
         return _failed("GPU207", what, place, "; ".join(wrong))
     seen = [*(f"{name} is in it and loaded" for name in early), *([f"{MODPROBE} as planned"] if modprobe else [])]
+    seen += ["the script that binds by address runs before udev"] if script else []
     return _ok(what, place, ", ".join(seen))
+
+
+def _wrong_script(image: Mapping[str, Any], content: str) -> Iterator[str]:
+    """What is wrong with the script that binds by address: it must run before udev loads drivers."""
+    name = f"{_INIT_TOP}/{PurePosixPath(SCRIPT).name}"
+    if (text := _text(image, name)) is None:
+        yield f"{name} is missing"
+    elif text != content:
+        yield f"{name} differs from the one that is planned"
+    lines = (_text(image, f"{_INIT_TOP}/ORDER") or "").splitlines()
+    order = [words[0] for line in lines if (words := line.split())]
+    udev = f"{_INIT_TOP}/udev"
+    if name not in order:
+        yield f"{name} is not run"
+    elif udev in order and order.index(udev) < order.index(name):
+        yield f"{name} is run after udev, which has loaded the host drivers by then"
 
 
 def _text(image: Mapping[str, Any], path: str) -> str | None:

@@ -11,10 +11,10 @@ from gpustack.facts.grub import DEFAULTS, LINUX, LINUX_DEFAULT
 from gpustack.facts.model import Host
 from gpustack.facts.readiness import host_reasons
 from gpustack.findings import Finding, finding
-from gpustack.host import iommu, support
+from gpustack.host import addresses, iommu, support
 from gpustack.host.binding import IDS_ARGUMENTS, Binding, bind
 from gpustack.host.elsewhere import Elsewhere, elsewhere
-from gpustack.host.owned import GRUB, MODPROBE, OwnedFile, is_ours
+from gpustack.host.owned import GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
 from gpustack.host.render import render
 from gpustack.host.targets import Targets, choose
 from gpustack.spec.hosts import options_for
@@ -55,7 +55,7 @@ class Desired:
             "files": {path: {"content": file.content, "mode": file.mode} for path, file in self.files.items()},
             "initramfs": {
                 "modules": list(self.binding.early_modules),
-                "files": [MODPROBE] if MODPROBE in self.files else [],
+                "files": [path for path in (MODPROBE, SCRIPT) if path in self.files],
             },
         }
 
@@ -80,6 +80,7 @@ def desire(spec: Spec, host: Host) -> Desired:
         found += [*support.findings(host), *arguments.findings, *binding.findings]
         found += _grub(host, other, added, next_line)
         found += _not_ours(host, files)
+        found += _moved(host)
     return Desired(
         targets=targets,
         binding=binding,
@@ -113,3 +114,11 @@ def _not_ours(host: Host, files: dict[str, OwnedFile]) -> Iterator[Finding]:
         there = host.files.get(path)
         if there is not None and there.text.strip() and not is_ours(there.text):
             yield finding("GPU138", place=f"{host.hostname} {path}")
+
+
+def _moved(host: Host) -> Iterator[Finding]:
+    """Devices that are bound by address, and have moved since the host was prepared."""
+    for device in addresses.listed(host):
+        if (there := device.stranger(host)) is not None:
+            place = f"{host.hostname} {device.address}"
+            yield finding("GPU146", place=place, expected=device.identity, there=there)

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 GRUB = "/etc/default/grub.d/90-gpustack.cfg"
 MODPROBE = "/etc/modprobe.d/gpustack.conf"
 HOOK = "/etc/initramfs-tools/hooks/gpustack"
+SCRIPT = "/etc/initramfs-tools/scripts/init-top/gpustack"
 MODULES_LOAD = "/etc/modules-load.d/gpustack.conf"
-OWNED = (GRUB, MODPROBE, HOOK, MODULES_LOAD)
+OWNED = (GRUB, MODPROBE, SCRIPT, HOOK, MODULES_LOAD)
 """Every path that gpustack may write, in the order in which it writes them."""
-IN_INITRAMFS = (MODPROBE, HOOK)
+IN_INITRAMFS = (MODPROBE, SCRIPT, HOOK)
 """Those that an initramfs is made from."""
 MARK = "# Written by gpustack."
 """How a file of gpustack's is told from one that somebody else put in its place."""

@@ -9,6 +9,7 @@ from gpustack.facts.grub import paths as grub_paths
 from gpustack.facts.model import Function, Host
 from gpustack.facts.modprobe import parse
 from gpustack.findings import Finding, finding
+from gpustack.host.addresses import kept_at_boot
 from gpustack.host.binding import DRIVERS
 from gpustack.host.boot import lacking, withdrawn
 from gpustack.host.desired import Desired
@@ -56,6 +57,11 @@ def _left_over(host: Host, desired: Desired) -> Iterator[str]:
     Once that file has been written anew, only the boot that is yet to come tells: until then a function that sits
     on vfio-pci, and that neither ids nor an override put there, is one of them.
     """
+    wanted = desired.targets.functions
+    for address, driver in sorted(kept_at_boot(host).items()):
+        function = host.functions.get(address)
+        if function is not None and address not in wanted and function.driver == function.driver_override == driver:
+            yield f"{address} is on {driver}, which is no longer wanted"
     file = host.files.get(MODPROBE)
     if file is None:
         return
@@ -68,14 +74,18 @@ def _left_over(host: Host, desired: Desired) -> Iterator[str]:
         for option in statement.words
         for word in option.removeprefix("ids=").split(",")
     }
-    wanted = desired.targets.functions
-    now = {f.ids for f, _ in wanted.values()}
+    now = {f.ids for address, (f, _) in wanted.items() if address not in _listed(desired)}
     others = frozenset().union(*(found.ids for found in elsewhere(host).ids()))
     for function in sorted(host.pci, key=lambda f: f.bdf):
         if function.address in wanted or function.driver not in DRIVERS or function.driver_override:
             continue
         if function.ids in before - now - others or (is_rewritten and function.ids not in now | others):
             yield f"{function.address} is on {function.driver}, which is no longer wanted"
+
+
+def _listed(desired: Desired) -> frozenset[str]:
+    """The addresses of the functions that are bound by address."""
+    return frozenset(device.address for device in desired.binding.by_address)
 
 
 def futile(host: Host, desired: Desired, why: tuple[str, ...]) -> Finding | None:

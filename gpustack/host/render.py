@@ -10,7 +10,7 @@ from gpustack.errors import PlanError
 from gpustack.facts.cmdline import is_plain
 from gpustack.files import share_dir
 from gpustack.host.binding import Binding
-from gpustack.host.owned import GRUB, HOOK, MODPROBE, MODULES_LOAD, OwnedFile
+from gpustack.host.owned import GRUB, HOOK, MODPROBE, MODULES_LOAD, SCRIPT, OwnedFile
 
 if TYPE_CHECKING:
     import jinja2
@@ -38,6 +38,12 @@ def render(arguments: Iterable[str], binding: Binding) -> dict[str, OwnedFile]:
             mode="0644",
             why="which devices are kept for guests",
         )
+    if binding.by_address:
+        files[SCRIPT] = OwnedFile(
+            content=_rendered("initramfs-script.sh.j2", devices=[device.words for device in binding.by_address]),
+            mode="0755",
+            why="devices that are bound by address, since the host keeps others with the same id",
+        )
     if binding.early_modules:
         files[HOOK] = OwnedFile(
             content=_rendered("initramfs-hook.sh.j2", modules=binding.early_modules),
@@ -53,7 +59,7 @@ def render(arguments: Iterable[str], binding: Binding) -> dict[str, OwnedFile]:
     return files
 
 
-def _rendered(template: str, **values: Iterable[str] | Mapping[str, Iterable[str]]) -> str:
+def _rendered(template: str, **values: Iterable[str] | Iterable[Iterable[str]] | Mapping[str, Iterable[str]]) -> str:
     return _environment().get_template(template).render(values)
 
 

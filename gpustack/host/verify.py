@@ -52,6 +52,7 @@ def verify_host(spec: Spec, host: Host, initramfs: Images | None) -> Verificatio
         done += checks.initramfs(host, desired, initramfs)
         for target in desired.targets.all:
             done += checks.gpu(host, target)
+    done += checks.addresses(host, desired)
     found = [*desired.findings, *(check.finding for check in done if check.finding is not None)]
     return Verification(
         host=host.hostname,

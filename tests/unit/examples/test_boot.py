@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from gpustack.examples import hosts
 from gpustack.examples.errors import StandInError
 from gpustack.examples.grub import default_entry, update_grub
 from gpustack.examples.host import write_host
+from gpustack.examples.images import read_image
 from gpustack.examples.initramfs import update_initramfs
 from gpustack.examples.machine import Machine
 from gpustack.facts.collect import collect
+from gpustack.files import share_dir
 
 CARDS = ("0000:84:00.0", "0000:84:00.1", "0000:88:00.0", "0000:88:00.1")
 IDS = "options vfio-pci ids=10de:11b4,10de:0e0a\n"
@@ -240,3 +243,92 @@ def test_the_collector_reads_everything_of_an_example(tmp_path: Path, make: type
     assert facts["initramfs_tool"] == "initramfs-tools"
     assert [f["address"] for f in facts["pci"]] == sorted(d.address for d in machine.devices)
     assert {f["iommu_group"] for f in facts["pci"]} == {d.group for d in machine.devices}
+
+
+def keep(address: str, ids: str, pci_class: str, driver: str = "vfio-pci") -> str:
+    return f"keep {address} {driver} {ids} 10de 1096 {pci_class}\n"
+
+
+FIRST = keep(CARDS[0], "10de 11b4", "030000") + keep(CARDS[1], "10de 0e0a", "040300")
+TOP = "etc/initramfs-tools/scripts/init-top"
+TEMPLATE = share_dir("templates") / "host/initramfs-script.sh.j2"
+
+
+def script(root: Path, lines: str, name: str = "gpustack") -> None:
+    """gpustack's boot script, with lines of a test."""
+    text = re.sub(r"\{%- for .*\{%- endfor %\}\n", lambda _: lines, TEMPLATE.read_text(encoding="utf-8"), flags=re.S)
+    assert lines in text
+    write(root, f"{TOP}/{name}", text, 0o755)
+    write(root, "etc/initramfs-tools/hooks/vfio", HOOK, 0o755)
+
+
+def record(root: Path) -> list[str]:
+    return (root / "run/gpustack/devices").read_text(encoding="utf-8").splitlines()
+
+
+def test_of_two_identical_cards_one_is_taken_by_its_address(root: Path) -> None:
+    script(root, FIRST)
+    write(root, "etc/modprobe.d/vfio.conf", SOFTDEPS)
+    assert rebuild_and_boot(root) == ["vfio-pci", "vfio-pci", "nouveau", "snd_hda_intel"]
+    assert record(root) == [f"{address} is kept for vfio-pci" for address in CARDS[:2]]
+    facts = collect(str(root))
+    assert facts["files"]["/run/gpustack/devices"]["text"].splitlines() == record(root)
+    assert [f["driver_override"] for f in facts["pci"] if f["address"] in CARDS] == ["vfio-pci"] * 2 + [None] * 2
+
+
+def test_pci_stub_takes_by_address_too(root: Path) -> None:
+    script(root, FIRST.replace("vfio-pci", "pci-stub"))
+    write(root, "etc/initramfs-tools/modules", "pci_stub\n")
+    assert rebuild_and_boot(root) == ["pci-stub", "pci-stub", "nouveau", "snd_hda_intel"]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (keep(CARDS[0], "1002 11b4", "030000"), "its vendor is 0x10de, and not 0x1002"),
+        (keep(CARDS[0], "10de 20b2", "030000"), "its device is 0x11b4, and not 0x20b2"),
+        (keep(CARDS[0], "10de 11b4", "030200"), "its class is 0x030000, and not 0x030200"),
+        (keep(CARDS[0], "10de 11b4", "030000").replace("1096", "1097"), "its subsystem_device is 0x1096"),
+        (keep("0000:99:00.0", "10de 11b4", "030000"), "nothing is there"),
+    ],
+)
+def test_a_device_that_is_not_the_expected_one_is_left_to_the_host(root: Path, line: str, said: str) -> None:
+    script(root, line)
+    assert rebuild_and_boot(root) == HOST_DRIVERS
+    (told,) = record(root)
+    assert told.startswith(f"{line.split()[1]} is left alone: ")
+    assert said in told
+
+
+def test_what_is_not_known_of_a_device_is_not_asked(root: Path) -> None:
+    script(root, f"keep {CARDS[0]} vfio-pci 10de 11b4 - - 030000\n")
+    assert rebuild_and_boot(root)[0] == "vfio-pci"
+
+
+def test_a_script_that_runs_after_udev_is_too_late_and_takes_nothing(root: Path) -> None:
+    script(root, FIRST, name="zz-gpustack")
+    order = initramfs_order(root)
+    assert order.index("udev") < order.index("zz-gpustack")
+    # The sound driver is not in the initramfs: only the display was gone when the script came.
+    assert rebuild_and_boot(root) == ["nouveau", "vfio-pci", "nouveau", "snd_hda_intel"]
+    assert record(root)[0] == f"{CARDS[0]} is left alone: a host driver has it already"
+
+
+def test_the_script_comes_before_udev_by_its_name(root: Path) -> None:
+    script(root, FIRST)
+    assert initramfs_order(root) == ["all_generic_ide", "blacklist", "gpustack", "keymap", "udev"]
+
+
+def test_without_the_module_in_the_initramfs_the_override_holds_until_it_comes(root: Path) -> None:
+    script(root, FIRST)
+    (root / "etc/initramfs-tools/hooks/vfio").unlink()
+    assert rebuild_and_boot(root)[:2] == [None, None]
+    write(root, "etc/modules-load.d/vfio.conf", "vfio-pci\n")
+    assert rebuild_and_boot(root)[:2] == ["vfio-pci", "vfio-pci"]
+
+
+def initramfs_order(root: Path) -> list[str]:
+    update_initramfs(root, ["-u"])
+    image = read_image((root / "boot/initrd.img-6.1.0-40-amd64").read_bytes())
+    lines = image["scripts/init-top/ORDER"][1].decode().splitlines()
+    return [line.split()[0].rpartition("/")[2] for line in lines]

@@ -132,6 +132,11 @@ class Machine:
         wanted = named.removeprefix("for module in ").removesuffix("; do").split()
         early = [name for name in wanted if kernel["modules"].get(name) == "module"]
         files = {path: {"text": text} for path, text in self.texts().items() if path.startswith("/etc/modprobe.d/")}
+        script = self.texts().get("/etc/initramfs-tools/scripts/init-top/gpustack")
+        if script is not None:
+            files["/scripts/init-top/gpustack"] = {"text": script}
+        names = [*(["gpustack"] if script is not None else []), "udev"]
+        files["/scripts/init-top/ORDER"] = {"text": "".join(f'/scripts/init-top/{name} "$@"\n' for name in names)}
         files["/conf/modules"] = {"text": "".join(f"{name}\n" for name in early)}
         self.images[release] = {"releases": [release], "modules": sorted(early), "files": files, "links": {}}
 
@@ -156,6 +161,7 @@ class Machine:
             slot = entry["address"].rpartition(".")[0]
             if entry.get("iommu_group") is None:
                 entry["iommu_group"] = groups.setdefault(slot, 100 + len(groups))
+        self._forget_addresses()
         config = read_modprobe(self.texts())
         bound = {
             ids: driver
@@ -167,8 +173,38 @@ class Machine:
             name, _, value = word.partition("=")
             if name in ("vfio-pci.ids", "pci-stub.ids"):
                 bound |= dict.fromkeys(value.split(","), name.removesuffix(".ids"))
+        taken = self._bind_addresses()
         for entry in raw["pci"]:
             driver = bound.get(f"{entry['vendor']}:{entry['product']}")
-            if driver is not None:
+            if driver is not None and entry["address"] not in taken:
                 entry.update(driver=driver, uses={})
+            elif entry["driver"] in ("vfio-pci", "pci-stub") and not entry.get("driver_override"):
+                entry.update(driver=(entry.get("modules") or [None])[0])
         self.now += 60
+
+    def _forget_addresses(self) -> None:
+        """Nothing of the last boot's binding by address outlives it."""
+        record = self.raw["files"].pop("/run/gpustack/devices", {"text": ""})["text"]
+        kept = {line.split()[0] for line in record.splitlines() if " is kept for " in line}
+        for entry in self.raw["pci"]:
+            if entry["address"] in kept:
+                modules = entry.get("modules") or [None]
+                entry.update(driver_override=None, driver=modules[0])
+
+    def _bind_addresses(self) -> set[str]:
+        """What the script does: each line of it is a device that must be the one it names."""
+        lines = self.texts().get("/etc/initramfs-tools/scripts/init-top/gpustack", "").splitlines()
+        functions = {entry["address"]: entry for entry in self.raw["pci"]}
+        record, taken = "", set()
+        for _, address, driver, *wanted in (line.split() for line in lines if line.startswith("keep ")):
+            entry = functions.get(address, {})
+            keys = ("vendor", "product", "subsystem_vendor", "subsystem_product", "class")
+            if entry and all(w in ("-", entry.get(key)) for key, w in zip(keys, wanted, strict=True)):
+                entry.update(driver=driver, driver_override=driver, uses={})
+                record += f"{address} is kept for {driver}\n"
+                taken.add(address)
+            else:
+                record += f"{address} is left alone: it is another device\n"
+        if lines:
+            self.raw["files"]["/run/gpustack/devices"] = {"text": record, "mode": "0644", "mtime_ns": self.now * 10**9}
+        return taken

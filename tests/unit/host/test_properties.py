@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import re
 from typing import Any
 
@@ -13,6 +14,7 @@ from simulation import Machine, snapshot
 
 from gpustack.facts.cmdline import canonical
 from gpustack.facts.modprobe import parse
+from gpustack.files import share_dir
 from gpustack.host.plan import HostPlan, plan_host
 from gpustack.host.show import show_plan
 from gpustack.host.verify import verify_host
@@ -192,6 +194,39 @@ def test_nothing_that_another_device_uses_is_blacklisted(raw: dict[str, Any], sp
     assert not {canonical(s.module) for s in parse(text, "f") if s.command == "blacklist"} & used
 
 
+@CHECKED
+@given(
+    st.lists(st.sampled_from(range(8)), min_size=1, max_size=8, unique=True),
+    st.lists(st.sampled_from(range(8)), min_size=1, max_size=8, unique=True),
+    st.sampled_from(["vfio-pci", "pci-stub"]),
+)
+def test_any_of_identical_cards_can_go_and_the_others_stay(first: list[int], then: list[int], driver: str) -> None:
+    raw = copy.deepcopy(BASE)
+    raw["pci"] = [entry for entry in raw["pci"] if entry["vendor"] != "10de"]
+    for number in range(8):
+        for function, (product, pci_class, module) in enumerate(
+            [("11b4", "030000", "nouveau"), ("0e0a", "040300", "snd_hda_intel")]
+        ):
+            entry = {"address": f"0000:{0x20 + number:02x}:00.{function}", "vendor": "10de", "product": product}
+            entry |= {"class": pci_class, "modules": [module], "driver": module, "reset_methods": ["bus"]}
+            raw["pci"].append(entry)
+    machine = Machine(raw)
+    for chosen in (first, then):
+        addresses = [f"0000:{0x20 + number:02x}:00.0" for number in chosen]
+        match = {"vendor": "10de", "product": "11b4", "addresses": addresses}
+        models = {"k4200": {"match": match, "driver": driver}}
+        spec = parse_spec(yaml.safe_dump({"version": 1, "models": models, "hosts": {"gpu01": ["k4200"]}}), "test")
+        plan = plan_host(spec, machine.host)
+        assert not plan.refused
+        machine.carry_out(plan)
+        going = {address[:-1] for address in addresses}
+        for entry in machine.raw["pci"]:
+            if entry["vendor"] == "10de":
+                assert entry["driver"] == (driver if entry["address"][:-1] in going else entry["modules"][0])
+        assert plan_host(spec, machine.host).operations == ()
+        assert verify_host(spec, machine.host, machine.images).passed
+
+
 LINES = {
     "/etc/default/grub.d/90-gpustack.cfg": re.compile(
         r'#.*|GRUB_CMDLINE_LINUX_DEFAULT="\$GRUB_CMDLINE_LINUX_DEFAULT( [A-Za-z0-9_.-]+=[A-Za-z0-9:,]+)+"'
@@ -204,6 +239,14 @@ LINES = {
 }
 
 
+KEEP = re.compile(
+    r"keep [0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7] (vfio-pci|pci-stub) [0-9a-f]{4} [0-9a-f]{4}"
+    r" ([0-9a-f]{4}|-) ([0-9a-f]{4}|-) [0-9a-f]{6}"
+)
+TEMPLATE = share_dir("templates") / "host/initramfs-script.sh.j2"
+BODY = hashlib.sha256(re.sub(r"\{%- .*?%\}\n(keep .*\n)?", "", TEMPLATE.read_text()).encode()).hexdigest()
+
+
 @CHECKED
 @given(hosts(), specs())
 def test_no_word_of_a_host_reaches_a_shell(raw: dict[str, Any], spec: Spec) -> None:
@@ -211,6 +254,11 @@ def test_no_word_of_a_host_reaches_a_shell(raw: dict[str, Any], spec: Spec) -> N
     for path, text in written(plan).items():
         if path in LINES:
             assert [line for line in text.splitlines() if not LINES[path].fullmatch(line)] == []
+        elif path.endswith("/init-top/gpustack"):
+            keeps = [line for line in text.splitlines() if line.startswith("keep ")]
+            assert [line for line in keeps if not KEEP.fullmatch(line)] == []
+            body = "".join(line for line in text.splitlines(keepends=True) if line not in (f"{k}\n" for k in keeps))
+            assert hashlib.sha256(body.encode()).hexdigest() == BODY
         else:
             (loop,) = (line for line in text.splitlines() if line.startswith("for "))
             assert re.fullmatch(r"for module in ([a-z0-9_]+ ?)+; do", loop)

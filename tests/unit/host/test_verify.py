@@ -73,7 +73,7 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
                 "0000:01:00.0": {"iommu_group": 200},
             }
         },
-        ["GPU013 error", "GPU113 error", "GPU202 error", "GPU203 error"],
+        ["GPU013 error", "GPU202 error", "GPU203 error"],
     ),
     "a root port in the group": (
         {
@@ -174,3 +174,71 @@ def test_kernels_that_have_the_driver_built_in_need_no_initramfs() -> None:
     verification = verify_host(spec, machine.host, machine.images)
     assert verification.passed
     assert any("vfio-pci.ids=" in check.what for check in verification.checks)
+
+
+IN_IMAGE = "/scripts/init-top/gpustack"
+ORDER = "/scripts/init-top/ORDER"
+
+
+@pytest.fixture
+def one_of_two() -> tuple[Spec, Machine]:
+    """A host with two identical cards, one of which goes to guests: prepared and booted."""
+    _, spec, machine = load(CASES / "identical-prepared.yaml")
+    return spec, machine
+
+
+def test_one_of_two_identical_cards_passes_and_the_other_is_looked_at(one_of_two: tuple[Spec, Machine]) -> None:
+    spec, machine = one_of_two
+    verification = verify_host(spec, machine.host, machine.images)
+    assert verification.passed
+    said = {(check.place, check.what, check.seen) for check in verification.checks}
+    assert ("gpu01 0000:88:00.0", "this 10de:11b4 stays with the host", "it is on nouveau") in said
+    what = "the device to be bound here is 10de:11b4 (subsystem 10de:1096, class 030000)"
+    assert ("gpu01 0000:84:00.0", what, "it is") in said
+    seen = [check.seen for check in verification.checks if "initramfs of" in check.what]
+    assert len(seen) == 2
+    assert all("runs before udev" in text for text in seen)
+
+
+@pytest.mark.parametrize("driver", ["vfio-pci", "pci-stub"])
+def test_a_card_that_should_stay_and_was_taken_is_named(one_of_two: tuple[Spec, Machine], driver: str) -> None:
+    spec, machine = one_of_two
+    machine.raw = changed(machine.raw, {"pci": {"0000:88:00.0": {"driver": driver}}})
+    verification = verify_host(spec, machine.host, machine.images)
+    assert codes(verification) == ["GPU212 error"]
+    assert verification.findings[0].place == "gpu01 0000:88:00.0"
+    machine.raw = changed(machine.raw, {"pci": {"0000:88:00.0": {"driver_override": driver}}})
+    assert verify_host(spec, machine.host, machine.images).passed  # driverctl, say
+
+
+def test_another_device_at_a_bound_address_is_named(one_of_two: tuple[Spec, Machine]) -> None:
+    spec, machine = one_of_two
+    network = {"vendor": "8086", "product": "1521", "class": "020000", "driver": "igb", "driver_override": None}
+    machine.raw = changed(machine.raw, {"pci": {"0000:84:00.0": network, "0000:84:00.1": None}})
+    verification = verify_host(spec, machine.host, machine.images)
+    assert not verification.passed
+    told = {f"{found.code} {found.place}": found.message for found in verification.findings}
+    assert "there is 8086:1521 (subsystem 10de:1096, class 020000)" in told["GPU211 gpu01 0000:84:00.0"]
+    assert "there is nothing" in told["GPU211 gpu01 0000:84:00.1"]
+    assert "GPU102 gpu01" in told
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "said"),
+    [
+        (IN_IMAGE, None, "is missing"),
+        (IN_IMAGE, "#!/bin/sh\n", "differs from the one that is planned"),
+        (ORDER, None, "is not run"),
+        (ORDER, '/scripts/init-top/udev "$@"\n/scripts/init-top/gpustack "$@"\n', "is run after udev"),
+    ],
+)
+def test_an_initramfs_that_would_not_bind_by_address_is_found(
+    one_of_two: tuple[Spec, Machine], path: str, text: str | None, said: str
+) -> None:
+    spec, machine = one_of_two
+    image = machine.images[RELEASE]
+    files = {name: file for name, file in image["files"].items() if name != path}
+    files |= {path: {"text": text}} if text is not None else {}
+    verification = verify_host(spec, machine.host, {**machine.images, RELEASE: {**image, "files": files}})
+    assert codes(verification) == ["GPU207 error"]
+    assert said in verification.findings[0].message
