@@ -12,6 +12,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 from gpustack.findings import definitions
+from gpustack.nova import reference as nova_reference
 from gpustack.pci import catalogue
 from gpustack.spec import reference
 
@@ -100,6 +101,7 @@ def write(app: Sphinx) -> None:
         "spec.md": reference.markdown(),
         "cards.md": cards_page(),
         "commands.md": commands_page(),
+        "releases.md": nova_reference.markdown(),
     }
     for name, text in pages.items():
         path = directory / name
