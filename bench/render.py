@@ -1,0 +1,99 @@
+"""How long rendering Nova's configuration takes for 10, 100 and 1,000 hosts, and how it grows.
+
+Run it with ``python bench/render.py``. Each host has eight GPUs with their companions, two network ports and a
+console; there are ten models. Measured are deciding, proving and rendering: facts in memory to file texts. Times are
+processor time, the best of several rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from gpustack.facts.model import Host
+from gpustack.nova import releases
+from gpustack.nova.render import render
+from gpustack.nova.wanted import wanted
+from gpustack.spec.load import parse_spec
+from gpustack.spec.model import Spec
+
+MODELS = 10
+GPUS = 8
+SIZES = (10, 100, 1000)
+
+
+def host(number: int) -> Host:
+    """A host with eight GPUs of one model."""
+    product = f"{0x2000 + number % MODELS:04x}"
+    pci: list[dict[str, object]] = []
+    for index in range(GPUS):
+        slot = f"0000:{0x10 + index * 4:02x}:00"
+        pci += [
+            _function(f"{slot}.0", "10de", product, "030200", driver="vfio-pci", sriov_totalvfs=16),
+            _function(f"{slot}.1", "10de", "0e0a", "040300", driver="vfio-pci"),
+        ]
+    pci += [_function(f"0000:01:00.{n}", "15b3", "1017", "020000", driver="mlx5_core") for n in (0, 1)]
+    pci.append(_function("0000:02:00.0", "1a03", "2000", "030000", driver="ast"))
+    return Host.model_validate({"version": 1, "hostname": f"gpu{number:04d}", "pci": pci})
+
+
+def _function(address: str, vendor: str, product: str, pci_class: str, **more: object) -> dict[str, object]:
+    return {"address": address, "vendor": vendor, "product": product, "class": pci_class, **more}
+
+
+def spec(hosts: int) -> Spec:
+    """A spec with ten models, and a pattern for the hosts of each."""
+    names = {f"m{n}": f'{{match: {{vendor: "10de", product: "{0x2000 + n:04x}"}}}}' for n in range(MODELS)}
+    models = "\n".join(f"  {name}: {match}" for name, match in names.items())
+    text = f'version: 1\nmodels:\n{models}\nhosts: {{"gpu[0000:{hosts - 1:04d}]": [{", ".join(names)}]}}\n'
+    return parse_spec(text + 'nova: {release: "2025.2", placement: schedule}\n', "bench")
+
+
+def best(run: Callable[[list[Host]], object], size: int, rounds: int) -> float:
+    """The best processor time of several runs, in seconds, each over facts that nobody has looked at before."""
+    times = []
+    for _ in range(rounds):
+        hosts = [host(number) for number in range(size)]
+        began = time.process_time()
+        run(hosts)
+        times.append(time.process_time() - began)
+    return min(times)
+
+
+def measure(size: int, rounds: int) -> dict[str, float]:
+    """Seconds for one number of hosts."""
+    document = spec(size)
+    release = releases.release("2025.2")
+
+    def run(hosts: list[Host]) -> int:
+        rendering = render(wanted(document, hosts, release=release), hosts=hosts)
+        return len(rendering.files)
+
+    if run([host(number) for number in range(size)]) != size + 2:
+        raise SystemExit("not every host got its file")
+    seconds = best(run, size, rounds)
+    return {"hosts": size, "seconds": round(seconds, 4), "milliseconds_per_host": round(1000 * seconds / size, 3)}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print, as text or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args(arguments)
+    found = [measure(size, chosen.rounds) for size in SIZES]
+    growth = found[-1]["seconds"] / found[-2]["seconds"]
+    if chosen.json:
+        print(json.dumps({"render": found, "growth_100_to_1000": round(growth, 2)}))
+    else:
+        for row in found:
+            print(f"{row['hosts']:>5} hosts: {row['seconds']:.3f} s, {row['milliseconds_per_host']:.2f} ms each")
+        print(f"ten times the hosts take {growth:.1f} times as long")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
