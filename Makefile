@@ -1,6 +1,8 @@
 # make demo and make test do all the set-up they need on a fresh Debian or Ubuntu machine.
 .DEFAULT_GOAL := help
 PYTEST := .venv/bin/python -m pytest
+TEST_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils \
+	mariadb-server-core postgresql
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -9,10 +11,11 @@ demo: ## the whole path on example hosts: scan, spec, plan, playbooks, verificat
 	@tools/setup
 	@.venv/bin/python -m gpustack.examples.demo
 
-test: ## unit tests, and the tests against real services
+test: ## unit tests, then the tests against real Nova and real databases
 	@tools/setup test
-	@tools/setup --apt openssh-server openssh-client pciutils kmod cpio zstd lz4 lzop bzip2 xz-utils pci.ids
+	@tools/setup --apt $(TEST_PACKAGES)
 	$(PYTEST) -n 2 tests/unit
+	$(PYTEST) tests/nova
 
 lab: ## the QEMU machine: a real kernel, GRUB, initramfs, IOMMU and vfio
 	@tools/setup test
