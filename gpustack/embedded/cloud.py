@@ -34,14 +34,17 @@ transport_url = fake:///
 auth_strategy = keystone
 [api_database]
 connection = sqlite:///{directory}/api.sqlite
+sqlite_synchronous = false
 [database]
 connection = sqlite:///{directory}/cell1.sqlite
+sqlite_synchronous = false
 [oslo_concurrency]
 lock_path = {directory}
 """
 _PLACEMENT = """
 [placement_database]
 connection = sqlite:///{directory}/placement.sqlite
+sqlite_synchronous = false
 """
 _APPLICATIONS = {
     "nova": [

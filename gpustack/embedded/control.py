@@ -102,6 +102,10 @@ class Control:
         """The host is gone: nova-compute, its guests, and its last sign of life."""
         self.call("power_off", name=host)
 
+    def wipe_host(self, host: str) -> None:
+        """Wipe the disks of a host that is down: it has no guests any more when it comes back."""
+        self.call("wipe", name=host)
+
     def restart_compute(self, host: str, *, kill: bool = False, **changes: object) -> None:
         """Stop nova-compute if it runs, and start it; the guests stay.
 

@@ -98,7 +98,10 @@ class DatabaseServer:
         self._run(["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--skip-test-db"])
         init = directory / "init.sql"
         account = f"'{_USER}'@'127.0.0.1'"
-        self._secret(init, f"CREATE USER {account} IDENTIFIED BY '{password}';\nGRANT ALL ON *.* TO {account};\n")
+        self._secret(
+            init,
+            f"CREATE USER {account} IDENTIFIED BY '{password}';\nGRANT ALL ON *.* TO {account} WITH GRANT OPTION;\n",
+        )
         server = [
             *("mariadbd", "--no-defaults", f"--datadir={data}", f"--socket={socket}", "--bind-address=127.0.0.1"),
             *(f"--port={port}", f"--init-file={init}", "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0"),

@@ -19,6 +19,7 @@ _KEYSTONE = """
 log_file =
 [database]
 connection = sqlite:///{directory}/keystone.sqlite
+sqlite_synchronous = false
 [fernet_tokens]
 key_repository = {directory}/fernet-keys
 [fernet_receipts]

@@ -55,11 +55,14 @@ class Mark:
     def active(self) -> Iterator[None]:
         """Run the block, and what it calls in this thread, as this service."""
         stack = _local.__dict__.setdefault("stack", [])
+        before = oslo_context.get_current()
         stack.append(self)
         try:
             yield
         finally:
             stack.pop()
+            # Contexts that were made meanwhile are marked; the thread goes on to other work.
+            oslo_context._request_store.context = before
 
     def put_on(self, context: Any) -> None:
         """Let everything that is done for ``context`` be done as this service."""

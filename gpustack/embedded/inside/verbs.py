@@ -70,6 +70,12 @@ class Verbs:
                 domain._state = fakelibvirt.VIR_DOMAIN_SHUTOFF
         self.unseen(name)
 
+    def wipe(self, name: str) -> None:
+        """The disks of a host that is down are wiped: libvirt knows no guest any more."""
+        connection = self._harness.connections[name]
+        connection._running_vms.clear()
+        connection._vms.clear()
+
     def unseen(self, name: str, seconds: int = 3600) -> None:
         """Let the service look as if it last reported ``seconds`` ago (for one that is not running)."""
         engine = self._harness.cells.engine(self._harness.hosts[name]["cell"])

@@ -1,0 +1,84 @@
+"""The flavors cloud: real Keystone, Placement and Nova API, over HTTP."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from gpustack.embedded.cloud import Cloud
+from gpustack.embedded.nova import Host, Nova, gpus
+from gpustack.embedded.process import ServiceError
+from gpustack.embedded.servers import boot, gpu_flavor
+
+_ALIAS = '[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}\n'
+
+
+@pytest.fixture(scope="module")
+def cloud(release_name: str, say) -> Iterator[Cloud]:
+    with Cloud(release_name, config=[_ALIAS], say=say) as running:
+        yield running
+
+
+def test_a_flavor_of_the_sdk_reads_the_same_in_the_openstack_command(cloud: Cloud) -> None:
+    with cloud.connection() as connection:
+        flavor = connection.compute.create_flavor(name="by-sdk", ram=8192, vcpus=4, disk=40)
+        connection.compute.create_flavor_extra_specs(flavor, {"pci_passthrough:alias": "k4200:1"})
+        shown = json.loads(cloud.openstack("flavor", "show", "by-sdk", "-f", "json").stdout)
+        assert (shown["id"], shown["ram"], shown["vcpus"], shown["disk"]) == (flavor.id, 8192, 4, 40)
+        assert shown["properties"] == {"pci_passthrough:alias": "k4200:1"}
+        cloud.openstack(
+            "flavor", "create", "by-command", "--ram", "1024", "--property", "pci_passthrough:alias=k4200:2"
+        )
+        listed = {one.name: one.extra_specs for one in connection.compute.flavors(get_extra_specs=True)}
+    assert listed["by-command"] == {"pci_passthrough:alias": "k4200:2"}
+
+
+def test_tokens_are_checked(cloud: Cloud) -> None:
+    refused = cloud.openstack("flavor", "list", "--os-password", "wrong", check=False)
+    assert refused.returncode != 0
+    assert cloud.password not in refused.stdout + refused.stderr
+
+
+def test_secrets_are_its_owners_alone(cloud: Cloud) -> None:
+    held = [
+        path for path in cloud.directory.rglob("*") if path.is_file() and path.suffix in {".yaml", ".conf", ".json"}
+    ]
+    assert cloud.clouds_yaml in held
+    assert {path.stat().st_mode & 0o777 for path in held} == {0o600}
+    assert all(cloud.password not in path.read_text(errors="replace") for path in cloud.directory.rglob("*.log"))
+
+
+def test_a_service_that_does_not_start_is_named_with_its_log(release_name: str) -> None:
+    with pytest.raises(ServiceError, match="the Nova API") as failed, Cloud(release_name, config=["no section = 1\n"]):
+        pass
+    assert "ParseError" in str(failed.value)
+
+
+def test_nothing_listens_afterwards(release_name: str) -> None:
+    with Cloud(release_name) as running:
+        ports, directory = dict(running.ports), running.directory
+    assert not directory.exists()
+    for port in ports.values():
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=1)
+
+
+def test_the_nova_that_builds_servers_takes_tokens_of_keystone_too(release_name: str) -> None:
+    config = _ALIAS + (
+        'passthrough_whitelist = {"vendor_id": "10de", "product_id": "11b4"}\n'
+        if release_name == "yoga"
+        else 'device_spec = {"vendor_id": "10de", "product_id": "11b4"}\n'
+    )
+    hosts = [Host(name="gpu1", pci=gpus(1))]
+    with Nova(release_name, hosts=hosts, config=[config], keystone=True) as nova, nova.connection() as connection:
+        project = connection.identity.create_project(name="physics")
+        flavor = gpu_flavor(connection, "one-gpu", "k4200")
+        assert boot(connection, "vm", flavor).status == "ACTIVE"
+        closed = connection.compute.create_flavor(name="closed", ram=1, vcpus=1, disk=1, is_public=False)
+        connection.compute.flavor_add_tenant_access(closed, project.id)
+        access = json.loads(nova.openstack("flavor", "show", "closed", "-f", "json").stdout)["access_project_ids"]
+        assert access == [project.id]
+        assert nova.openstack("flavor", "list", "--os-password", "wrong", check=False).returncode != 0

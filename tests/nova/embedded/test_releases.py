@@ -1,0 +1,70 @@
+"""What can be run is written down whole: versions, pins, interpreters."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from gpustack.embedded.hosts import devices_of_snapshot, gpus
+from gpustack.embedded.install import main
+from gpustack.embedded.releases import packages, release, releases
+from gpustack.errors import UsageError
+
+
+def pins(name: str) -> dict[str, str]:
+    lines = release(name).pins.read_text(encoding="utf-8").splitlines()
+    exact = (re.fullmatch(r"([A-Za-z0-9._-]+)==(\S+)", line) for line in lines if not line.startswith("#"))
+    return {match[1].lower().replace("_", "-").replace(".", "-"): match[2] for match in exact}
+
+
+@pytest.mark.parametrize("name", releases())
+def test_every_package_is_pinned_and_agrees_with_the_release(name: str) -> None:
+    pinned = pins(name)
+    text = release(name).pins.read_text(encoding="utf-8")
+    assert len(pinned) == text.count("=="), "a line that is no exact pin"
+    assert {one.lower() for one in packages()} <= set(pinned)
+    for distribution, version in release(name).versions:
+        assert pinned[distribution] == version
+
+
+def test_an_environment_is_named_by_what_is_in_it(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("GPUSTACK_CACHE", str(tmp_path))
+    entry = release("2025.2")
+    names = {entry.environment("3.11"), entry.environment("3.12"), release("2026.2").environment("3.11")}
+    assert len(names) == 3
+    assert all(name.parent == tmp_path for name in names)
+
+
+def test_an_unknown_release_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError, match=r"austin"):
+        release("austin")
+    assert main(["austin"]) == UsageError.exit_code
+    assert "name one of" in capsys.readouterr().err
+
+
+def test_devices_of_a_snapshot_keep_what_nova_asks_for() -> None:
+    found = {
+        "address": "0000:3b:00.0",
+        "vendor": "10de",
+        "product": "20b5",
+        "class": "030200",
+        "driver": "vfio-pci",
+        "iommu_group": 12,
+        "numa_node": 1,
+        "sriov_totalvfs": 16,
+        "virtual_functions": [],
+        "physical_function": None,
+        "modalias": None,
+    }
+    (device,) = devices_of_snapshot([found])
+    kept = device.to_dict()
+    assert {key: kept[key] for key in kept if key != "virtual_functions"} == {
+        key: found[key] for key in kept if key != "virtual_functions"
+    }
+
+
+def test_gpus_are_distinct_devices_in_distinct_groups() -> None:
+    made = gpus(4)
+    assert len({one.address for one in made}) == len({one.iommu_group for one in made}) == 4
+    assert {one.numa_node for one in made} == {0, 1}
