@@ -202,9 +202,13 @@ class Owner:
         return sum(request.count for request in self.requests or ())
 
     def on(self, node: ComputeNode) -> bool:
-        """Whether the live instance is placed on a compute node: on the host *and* the node."""
+        """Whether the live instance is placed on a live compute node: on the host *and* the node.
+
+        A host that was installed anew has a deleted compute node of the same names, on which nothing is.
+        """
         return (
             self.alive
+            and not node.deleted
             and self.instance is not None
             and self.instance.host == node.host
             and self.instance.node == node.hypervisor_hostname

@@ -284,7 +284,7 @@ class CellReader:
 
 
 def _placed(found: Instance, node: ComputeNode | None) -> bool:
-    return node is not None and found.host == node.host and found.node == node.hypervisor_hostname
+    return node is not None and not node.deleted and found.host == node.host and found.node == node.hypervisor_hostname
 
 
 def _lost(node_id: int) -> ComputeNode:

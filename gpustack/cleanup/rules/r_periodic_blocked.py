@@ -7,6 +7,7 @@ Any exception in ``update_available_resource`` ends it before the rows are saved
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 from gpustack.cleanup.case import Case
 from gpustack.cleanup.facts import Clock, NodeView
@@ -17,8 +18,9 @@ from gpustack.cleanup.verdict import Status, Verdict
 CLASS = "R"
 TITLE = "the periodic of nova-compute does not free it"
 
-# A periodic is due every minute (nova.conf: update_resources_interval); so many grace times prove that it fails.
-_PATIENCE = 3
+# A periodic is due every minute (nova.conf: update_resources_interval); so many that did nothing prove that it fails.
+_PATIENCE = timedelta(minutes=5)
+_GRACE_TIMES = 3
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
@@ -31,7 +33,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     for row, owner in [*left_behind(view), *ghosts]:
         written = stale_since(row, owner)
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
-        overdue = written is not None and clock.now - written > _PATIENCE * clock.grace
+        overdue = written is not None and clock.now - written > max(_PATIENCE, _GRACE_TIMES * clock.grace)
         if case.up and overdue and not pinning(view, owner) and case.held_back() is None:
             yield case.verdict(
                 Status.REPORT,

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 from openstack.compute.v2.flavor import Flavor
 from openstack.compute.v2.server import Server
@@ -36,6 +37,11 @@ report_in_placement = true
 pci_in_placement = true
 """
 GPUS = 2
+
+WORLDS = [
+    pytest.param(("2025.2", False, None), id="2025.2"),
+    pytest.param(("2026.2", True, None), id="2026.2-placement"),
+]
 
 
 @contextlib.contextmanager
@@ -113,7 +119,9 @@ class World:
         """Rebuild a guest of a dead host elsewhere."""
         self.api.compute.evacuate_server(server, host=None)
         return servers.until(
-            self.api, server, lambda one: one.compute_host == host and one.task_state is None and one.status != "REBUILD"
+            self.api,
+            server,
+            lambda one: one.compute_host == host and one.task_state is None and one.status != "REBUILD",
         )
 
     def migrate(self, server: Server, host: str) -> Server:
@@ -124,7 +132,7 @@ class World:
     def confirm(self, server: Server) -> Server:
         """Confirm the move."""
         self.api.compute.confirm_server_resize(server)
-        return servers.settled(self.api, server)
+        return servers.until(self.api, server, lambda one: one.status != "VERIFY_RESIZE" and one.task_state is None)
 
     def state(self, server: Server, action: str, status: str) -> Server:
         """Stop, start or reboot a guest; it must get there."""
@@ -197,7 +205,7 @@ class World:
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def _variables(self) -> dict[str, str]:
-        return {**os.environ, **({"OS_CLIENT_CONFIG_FILE": str(self.nova.clouds_yaml), "OS_CLOUD": "embedded"})}
+        return {**os.environ, "OS_CLIENT_CONFIG_FILE": str(self.nova.clouds_yaml), "OS_CLOUD": "embedded"}
 
     def plan(self, *hosts: str, everything: bool = False, grace: str = "0") -> list[str]:
         """``CLASS STATUS HOST REPAIR`` of every verdict on hosts."""
@@ -255,6 +263,15 @@ class World:
                 for address in domain["hostdevs"]
             ]
             assert len(taken) == len(set(taken)), host
+
+    def agrees_beside(self, host: str, server: Server | None = None) -> None:
+        """Nova's own word where a guest still has the host's other GPU."""
+        new = self.boot(host)
+        assert new.status == "ACTIVE", new.fault
+        self.exclusive()
+        if server is not None:
+            self.state(server, "reboot", "ACTIVE")
+            self.exclusive()
 
     def agrees(self, freed: str, server: Server | None = None) -> None:
         """Nova's own word after a repair: the host can be filled with a new guest, and the old one lives and dies well."""

@@ -8,14 +8,10 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "unit" / "facts")]
+_UNIT = Path(__file__).parents[2] / "unit"
+sys.path[:0] = [str(Path(__file__).parent), str(_UNIT / "facts"), str(_UNIT / "cleanup")]
 
 from cloudworld import World, running  # noqa: E402  (it lies beside this file)
-
-WORLDS = [
-    pytest.param(("2025.2", False, None), id="2025.2"),
-    pytest.param(("2026.2", True, None), id="2026.2-placement"),
-]
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
-from cloudworld import World
-from conftest import WORLDS
+from cloudworld import WORLDS, World
+
+from gpustack.embedded import servers
 
 pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)
 
@@ -24,3 +27,205 @@ def test_the_two_gpus_of_an_old_host_after_an_evacuation(world: World) -> None:
     world.state(server, "start", "ACTIVE")
     world.back(old)
     world.agrees(old, server)
+
+
+def test_the_repair_is_undone_to_the_byte(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.boot(old, 2)
+    world.die(old)
+    world.evacuate(server, new)
+    before = world.dump()
+    world.apply()
+    assert world.dump() != before
+
+    assert world.gpustack("undo", str(world.journal)).code == 0
+
+    assert world.dump() == before
+    assert world.plan() == [f"A stale {old} free"] * 2
+    assert world.gpustack("undo", str(world.journal)).code == 4
+    world.apply()
+
+
+def test_a_host_that_returns_puts_its_rows_right_by_itself(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.boot(old)
+    world.die(old)
+    world.evacuate(server, new)
+    world.back(old)
+    assert world.plan() == []
+    world.agrees(old, server)
+
+
+def test_a_confirmation_that_failed(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.boot(old)
+    server = world.migrate(server, new)
+    world.nova.control.fail(old, "confirm")
+    server = world.confirm(server)
+    assert server.status == "ERROR"
+    assert world.plan() == [f"B report {old}"]  # which side is the good one is not gpustack's to say
+    world.api.compute.reset_server_state(server, "active")
+    world.nova.control.clear_faults(old)
+    world.nova.control.periodic(old)
+    assert world.plan() == [f"B stale {old} fail-migration"]
+
+    world.apply("--wait", "0", code=3)  # written, and Nova's periodic has not run yet
+    world.nova.control.periodic(old)
+
+    assert world.plan() == []
+    world.agrees(old, server)
+
+
+def test_a_copy_that_failed_pins_the_destination(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.boot(old)
+    world.nova.control.fail(old, "copy")
+    server = world.migrate(server, new)
+    world.nova.control.clear_faults(old)
+    if server.status == "ERROR":
+        assert world.plan() == [f"B report {new}"]
+        world.api.compute.reset_server_state(server, "active")
+    world.nova.control.periodic(new)
+    assert world.plan() == [f"B stale {new} fail-migration"]
+
+    world.apply("--wait", "0", code=3)
+    world.nova.control.periodic(new)
+
+    assert world.plan() == []
+    world.agrees(new, server)
+
+
+def test_a_pinned_device_of_a_host_that_died_since(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.boot(old)
+    server = world.migrate(server, new)
+    world.nova.control.fail(old, "confirm")
+    server = world.confirm(server)
+    world.api.compute.reset_server_state(server, "active")
+    world.die(old)
+    assert world.plan() == [f"B stale {old} free"]
+
+    world.apply()
+
+    assert world.plan() == []
+    world.state(server, "reboot", "ACTIVE")
+    world.back(old)
+    world.agrees(old, server)
+
+
+def test_an_instance_that_was_deleted_while_its_host_was_down(world: World) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host, 2)
+    world.die(host)
+    world.api.compute.delete_server(server)
+    world.api.compute.wait_for_delete(server, interval=0.2, wait=30)
+    assert world.plan(grace="300") == []  # too early to say
+    assert world.plan() == [f"E stale {host} free"] * 2
+
+    world.apply()
+
+    assert world.plan() == []
+    world.back(host)
+    world.agrees(host)
+
+
+def test_a_compute_service_that_was_deleted(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.boot(old, 2)
+    world.die(old)
+    server = world.evacuate(server, new)
+    delete_service(world, old)
+    assert not world.starts(server)
+    assert world.plan() == [f"C stale {old} retire"] * 2
+
+    world.apply()
+
+    assert world.plan() == []
+    world.state(server, "start", "ACTIVE")
+    world.nova.control.wipe_host(old)  # with guests on it, Nova would not let it in again
+    world.nova.control.restart_compute(old, compute_id=str(uuid.uuid4()))
+    world.nova.control.periodic(old)
+    world.agrees(old, server)
+
+
+def test_a_host_that_was_installed_anew(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.boot(old, 2)
+    world.die(old)
+    server = world.evacuate(server, new)
+    delete_service(world, old)
+    world.nova.control.wipe_host(old)
+    world.nova.control.restart_compute(old, compute_id=str(uuid.uuid4()))
+    other = world.boot(old, 2)
+    assert other.status == "ACTIVE"
+    assert world.plan() == [f"C stale {old} retire"] * 2
+
+    world.apply()  # the hypervisor says that the devices are in use: by another instance, whose rows are others
+
+    assert world.plan() == []
+    world.state(server, "start", "ACTIVE")
+    world.exclusive()
+    world.state(other, "reboot", "ACTIVE")
+
+
+def test_rows_that_somebody_soft_deleted(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.boot(old, 2)
+    world.die(old)
+    server = world.evacuate(server, new)
+    here = "compute_node_id = (SELECT id FROM compute_nodes WHERE host = :host)"
+    assert world.sql(f"UPDATE pci_devices SET deleted = id WHERE {here}", host=old) == 2
+    assert not world.starts(server)
+    assert world.plan() == [f"D stale {old} clear-deleted"] * 2
+
+    world.apply()
+
+    assert world.plan() == []
+    world.state(server, "start", "ACTIVE")
+    world.back(old)
+    world.agrees(old, server)
+
+
+def test_what_only_looks_like_a_leak(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.boot(old)
+    server = world.migrate(server, new)
+    assert server.status == "VERIFY_RESIZE"
+    assert world.plan(everything=True, grace="0") == [f"A protected {old}"]
+    before = world.dump()
+    assert world.apply(code=4).code == 4
+    assert world.dump() == before
+    server = world.confirm(server)
+    assert server.status == "ACTIVE"
+    assert world.plan() == []
+    world.state(server, "stop", "SHUTOFF")
+    world.api.compute.shelve_server(server)
+    server = servers.settled(world.api, server)
+    server = servers.until(world.api, server, lambda one: one.task_state is None)
+    assert server.status in ("SHELVED", "SHELVED_OFFLOADED")
+    assert world.plan() == []
+    if server.status == "SHELVED":
+        world.api.compute.shelve_offload_server(server)
+        servers.until(world.api, server, lambda one: one.status == "SHELVED_OFFLOADED" and one.task_state is None)
+    assert world.plan() == []
+
+
+def test_a_guest_that_runs_keeps_its_device_whatever_the_rows_say(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.boot(old)
+    world.nova.control.kill_compute(old)  # nova-compute is down, and the guest is not
+    servers.force_down(world.api, old)
+    server = world.evacuate(server, new)
+    assert world.plan() == [f"A stale {old} free"]
+    before = world.dump()
+
+    ran = world.apply(code=3)
+
+    assert "the hypervisor says that a guest uses 0000:8" in ran.out
+    assert world.dump() == before
+
+
+def delete_service(world: World, host: str) -> None:
+    """As ``openstack compute service delete`` does."""
+    service = servers.service_id(world.api, host)
+    world.api.compute.delete_service(service)

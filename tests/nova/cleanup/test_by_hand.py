@@ -1,0 +1,138 @@
+"""Rows as operators and crashes leave them, written by hand below a real Nova, and repaired with its nova-compute stopped."""
+
+from __future__ import annotations
+
+import pytest
+from cloudworld import WORLDS, World
+
+pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)
+
+FREE = "(SELECT MIN(id) FROM (SELECT p.id FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id"
+FREE += " WHERE c.host = :host AND p.status = 'available') AS free)"
+
+
+def stop(world: World, host: str) -> None:
+    """Stop nova-compute; its guests run on. It was last heard of half a minute ago."""
+    world.nova.control.stop_compute(host)
+    world.nova.control.unseen(host, seconds=30)
+
+
+def repair_stopped(world: World, host: str) -> None:
+    """Stop, repair, start: what the playbook does."""
+    assert world.apply(code=3).out.startswith("skipped")  # not while it runs
+    stop(world, host)
+    world.apply("--stopped", host)
+    world.nova.control.restart_compute(host)
+    world.nova.control.periodic(host)
+    assert world.plan() == []
+
+
+def test_a_claim_that_a_restart_made_a_surplus_device(world: World) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    claim = f"UPDATE pci_devices SET status = 'claimed', instance_uuid = :vm, request_id = :request WHERE id = {FREE}"
+    stop(world, host)
+    assert world.sql(claim, vm=server.id, request="11111111-2222-3333-4444-555555555555", host=host) == 1
+    world.nova.control.restart_compute(host)
+    assert [status for _address, status, _owner in world.rows(host)] == ["allocated"] * 2
+    assert world.plan() == [f"F stale {host} free"]
+
+    repair_stopped(world, host)
+
+    if not world.placement:  # there Placement keeps an allocation for the surplus device: class Q
+        world.agrees_beside(host, server)
+
+
+def test_a_claim_that_nothing_will_finish(world: World) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    claim = f"UPDATE pci_devices SET status = 'claimed', instance_uuid = :vm, request_id = :request WHERE id = {FREE}"
+    world.sql(claim, vm=server.id, request="11111111-2222-3333-4444-555555555555", host=host)
+    assert world.plan() == [f"G stale {host} free", f"P stale {host} restart"]
+
+    stop(world, host)
+    world.apply("--stopped", host)
+    world.nova.control.restart_compute(host)
+
+    assert world.plan() == []
+    world.agrees_beside(host, server)
+
+
+def test_a_gpu_that_is_blocked_by_nothing(world: World) -> None:
+    (host,) = world.hosts(1)
+    stop(world, host)
+    world.sql(f"UPDATE pci_devices SET status = 'unavailable' WHERE id = {FREE}", host=host)
+    world.nova.control.restart_compute(host)
+    world.nova.control.periodic(host)
+    assert world.plan() == [f"H stale {host} unblock"]
+
+    repair_stopped(world, host)
+
+    world.agrees(host)
+
+
+def test_a_free_gpu_with_an_owners_name(world: World) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    world.sql(f"UPDATE pci_devices SET instance_uuid = :vm WHERE id = {FREE}", vm=server.id, host=host)
+    assert world.plan() == [f"J stale {host} clear-owner"]
+
+    repair_stopped(world, host)
+
+    world.agrees_beside(host, server)
+
+
+def test_a_taken_gpu_without_an_owner(world: World) -> None:
+    (host,) = world.hosts(1)
+    world.sql(f"UPDATE pci_devices SET status = 'allocated' WHERE id = {FREE}", host=host)
+    found = world.plan()
+    assert f"J stale {host} restart" in found
+
+    assert "restart nova-compute" in world.apply(code=3).out
+    world.nova.control.restart_compute(host)
+
+    assert world.plan() == []
+    world.agrees(host)
+
+
+def test_a_gpu_that_was_half_removed(world: World) -> None:
+    (host,) = world.hosts(1)
+    world.sql(f"UPDATE pci_devices SET status = 'removed' WHERE id = {FREE}", host=host)
+    assert f"K stale {host} restart" in world.plan()
+
+    world.nova.control.restart_compute(host)
+    world.nova.control.restart_compute(host)  # the row goes at the first start, and is made anew at the second
+
+    assert world.plan() == []
+    if not world.placement:
+        world.agrees_beside(host)
+
+
+def test_a_row_that_was_freed_under_a_guest_is_only_told(world: World) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    freed = "UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = :vm"
+    assert world.sql(freed, vm=server.id) == 1
+    before = world.dump()
+    assert f"L report {host}" in world.plan()
+
+    world.apply(code=None)
+
+    assert world.dump() == before
+    back = "UPDATE pci_devices SET status = 'allocated', instance_uuid = :vm WHERE address = :address AND id IN "
+    back += "(SELECT id FROM (SELECT p.id FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id"
+    back += " WHERE c.host = :host) AS mine)"
+    (address,) = world.nova.control.hostdevs(server.id)[host]
+    assert world.sql(back, vm=server.id, address=address, host=host) == 1
+
+
+def test_pools_that_were_emptied_by_hand(world: World) -> None:
+    (host,) = world.hosts(1)
+    world.sql("UPDATE compute_nodes SET pci_stats = NULL WHERE host = :host", host=host)
+    assert world.plan() == [f"P stale {host} restart"]
+
+    world.nova.control.restart_compute(host)
+    world.nova.control.periodic(host)
+
+    assert world.plan() == []
+    world.agrees(host)

@@ -1,0 +1,226 @@
+"""Database servers that refuse, wait, end, or hold a cell: what is said then, and that nothing is half done."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from cellfile import CellFile, fill, nova_conf
+
+from gpustack.cleanup import apply, journal, plan
+from gpustack.cleanup.hypervisor import Usage
+from gpustack.cleanup.journal import Journal
+from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.undo import undo
+from gpustack.cleanup.verdict import Repair
+from gpustack.embedded.database import DatabaseServer
+from gpustack.errors import DatabaseError
+
+SELECTION = Selection(stopped=frozenset({"stopped"}))
+PASSWORD = "p@ss/w:rd-%s3cret"
+QUOTED = "p%40ss%2Fw%3Ard-%25s3cret"
+
+
+@pytest.fixture(scope="module", params=["mariadb", "postgresql"])
+def server(request: pytest.FixtureRequest) -> Iterator[sa.URL]:
+    with DatabaseServer(request.param) as running:
+        yield sa.make_url(running.url)
+
+
+@pytest.fixture
+def url(server: sa.URL) -> Iterator[sa.URL]:
+    """A new database on the server."""
+    maintenance = server.set(database="postgres" if server.get_backend_name() == "postgresql" else None)
+    engine = sa.create_engine(maintenance, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE DATABASE cell1")
+    yield server.set(database="cell1")
+    with engine.connect() as connection:
+        if server.get_backend_name() == "postgresql":
+            connection.exec_driver_sql("DROP DATABASE cell1 WITH (FORCE)")
+        else:
+            connection.exec_driver_sql("DROP DATABASE cell1")
+
+
+@pytest.fixture
+def cell(url: sa.URL) -> CellFile:
+    made = CellFile(url.render_as_string(hide_password=False))
+    fill(made)
+    return made
+
+
+def user(cell: CellFile, rights: str) -> str:
+    """A user with an awkward password and these rights; the URL to log in with."""
+    url = cell.engine.url
+    with cell.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        if url.get_backend_name() == "postgresql":
+            connection.exec_driver_sql("DROP OWNED BY reader") if _exists(connection) else None
+            connection.exec_driver_sql("DROP ROLE IF EXISTS reader")
+            connection.exec_driver_sql(f"CREATE ROLE reader LOGIN PASSWORD '{PASSWORD.replace('%', '%%')}'")
+            connection.exec_driver_sql(f"GRANT {rights} ON ALL TABLES IN SCHEMA public TO reader")
+        else:
+            connection.exec_driver_sql("DROP USER IF EXISTS reader@127.0.0.1")
+            connection.exec_driver_sql(f"CREATE USER reader@127.0.0.1 IDENTIFIED BY '{PASSWORD.replace('%', '%%')}'")
+            connection.exec_driver_sql(f"GRANT {rights} ON cell1.* TO reader@127.0.0.1")
+    scheme = url.get_backend_name()
+    return f"{scheme}://reader:{QUOTED}@127.0.0.1:{url.port}/cell1"
+
+
+def _exists(connection: sa.Connection) -> bool:
+    return bool(connection.exec_driver_sql("SELECT 1 FROM pg_roles WHERE rolname = 'reader'").all())
+
+
+def wanted(sources: Sources) -> list[dict]:
+    return [verdict.to_dict() for verdict in plan.make(sources, SELECTION).repairs]
+
+
+def carry_out(sources: Sources, path: Path, planned: list[dict] | None = None) -> list[apply.Outcome]:
+    planned = wanted(sources) if planned is None else planned
+    return list(
+        apply.carry_out(sources, planned, SELECTION, Journal(path=path), ask=lambda host: Usage(users={}), wait=0)
+    )
+
+
+def test_every_repair_and_its_way_back(cell: CellFile, url: sa.URL, tmp_path: Path) -> None:
+    nova_conf(tmp_path, {"cell1": "{scheme}://{username}:{password}@{hostname}:{port}/cell1"})
+    with (tmp_path / "nova.conf").open("a") as stream:
+        main = url.render_as_string(hide_password=False).replace("/cell1", "/nova_cell0")
+        stream.write(f"[database]\nconnection = {main}\n")
+    sources = Sources.from_nova_conf([tmp_path])
+    before = cell.dump()
+    assert {verdict.repair for verdict in plan.make(sources, SELECTION).repairs} == set(Repair)
+
+    outcomes = carry_out(sources, tmp_path / "journal")
+
+    assert {o.result for o in outcomes} == {apply.Result.REPAIRED, apply.Result.WAITING, apply.Result.RESTART}
+    left = {one["repair"] for one in wanted(sources)}
+    assert left <= {"restart"}
+    assert cell.dump() != before
+    list(undo(tuple(journal.read(tmp_path / "journal")), sources.cells))
+    assert cell.dump() == before
+
+
+def test_a_row_that_nova_holds_locked(cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply, "LOCK_TIMEOUT", 1)
+    sources = Sources.from_url(cell.url)
+    planned = [one for one in _without_api(sources)]
+    before = cell.dump()
+    with cell.engine.begin() as nova:
+        nova.exec_driver_sql("UPDATE pci_devices SET label = label")
+        nova.exec_driver_sql("SELECT * FROM pci_devices FOR UPDATE")
+        outcomes = carry_out(sources, tmp_path / "journal", planned)
+        assert outcomes
+        assert {o.result for o in outcomes if o.verdict.rows} <= {
+            apply.Result.FAILED,
+            apply.Result.RESTART,
+            apply.Result.WAITING,
+        }
+        assert any("lock" in o.detail for o in outcomes)
+    changed = [row for row, old in zip(cell.dump()["pci_devices"], before["pci_devices"], strict=True) if row != old]
+    assert not changed
+
+
+def _without_api(sources: Sources) -> list[dict]:
+    return [one for one in wanted(sources) if one["repair"] != "fail-migration"]
+
+
+def test_a_database_that_only_reads(cell: CellFile, tmp_path: Path) -> None:
+    sources = Sources.from_url(user(cell, "SELECT"))
+    planned = _without_api(sources)
+    before = cell.dump()
+    with pytest.raises(DatabaseError) as caught:
+        carry_out(sources, tmp_path / "journal", planned)
+    assert "denied" in caught.value.what
+    assert cell.dump() == before
+    said = str(caught.value) + (tmp_path / "journal").read_text()
+    assert PASSWORD not in said
+    assert QUOTED not in said
+
+
+@pytest.mark.parametrize("action", ["plan", "apply"])
+def test_no_password_is_ever_said(cell: CellFile, tmp_path: Path, action: str) -> None:
+    good = user(cell, "SELECT")
+    wrong = good.replace(QUOTED, "wr0ng%40")
+    for number, (url, secrets) in enumerate(((good, (PASSWORD, QUOTED)), (wrong, ("wr0ng@", "wr0ng%40")))):
+        command = [sys.executable, "-m", "gpustack", "--debug", "cleanup", action]
+        command += ["--yes", "--no-hypervisor", "--journal", str(tmp_path / str(number))] if action == "apply" else []
+        done = subprocess.run(
+            command, env={**os.environ, "GPUSTACK_DB_URL": url}, capture_output=True, text=True, check=False
+        )
+        written = "".join(path.read_text() for path in tmp_path.iterdir())
+        for secret in secrets:
+            assert secret not in done.stdout + done.stderr + written
+        if url == wrong:
+            assert done.returncode == 30
+            assert "reader" in done.stderr
+
+
+def test_a_connection_that_is_lost_on_the_way(cell: CellFile, tmp_path: Path) -> None:
+    with Cut(cell.engine.url.port) as cut:
+        url = cell.engine.url.set(port=cut.port).render_as_string(hide_password=False)
+        sources = Sources.from_url(url)
+        planned = _without_api(Sources.from_url(cell.url))
+        before = cell.dump()
+        for count in (0, 3_000, 20_000, 60_000):
+            cut.after(count)
+            with pytest.raises(DatabaseError) as caught:
+                carry_out(sources, tmp_path / f"journal-{count}", planned)
+            assert caught.value.where
+        cut.after(None)
+        for path in tmp_path.glob("journal-*"):
+            list(undo(tuple(journal.read(path)), sources.cells))
+        assert cell.dump() == before
+
+
+class Cut:
+    """A way to the server that ends after so many bytes."""
+
+    def __init__(self, port: int | None) -> None:
+        self._to = port
+        self._left: int | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def __enter__(self) -> Cut:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._listener.close()
+
+    def after(self, count: int | None) -> None:
+        self._left = count
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _address = self._listener.accept()
+            except OSError:
+                return
+            server = socket.create_connection(("127.0.0.1", self._to))
+            for one, other in ((client, server), (server, client)):
+                threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(4096):
+                if self._left is not None:
+                    self._left -= len(data)
+                    if self._left < 0:
+                        break
+                sink.sendall(data)
+        except OSError:
+            pass
+        for one in (source, sink):
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass

@@ -1,0 +1,171 @@
+"""Small cells in databases: Nova's tables as far as clean-up reads them, and rows in the words of a test.
+
+Times are ages in seconds, an hour unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpustack.cleanup import tables
+
+HEAD, API_HEAD = "2903cd72dc14", "cdeec0c85668"
+CELL1 = "11111111-1111-1111-1111-111111111111"
+CELL_TABLES = ("pci_devices", "compute_nodes", "services", "instances", "instance_extra", "migrations")
+
+
+def ago(seconds: float = 3600) -> datetime:
+    return datetime.now(UTC).replace(tzinfo=None, microsecond=0) - timedelta(seconds=seconds)
+
+
+def create(engine: sa.Engine) -> None:
+    """An empty cell."""
+    tables.metadata.create_all(engine, [tables.metadata.tables[name] for name in CELL_TABLES])
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
+        connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{HEAD}')")  # noqa: S608
+
+
+@dataclass
+class CellFile:
+    """A cell to fill."""
+
+    url: str
+    engine: sa.Engine = field(init=False)
+    _ids: Any = field(default_factory=lambda: itertools.count(1))
+
+    def __post_init__(self) -> None:
+        self.engine = sa.create_engine(self.url, poolclass=sa.NullPool)
+        create(self.engine)
+
+    def insert(self, table: str, **values: object) -> int:
+        """A row; its id."""
+        number = next(self._ids)
+        row = {"id": number, "deleted": 0, "created_at": ago(90000), "updated_at": ago(), **values}
+        with self.engine.begin() as connection:
+            connection.execute(tables.metadata.tables[table].insert(), row)
+        return number
+
+    def host(self, name: str, *, seen: float = 864000, deleted: bool = False) -> int:
+        """A compute node with its service, which was seen so long ago; the node's id."""
+        if not deleted:
+            last = ago(seen)
+            self.insert(
+                "services", host=name, binary="nova-compute", disabled=False, forced_down=False, last_seen_up=last
+            )
+        number = next(self._ids)
+        stamps = {"deleted": number, "deleted_at": ago(7200)} if deleted else {}
+        with self.engine.begin() as connection:
+            connection.execute(
+                tables.compute_nodes.insert(),
+                {
+                    "id": number,
+                    "uuid": f"node-{name}",
+                    "host": name,
+                    "hypervisor_hostname": name,
+                    "updated_at": ago(),
+                    "deleted": 0,
+                    **stamps,
+                },
+            )
+        return number
+
+    def device(self, node: int, address: str, status: str = "available", **values: object) -> int:
+        """A row of pci_devices."""
+        row = {"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-PCI", "label": "label_10de_11b4", **values}
+        return self.insert("pci_devices", compute_node_id=node, address=address, status=status, **row)
+
+    def instance(self, uuid: str, host: str | None, *, wants: tuple[str, ...] = ("r1",), **values: object) -> str:
+        """An instance that asks for devices."""
+        requests = [{"count": 1, "alias_name": "k4200", "request_id": one, "spec": []} for one in wants]
+        self.insert("instances", uuid=uuid, host=host, node=host, **{"vm_state": "active", **values})
+        self.insert("instance_extra", instance_uuid=uuid, pci_requests=json.dumps(requests))
+        return uuid
+
+    def move(self, uuid: str, source: str, destination: str, status: str, **values: object) -> int:
+        """A migration."""
+        ends = {"source_compute": source, "source_node": source, "dest_compute": destination, "dest_node": destination}
+        return self.insert(
+            "migrations", instance_uuid=uuid, status=status, migration_type="migration", **ends, **values
+        )
+
+    def dump(self) -> dict[str, list[tuple[object, ...]]]:
+        """Everything in it."""
+        with self.engine.connect() as connection:
+            return {
+                name: [tuple(row) for row in connection.execute(sa.select(table).order_by(table.c.id))]
+                for name in CELL_TABLES
+                for table in (tables.metadata.tables[name],)
+            }
+
+
+def nova_conf(directory: Path, cells: dict[str, str], password: str = "s3cret") -> Path:
+    """An API database whose mappings name cells by URL, and the nova.conf that leads to it."""
+    engine = sa.create_engine(f"sqlite:///{directory}/api.sqlite", poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        for statement in (
+            "CREATE TABLE alembic_version (version_num VARCHAR(32))",
+            f"INSERT INTO alembic_version VALUES ('{API_HEAD}')",
+            "CREATE TABLE cell_mappings (id INTEGER PRIMARY KEY, uuid TEXT, name TEXT, transport_url TEXT,"
+            " database_connection TEXT, disabled BOOLEAN)",
+            "CREATE TABLE instance_mappings (id INTEGER PRIMARY KEY, instance_uuid TEXT, cell_id INTEGER)",
+        ):
+            connection.exec_driver_sql(statement)
+        for number, (name, url) in enumerate(cells.items(), start=1):
+            uuid = CELL1 if number == 1 else f"{number:08d}-0000-0000-0000-000000000000"
+            connection.execute(
+                sa.text("INSERT INTO cell_mappings VALUES (:id, :uuid, :name, 'none:///', :url, 0)"),
+                {"id": number, "uuid": uuid, "name": name, "url": url},
+            )
+    path = directory / "nova.conf"
+    path.write_text(f"[api_database]\nconnection = sqlite:///{directory}/api.sqlite\n")
+    return path
+
+
+def fill(cell: CellFile) -> None:
+    """One leak of each kind of repair, on hosts that are down, deleted, or up."""
+    old, orphan, up, stopped = (
+        cell.host("old"),
+        cell.host("orphan", deleted=True),
+        cell.host("up", seen=1),
+        cell.host("stopped"),
+    )
+    for uuid in ("vm-a", "vm-b", "vm-bd", "vm-c", "vm-d", "vm-v"):
+        cell.instance(uuid, "new")
+    cell.instance("vm-f", "stopped")
+    cell.device(old, "0000:01:00.0", "allocated", instance_uuid="vm-a", request_id="x")
+    cell.device(up, "0000:01:00.0", "allocated", instance_uuid="vm-b", request_id="x")
+    cell.move("vm-b", "up", "new", "error")
+    cell.device(old, "0000:02:00.0", "allocated", instance_uuid="vm-bd", request_id="x")
+    cell.move("vm-bd", "old", "new", "error")
+    cell.device(orphan, "0000:01:00.0", "allocated", instance_uuid="vm-c", request_id="x")
+    deleted = cell.device(old, "0000:03:00.0", "allocated", instance_uuid="vm-d", request_id="x")
+    with cell.engine.begin() as connection:
+        devices = tables.pci_devices
+        connection.execute(devices.update().where(devices.c.id == deleted).values(deleted=deleted, deleted_at=ago()))
+    cell.device(old, "0000:04:00.0", "allocated", instance_uuid="gone", request_id="x")
+    cell.device(old, "0000:05:00.0", "unavailable", dev_type="type-PF")
+    virtual = {"dev_type": "type-VF", "parent_addr": "0000:05:00.0"}
+    cell.device(old, "0000:05:00.1", "allocated", instance_uuid="vm-v", request_id="x", **virtual)
+    cell.device(stopped, "0000:01:00.0", "allocated", instance_uuid="vm-f", request_id="r1")
+    cell.device(stopped, "0000:02:00.0", "allocated", instance_uuid="vm-f", request_id="x")
+    cell.device(stopped, "0000:03:00.0", "unavailable")
+    cell.device(stopped, "0000:04:00.0", "available", instance_uuid="vm-f")
+    cell.device(stopped, "0000:05:00.0", "available", dev_type="type-PF")
+    cell.device(
+        stopped,
+        "0000:05:00.1",
+        "allocated",
+        dev_type="type-VF",
+        parent_addr="0000:05:00.0",
+        instance_uuid="vm-i",
+        request_id="r1",
+    )
+    cell.instance("vm-i", "stopped")

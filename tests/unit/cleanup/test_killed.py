@@ -1,0 +1,131 @@
+"""``apply`` killed at every statement that writes and at every write of the journal, for every kind of repair."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from cellfile import CellFile, fill, nova_conf
+
+from gpustack.cleanup import apply, journal, plan
+from gpustack.cleanup.hypervisor import Usage
+from gpustack.cleanup.journal import Journal
+from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.undo import undo
+from gpustack.cleanup.verdict import Repair
+
+SELECTION = Selection(stopped=frozenset({"stopped"}), service_down_time=timedelta(days=1))
+READS = 40
+"""Statements that only read are many, and change nothing: of them every so many is a step."""
+
+Dump = dict[str, list[tuple[object, ...]]]
+
+
+class Killer:
+    """Counts what writes, and ends the process at one of them."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+        self._count = self._reads = 0
+
+    def step(self, *_arguments: object) -> None:
+        self._count += 1
+        if self._count == self._at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def statement(self, _connection: object, _cursor: object, text: str, *_rest: object) -> None:
+        if text.startswith(("SELECT", "PRAGMA")):
+            self._reads += 1
+            if self._reads % READS:
+                return
+        self.step()
+
+    def around(self, original: Callable[..., object]) -> Callable[..., object]:
+        def wrapped(*arguments: object, **named: object) -> object:
+            self.step()
+            result = original(*arguments, **named)
+            self.step()
+            return result
+
+        return wrapped
+
+
+def repair(sources: Sources, wanted: list[dict[str, Any]], path: Path, at: int = 0) -> bool:
+    """Apply in a process of its own, killed at a step; whether it came to its end."""
+    child = os.fork()
+    if child:
+        _pid, status = os.waitpid(child, 0)
+        assert status in (0, signal.SIGKILL), status
+        return status == 0
+    try:
+        killer = Killer(at)
+        sa.event.listen(sa.Engine, "before_cursor_execute", killer.statement)
+        sa.event.listen(sa.Engine, "after_cursor_execute", killer.statement)
+        sa.event.listen(sa.Engine, "commit", killer.step)
+        os.fsync = killer.around(os.fsync)  # type: ignore[assignment]
+        written = Journal(path=path)
+        for _outcome in apply.carry_out(sources, wanted, SELECTION, written, ask=lambda host: Usage(users={}), wait=0):
+            pass
+        os._exit(0)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        os._exit(1)
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> CellFile:
+    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(made)
+    nova_conf(tmp_path, {"cell1": f"sqlite:///{tmp_path}/cell.sqlite"})
+    return made
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Repair if kind is not Repair.RESTART])
+def test_killed_anywhere_nothing_is_half_done(cell: CellFile, tmp_path: Path, kind: Repair) -> None:
+    sources = Sources.from_nova_conf([tmp_path])
+    file, kept = tmp_path / "cell.sqlite", tmp_path / "kept"
+    wanted = [one.to_dict() for one in plan.make(sources, SELECTION).repairs if one.repair is kind][-2:]
+    original = cell.dump()
+    shutil.copyfile(file, kept)
+    assert repair(sources, wanted, tmp_path / "whole.jsonl")
+    repaired = shape(cell.dump())
+    changed = sum(one != old for one, old in zip(repaired, shape(original), strict=True))
+    assert changed >= len(wanted) >= 1
+
+    at, seen = 0, set()
+    while True:
+        at += 1
+        for stale in tmp_path.glob("cell.sqlite*"):
+            stale.unlink()
+        shutil.copyfile(kept, file)
+        path, second = tmp_path / f"{at}.jsonl", tmp_path / f"{at}-second.jsonl"
+        if repair(sources, wanted, path, at):
+            break
+        now = shape(cell.dump())
+        assert all(one in (old, new) for one, old, new in zip(now, shape(original), repaired, strict=True))
+        seen.add(sum(one != old for one, old in zip(now, shape(original), strict=True)))
+        if not at % 3:  # go on, before going back
+            assert repair(sources, wanted, second)
+            assert shape(cell.dump()) == repaired
+            list(undo(tuple(journal.read(second)), sources.cells))
+        if path.exists() and path.stat().st_size:
+            list(undo(tuple(journal.read(path)), sources.cells))
+        assert cell.dump() == original, at
+    assert at > 8 * len(wanted)
+    assert {0, changed} <= seen  # killed before, and after
+
+
+def shape(dump: Dump) -> list[tuple[object, ...]]:
+    """Every row without its times."""
+    return [
+        (table, *(value for value in row if not hasattr(value, "year"))) for table, rows in dump.items() for row in rows
+    ]
