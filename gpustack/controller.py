@@ -16,6 +16,7 @@ from gpustack.operations import RemoveFile, RunCommand, WriteFile
 
 if TYPE_CHECKING:
     from gpustack.facts.model import Host
+    from gpustack.host.plan import HostPlan
     from gpustack.spec.model import Spec
 
 
@@ -31,9 +32,32 @@ def plan(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict[str, A
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     from gpustack.host.plan import plan_host
+
+    return _outcome(plan_host(_spec(spec_path), _host(facts, hostname)), hostname)
+
+
+def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> dict[str, Any]:
+    """Plan to give a host back.
+
+    :param force: whether files go, too, that somebody has changed since gpustack wrote them.
+    :returns: as :func:`plan`, and ``last``: the files to remove once the commands have run.
+    :raises gpustack.errors.GpustackError: when the facts can't be used.
+    """
+    from gpustack.host.owned import JOURNAL
+    from gpustack.host.undo import plan_undo
+
+    outcome = _outcome(plan_undo(_host(facts, hostname), force=force), hostname)
+    removed = outcome.get("remove", [])
+    return {
+        **outcome,
+        "remove": [path for path in removed if path != JOURNAL],
+        "last": [path for path in removed if path == JOURNAL],
+    }
+
+
+def _outcome(planned: HostPlan, hostname: str) -> dict[str, Any]:
     from gpustack.host.show import show_plan
 
-    planned = plan_host(_spec(spec_path), _host(facts, hostname))
     text = show_plan(planned)
     if planned.refused:
         return _failure(f"the plan for {hostname} refuses, and nothing is changed there", text, planned.findings)
@@ -68,6 +92,22 @@ def verify(
     text = show_verification(verified)
     if not verified.passed:
         return _failure(f"{hostname} is not ready for guests", text, verified.findings)
+    return {"text": text, "verification": verified.to_dict()}
+
+
+def verify_undone(facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None, hostname: str) -> dict[str, Any]:
+    """Verify that nothing of gpustack's is left on a host that runs.
+
+    :returns: as :func:`verify`.
+    :raises gpustack.errors.GpustackError: when the facts can't be used.
+    """
+    from gpustack.host.show import UNDONE, show_verification
+    from gpustack.host.undone import verify_undone as judge
+
+    verified = judge(_host(facts, hostname), initramfs)
+    text = show_verification(verified, UNDONE)
+    if not verified.passed:
+        return _failure(f"{hostname} is not as it was before gpustack", text, verified.findings)
     return {"text": text, "verification": verified.to_dict()}
 
 

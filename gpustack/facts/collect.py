@@ -1415,6 +1415,7 @@ CONFIGURATION = (
     "/etc/systemd/system/" + OURS,
     "/usr/local/sbin/" + OURS,
     "/run/gpustack/*",
+    "/var/lib/gpustack/*",
 )
 # Where distributions put theirs: only what speaks of passthrough or of a GPU's driver matters there.
 VENDOR_CONFIGURATION = tuple(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 GRUB = "/etc/default/grub.d/90-gpustack.cfg"
@@ -13,8 +14,12 @@ OWNED = (GRUB, MODPROBE, SCRIPT, HOOK, MODULES_LOAD)
 """Every path that gpustack may write, in the order in which it writes them."""
 IN_INITRAMFS = (MODPROBE, SCRIPT, HOOK)
 """Those that an initramfs is made from."""
+JOURNAL = "/var/lib/gpustack/undo"
+"""There from the beginning of an undo to its end, so that one that was cut short is finished by the next."""
 MARK = "# Written by gpustack."
 """How a file of gpustack's is told from one that somebody else put in its place."""
+
+_SEAL = "# As gpustack wrote it: sha256 "
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,3 +34,18 @@ class OwnedFile:
 def is_ours(text: str) -> bool:
     """Whether gpustack wrote a file: its mark is among the first two lines."""
     return any(line.startswith(MARK) for line in text.splitlines()[:2])
+
+
+def sealed(content: str) -> str:
+    """The content of a file with a last line by which :func:`is_untouched` knows it again."""
+    return f"{content}{_SEAL}{_digest(content)}\n"
+
+
+def is_untouched(text: str) -> bool:
+    """Whether a file is as gpustack wrote it, this version or another, with nothing changed since."""
+    content, seal, digest = text.rpartition(_SEAL)
+    return bool(seal) and digest == f"{_digest(content)}\n"
+
+
+def _digest(content: str) -> str:
+    return hashlib.sha256(content.encode(errors="replace")).hexdigest()

@@ -67,13 +67,7 @@ def _left_over(host: Host, desired: Desired) -> Iterator[str]:
         return
     booted = host.kernel.booted_at
     is_rewritten = booted is None or (file.mtime_ns or 0) > booted * 1_000_000_000
-    before = {
-        word
-        for statement in parse(file.text, MODPROBE)
-        if statement.command == "options"
-        for option in statement.words
-        for word in option.removeprefix("ids=").split(",")
-    }
+    before = ids_of(file.text)
     now = {f.ids for address, (f, _) in wanted.items() if address not in _listed(desired)}
     others = frozenset().union(*(found.ids for found in elsewhere(host).ids()))
     for function in sorted(host.pci, key=lambda f: f.bdf):
@@ -81,6 +75,17 @@ def _left_over(host: Host, desired: Desired) -> Iterator[str]:
             continue
         if function.ids in before - now - others or (is_rewritten and function.ids not in now | others):
             yield f"{function.address} is on {function.driver}, which is no longer wanted"
+
+
+def ids_of(text: str) -> set[str]:
+    """The ids that a text of gpustack's modprobe.d file hands to drivers."""
+    return {
+        word
+        for statement in parse(text, MODPROBE)
+        if statement.command == "options"
+        for option in statement.words
+        for word in option.removeprefix("ids=").split(",")
+    }
 
 
 def _listed(desired: Desired) -> frozenset[str]:

@@ -10,7 +10,7 @@ from gpustack.errors import PlanError
 from gpustack.facts.cmdline import is_plain
 from gpustack.files import share_dir
 from gpustack.host.binding import Binding
-from gpustack.host.owned import GRUB, HOOK, MODPROBE, MODULES_LOAD, SCRIPT, OwnedFile
+from gpustack.host.owned import GRUB, HOOK, MODPROBE, MODULES_LOAD, SCRIPT, OwnedFile, sealed
 
 if TYPE_CHECKING:
     import jinja2
@@ -60,7 +60,7 @@ def render(arguments: Iterable[str], binding: Binding) -> dict[str, OwnedFile]:
 
 
 def _rendered(template: str, **values: Iterable[str] | Iterable[Iterable[str]] | Mapping[str, Iterable[str]]) -> str:
-    return _environment().get_template(template).render(values)
+    return sealed(_environment().get_template(template).render(values))
 
 
 @functools.cache

@@ -35,11 +35,17 @@ def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
     return _printable("\n".join(lines))
 
 
-def show_verification(verification: Verification) -> str:
+READY = ("ready for guests", "NOT ready for guests")
+"""What is said of a prepared host that passes its verification, and of one that does not."""
+UNDONE = ("as it was before gpustack", "NOT as it was before gpustack")
+"""What is said of a host that was given back."""
+
+
+def show_verification(verification: Verification, verdicts: tuple[str, str] = READY) -> str:
     """A verification: every check with what it saw, then what stands against the host."""
     failed = sum(check.status is not Status.OK for check in verification.checks)
     total = len(verification.checks)
-    verdict = "ready for guests" if verification.passed else "NOT ready for guests"
+    verdict = verdicts[0] if verification.passed else verdicts[1]
     said = f"{total} checks" + (f", {failed} of them not good" if failed else ", all good")
     lines = [f"{verification.host}: {verdict} ({said})"]
     if verification.checks:

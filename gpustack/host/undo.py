@@ -1,0 +1,134 @@
+"""The plan that gives a host back: everything of gpustack's is taken away, and nothing else is touched.
+
+An undo that is cut short must be finished by the next, although what it has removed leaves no trace. So it begins by
+writing a journal, and ends by removing it: as long as that is there, every initramfs and the menu are made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.facts.cmdline import CommandLine, canonical
+from gpustack.facts.grub import LINUX, LINUX_DEFAULT
+from gpustack.facts.model import Function, Host
+from gpustack.findings import Finding, Severity, finding
+from gpustack.host import support
+from gpustack.host.addresses import kept_at_boot
+from gpustack.host.binding import DRIVERS
+from gpustack.host.desired import PARAMETERS
+from gpustack.host.elsewhere import Elsewhere, elsewhere
+from gpustack.host.owned import GRUB, IN_INITRAMFS, JOURNAL, MARK, MODPROBE, OWNED, is_ours, is_untouched
+from gpustack.host.plan import HostPlan
+from gpustack.host.reboot import ids_of
+from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
+
+_JOURNAL = f"{MARK}\n#\n# An undo has begun, and has not ended: run undo.yml again.\n"
+
+
+def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
+    """Plan to give a host back.
+
+    :param force: whether to remove those of gpustack's files, too, that somebody has changed since.
+    """
+    left = dict(_left(host, force=force))
+    removed = [path for path in OWNED if path in host.files and path not in left]
+    found = list(left.values())
+    operations: list[Operation] = []
+    if removed or JOURNAL in host.files:
+        found += support.findings(host)
+        operations += _operations(host, removed)
+    why = tuple(reasons(host, left=frozenset(left)))
+    if why and not operations and not _made_since_boot(host):
+        found.append(finding("GPU152", place=host.hostname, reasons="; ".join(why)))
+        why = ()
+    refused = any(f.severity is Severity.ERROR for f in found)
+    if why and not refused:
+        operations.append(Reboot(why="; ".join(why)))
+    return HostPlan(
+        host=host.hostname,
+        gpus=(),
+        operations=() if refused else tuple(operations),
+        findings=tuple(sorted(found, key=lambda f: (-f.severity.rank, f.code, f.place))),
+        reboot=() if refused else why,
+        refused=refused,
+        expected={},
+    )
+
+
+def _left(host: Host, *, force: bool) -> Iterator[tuple[str, Finding]]:
+    """The files at gpustack's places that are left alone, each with the finding that tells why."""
+    for path in OWNED:
+        there = host.files.get(path)
+        if there is None:
+            continue
+        place = f"{host.hostname} {path}"
+        if not is_ours(there.text):
+            yield path, finding("GPU151", place=place)
+        elif not force and not is_untouched(there.text):
+            yield path, finding("GPU150", place=place)
+
+
+def _operations(host: Host, removed: list[str]) -> Iterator[Operation]:
+    is_unfinished = JOURNAL in host.files
+    if not is_unfinished:
+        yield WriteFile(path=JOURNAL, content=_JOURNAL, before=None, why="an undo that is cut short can be finished")
+    for path in removed:
+        yield RemoveFile(path=path, before=host.files[path].text, why="gpustack wrote it")
+    made_from = [path for path in IN_INITRAMFS if path in removed]
+    why = f"{' and '.join(made_from)} goes" if made_from else "an earlier undo was cut short"
+    if made_from or is_unfinished:
+        for kernel in host.boot.kernels:
+            yield RunCommand(argv=("update-initramfs", "-u", "-k", kernel.release), why=why)
+    if GRUB in removed or is_unfinished:
+        why = f"{GRUB} goes" if GRUB in removed else "an earlier undo was cut short"
+        yield RunCommand(argv=("update-grub",), why=why)
+    before = host.files[JOURNAL].text if is_unfinished else _JOURNAL
+    yield RemoveFile(path=JOURNAL, before=before, why="the undo is done")
+
+
+def reasons(host: Host, *, left: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Why the running host is not what it was before gpustack; nothing when it is.
+
+    :param left: those of gpustack's files that stay.
+    """
+    other = elsewhere(host)
+    for text in too_many(host, other, host.kernel.command_line or "", left=left):
+        yield f"the running kernel was started with {text}, which the next will not be"
+    for function in still_kept(host, other, left=left):
+        yield f"{function.address} is on {function.driver}, which nothing asks for any more"
+
+
+def too_many(host: Host, other: Elsewhere, text: str, *, left: frozenset[str] = frozenset()) -> list[str]:
+    """The arguments on a command line that gpustack may have set, and that nothing else sets."""
+    drop_in = host.files[GRUB].text if GRUB in left else None
+    line = other.with_drop_in(drop_in).line(LINUX, LINUX_DEFAULT)
+    if line is None:
+        return []
+    here = CommandLine(text=text)
+    return [found.text for name in PARAMETERS for found in here.all(name) if not line.has(found.text)]
+
+
+def still_kept(host: Host, other: Elsewhere, *, left: frozenset[str] = frozenset()) -> tuple[Function, ...]:
+    """The functions on vfio-pci or pci-stub that nothing but gpustack can have put there.
+
+    A ``driver_override`` that is not gpustack's is somebody else's doing: driverctl's, or libvirt's for a guest.
+    """
+    by_script = kept_at_boot(host)
+    others: dict[str, frozenset[str]] = {}
+    for found in other.ids():
+        others[found.driver] = others.get(found.driver, frozenset()) | found.ids
+    stay = ids_of(host.files[MODPROBE].text) if MODPROBE in left else set()
+    return tuple(
+        function
+        for function in sorted(host.pci, key=lambda f: f.bdf)
+        if function.driver in DRIVERS
+        and function.ids not in others.get(canonical(function.driver), frozenset()) | stay
+        and (not function.driver_override or (function.address in by_script and not left & set(IN_INITRAMFS)))
+    )
+
+
+def _made_since_boot(host: Host) -> bool:
+    """Whether another boot can change anything: an initramfs or the menu is newer than the last."""
+    booted = host.kernel.booted_at
+    times = [host.boot.config_mtime, *(kernel.initramfs_mtime_ns for kernel in host.boot.kernels)]
+    return booted is None or any(time is None or time > booted * 1_000_000_000 for time in times)

@@ -1,0 +1,226 @@
+"""Undo: a prepared host is given back, byte for byte, whatever happens on the way."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from simulation import Machine, changed, snapshot
+from test_cases import load
+
+from gpustack.host.owned import GRUB, HOOK, JOURNAL, MODPROBE, OWNED, SCRIPT, is_untouched
+from gpustack.host.plan import HostPlan, plan_host
+from gpustack.host.undo import plan_undo
+from gpustack.host.undone import verify_undone
+from gpustack.operations import Reboot, RunCommand
+
+CASES = Path(__file__).parent / "cases"
+PREPARED = ("prepared", "identical-prepared", "pci-stub", "vfio-built-in", "amd-nothing-to-add", "nvswitch-full")
+
+
+def prepared(case: str) -> tuple[Machine, Machine]:
+    """A host before it was prepared, and after."""
+    data, spec, _ = load(CASES / f"{case}.yaml")
+    before = Machine(load_raw(data))
+    before.do(RunCommand(argv=("update-grub",), why="its menu is that of its defaults"))
+    after = Machine(before.raw)
+    after.carry_out(plan_host(spec, after.host))
+    return before, after
+
+
+def load_raw(case: dict[str, Any]) -> dict[str, Any]:
+    return changed(snapshot(case["host"]), case.get("changes", {}))
+
+
+def texts(machine: Machine) -> dict[str, tuple[str, str]]:
+    """Every configuration file: its text and mode."""
+    files = machine.raw["files"].items()
+    return {path: (file["text"], file["mode"]) for path, file in files if not path.startswith("/run/")}
+
+
+def arguments(machine: Machine) -> list[list[str]]:
+    return [entry["arguments"].split() for entry in machine.raw["boot"]["entries"]]
+
+
+def described(plan: HostPlan) -> list[str]:
+    return [operation.describe() for operation in plan.operations]
+
+
+@pytest.mark.parametrize("case", PREPARED)
+def test_a_prepared_host_is_given_back(case: str) -> None:
+    before, machine = prepared(case)
+    assert texts(machine) != texts(before)
+    plan = plan_undo(machine.host)
+    assert not plan.refused
+    machine.carry_out(plan)
+    assert texts(machine) == texts(before)
+    assert arguments(machine) == arguments(before)
+    kept = [entry["address"] for entry in machine.raw["pci"] if entry["driver"] in ("vfio-pci", "pci-stub")]
+    assert kept == []
+    assert plan_undo(machine.host).operations == ()
+    verification = verify_undone(machine.host, machine.images)
+    assert verification.passed
+    assert not [finding for finding in verification.findings if finding.severity != "info"]
+
+
+def test_the_plan_says_what_it_does_and_why() -> None:
+    _, machine = prepared("identical-prepared")
+    plan = plan_undo(machine.host)
+    assert described(plan) == [
+        f"create {JOURNAL}",
+        *(f"remove {path}" for path in OWNED),
+        "run update-initramfs -u -k 6.1.0-37-amd64",
+        "run update-initramfs -u -k 6.1.0-35-amd64",
+        "run update-grub",
+        f"remove {JOURNAL}",
+        "reboot",
+    ]
+    assert plan.reboot == (
+        "the running kernel was started with intel_iommu=on, which the next will not be",
+        "the running kernel was started with iommu=pt, which the next will not be",
+        "0000:84:00.0 is on vfio-pci, which nothing asks for any more",
+        "0000:84:00.1 is on vfio-pci, which nothing asks for any more",
+    )
+
+
+def test_a_host_that_gpustack_never_touched_is_left_alone() -> None:
+    _, _, machine = load(CASES / "first-run.yaml")
+    plan = plan_undo(machine.host)
+    assert (plan.operations, plan.findings, plan.reboot) == ((), (), ())
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(PREPARED), st.integers(0, 12), st.integers(0, 12), st.booleans())
+def test_an_undo_that_breaks_anywhere_is_finished_by_the_next(case: str, first: int, then: int, booted: bool) -> None:
+    before, machine = prepared(case)
+    for count in (first, then):
+        for operation in plan_undo(machine.host).operations[:count]:
+            machine.do(operation, reboot=False)
+    if booted:
+        machine.boot()
+    machine.carry_out(plan_undo(machine.host))
+    assert texts(machine) == texts(before)
+    assert arguments(machine) == arguments(before)
+    for image in machine.images.values():
+        assert not {MODPROBE, "/scripts/init-top/gpustack"} & set(image["files"])
+    assert plan_undo(machine.host).operations == ()
+
+
+def test_the_boot_that_is_left_to_come_is_remembered() -> None:
+    _, machine = prepared("prepared")
+    machine.carry_out(plan_undo(machine.host), reboot=False)
+    plan = plan_undo(machine.host)
+    assert [type(operation) for operation in plan.operations] == [Reboot]
+    verification = verify_undone(machine.host, machine.images)
+    assert not verification.passed
+    assert {finding.code for finding in verification.findings} == {"GPU213"}
+
+
+def test_a_file_that_was_changed_by_hand_is_left_until_force() -> None:
+    before, machine = prepared("prepared")
+    text = machine.raw["files"][MODPROBE]["text"]
+    assert is_untouched(text)
+    machine.raw["files"][MODPROBE]["text"] = edited = text.replace("# Which", "blacklist pcspkr\n# Which")
+    plan = plan_undo(machine.host)
+    assert [f"{f.code} {f.place}" for f in plan.findings] == [f"GPU150 gpu01 {MODPROBE}"]
+    assert f"remove {MODPROBE}" not in described(plan)
+    assert not any("vfio-pci, which nothing asks for" in reason for reason in plan.reboot)
+    again = Machine(machine.raw)
+    again.carry_out(plan)
+    assert texts(again) == {**texts(before), MODPROBE: (edited, "0644")}
+    assert plan_undo(again.host).operations == ()
+    machine.carry_out(plan_undo(machine.host, force=True))
+    assert texts(machine) == texts(before)
+
+
+def test_a_file_of_somebody_elses_is_never_removed() -> None:
+    before, machine = prepared("prepared")
+    machine.raw["files"][HOOK]["text"] = "#!/bin/sh\n# mine\n"
+    for force in (False, True):
+        plan = plan_undo(machine.host, force=force)
+        assert [f"{f.code} {f.place}" for f in plan.findings] == [f"GPU151 gpu01 {HOOK}"]
+        assert f"remove {HOOK}" not in described(plan)
+    machine.carry_out(plan_undo(machine.host))
+    assert set(texts(machine)) - set(texts(before)) == {HOOK}
+    assert verify_undone(machine.host, machine.images).passed
+
+
+def test_an_override_that_is_not_gpustacks_stays() -> None:
+    _, machine = prepared("prepared")
+    pinned = {"driver": "vfio-pci", "driver_override": "vfio-pci"}
+    machine.raw = changed(machine.raw, {"pci": {"0000:88:00.0": pinned}})
+    plan = plan_undo(machine.host)
+    assert not any("0000:88:00.0" in reason for reason in plan.reboot)
+
+
+def test_what_another_reboot_would_not_change_is_told() -> None:
+    _, machine = prepared("prepared")
+    machine.carry_out(plan_undo(machine.host))
+    machine.raw = changed(machine.raw, {"pci": {"0000:88:00.0": {"driver": "vfio-pci"}}})
+    machine.raw["kernel"]["booted_at"] = machine.now
+    plan = plan_undo(machine.host)
+    assert (plan.operations, plan.reboot) == ((), ())
+    assert [finding.code for finding in plan.findings] == ["GPU152"]
+    assert not verify_undone(machine.host, machine.images).passed
+
+
+@pytest.mark.parametrize("code", ["GPU130", "GPU134"])
+def test_a_host_whose_tools_are_not_known_is_refused(code: str) -> None:
+    _, machine = prepared("prepared")
+    if code == "GPU130":
+        machine.raw["initramfs_tool"] = "dracut"
+    else:
+        no = {"/etc/initramfs-tools/update-initramfs.conf": "update_initramfs=no\n"}
+        machine.raw = changed(machine.raw, {"files": no})
+    plan = plan_undo(machine.host)
+    assert plan.refused
+    assert plan.operations == ()
+    assert code in {finding.code for finding in plan.findings}
+
+
+@pytest.mark.parametrize(
+    ("what", "where"),
+    [
+        ("file", GRUB),
+        ("entry", ""),
+        ("command line", "/proc/cmdline"),
+        ("image", "/boot/initrd.img"),
+    ],
+)
+def test_what_is_left_is_found(what: str, where: str) -> None:
+    _, machine = prepared("identical-prepared")
+    old = copy.deepcopy(machine)
+    machine.carry_out(plan_undo(machine.host))
+    if what == "file":
+        machine.raw["files"][GRUB] = old.raw["files"][GRUB]
+    elif what == "entry":
+        machine.raw["boot"]["entries"] = old.raw["boot"]["entries"]
+        where = old.raw["boot"]["entries"][0]["source"]
+    elif what == "command line":
+        machine.raw["kernel"]["command_line"] += " intel_iommu=on"
+    else:
+        machine.images = old.images
+    verification = verify_undone(machine.host, machine.images)
+    assert not verification.passed
+    assert {finding.code for finding in verification.findings} == {"GPU213"}
+    assert all(finding.place.startswith(f"gpu01 {where}") for finding in verification.findings)
+    if what == "image":
+        left = f"it has {MODPROBE}, {SCRIPT.removeprefix('/etc/initramfs-tools')}"
+        assert all(left in finding.message for finding in verification.findings)
+
+
+def test_images_that_were_not_read_prove_nothing() -> None:
+    _, machine = prepared("prepared")
+    machine.carry_out(plan_undo(machine.host))
+    verification = verify_undone(machine.host, None)
+    assert {f"{f.code} {f.severity}" for f in verification.findings} == {"GPU210 warning"}
+
+
+def test_commands_are_only_those_of_the_distribution() -> None:
+    _, machine = prepared("prepared")
+    ran = {op.argv[0] for op in plan_undo(machine.host).operations if isinstance(op, RunCommand)}
+    assert ran == {"update-initramfs", "update-grub"}
