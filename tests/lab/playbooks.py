@@ -61,11 +61,11 @@ all:
 """
 
 
-def play(host: Machine, playbook: str, *arguments: str) -> Run:
-    """Runs playbooks/`playbook` with the lab's spec; the output is kept beside the serial log."""
+def play(host: Machine, playbook: str, *arguments: str, spec: str = SPEC) -> Run:
+    """Runs playbooks/`playbook` with a spec; the output is kept beside the serial log."""
     directory = host.directory
     (directory / "inventory.yml").write_text(inventory(host))
-    (directory / "gpustack.yaml").write_text(SPEC)
+    (directory / "gpustack.yaml").write_text(spec)
     argv = [
         str(Path(sys.executable).with_name("ansible-playbook")),
         *("-i", str(directory / "inventory.yml"), str(PROJECT / "playbooks" / playbook)),

@@ -1,0 +1,53 @@
+"""Of two identical cards one goes to guests, by its address, and the other stays with its host drivers."""
+
+from __future__ import annotations
+
+import yaml
+
+from .conftest import Lab
+from .observe import Function, disk_state
+from .playbooks import SPEC, play
+from .test_prepare import HOST_DRIVERS, assert_untouched, gpu_functions
+from .topology import Shape
+
+
+def spec_for(address: str) -> str:
+    """The lab's spec, for the card at one address only."""
+    spec = yaml.safe_load(SPEC)
+    spec["models"]["labgpu"]["match"]["addresses"] = [address]
+    return yaml.safe_dump(spec)
+
+
+def slot(function: Function) -> str:
+    return function.address.rpartition(".")[0]
+
+
+def test_one_of_two_identical_cards(lab: Lab) -> None:
+    with lab.host("addresses", Shape()) as host:
+        assert_untouched(host)
+        first, *_, last = gpu_functions(host)
+        assert slot(first) != slot(last)
+        spec = spec_for(first.address)
+
+        lab.report("prepare.yml for one of the two cards, with a reboot")
+        run = play(host, "prepare.yml", "-e", "gpustack_reboot=true", spec=spec)
+        assert run.code == 0, run.output
+        assert "GPU113" in run.output
+        host.wait_ssh()
+        assert host.boots() == 2
+        for function in gpu_functions(host):
+            wanted = "vfio-pci" if slot(function) == slot(first) else HOST_DRIVERS[function.id]
+            assert function.driver == wanted, function
+        log = host.ssh(["dmesg"])
+        assert f"gpustack: {first.address} is kept for vfio-pci" in log
+        assert "is left alone" not in log
+
+        lab.report("verify.yml, and prepare.yml again")
+        run = play(host, "verify.yml", spec=spec)
+        assert run.code == 0, run.output
+        prepared = disk_state(host)
+        run = play(host, "prepare.yml", "-e", "gpustack_reboot=true", spec=spec)
+        assert run.code == 0, run.output
+        assert run.count("changed") == 0, run.output
+        assert host.boots() == 2
+        assert disk_state(host) == prepared
