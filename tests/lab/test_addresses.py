@@ -1,10 +1,11 @@
-"""Of two identical cards one goes to guests, by its address, and the other stays with its host drivers."""
+"""Of two identical cards one goes to guests, by its address, and the other stays; then the host is given back."""
 
 from __future__ import annotations
 
 import yaml
 
 from .conftest import Lab
+from .machine import Machine
 from .observe import Function, disk_state
 from .playbooks import SPEC, play
 from .test_prepare import HOST_DRIVERS, assert_untouched, gpu_functions
@@ -22,9 +23,18 @@ def slot(function: Function) -> str:
     return function.address.rpartition(".")[0]
 
 
-def test_one_of_two_identical_cards(lab: Lab) -> None:
+def configuration(host: Machine) -> frozenset[str]:
+    """All of /etc and GRUB's menu: kind, mode, owner, target and content of everything there."""
+    places = ["/etc", "/boot/grub/grub.cfg"]
+    listed = host.ssh(["find", *places, "-xdev", "-printf", r"%p %y %m %U:%G %l\n"])
+    hashed = host.ssh(["find", *places, "-xdev", "-type", "f", "-exec", "sha256sum", "{}", "+"])
+    return frozenset([*listed.splitlines(), *hashed.splitlines()])
+
+
+def test_one_of_two_identical_cards_and_back(lab: Lab) -> None:
     with lab.host("addresses", Shape()) as host:
         assert_untouched(host)
+        before = configuration(host)
         first, *_, last = gpu_functions(host)
         assert slot(first) != slot(last)
         spec = spec_for(first.address)
@@ -51,3 +61,14 @@ def test_one_of_two_identical_cards(lab: Lab) -> None:
         assert run.count("changed") == 0, run.output
         assert host.boots() == 2
         assert disk_state(host) == prepared
+
+        lab.report("undo.yml with a reboot")
+        run = play(host, "undo.yml", "-e", "gpustack_reboot=true", spec=spec)
+        assert run.code == 0, run.output
+        host.wait_ssh()
+        assert host.boots() == 3
+        assert_untouched(host)
+        assert configuration(host) == before
+        run = play(host, "undo.yml", spec=spec)
+        assert run.code == 0, run.output
+        assert run.count("changed") == 0, run.output
