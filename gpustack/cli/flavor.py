@@ -177,8 +177,9 @@ class Delete(InCloud):
 
         cloud = self.cloud(parsed_args)
         present = cloud.flavors()
-        failed = 0
-        for word in dict.fromkeys(parsed_args.flavors):
+        words = list(dict.fromkeys(parsed_args.flavors))
+        failures: list[CloudError | FlavorError] = []
+        for word in words:
             try:
                 flavor = found(present, word)
                 if not parsed_args.force:
@@ -187,10 +188,12 @@ class Delete(InCloud):
                 carry_out(cloud, operation)
                 tell_done(self, [operation])
             except (CloudError, FlavorError) as error:
+                if len(words) == 1:
+                    raise
                 self.say(str(error))
-                failed += 1
-        if failed:
-            raise FlavorError(f"{failed} of {len(set(parsed_args.flavors))} flavors were not deleted")
+                failures.append(error)
+        if failures:
+            raise FlavorError(f"{len(failures)} of {len(words)} flavors were not deleted")
         return 0
 
 
@@ -202,7 +205,7 @@ def _may_go(cloud: Cloud, flavor: PresentFlavor) -> None:
     users = cloud.users(flavor.id)
     if users:
         remedy = "--force deletes it; the instances live on without a flavor to be found by"
-        raise FlavorError(f"{counted(users)} use {flavor.name}", remedy=remedy)
+        raise FlavorError(f"{flavor.name} is used by {counted(users)}", remedy=remedy)
 
 
 def read_spec(path: Path | None) -> Spec | None:

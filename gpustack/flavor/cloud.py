@@ -54,6 +54,7 @@ class Cloud:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._projects: dict[str, str] = {}
         with _told("find the compute service"):
             self._compute = connection.compute
             data = self._compute.get_endpoint_data()
@@ -100,6 +101,11 @@ class Cloud:
     def project(self, word: str) -> str:
         if _ID.fullmatch(word):
             return word
+        if word not in self._projects:
+            self._projects[word] = self._look_up(word)
+        return self._projects[word]
+
+    def _look_up(self, word: str) -> str:
         with _told(f"look up the project {word!r}"):
             answer = self._connection.identity.get("/projects", params={"name": word})
             _raise_refusal(answer, f"look up the project {word!r}", None)

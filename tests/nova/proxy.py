@@ -1,0 +1,134 @@
+"""A proxy on loopback that counts requests, delays them, and lets connections die at a chosen one."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+NEVER = 10**9
+_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "proxy-connection"}
+
+
+@dataclass
+class Traffic:
+    """What went through all proxies that share it, and what is to become of what comes.
+
+    :ivar dies_at: the number of the request (from 0) whose connection dies.
+    :ivar carried_out: whether that request reaches the service, so that only its answer is lost.
+    :ivar comes_back: whether later requests are answered again.
+    :ivar latency: seconds that each request takes longer.
+    """
+
+    requests: list[str] = field(default_factory=list)
+    dies_at: int = NEVER
+    carried_out: bool = False
+    comes_back: bool = True
+    latency: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def count(self, line: str) -> int:
+        with self._lock:
+            self.requests.append(line)
+            return len(self.requests) - 1
+
+    def calm(self) -> None:
+        """Forget what was, and let all through."""
+        with self._lock:
+            self.requests.clear()
+            self.dies_at, self.carried_out, self.comes_back = NEVER, False, True
+
+    @property
+    def writes(self) -> list[str]:
+        """What changes something; signing in changes nothing."""
+        return [line for line in self.requests if not line.startswith("GET") and "/auth/tokens" not in line]
+
+
+@contextlib.contextmanager
+def proxy(port: int, traffic: Traffic) -> Iterator[int]:
+    """A proxy of the service on ``port``; → its own port."""
+    server = _Server(("127.0.0.1", 0), _Handler)
+    server.target, server.traffic = port, traffic
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    target: int
+    traffic: Traffic
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = 1 << 16
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.upstream = http.client.HTTPConnection("127.0.0.1", self.server.target, timeout=120)
+
+    def finish(self) -> None:
+        self.upstream.close()
+        with contextlib.suppress(OSError):
+            super().finish()
+
+    def _pass_on(self) -> None:
+        traffic = self.server.traffic
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        number = traffic.count(f"{self.command} {self.path}")
+        if traffic.latency:
+            time.sleep(traffic.latency)
+        dies = number == traffic.dies_at or (number > traffic.dies_at and not traffic.comes_back)
+        if dies and not (number == traffic.dies_at and traffic.carried_out):
+            self._die()
+            return
+        answer, content = self._forward(body)
+        if dies:
+            self._die()
+            return
+        self.send_response_only(answer.status, answer.reason)
+        for name, value in answer.getheaders():
+            if name.lower() not in _HOP:
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+        self.wfile.flush()
+
+    def _forward(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in _HOP}
+        for attempt in (1, 2):
+            try:
+                self.upstream.request(self.command, self.path, body or None, headers)
+                answer = self.upstream.getresponse()
+                return answer, answer.read()
+            except (http.client.RemoteDisconnected, ConnectionError):
+                # The service closed an idle connection.
+                self.upstream.close()
+                if attempt == 2:
+                    raise
+        raise AssertionError
+
+    def _die(self) -> None:
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_PATCH = _pass_on  # noqa: N815 - http.server's names
+
+    def log_message(self, *arguments: object) -> None:
+        """Say nothing."""

@@ -1,0 +1,268 @@
+"""Flavors on a real Keystone and a real Nova API, over HTTP: how many requests, and what an interruption leaves."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from flavor_clouds import Proxied, proxied
+
+from gpustack.cli.app import main
+from gpustack.errors import CloudError
+from gpustack.flavor.apply import apply, plan
+from gpustack.flavor.cloud import Cloud
+from gpustack.flavor.compare import Choices
+from gpustack.flavor.flavors import ALIAS, MARK, WantedFlavor
+from gpustack.flavor.wanted import wanted
+from gpustack.nova.releases import release
+from gpustack.spec.load import parse_spec
+
+pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of its own code
+HEAD = """\
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}, alias: K4200}}
+hosts: {gpu1: [k4200]}
+nova: {release: "2025.2"}
+"""
+FIRST = f"""{HEAD}
+flavors:
+  "g1.k4200.{{count}}":
+    model: k4200
+    count: [1, 2]
+    per_gpu: {{vcpus: 8, ram: 32GiB, disk: 40GiB}}
+  lab:
+    model: k4200
+    vcpus: 4
+    ram: 16GiB
+    disk: 20
+    access: [research]
+    numa: {{policy: required, nodes: 1}}
+    hide_hypervisor: true
+    description: For the course
+"""
+SECOND = f"""{HEAD}
+flavors:
+  "g1.k4200.{{count}}":
+    model: k4200
+    count: 2
+    per_gpu: {{vcpus: 8, ram: 32GiB, disk: 40GiB}}
+    cpu_policy: dedicated
+  lab:
+    model: k4200
+    vcpus: 4
+    ram: 16GiB
+    disk: 20
+    access: [teaching, admin]
+    mem_page_size: large
+  new:
+    model: k4200
+    vcpus: 2
+    ram: 2GiB
+    disk: 1
+    access: []
+"""
+ALL = Choices(prune=True)
+
+
+@pytest.fixture(scope="module", params=["2025.2", "2026.2"])
+def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
+    with proxied(request.param, tmp_path_factory.mktemp("clouds")) as found:
+        with found.cloud.connection() as connection:
+            for name in ("research", "teaching"):
+                assert connection.identity.post("/projects", json={"project": {"name": name}}).ok
+        yield found
+
+
+@pytest.fixture
+def empty(cloud: Proxied, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxied]:
+    """The cloud without flavors, and the environment that leads to it."""
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(cloud.clouds_yaml))
+    monkeypatch.setenv("OS_CLOUD", "embedded")
+    for name in [name for name in os.environ if name.startswith("OS_") and "CL" not in name]:
+        monkeypatch.delenv(name)
+    cloud.traffic.calm()
+    yield cloud
+    cloud.traffic.calm()
+    with cloud.connection() as connection:
+        clear(Cloud(connection))
+
+
+def clear(api: Cloud) -> None:
+    for flavor in api.flavors():
+        api.delete(flavor.id)
+
+
+def flavors_of(text: str) -> tuple[WantedFlavor, ...]:
+    if not text:
+        return ()
+    return wanted(parse_spec(text, "spec"), release=release("2025.2")).flavors
+
+
+def state(api: Cloud) -> dict[str, Any]:
+    """All flavors with the projects that may use them, without the ids that Nova makes."""
+    found = {}
+    for flavor in api.flavors():
+        access = sorted(api.access(flavor.id)) if not flavor.public else None
+        found[flavor.name] = {**flavor.to_dict(), "access": access, "id": None}
+    return found
+
+
+def test_a_second_apply_signs_in_and_lists_and_writes_nothing(empty: Proxied, tmp_path: Path) -> None:
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(FIRST)
+    assert main(["flavor", "apply", str(spec), "--yes"]) == 0
+    first = list(empty.traffic.requests)
+    empty.traffic.calm()
+    assert main(["flavor", "apply", str(spec), "--yes"]) == 0
+    assert empty.traffic.requests == [
+        "GET /v3",
+        "POST /v3/auth/tokens",
+        "GET /v2.1",
+        "GET /v2.1/flavors/detail?is_public=None",
+    ]
+    # Two for each public flavor; for the private one, the project and the mark of access too; and its project's name.
+    assert len(first) == 4 + 1 + 2 + 2 + 4
+
+
+@pytest.mark.parametrize(("before", "after"), [("", FIRST), (FIRST, SECOND)], ids=["create", "change"])
+def test_interrupted_at_every_request_a_second_run_completes(empty: Proxied, before: str, after: str) -> None:
+    carried_out = empty.cloud.release == "2026.2"  # one release loses the request, the other its answer
+    first, second = flavors_of(before), flavors_of(after)
+    with empty.connection() as connection:
+        api = Cloud(connection)
+        assert not apply(api, plan(api, first, ALL).operations)
+        assert not apply(api, plan(api, second, ALL).operations)
+        calm = state(api)
+        for number in itertools.count():
+            clear(api)
+            assert not apply(api, plan(api, first, ALL).operations)
+            empty.traffic.calm()
+            empty.traffic.dies_at, empty.traffic.carried_out = number, carried_out
+            empty.traffic.comes_back = number % 2 == 0
+            whole = goes_through(api, second)
+            died = number < len(empty.traffic.requests)
+            assert whole == (not died)
+            empty.traffic.calm()
+            for flavor in api.flavors():
+                assert ALIAS in flavor.extra_specs or (flavor.half_made and flavor.description.endswith(MARK))
+            assert goes_through(api, second)
+            assert state(api) == calm
+            assert not plan(api, second, ALL).operations
+            if not died:
+                break
+    assert number > 8
+
+
+def goes_through(api: Cloud, flavors: Sequence[WantedFlavor]) -> bool:
+    """Whether flavors are applied, one after the other, without a failure."""
+    try:
+        return not apply(api, plan(api, flavors, ALL).operations, jobs=1)
+    except CloudError:
+        return False
+
+
+def test_interrupted_while_signing_in_says_so_and_a_second_run_completes(
+    empty: Proxied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(FIRST)
+    for number in range(5):
+        empty.traffic.calm()
+        empty.traffic.dies_at, empty.traffic.comes_back = number, False
+        assert main(["flavor", "apply", str(spec), "--yes"]) == CloudError.exit_code
+        told = capsys.readouterr().err
+        assert "Traceback" not in told
+        assert "→" in told
+    empty.traffic.calm()
+    assert main(["flavor", "apply", str(spec), "--yes"]) == 0
+    assert main(["flavor", "plan", str(spec), "--exit-code"]) == 0
+
+
+def test_several_at_a_time(empty: Proxied) -> None:
+    text = f"{HEAD}flavors:\n" + "".join(
+        f"  f{n}: {{model: k4200, vcpus: {n + 1}, ram: 1GiB, disk: 1}}\n" for n in range(20)
+    )
+    with empty.connection() as connection:
+        api = Cloud(connection)
+        assert not apply(api, plan(api, flavors_of(text)).operations, jobs=8)
+        assert not plan(api, flavors_of(text)).operations
+        assert len(empty.traffic.writes) == 40
+
+
+def test_nova_judges_other_extra_specs_and_nothing_is_left(
+    empty: Proxied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "gpustack.yaml"
+    misspelt = '{model: k4200, vcpus: 1, ram: 1GiB, disk: 1, extra_specs: {"hw:cpu_polcy": shared}}'
+    spec.write_text(f"{HEAD}flavors: {{f: {misspelt}}}\n")
+    assert main(["flavor", "apply", str(spec), "--yes"]) == 22
+    told = capsys.readouterr().err
+    assert "hw:cpu_polcy" in told
+    assert "nothing is left" in told
+    with empty.connection() as connection:
+        assert Cloud(connection).flavors() == ()
+
+
+def test_openstack_reads_what_gpustack_wrote(empty: Proxied) -> None:
+    with empty.connection() as connection:
+        api = Cloud(connection)
+        assert not apply(api, plan(api, flavors_of(FIRST)).operations)
+        for flavor in api.flavors():
+            shown = json.loads(empty.cloud.openstack("flavor", "show", flavor.name, "-f", "json").stdout)
+            assert shown["properties"] == dict(flavor.extra_specs)
+            assert (shown["vcpus"], shown["ram"], shown["disk"]) == (
+                flavor.sizes.vcpus,
+                flavor.sizes.ram,
+                flavor.sizes.disk,
+            )
+            assert shown["description"] == flavor.description
+            assert shown["os-flavor-access:is_public"] == flavor.public
+            if not flavor.public:
+                assert shown["access_project_ids"] == list(api.access(flavor.id))
+
+
+def test_the_plugin_of_openstack_says_the_same(
+    empty: Proxied, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(FIRST)
+    openstack = Path(sys.executable).with_name("openstack")
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(openstack), "gpu", "flavor", *arguments]
+        return subprocess.run(command, env=empty.variables(), capture_output=True, text=True, check=False)
+
+    assert run("plan", str(spec), "--exit-code").returncode == 2
+    done = run("apply", str(spec), "--yes")
+    assert done.returncode == 0, done.stderr
+    listed = run("list", "--spec", str(spec), "-f", "json")
+    assert main(["flavor", "list", "--spec", str(spec), "-f", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(listed.stdout)
+    assert [entry["Name"] for entry in json.loads(listed.stdout)] == ["g1.k4200.1", "g1.k4200.2", "lab"]
+    refused = run("delete", "no-such", "lab")
+    assert refused.returncode == 22
+    assert "1 of 2" in refused.stderr
+
+
+def test_novas_schedulers_and_validation_pass_the_mark_over(cloud: Proxied) -> None:
+    program = Path(__file__).parent / "judge_mark.py"
+    python = cloud.cloud.environment.program("python")
+    variables = {**cloud.cloud.environment.variables(), "OS_NOVA_DISABLE_EVENTLET_PATCHING": "true"}
+    said = subprocess.run([str(python), str(program)], env=variables, capture_output=True, text=True, check=True)
+    assert json.loads(said.stdout) == {
+        "valid": True,
+        "typo refused": True,
+        "capabilities with the mark": True,
+        "aggregates with the mark": True,
+        "aggregates without a namespace": False,
+    }

@@ -1,0 +1,184 @@
+"""Plans as data: the words of operations and findings, case by case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustack.findings import definitions
+from gpustack.flavor.compare import Answers, Choices, Plan, compare
+from gpustack.flavor.flavors import (
+    ACCESS,
+    ALIAS,
+    ORIGIN,
+    SETS,
+    PresentFlavor,
+    Sizes,
+    WantedFlavor,
+    access_mark,
+    parse_alias,
+    sets_mark,
+)
+
+SIZES = Sizes(vcpus=8, ram=32768, disk=40)
+FLAVOR = WantedFlavor(name="g1", sizes=SIZES, gpus={"K4200": 1}, extra_specs={ALIAS: "K4200:1"})
+MARKS = {SETS: ALIAS, ORIGIN: "spec"}
+BY_HAND = {**MARKS, ALIAS: "K4200:1", ORIGIN: "hand"}
+HALF_MADE = definitions()["GPU402"].message
+OTHER = "is there with other properties that Nova can't change"
+
+
+def there(**changes: Any) -> PresentFlavor:
+    fields: dict[str, Any] = {
+        "id": "1",
+        "name": "g1",
+        "sizes": SIZES,
+        "description": "1 x K4200 [gpustack]",
+        "extra_specs": {ALIAS: "K4200:1", **MARKS},
+    }
+    return PresentFlavor(**{**fields, **changes})
+
+
+def lines(plan: Plan) -> list[str]:
+    said = []
+    for operation in plan.operations:
+        said += [operation.describe(), *(f"  {line}" for line in operation.details())]
+    return [*said, *(f"{f.code} {f.place}: {f.message}" for f in plan.findings)]
+
+
+@pytest.mark.parametrize(
+    ("present", "choices", "expected"),
+    [
+        ([there()], {}, []),
+        (
+            [],
+            {},
+            ["create g1 (8 vCPUs, 32 GiB RAM, 40 GiB disk; public)", "  + pci_passthrough:alias = K4200:1"],
+        ),
+        (
+            [there(extra_specs={ALIAS: "K4200:2", **MARKS, "foreign": "x"})],
+            {},
+            ["change g1: it is not as the spec has it", "  ~ pci_passthrough:alias = K4200:1 (was K4200:2)"],
+        ),
+        (
+            [there(extra_specs={ALIAS: "K4200:1", "a": "1", "b": "2", **MARKS, SETS: f"a,{ALIAS}"})],
+            {},
+            ["change g1: it is not as the spec has it", "  - a (was 1)"],
+        ),
+        (
+            [there(extra_specs={ALIAS: "K4200:1", "a": "1"}, description="")],
+            {},
+            ["GPU401 g1: is there already, and gpustack did not make it"],
+        ),
+        (
+            [there(extra_specs={"a": "1"}, description="theirs")],
+            {"adopt": True},
+            [
+                "change g1: it is taken over",
+                "  + pci_passthrough:alias = K4200:1",
+                "  ~ description = 1 x K4200 [gpustack] (was theirs)",
+            ],
+        ),
+        (
+            [there(extra_specs={})],
+            {},
+            [
+                "change g1: it is only half made",
+                "  + pci_passthrough:alias = K4200:1",
+                f"GPU402 g1: {HALF_MADE}",
+            ],
+        ),
+        (
+            [there(sizes=Sizes(vcpus=4, ram=32768, disk=40), public=False)],
+            {},
+            [
+                f"GPU400 g1: {OTHER}: vcpus is 4, wanted is 8; it is private",
+            ],
+        ),
+        (
+            [there(sizes=Sizes(vcpus=4, ram=32768, disk=40))],
+            {"replace": frozenset({"g1"})},
+            [
+                "delete g1 (4 vCPUs, 32 GiB RAM, 40 GiB disk)",
+                "  - pci_passthrough:alias = K4200:1",
+                "create g1 (8 vCPUs, 32 GiB RAM, 40 GiB disk; public)",
+                "  + pci_passthrough:alias = K4200:1",
+            ],
+        ),
+        ([there()], {"replace": frozenset({"g1"})}, ["GPU407 g1: is named by --replace, but needs no replacement"]),
+        (
+            [there(), there(id="2", name="old")],
+            {},
+            ["GPU404 old: carries gpustack's mark and is not in the spec"],
+        ),
+        (
+            [there(), there(id="2", name="old")],
+            {"prune": True},
+            ["delete old (8 vCPUs, 32 GiB RAM, 40 GiB disk)", "  - pci_passthrough:alias = K4200:1"],
+        ),
+        (
+            [there(), there(id="used", name="old")],
+            {"prune": True},
+            ["GPU405 old: is not in the spec, but used by 3 instances"],
+        ),
+        (
+            [there(), there(id="2", name="hand", extra_specs={**MARKS, ALIAS: "x:1", ORIGIN: "hand"})],
+            {"prune": True},
+            [],
+        ),
+        ([there(), there(id="2", name="theirs", extra_specs={}, description="")], {"prune": True}, []),
+    ],
+)
+def test_what_is_planned(present: list[PresentFlavor], choices: dict[str, Any], expected: list[str]) -> None:
+    answers = Answers(users={"1": 0, "2": 0, "used": 3})
+    assert lines(compare([FLAVOR], present, Choices(**choices), answers)) == expected
+
+
+def test_a_flavor_in_use_is_not_replaced() -> None:
+    present = [there(sizes=Sizes(vcpus=4, ram=32768, disk=40))]
+    plan = compare([FLAVOR], present, Choices(replace=frozenset({"g1"})), Answers(users={"1": 1}))
+    assert lines(plan) == ["GPU406 g1: can't be replaced: it is used by 1 instance"]
+
+
+def test_an_id_that_another_flavor_has() -> None:
+    wanted = WantedFlavor(name="g1", id="7", sizes=SIZES, gpus={"K4200": 1}, extra_specs={ALIAS: "K4200:1"})
+    plan = compare([wanted], [there(id="7", name="other", description="", extra_specs={})])
+    assert lines(plan) == ["GPU403 g1: wants the id 7, which other has"]
+
+
+def test_access_is_changed_by_projects() -> None:
+    wanted = WantedFlavor(
+        name="g1", sizes=SIZES, gpus={"K4200": 1}, extra_specs={ALIAS: "K4200:1"}, access=("research", "teaching")
+    )
+    mark = {ACCESS: access_mark(["admin"])}
+    present = [there(public=False, extra_specs={ALIAS: "K4200:1", **MARKS, **mark})]
+    answers = Answers(access={"1": frozenset({"r", "a"})}, projects={"research": "r", "teaching": "t"})
+    assert lines(compare([wanted], present, Choices(), answers)) == [
+        "change g1: it is not as the spec has it",
+        "  + project t",
+        "  - project a",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("K4200:2", {"K4200": 2}),
+        ("a:1, b:2", {"a": 1, "b": 2}),
+        ("a:1,a:2", {"a": 3}),
+        ("", {}),
+        ("a", {}),
+        ("a:x", {}),
+    ],
+)
+def test_reading_an_alias(value: str, expected: dict[str, int]) -> None:
+    assert parse_alias(value) == expected
+
+
+def test_the_mark_of_many_long_names_is_read_back() -> None:
+    keys = {"k" * length for length in (255, 254, 100, 99, 1)}
+    marks = sets_mark(keys)
+    assert len(marks) > 1
+    assert all(len(value) <= 255 for value in marks.values())
+    assert there(extra_specs=marks).owned == keys

@@ -1,0 +1,35 @@
+"""The plug-in of the openstack command: every call of openstack imports it, so it must cost nothing."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+
+
+def loaded_by(statement: str) -> set[str]:
+    """The modules that a statement brings in, beyond those of the interpreter."""
+    after = "print(json.dumps(sorted(set(sys.modules) - before)))"
+    program = f"import json, sys; before = set(sys.modules); {statement}; {after}"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(json.loads(said.stdout))
+
+
+def test_the_plugin_imports_nothing() -> None:
+    assert loaded_by("import gpustack.osc_plugin") == {"gpustack", "gpustack.osc_plugin"}
+
+
+def test_the_commands_bring_in_nothing_heavy() -> None:
+    heavy = {"openstack", "keystoneauth1", "requests", "pydantic", "yaml", "novaclient", "sqlalchemy", "jinja2", "rich"}
+    for module in ("flavor", "flavor_hand", "flavor_spec"):
+        assert not heavy & loaded_by(f"import gpustack.cli.{module}")
+
+
+def test_both_programs_have_the_same_commands() -> None:
+    def commands(group: str) -> dict[str, str]:
+        return {entry.name: entry.value for entry in importlib.metadata.entry_points(group=group)}
+
+    own = {f"gpu_{name}": value for name, value in commands("gpustack.cli").items() if name.startswith("flavor_")}
+    assert commands("openstack.gpu.v1") == own
+    assert len(own) == 7
