@@ -1,0 +1,162 @@
+"""100 flavors on a real Nova API: created, and again with nothing to do; beside other tools, as ratios.
+
+``gpustack flavor apply`` beside osism's flavor-manager (from PyPI, in an environment of its own) and a loop of
+``openstack flavor create``, of which a few are measured and 100 are reckoned. Every request goes through a proxy on
+loopback that counts it and, in the second half, holds it for 50 ms, as a cloud that is not on the same machine would.
+The tools take turns, and the best of their rounds are compared. At most flavor-manager's time without latency, and
+0.4 of it with 50 ms. Ansible's ``openstack.cloud.compute_flavor`` is not measured: its collection is on Galaxy.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "nova"))
+
+from flavor_clouds import Proxied, proxied
+
+FLAVORS = 100
+SAMPLED = 3
+ROUNDS = {0.0: 2, 0.05: 1}
+LIMITS = {0.0: 1.0, 0.05: 0.4}
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gpustack" / "bench-flavor-manager"
+
+
+@dataclass
+class Run:
+    """One run: seconds, requests, and how many of them change something."""
+
+    seconds: float
+    requests: int
+    writes: int
+
+    def times(self, factor: float) -> Run:
+        return Run(self.seconds * factor, round(self.requests * factor), round(self.writes * factor))
+
+
+def flavor_manager() -> str:
+    """osism's flavor-manager; installed when it is missing."""
+    program = CACHE / "bin" / "openstack-flavor-manager"
+    if not program.exists():
+        venv.create(CACHE, with_pip=True, clear=True)
+        subprocess.run([CACHE / "bin" / "pip", "install", "-q", "openstack-flavor-manager"], check=True)
+    return str(program)
+
+
+def write_specs(directory: Path) -> tuple[Path, Path]:
+    """The same flavors for gpustack and for flavor-manager."""
+    numbers = range(1, FLAVORS + 1)
+    ours = {
+        "version": 1,
+        "models": {"k4200": {"match": {"vendor": "10de", "product": "11b4"}, "alias": "K4200"}},
+        "hosts": {"gpu1": ["k4200"]},
+        "nova": {"release": "2025.2"},
+        "flavors": {
+            f"g{n}": {
+                "model": "k4200",
+                "vcpus": n,
+                "ram": 1024 * n,
+                "disk": 10,
+                "numa": {"policy": "preferred", "nodes": 1},
+            }
+            for n in numbers
+        },
+    }
+    extra = {
+        "pci_passthrough:alias": "K4200:1",
+        "hw:pci_numa_affinity_policy": "preferred",
+        "hw:numa_nodes": "1",
+    }
+    theirs = {
+        "reference": [{"field": "public", "default": True}],
+        "mandatory": [{"name": f"g{n}", "cpus": n, "ram": 1024 * n, "disk": 10, **extra} for n in numbers],
+    }
+    paths = directory / "gpustack.yaml", directory / "flavors.yaml"
+    for path, content in zip(paths, (ours, theirs), strict=True):
+        path.write_text(yaml.safe_dump(content))
+    return paths
+
+
+def measured(cloud: Proxied, command: Sequence[str]) -> Run:
+    """Run a command through the proxy."""
+    cloud.traffic.calm()
+    start = time.perf_counter()
+    done = subprocess.run(command, env=cloud.variables(), capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - start
+    assert done.returncode == 0, done.stderr
+    return Run(seconds, len(cloud.traffic.requests), len(cloud.traffic.writes))
+
+
+def clear(cloud: Proxied) -> None:
+    """Take all flavors away, past the proxy."""
+    with cloud.cloud.connection() as connection:
+        for flavor in connection.compute.flavors(details=False, is_public=None):
+            connection.compute.delete_flavor(flavor)
+
+
+def loop(cloud: Proxied) -> Run:
+    """``openstack flavor create``, some of the hundred, reckoned up to all of them."""
+    program = str(Path(sys.executable).with_name("openstack"))
+    runs = []
+    for number in range(1, SAMPLED + 1):
+        extra = ["--property", "pci_passthrough:alias=K4200:1", "--property", "hw:numa_nodes=1"]
+        sizes = ["--vcpus", str(number), "--ram", "1024", "--disk", "10"]
+        runs.append(measured(cloud, [program, "flavor", "create", f"g{number}", *sizes, *extra]))
+    total = Run(*(sum(getattr(run, field) for run in runs) for field in ("seconds", "requests", "writes")))
+    return total.times(FLAVORS / SAMPLED)
+
+
+def compare(cloud: Proxied, tools: dict[str, Sequence[str]], latency: float) -> bool:
+    """Print the figures of all tools under a latency; whether the limit is kept."""
+    cloud.traffic.latency = latency
+    best: dict[tuple[str, str], Run] = {}
+
+    def keep(job: str, name: str, measure: Callable[[], Run]) -> None:
+        run = measure()
+        before = best.get((job, name))
+        best[job, name] = run if before is None or run.seconds < before.seconds else before
+
+    for _ in range(ROUNDS[latency]):
+        for name, command in tools.items():
+            clear(cloud)
+            keep("create", name, lambda command=command: measured(cloud, command))
+            keep("no-op", name, lambda command=command: measured(cloud, command))
+    clear(cloud)
+    best["create", "openstack loop"] = loop(cloud)
+    print(f"{FLAVORS} flavors, {latency * 1000:.0f} ms latency")
+    good = True
+    for (job, name), run in sorted(best.items()):
+        ratio = run.seconds / best[job, "flavor-manager"].seconds
+        limit = f" (at most {LIMITS[latency]})" if name == "gpustack" else ""
+        good &= name != "gpustack" or ratio <= LIMITS[latency]
+        counts = f"{run.requests:5} requests, {run.writes:4} writes"
+        print(f"  {job:<7} {name:<15} {run.seconds:7.2f} s  {counts}  ratio {ratio:.2f}{limit}", flush=True)
+    return good
+
+
+def main() -> int:
+    """Print the figures; 1 when a ratio is above its limit."""
+    with tempfile.TemporaryDirectory() as name, proxied("2025.2", Path(name)) as cloud:
+        ours, theirs = write_specs(Path(name))
+        gpustack = str(Path(sys.executable).with_name("gpustack"))
+        tools: dict[str, Sequence[str]] = {
+            "flavor-manager": [flavor_manager(), "--cloud", "embedded", "--name", "local", "--url", theirs.as_uri()],
+            "gpustack": [gpustack, "flavor", "apply", str(ours), "--yes"],
+        }
+        measured(cloud, [gpustack, "flavor", "list"])  # compiles, fills caches
+        kept = [compare(cloud, tools, latency) for latency in ROUNDS]
+    return int(not all(kept))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
