@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -62,7 +63,7 @@ class ActionModule(ActionBase):
         return controller.overall(args["spec"], facts)
 
     @staticmethod
-    def _name_of(variables: Any, name: str) -> str:
+    def _name_of(variables: Mapping[str, Any], name: str) -> str:
         """The name that the spec knows a host by, as the role's defaults have it."""
         return variables.get("gpustack_nova_hostname") or variables.get("gpustack_hostname") or name
 
