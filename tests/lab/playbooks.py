@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +18,16 @@ from .machine import Machine
 PROJECT = Path(__file__).resolve().parents[2]
 PLAYBOOK_TIMEOUT = 2400.0
 
-SPEC = f"""\
+
+def spec(addresses: Sequence[str] = ()) -> str:
+    """A gpustack.yaml that gives the host's GPUs to guests: all of them, or those at `addresses`."""
+    vendor, product = topology.GPU_ID.split(":")
+    chosen = f", addresses: {json.dumps(list(addresses))}" if addresses else ""
+    return f"""\
 version: 1
 models:
   labgpu:
-    match: {{vendor: "{topology.GPU_ID.split(":")[0]}", product: "{topology.GPU_ID.split(":")[1]}"}}
+    match: {{vendor: "{vendor}", product: "{product}"{chosen}}}
     driver: vfio-pci
 hosts:
   {recipe.HOST_NAME}: [labgpu]
@@ -61,11 +68,11 @@ all:
 """
 
 
-def play(host: Machine, playbook: str, *arguments: str, spec: str = SPEC) -> Run:
-    """Runs playbooks/`playbook` with a spec; the output is kept beside the serial log."""
+def play(host: Machine, playbook: str, *arguments: str, addresses: Sequence[str] = ()) -> Run:
+    """Runs playbooks/`playbook` with the lab's spec; the output is kept beside the serial log."""
     directory = host.directory
     (directory / "inventory.yml").write_text(inventory(host))
-    (directory / "gpustack.yaml").write_text(spec)
+    (directory / "gpustack.yaml").write_text(spec(addresses))
     argv = [
         str(Path(sys.executable).with_name("ansible-playbook")),
         *("-i", str(directory / "inventory.yml"), str(PROJECT / "playbooks" / playbook)),

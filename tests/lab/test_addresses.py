@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import yaml
-
 from .conftest import Lab
 from .machine import Machine
 from .observe import Function, disk_state
-from .playbooks import SPEC, play
+from .playbooks import play
 from .test_prepare import HOST_DRIVERS, assert_untouched, gpu_functions
 from .topology import Shape
-
-
-def spec_for(address: str) -> str:
-    """The lab's spec, for the card at one address only."""
-    spec = yaml.safe_load(SPEC)
-    spec["models"]["labgpu"]["match"]["addresses"] = [address]
-    return yaml.safe_dump(spec)
 
 
 def slot(function: Function) -> str:
@@ -37,10 +28,9 @@ def test_one_of_two_identical_cards_and_back(lab: Lab) -> None:
         before = configuration(host)
         first, *_, last = gpu_functions(host)
         assert slot(first) != slot(last)
-        spec = spec_for(first.address)
 
         lab.report("prepare.yml for one of the two cards, with a reboot")
-        run = play(host, "prepare.yml", "-e", "gpustack_reboot=true", spec=spec)
+        run = play(host, "prepare.yml", "-e", "gpustack_reboot=true", addresses=[first.address])
         assert run.code == 0, run.output
         assert "GPU113" in run.output
         host.wait_ssh()
@@ -53,22 +43,22 @@ def test_one_of_two_identical_cards_and_back(lab: Lab) -> None:
         assert "is left alone" not in log
 
         lab.report("verify.yml, and prepare.yml again")
-        run = play(host, "verify.yml", spec=spec)
+        run = play(host, "verify.yml", addresses=[first.address])
         assert run.code == 0, run.output
         prepared = disk_state(host)
-        run = play(host, "prepare.yml", "-e", "gpustack_reboot=true", spec=spec)
+        run = play(host, "prepare.yml", "-e", "gpustack_reboot=true", addresses=[first.address])
         assert run.code == 0, run.output
         assert run.count("changed") == 0, run.output
         assert host.boots() == 2
         assert disk_state(host) == prepared
 
         lab.report("undo.yml with a reboot")
-        run = play(host, "undo.yml", "-e", "gpustack_reboot=true", spec=spec)
+        run = play(host, "undo.yml", "-e", "gpustack_reboot=true")
         assert run.code == 0, run.output
         host.wait_ssh()
         assert host.boots() == 3
         assert_untouched(host)
         assert configuration(host) == before
-        run = play(host, "undo.yml", spec=spec)
+        run = play(host, "undo.yml")
         assert run.code == 0, run.output
         assert run.count("changed") == 0, run.output
