@@ -68,6 +68,7 @@ _DIRECTORIES = (
     "usr/bin",
     "usr/lib/modprobe.d",
     "usr/sbin",
+    "var/lib",
     "var/log",
 )
 _FILES = {

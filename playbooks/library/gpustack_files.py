@@ -40,6 +40,12 @@ options:
     type: list
     elements: str
     default: []
+  tidy:
+    description:
+      - Whether to remove, after everything else, the directories that this module has made and that are empty now.
+      - They are kept in C(/var/lib/gpustack/directories) below O(root), which goes with them.
+    type: bool
+    default: false
 attributes:
   check_mode:
     support: full
@@ -73,6 +79,9 @@ from typing import Optional, Tuple  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 
+OWN = "/var/lib/gpustack"
+MADE = OWN + "/directories"
+
 
 class Files:
     """The files below one root."""
@@ -103,8 +112,7 @@ class Files:
         if self.module.check_mode:
             return
         directory = os.path.dirname(place)
-        if not os.path.isdir(directory):
-            os.makedirs(directory, mode=0o755)
+        self.make(directory)
         descriptor, temporary = tempfile.mkstemp(dir=self.module.tmpdir)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content.encode("utf-8"))
@@ -122,6 +130,43 @@ class Files:
         self.note(path, before, None)
         if not self.module.check_mode:
             os.unlink(place)
+
+    def make(self, directory: str) -> None:
+        """Make a directory, and those above it that are missing, remembering all of them before."""
+        missing = []
+        while not os.path.isdir(directory):
+            missing.insert(0, directory)
+            directory = os.path.dirname(directory)
+        own = self.place(OWN)
+        foreign = [path for path in missing if path != own]
+        if foreign:
+            os.makedirs(own, mode=0o755, exist_ok=True)
+            with open(self.place(MADE), "a", encoding="utf-8") as stream:
+                stream.write("".join("/{}\n".format(os.path.relpath(path, self.root)) for path in foreign))
+                stream.flush()
+                os.fsync(stream.fileno())
+        for path in missing:
+            os.makedirs(path, mode=0o755, exist_ok=True)
+
+    def tidy(self) -> None:
+        """Remove the directories that :meth:`make` has made and that are empty, and then what it remembered."""
+        made = self.place(MADE)
+        own = self.place(OWN)
+        if self.module.check_mode or not os.path.isdir(own):
+            return
+        if os.path.isfile(made) and not os.path.islink(made):
+            with open(made, encoding="utf-8") as stream:
+                paths = stream.read().splitlines()
+            for path in sorted(paths, key=len, reverse=True):
+                self.remove_empty(self.place(path))
+            os.unlink(made)
+        self.remove_empty(own)
+
+    @staticmethod
+    def remove_empty(place: str) -> None:
+        """Remove a directory when nothing is in it."""
+        if os.path.isdir(place) and not os.path.islink(place) and not os.listdir(place):
+            os.rmdir(place)
 
     @staticmethod
     def current(place: str) -> Optional[Tuple[str, int]]:
@@ -160,6 +205,7 @@ def main() -> None:
             "root": {"type": "path", "default": "/"},
             "write": {"type": "list", "elements": "dict", "default": [], "options": entry},
             "remove": {"type": "list", "elements": "str", "default": []},
+            "tidy": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
@@ -169,6 +215,8 @@ def main() -> None:
             files.write(wanted["path"], wanted["content"], wanted["mode"])
         for path in module.params["remove"]:
             files.remove(path)
+        if module.params["tidy"]:
+            files.tidy()
     except (OSError, ValueError) as error:
         module.fail_json(msg=str(error), changed=bool(files.paths), paths=files.paths)
     module.exit_json(changed=bool(files.paths), paths=files.paths, diff=files.diffs)
