@@ -141,7 +141,8 @@ class Control:
 
         :param step: a short name of :data:`STEPS`, or ``PART.METHOD``.
         :param action: ``raise`` ``error``, ``hang`` (until :meth:`clear_faults`, or for ever after
-            :meth:`kill_compute`), or ``skip`` (the step does nothing: a message that was lost).
+            :meth:`kill_compute`), or ``skip`` (the step does nothing: a message that was lost; at ``migrate``: the
+            hypervisor's job fails and says so by its state alone).
         :param when: ``before`` the step is done, or ``after``.
         :param error: a class, with its module, that takes a message.
         :param times: how often; 0 is always.

@@ -58,7 +58,9 @@ def main() -> None:
     _die_with_parent()
     if service == "nova":
         sys.modules["mock"] = unittest.mock  # what Yoga's fixtures import is a backport of it
-        importlib.import_module("nova.tests.functional")  # patches the standard library: before anything else of Nova
+        # Replaces threads, locks and thread-local data by eventlet's, before any other code of Nova takes hold of them;
+        # the oldest releases do it on import.
+        getattr(importlib.import_module("nova.monkey_patch"), "patch", lambda: None)()
     module = {"nova": "nova_server", "keystone": "identity", "wsgi": "wsgi"}[service]
     importlib.import_module(f"{_PACKAGE}.{module}").serve(description)
 

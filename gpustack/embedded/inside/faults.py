@@ -110,17 +110,19 @@ def migrate_domain(connections: dict[str, Any]) -> Callable[..., None]:
         mark = source.gpustack_mark
         fault = mark.faults.get("domain.migrate")
 
-        def move() -> None:
+        def move() -> bool:
             node = destination.split("://", 1)[1].split("/", 1)[0]
             target = next(one for one in connections.values() if node in (one.hostname, one.gpustack_host))
             target.createXML(params["destination_xml"], 0)
             domain.complete_job()
+            return True
 
         if fault is None:
             move()
         else:
             try:
-                fault.run(move)
+                if not fault.run(move):
+                    domain.fail_job()
             except Exception as error:
                 domain.fail_job()
                 raise fakelibvirt.make_libvirtError(

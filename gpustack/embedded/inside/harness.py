@@ -52,6 +52,8 @@ class _Logging(fixtures.Fixture):
 
 
 CONF_DEBUG = False
+_LIBVIRT, _QEMU = 10_000_000, 8_002_002
+"""10.0.0 and 8.2.2: the oldest with which Nova lets passed-through devices migrate live."""
 
 
 class _Nothing(fixtures.Fixture):
@@ -191,7 +193,11 @@ class Harness(base.ServersTestBase):
             cpu_nodes=host["numa_nodes"], cpu_sockets=1, cpu_cores=cpus, cpu_threads=1, kB_mem=host["memory_mib"] * 1024
         )
         old = self.connections.get(name)
-        connection = fakelibvirt.Connection("qemu:///system", host_info=shape, pci_info=devices_of(host), hostname=node)
+        versions = {"version": _LIBVIRT, "hv_version": _QEMU}
+        devices = devices_of(host)
+        connection = fakelibvirt.Connection(
+            "qemu:///system", host_info=shape, pci_info=devices, hostname=node, **versions
+        )
         connection.gpustack_host = name
         if old is not None:
             connection._vms, connection._running_vms = old._vms, old._running_vms

@@ -10,7 +10,6 @@ import pytest
 
 from gpustack.embedded.releases import available, release
 
-
 _HERE = Path(__file__).parent
 
 
