@@ -130,6 +130,7 @@ def judge(job):
     except cfg.Error as error:
         return {"parse_error": str(error)}
     attempt(answer, "aliases", aliases)
+    answer["alias_keys"] = sorted(request._ALIAS_SCHEMA["properties"])
     attempt(answer, "devices", devices)
     attempt(answer, "filters", lambda: list(CONF.filter_scheduler.enabled_filters))
     for key, group, name in (
