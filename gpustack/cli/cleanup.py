@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -252,13 +253,12 @@ gpustack cleanup apply --sql"""
             timeout=parsed_args.timeout,
             sudo=parsed_args.sudo,
         )
-        with Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh) as hypervisors:
+        with closing(journal), Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh) as hypervisors:
             for outcome in carry_out(sources, wanted, selection, journal, ask=hypervisors.ask, wait=parsed_args.wait):
                 verdict = outcome.verdict
                 what = f"class {verdict.klass} on {verdict.host}"
                 print(f"{outcome.result}: {what}: {printable(outcome.detail)}", file=self.app.stdout, flush=True)
                 failed |= outcome.result not in (Result.REPAIRED, Result.GONE)
-        journal.close()
         self.say(f"to go back: gpustack cleanup undo {path}")
         return 3 if failed or made.unread else MAX_COUNT_REACHED if limited else 0
 

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -186,7 +187,7 @@ class World:
         """Everything that a repair may touch, to compare."""
         with self.engine.connect() as connection:
             return {
-                name: [tuple(row) for row in connection.execute(sa.text(f"SELECT * FROM {name} ORDER BY id"))]  # noqa: S608
+                name: [tuple(row) for row in connection.execute(sa.text(f"SELECT * FROM {name} ORDER BY id"))]
                 for name in ("pci_devices", "migrations")
             }
 
@@ -253,6 +254,11 @@ class World:
                     xml = self.nova.control.domain_xml(host, domain["uuid"])
                     (directory / f"{domain['name']}.xml").write_text(f"<domstatus state='running'>{xml}</domstatus>")
 
+    def said(self) -> str:
+        """What Nova's log has to say of faults, the last of it."""
+        lines = self.nova.log.read_text(errors="replace").splitlines()
+        return "\n".join([line for line in lines if re.search("ERROR|WARNING|Error|in use|claim", line)][-40:])
+
     def exclusive(self) -> None:
         """No device has two owners by the hypervisor's word, and none has another than its row says."""
         for host in self.used:
@@ -267,7 +273,7 @@ class World:
     def agrees_beside(self, host: str, server: Server | None = None) -> None:
         """Nova's own word where a guest still has the host's other GPU."""
         new = self.boot(host)
-        assert new.status == "ACTIVE", new.fault
+        assert new.status == "ACTIVE", (new.fault, self.said())
         self.exclusive()
         if server is not None:
             self.state(server, "reboot", "ACTIVE")
@@ -276,7 +282,7 @@ class World:
     def agrees(self, freed: str, server: Server | None = None) -> None:
         """Nova's own word after a repair: the host can be filled with a new guest, and the old one lives and dies well."""
         new = self.boot(freed, GPUS)
-        assert new.status == "ACTIVE", new.fault
+        assert new.status == "ACTIVE", (new.fault, self.said())
         self.exclusive()
         if server is not None:
             current = self.api.compute.get_server(server.id)

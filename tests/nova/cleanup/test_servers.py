@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
@@ -83,9 +84,8 @@ def wanted(sources: Sources) -> list[dict]:
 
 def carry_out(sources: Sources, path: Path, planned: list[dict] | None = None) -> list[apply.Outcome]:
     planned = wanted(sources) if planned is None else planned
-    return list(
-        apply.carry_out(sources, planned, SELECTION, Journal(path=path), ask=lambda host: Usage(users={}), wait=0)
-    )
+    with contextlib.closing(Journal(path=path)) as written:
+        return list(apply.carry_out(sources, planned, SELECTION, written, ask=lambda host: Usage(users={}), wait=0))
 
 
 def test_every_repair_and_its_way_back(cell: CellFile, url: sa.URL, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_every_repair_and_its_way_back(cell: CellFile, url: sa.URL, tmp_path: Pa
 def test_a_row_that_nova_holds_locked(cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "LOCK_TIMEOUT", 1)
     sources = Sources.from_url(cell.url)
-    planned = [one for one in _without_api(sources)]
+    planned = _without_api(sources)
     before = cell.dump()
     with cell.engine.begin() as nova:
         nova.exec_driver_sql("UPDATE pci_devices SET label = label")
@@ -220,7 +220,5 @@ class Cut:
         except OSError:
             pass
         for one in (source, sink):
-            try:
+            with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass

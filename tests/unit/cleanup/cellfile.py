@@ -30,7 +30,7 @@ def create(engine: sa.Engine) -> None:
     tables.metadata.create_all(engine, [tables.metadata.tables[name] for name in CELL_TABLES])
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
-        connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{HEAD}')")  # noqa: S608
+        connection.exec_driver_sql(f"INSERT INTO alembic_version VALUES ('{HEAD}')")
 
 
 @dataclass
@@ -85,7 +85,8 @@ class CellFile:
     def instance(self, uuid: str, host: str | None, *, wants: tuple[str, ...] = ("r1",), **values: object) -> str:
         """An instance that asks for devices."""
         requests = [{"count": 1, "alias_name": "k4200", "request_id": one, "spec": []} for one in wants]
-        self.insert("instances", uuid=uuid, host=host, node=host, **{"vm_state": "active", **values})
+        row = {"host": host, "node": host, "vm_state": "active", **values}
+        self.insert("instances", uuid=uuid, **row)
         self.insert("instance_extra", instance_uuid=uuid, pci_requests=json.dumps(requests))
         return uuid
 
@@ -106,7 +107,7 @@ class CellFile:
             }
 
 
-def nova_conf(directory: Path, cells: dict[str, str], password: str = "s3cret") -> Path:
+def nova_conf(directory: Path, cells: dict[str, str]) -> Path:
     """An API database whose mappings name cells by URL, and the nova.conf that leads to it."""
     engine = sa.create_engine(f"sqlite:///{directory}/api.sqlite", poolclass=sa.NullPool)
     with engine.begin() as connection:

@@ -1,0 +1,95 @@
+"""Owners in other cells, and databases that can't be asked: absent is only what was looked for everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from cellfile import CellFile, nova_conf
+
+from gpustack.cleanup import plan
+from gpustack.cleanup.plan import Selection, Sources
+from gpustack.errors import DatabaseError, NovaConfigError
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[CellFile, CellFile, Path]:
+    """Two cells; the first has a taken row of a host that is down."""
+    first, second = (CellFile(f"sqlite:///{tmp_path}/{name}.sqlite") for name in ("cell1", "cell2"))
+    first.device(first.host("gpu1"), "0000:81:00.0", "allocated", instance_uuid="vm", request_id="x")
+    return first, second, nova_conf(tmp_path, {"cell1": first.url, "cell2": second.url})
+
+
+def verdicts(conf: Path, **selection: object) -> list[str]:
+    made = plan.make(Sources.from_nova_conf([conf]), Selection(**selection))  # type: ignore[arg-type]
+    return [f"{v.klass} {v.status}" for v in made.verdicts if v.cell == "cell1"]
+
+
+def mapping(conf: Path, uuid: str, cell: int | None) -> None:
+    with sa.create_engine(f"sqlite:///{conf.parent}/api.sqlite").begin() as connection:
+        text = sa.text("INSERT INTO instance_mappings (instance_uuid, cell_id) VALUES (:uuid, :cell)")
+        connection.execute(text, {"uuid": uuid, "cell": cell})
+
+
+def test_absent_from_every_cell(two: tuple[CellFile, CellFile, Path]) -> None:
+    assert verdicts(two[2]) == ["E stale"]
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_alive_in_another_cell(two: tuple[CellFile, CellFile, Path], mapped: bool) -> None:
+    two[1].instance("vm", "elsewhere")
+    if mapped:
+        mapping(two[2], "vm", 2)
+    assert verdicts(two[2]) == ["A stale"]
+
+
+def test_in_both_cells(two: tuple[CellFile, CellFile, Path]) -> None:
+    for cell in two[:2]:
+        cell.instance("vm", "elsewhere")
+    mapping(two[2], "vm", 2)
+    assert verdicts(two[2]) == ["A protected"]
+
+
+def test_being_scheduled(two: tuple[CellFile, CellFile, Path]) -> None:
+    mapping(two[2], "vm", None)
+    assert verdicts(two[2]) == ["A undecided"]
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_the_other_cell_can_not_be_read(two: tuple[CellFile, CellFile, Path], mapped: bool, tmp_path: Path) -> None:
+    if mapped:
+        mapping(two[2], "vm", 2)
+    with two[1].engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'fedcba987654'")
+    made = plan.make(Sources.from_nova_conf([two[2]]), Selection())
+    assert [f"{v.klass} {v.status}" for v in made.verdicts] == ["A undecided"]
+    assert [name for name, _why in made.unread] == ["cell2"]
+
+
+def test_only_one_cell_is_judged_and_the_other_is_still_asked(two: tuple[CellFile, CellFile, Path]) -> None:
+    two[1].instance("vm", "elsewhere")
+    mapping(two[2], "vm", 2)
+    made = plan.make(Sources.from_nova_conf([two[2]]).named(["cell1"]), Selection())
+    assert [f"{v.klass} {v.status}" for v in made.verdicts] == ["A stale"]
+
+
+def test_without_the_api_database_nothing_is_called_absent(two: tuple[CellFile, CellFile, Path]) -> None:
+    made = plan.make(Sources.from_url(two[0].url), Selection())
+    assert [f"{v.klass} {v.status}" for v in made.verdicts] == ["A undecided"]
+
+
+def test_a_template_is_filled_in_as_nova_does(tmp_path: Path) -> None:
+    CellFile(f"sqlite:///{tmp_path}/main.sqlite")
+    conf = nova_conf(tmp_path, {"cell1": "{scheme}:////{path}"})
+    with pytest.raises(NovaConfigError, match="template"):
+        Sources.from_nova_conf([conf])
+    with conf.open("a") as stream:
+        stream.write(f"[database]\nconnection = sqlite:///{tmp_path}/main.sqlite\n")
+    assert Sources.from_nova_conf([conf]).cells[0].database.url.database == f"{tmp_path}/main.sqlite"
+
+
+def test_no_cell_can_be_read(tmp_path: Path) -> None:
+    conf = nova_conf(tmp_path, {"cell1": f"sqlite:///{tmp_path}/nothing/cell.sqlite"})
+    with pytest.raises(DatabaseError):
+        plan.make(Sources.from_nova_conf([conf]), Selection())

@@ -1,0 +1,185 @@
+"""Whatever changes between the judgement and the write: nothing is written then."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from cellfile import CellFile, ago, fill, nova_conf
+
+from gpustack.cleanup import apply, journal, plan
+from gpustack.cleanup.hypervisor import Usage
+from gpustack.cleanup.journal import Journal
+from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.undo import Undone, undo
+from gpustack.cleanup.verdict import Repair
+from gpustack.errors import JournalError
+
+SELECTION = Selection(stopped=frozenset({"stopped"}))
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> CellFile:
+    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(made)
+    nova_conf(tmp_path, {"cell1": made.url})
+    return made
+
+
+@pytest.fixture
+def sources(cell: CellFile, tmp_path: Path) -> Sources:
+    return Sources.from_nova_conf([tmp_path])
+
+
+def wanted(sources: Sources) -> list[dict]:
+    return [verdict.to_dict() for verdict in plan.make(sources, SELECTION).repairs]
+
+
+def run(
+    sources: Sources,
+    path: Path,
+    planned: list[dict],
+    ask: Callable[[str], Usage] = lambda host: Usage(users={}),
+    selection: Selection = SELECTION,
+) -> list[apply.Outcome]:
+    with contextlib.closing(Journal(path=path)) as written:
+        return list(apply.carry_out(sources, planned, selection, written, ask=ask, wait=0))
+
+
+def sql(cell: CellFile, statement: str) -> None:
+    with cell.engine.begin() as connection:
+        connection.execute(sa.text(statement))
+
+
+CHANGES = [
+    "UPDATE pci_devices SET updated_at = '2026-11-01 00:00:00'",
+    "UPDATE pci_devices SET request_id = 'other'",
+    "UPDATE pci_devices SET instance_uuid = 'other' WHERE instance_uuid IS NOT NULL",
+    "UPDATE pci_devices SET status = 'claimed' WHERE status = 'allocated'",
+    "UPDATE instances SET task_state = 'rebuilding'",
+    "UPDATE instances SET vm_state = 'resized'",
+    "UPDATE migrations SET status = 'pre-migrating'",
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("owner", ["vm-a", "vm-b", "vm-bd", "vm-v", "gone"])
+def test_a_change_at_the_last_moment(
+    cell: CellFile, sources: Sources, tmp_path: Path, owner: str, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The change comes between the fresh judgement and the transaction: only the statement's own guards are left."""
+    planned = [one for one in wanted(sources) if one["instance"] == owner]
+    original = apply._judge_again
+
+    def judged(*arguments: object) -> object:
+        found = original(*arguments)  # type: ignore[arg-type]
+        sql(cell, change)
+        return found
+
+    monkeypatch.setattr(apply, "_judge_again", judged)
+    (outcome,) = run(sources, tmp_path / "journal", planned)
+    matters = {
+        "pci_devices": owner != "vm-b",  # there only the migration is written
+        "instances": owner != "gone",
+        "migrations": owner in ("vm-b", "vm-bd"),
+    }
+    assert (outcome.result is apply.Result.SKIPPED) is matters[change.split()[1]], outcome.detail
+
+
+def test_what_a_guest_uses_is_left(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    before = cell.dump()
+    planned = [one for one in wanted(sources) if one["ask_hypervisor"]]
+    owners = frozenset(one["instance"] for one in planned)
+    users = {device["address"]: owners for one in planned for device in one["devices"]}
+    outcomes = run(sources, tmp_path / "journal", planned, lambda host: Usage(users=users))
+    assert {outcome.result for outcome in outcomes} == {apply.Result.SKIPPED}
+    assert cell.dump() == before
+
+
+def test_where_guests_run_a_host_that_can_not_be_asked_is_left(
+    cell: CellFile, sources: Sources, tmp_path: Path
+) -> None:
+    outcomes = run(sources, tmp_path / "journal", wanted(sources), lambda host: Usage(users=None, reason="no way"))
+    found = {(o.verdict.klass, o.verdict.stop): o.result for o in outcomes}
+    assert found["F", True] is apply.Result.SKIPPED
+    assert found["A", False] is apply.Result.REPAIRED  # the host is down: nova-compute would do the same when it starts
+
+
+def test_nothing_that_needs_a_stop_is_done_without_the_operators_word(
+    cell: CellFile, sources: Sources, tmp_path: Path
+) -> None:
+    planned = [verdict.to_dict() for verdict in plan.make(sources, Selection()).repairs if verdict.stop]
+    assert planned
+    before = cell.dump()
+    outcomes = run(sources, tmp_path / "journal", planned, selection=Selection())
+    assert {outcome.result for outcome in outcomes} == {apply.Result.SKIPPED}
+    assert cell.dump() == before
+
+
+def test_undo_leaves_what_was_used_since(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    planned = [one for one in wanted(sources) if one["instance"] == "gone"]
+    run(sources, tmp_path / "journal", planned)
+    sql(cell, "UPDATE pci_devices SET updated_at = '2026-12-01 00:00:00' WHERE status = 'available'")
+    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources.cells)
+    assert undone.result is Undone.USED
+
+
+def test_undo_when_a_new_row_has_taken_the_place(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    sql(cell, "CREATE UNIQUE INDEX u ON pci_devices (compute_node_id, address, deleted)")
+    planned = [one for one in wanted(sources) if one["repair"] == Repair.RETIRE]
+    run(sources, tmp_path / "journal", planned)
+    (node,) = [row[0] for row in cell.dump()["compute_nodes"] if row[2] == "orphan"]
+    cell.device(node, "0000:01:00.0")
+    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources.cells)
+    assert undone.result is Undone.USED
+
+
+def test_undo_when_the_row_was_archived(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    planned = [one for one in wanted(sources) if one["instance"] == "gone"]
+    run(sources, tmp_path / "journal", planned)
+    sql(cell, "DELETE FROM pci_devices")
+    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources.cells)
+    assert undone.result is Undone.USED
+
+
+def test_a_journal_that_was_cut_short(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    run(sources, tmp_path / "journal", wanted(sources))
+    whole = (tmp_path / "journal").read_bytes()
+    lines = whole.splitlines(keepends=True)
+    for cut in range(len(lines[0]), len(whole), 97):
+        (tmp_path / "cut").write_bytes(whole[:cut])
+        assert len(list(journal.read(tmp_path / "cut"))) <= len(list(journal.read(tmp_path / "journal")))
+    for damaged in (b"", b"nonsense\n", lines[0] + b"{\n" + lines[1], b'{"gpustack_cleanup_journal": 2}\n'):
+        (tmp_path / "cut").write_bytes(damaged)
+        with pytest.raises(JournalError):
+            list(journal.read(tmp_path / "cut"))
+
+
+def test_the_journal_is_its_owners_and_new(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "journal"
+    Journal(path=path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(JournalError, match="nothing was changed"):
+        Journal(path=path)
+
+
+def test_a_plan_is_judged_afresh(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    """What healed, or changed, since the plan was saved is told, and not touched."""
+    planned = wanted(sources)
+    sql(cell, "UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = 'vm-a'")
+    sql(cell, "UPDATE instances SET task_state = 'rebuilding' WHERE uuid = 'vm-d'")
+    results = {o.verdict.owner: o.result for o in run(sources, tmp_path / "journal", planned)}
+    assert results["vm-a"] is apply.Result.GONE
+    assert results["vm-d"] is apply.Result.SKIPPED
+
+
+def test_the_time_of_a_repair_is_of_whole_seconds(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    run(sources, tmp_path / "journal", wanted(sources))
+    for line in (tmp_path / "journal").read_text().splitlines()[1:]:
+        for change in json.loads(line).get("changes", ()):
+            assert "." not in change["new"]["updated_at"]["datetime"]
+    assert ago(0).microsecond == 0

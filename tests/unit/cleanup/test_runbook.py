@@ -1,0 +1,188 @@
+"""Every command of the runbook, run against a cell that has the case of its page."""
+
+from __future__ import annotations
+
+import io
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cellfile import CellFile, ago, nova_conf
+
+from gpustack.cli.app import main
+
+ROOT = Path(__file__).parents[3]
+PAGES = sorted((ROOT / "docs" / "runbook").glob("*.md"))
+COMMAND = re.compile(r"^\$ (.+)$", re.MULTILINE)
+GPU = "0000:81:00.0"
+
+
+def _moved(cell: CellFile, seen: float = 864000) -> str:
+    cell.device(cell.host("gpu01", seen=seen), GPU, "allocated", instance_uuid="vm", request_id="x")
+    return cell.instance("vm", "elsewhere")
+
+
+def _pinned(cell: CellFile) -> None:
+    cell.move(_moved(cell), "gpu01", "elsewhere", "error")
+
+
+def _orphan(cell: CellFile) -> None:
+    cell.device(cell.host("gpu01", deleted=True), GPU, "allocated", instance_uuid="vm", request_id="x")
+    cell.instance("vm", "elsewhere")
+
+
+def _soft_deleted(cell: CellFile) -> None:
+    row = {"instance_uuid": "vm", "deleted": 5, "deleted_at": ago()}
+    cell.device(cell.host("gpu01"), GPU, "allocated", **row)
+    cell.instance("vm", "elsewhere")
+
+
+def _ghost(cell: CellFile) -> None:
+    cell.device(cell.host("gpu01"), GPU, "allocated", instance_uuid="gone")
+
+
+def _surplus(cell: CellFile) -> None:
+    node = cell.host("gpu01")
+    cell.device(node, GPU, "allocated", instance_uuid=cell.instance("vm", "gpu01"), request_id="r1")
+    cell.device(node, "0000:82:00.0", "allocated", instance_uuid="vm", request_id="x")
+
+
+def _claim(cell: CellFile) -> None:
+    node = cell.host("gpu01")
+    cell.device(node, GPU, "allocated", instance_uuid=cell.instance("vm", "gpu01"), request_id="r1")
+    cell.device(node, "0000:82:00.0", "claimed", instance_uuid="vm", request_id="x")
+
+
+def _blocked(cell: CellFile) -> None:
+    cell.device(cell.host("gpu01"), GPU, "unavailable")
+
+
+def _unblocked_parent(cell: CellFile) -> None:
+    node = cell.host("gpu01")
+    cell.device(node, GPU, dev_type="type-PF")
+    virtual = {"dev_type": "type-VF", "parent_addr": GPU, "instance_uuid": cell.instance("vm", "gpu01")}
+    cell.device(node, "0000:81:00.1", "allocated", request_id="r1", **virtual)
+
+
+def _owner_on_free(cell: CellFile) -> None:
+    node = cell.host("gpu01")
+    cell.device(node, GPU, "allocated", instance_uuid=cell.instance("vm", "gpu01"), request_id="r1")
+    cell.device(node, "0000:82:00.0", "available", instance_uuid="vm")
+
+
+def _removed(cell: CellFile) -> None:
+    cell.device(cell.host("gpu01", seen=0), GPU, "removed")
+
+
+def _missing(cell: CellFile) -> None:
+    cell.device(cell.host("gpu01"), GPU)
+    cell.instance("vm", "gpu01")
+
+
+def _renamed(cell: CellFile) -> None:
+    cell.device(cell.host("gpu01"), GPU, "allocated", instance_uuid="vm", request_id="r1")
+    cell.instance("vm", "gpu01", node="gpu01.example.com")
+
+
+def _pools(cell: CellFile) -> None:
+    cell.device(cell.host("gpu01", seen=0), GPU)
+
+
+def _periodic(cell: CellFile) -> None:
+    _moved(cell, seen=0)
+
+
+CASES: dict[str, tuple[Callable[[CellFile], object], str]] = {
+    "index": (_moved, "stale"),
+    "class-a": (_moved, "stale"),
+    "class-b": (_pinned, "stale"),
+    "class-c": (_orphan, "stale"),
+    "class-d": (_soft_deleted, "stale"),
+    "class-e": (_ghost, "stale"),
+    "class-f": (_surplus, "asks"),
+    "class-g": (_claim, "asks"),
+    "class-h": (_blocked, "stale"),
+    "class-i": (_unblocked_parent, "stale"),
+    "class-j": (_owner_on_free, "asks"),
+    "class-k": (_removed, "restart"),
+    "class-l": (_missing, "report"),
+    "class-m": (_moved, "nothing"),
+    "class-n": (_renamed, "report"),
+    "class-p": (_pools, "restart"),
+    "class-r": (_periodic, "report"),
+}
+
+
+def test_there_is_a_page_for_every_class_and_a_case_for_every_page() -> None:
+    assert {page.stem for page in PAGES} == set(CASES)
+    from gpustack.cli.cleanup import CLASSES
+
+    assert {f"class-{one.lower()}" for one in CLASSES} == set(CASES) - {"index"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_commands_of_a_page(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed, kind = CASES[page.stem]
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    seed(cell)
+    conf = nova_conf(tmp_path, {"cell1": cell.url})
+    monkeypatch.chdir(tmp_path)
+    before, done, codes = cell.dump(), False, []
+    for line in COMMAND.findall(page.read_text(encoding="utf-8")):
+        words = shlex.split(line)
+        if words[0] == "ansible-playbook":
+            assert "$(gpustack playbook path)/cleanup.yml" in line
+            assert (ROOT / "playbooks" / "cleanup.yml").is_file()
+            continue
+        assert words[:2] == ["gpustack", "cleanup"], line
+        action, rest = words[2], words[3:]
+        more = ["--config-file", str(conf)]
+        script = "--sql" in rest
+        if action == "apply" and not script:
+            more += ["--yes", "--no-hypervisor", "--journal", "journal.jsonl", "--wait", "0"]
+        if action in ("plan", "undo") and done:
+            after = kind == "stale" and action == "plan"
+        else:
+            after = False
+        unchanged = cell.dump()
+        code = main([*words[1:], *more])
+        said = capsys.readouterr()
+        assert "unexpected" not in said.err
+        codes.append((action, code))
+        if action == "plan":
+            assert code == (4 if after or kind == "nothing" else 0), (line, said)
+            assert cell.dump() == unchanged
+        elif script:
+            assert code in ((0, 4) if done else (0,)), (line, said)
+            assert cell.dump() == unchanged
+        elif action == "apply":
+            # Where guests may run, and the hypervisor is not asked, nothing is written.
+            expected = {"stale": 0, "asks": 3}[kind]
+            assert code == expected, (line, said)
+            done = kind == "stale"
+            assert (cell.dump() != before) is done, (line, said)
+        elif action == "undo":
+            assert code == (0 if done else 4), (line, said)
+            assert cell.dump() == before
+        elif action == "watch":
+            assert code == 0
+            assert 'class="A",status="stale"} 1' in (tmp_path / "gpustack.prom").read_text()
+    assert codes
+
+
+def test_apply_asks_before_it_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    _moved(cell)
+    conf = nova_conf(tmp_path, {"cell1": cell.url})
+    before = cell.dump()
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert main(["cleanup", "apply", "--config-file", str(conf)]) == 2
+    assert "no terminal to ask on" in capsys.readouterr().err
+    assert main(["cleanup", "apply", "--config-file", str(conf), "--dry-run"]) == 0
+    assert cell.dump() == before
