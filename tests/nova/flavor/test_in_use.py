@@ -1,0 +1,94 @@
+"""Flavors made by gpustack on a whole Nova: guests get their GPUs, and flavors in use stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from gpustack.embedded.nova import Host, Nova, gpus
+from gpustack.embedded.servers import boot, delete
+from gpustack.flavor.apply import apply, plan
+from gpustack.flavor.cloud import Cloud
+from gpustack.flavor.compare import Choices
+from gpustack.flavor.wanted import wanted
+from gpustack.nova.releases import release
+from gpustack.spec.load import parse_spec
+
+pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # openstacksdk warns of its own code
+
+CONFIG = """
+[pci]
+alias = {"name": "K4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}
+device_spec = {"vendor_id": "10de", "product_id": "11b4"}
+[filter_scheduler]
+enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,AggregateInstanceExtraSpecsFilter,\
+ImagePropertiesFilter,NUMATopologyFilter,PciPassthroughFilter
+"""
+SPEC = """
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}, alias: K4200}}
+hosts: {gpu1: [k4200]}
+nova: {release: "2025.2"}
+flavors:
+"""
+ONE = f'{SPEC}  "g{{count}}": {{model: k4200, count: [1, 3], vcpus: 2, ram: 512, disk: 1}}\n'
+STRICT = (
+    f'{SPEC}  "n{{count}}": {{model: k4200, count: [2, 3], vcpus: 2, ram: 512, disk: 1, '
+    "numa: {policy: required, nodes: 1}}\n"
+)
+LARGER = f'{SPEC}  "g{{count}}": {{model: k4200, count: [1, 3], vcpus: 2, ram: 1024, disk: 1}}\n'
+
+
+@pytest.fixture(scope="module")
+def nova() -> Iterator[Nova]:
+    with Nova("2025.2", hosts=[Host(name="gpu1", pci=gpus(4))], config=[CONFIG]) as running:
+        yield running
+
+
+def applied(api: Cloud, text: str, choices: Choices = Choices()) -> list[str]:  # noqa: B008 - frozen
+    """Apply a spec; → the codes of the findings."""
+    asked = wanted(parse_spec(text, "spec"), release=release("2025.2"))
+    made = plan(api, asked.flavors, choices)
+    assert not apply(api, made.operations, jobs=1)
+    return [found.code for found in made.findings]
+
+
+def test_guests_get_what_the_flavor_says_and_flavors_in_use_stay(nova: Nova) -> None:
+    with nova.connection() as connection:
+        api = Cloud(connection)
+        applied(api, ONE)
+        by_name = {flavor.name: connection.compute.get_flavor(flavor.id) for flavor in api.flavors()}
+        server = boot(connection, "one", by_name["g1"])
+        assert server.status == "ACTIVE"
+        assert len(nova.control.hostdevs(server.id)["gpu1"]) == 1
+        three = boot(connection, "three", by_name["g3"])
+        assert len(nova.control.hostdevs(three.id)["gpu1"]) == 3
+        delete(connection, three)
+
+        # With other sizes: the one in use is not replaced, the other one is.
+        replace = Choices(replace=frozenset({"g1", "g3"}))
+        before = {flavor.name: flavor.id for flavor in api.flavors()}
+        assert applied(api, LARGER, replace) == ["GPU406"]
+        after = {flavor.name: flavor.id for flavor in api.flavors()}
+        assert after["g1"] == before["g1"]
+        assert after["g3"] != before["g3"]
+
+        # Not in the spec any more: the one in use is not pruned, until its guest is gone.
+        assert applied(api, STRICT, Choices(prune=True)) == ["GPU405"]
+        assert {flavor.name for flavor in api.flavors()} == {"g1", "n2", "n3"}
+        delete(connection, server)
+        assert applied(api, STRICT, Choices(prune=True)) == []
+        assert {flavor.name for flavor in api.flavors()} == {"n2", "n3"}
+
+
+def test_what_the_plan_says_never_fits_never_does(nova: Nova) -> None:
+    """Two GPUs a node: under ``required`` on one node, two find a host and three don't, as GPU411 says of them."""
+    with nova.connection() as connection:
+        api = Cloud(connection)
+        applied(api, STRICT)
+        by_name = {flavor.name: connection.compute.get_flavor(flavor.id) for flavor in api.flavors()}
+        fits, never = boot(connection, "fits", by_name["n2"]), boot(connection, "never", by_name["n3"])
+        assert (fits.status, never.status) == ("ACTIVE", "ERROR")
+        for server in (fits, never):
+            delete(connection, server)
