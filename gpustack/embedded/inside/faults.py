@@ -115,6 +115,11 @@ def migrate_domain(connections: dict[str, Any]) -> Callable[..., None]:
             target = next(one for one in connections.values() if node in (one.hostname, one.gpustack_host))
             target.createXML(params["destination_xml"], 0)
             domain.complete_job()
+            # The migration that Nova asks for undefines the domain at the source.
+            domain._state = fakelibvirt.VIR_DOMAIN_SHUTOFF
+            source._vms.pop(domain.name(), None)
+            for number in [one for one, other in source._running_vms.items() if other is domain]:
+                del source._running_vms[number]
             return True
 
         if fault is None:

@@ -146,6 +146,39 @@ def test_the_hypervisor_gives_no_device_to_two_running_guests(nova: Nova, cloud,
     nova.control.restart_compute("gpu2")
 
 
+def test_a_live_migration_moves_the_device_and_a_failed_rollback_leaks_one(release_name: str) -> None:
+    if release_name in ("yoga", "2023.1"):
+        pytest.skip("devices of a flavor migrate live since 2025.1")
+    config = """
+[pci]
+alias = {"name": "vf", "vendor_id": "10de", "product_id": "11b4", "live_migratable": "yes"}
+device_spec = {"vendor_id": "10de", "product_id": "11b4", "live_migratable": "yes", "managed": "no"}
+report_in_placement = true
+[filter_scheduler]
+pci_in_placement = true
+enabled_filters = ComputeFilter,PciPassthroughFilter
+"""
+    hosts = [Host(name="gpu1", pci=gpus(2)), Host(name="gpu2", pci=gpus(2, bus=0x41))]
+    with Nova(release_name, hosts=hosts, config=[config]) as nova, nova.connection() as cloud:
+        server = boot(cloud, "vm", gpu_flavor(cloud, "one-gpu", "vf"), host="gpu1")
+        cloud.compute.live_migrate_server(server.id, host=None, block_migration="auto")
+        until(cloud, server, lambda one: one.compute_host == "gpu2" and one.task_state is None)
+        held = nova.control.hostdevs(server.id)
+        assert list(held) == ["gpu2"], "the guest runs at the destination alone"
+        nova.control.periodic()
+        assert owners(nova) == {held["gpu2"][0]: server.id}
+        providers = {one.name for one in cloud.placement.resource_providers()}
+        assert "gpu1_0000:81:00.0" in providers
+        nova.control.fail("gpu2", "migrate", action="skip")
+        nova.control.fail("gpu2", "rollback")
+        cloud.compute.live_migrate_server(server.id, host=None, block_migration="auto")
+        nova.control.wait_for_fault("gpu2", "rollback")
+        until(cloud, server, lambda one: one.status == "ERROR")
+        nova.control.periodic()
+        claimed = sql(nova, "SELECT instance_uuid FROM pci_devices WHERE status = 'claimed'")
+        assert claimed == [(server.id,)]
+
+
 def test_the_openstack_command_talks_to_it(nova: Nova, flavor) -> None:
     listed = json.loads(nova.openstack("flavor", "list", "-f", "json").stdout)
     assert [one["Name"] for one in listed] == [flavor.name]
