@@ -82,24 +82,31 @@ def fill(engine: sa.Engine, rows: int) -> None:
         "DROP TABLE IF EXISTS alembic_version",
         "CREATE TABLE alembic_version (version_num VARCHAR(32))",
         "INSERT INTO alembic_version VALUES ('2903cd72dc14')",
-        "INSERT INTO compute_nodes (id, uuid, host, hypervisor_hostname, pci_stats, updated_at, deleted)"  # noqa: S608
-        f" SELECT s.seq + 1, {name}, {name}, {name}, '{pools}', {old}, 0 FROM {numbers(engine, nodes)}",
+        (
+            "INSERT INTO compute_nodes (id, uuid, host, hypervisor_hostname, pci_stats, updated_at, deleted)"  # noqa: S608
+            f" SELECT s.seq + 1, {name}, {name}, {name}, '{pools}', {old}, 0 FROM {numbers(engine, nodes)}"
+        ),
         "INSERT INTO services (id, host, binary, disabled, forced_down, last_seen_up, deleted)".replace(  # noqa: S608
             "binary", "binary" if postgres else "`binary`"
         )
         + f" SELECT s.seq + 1, {name}, 'nova-compute', false, false, CASE WHEN s.seq < 10 THEN {old} ELSE {now} END, 0"  # noqa: S608
         f" FROM {numbers(engine, nodes)}",
-        "INSERT INTO instances (id, uuid, host, node, vm_state, updated_at, deleted)"  # noqa: S608
-        f" SELECT s.seq + 1, {vm}, {placed}, {placed}, 'active', {old}, 0"
-        f" FROM {numbers(engine, nodes * GUESTS)}",
-        "INSERT INTO instance_extra (id, instance_uuid, pci_requests, deleted)"  # noqa: S608
-        f" SELECT s.seq + 1, {vm}, '{REQUESTS}', 0 FROM {numbers(engine, nodes * GUESTS)}",
-        "INSERT INTO pci_devices (id, compute_node_id, address, vendor_id, product_id, dev_type, label, status,"  # noqa: S608
-        " instance_uuid, request_id, created_at, updated_at, deleted)"
-        f" SELECT s.seq + 1, {node} + 1, CONCAT('0000:', LPAD(CAST(s.seq % {DEVICES} AS CHAR(2)), 2, '0'), ':00.0'),"
-        f" '10de', '11b4', 'type-PCI', 'label', CASE WHEN {taken} THEN 'allocated' ELSE 'available' END,"
-        f" CASE WHEN {taken} THEN {of_row} END, CASE WHEN {taken} THEN 'r' END, {old}, {old}, 0"
-        f" FROM {numbers(engine, rows)}",
+        (
+            "INSERT INTO instances (id, uuid, host, node, vm_state, updated_at, deleted)"  # noqa: S608
+            f" SELECT s.seq + 1, {vm}, {placed}, {placed}, 'active', {old}, 0 FROM {numbers(engine, nodes * GUESTS)}"
+        ),
+        (
+            "INSERT INTO instance_extra (id, instance_uuid, pci_requests, deleted)"  # noqa: S608
+            f" SELECT s.seq + 1, {vm}, '{REQUESTS}', 0 FROM {numbers(engine, nodes * GUESTS)}"
+        ),
+        (
+            "INSERT INTO pci_devices (id, compute_node_id, address, vendor_id, product_id, dev_type, label,"  # noqa: S608
+            " status, instance_uuid, request_id, created_at, updated_at, deleted)"
+            f" SELECT s.seq + 1, {node} + 1, CONCAT('0000:', LPAD(CAST(s.seq % {DEVICES} AS CHAR(2)), 2, '0'), ':00.0'),"
+            f" '10de', '11b4', 'type-PCI', 'label', CASE WHEN {taken} THEN 'allocated' ELSE 'available' END,"
+            f" CASE WHEN {taken} THEN {of_row} END, CASE WHEN {taken} THEN 'r' END, {old}, {old}, 0"
+            f" FROM {numbers(engine, rows)}"
+        ),
         "CREATE INDEX x1 ON pci_devices (compute_node_id, deleted)",
         "CREATE INDEX x2 ON pci_devices (instance_uuid, deleted)",
         "CREATE INDEX x3 ON instances (host, node, deleted)",

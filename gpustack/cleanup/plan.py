@@ -8,15 +8,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpustack.cleanup import connect, read, rules, schema
+from gpustack.cleanup import connect, placement, read, rules, schema
 from gpustack.cleanup.connect import Cell, Database
 from gpustack.cleanup.facts import Clock
 from gpustack.cleanup.owners import OtherCells
 from gpustack.cleanup.verdict import Status, Verdict
 from gpustack.errors import DatabaseError, UsageError
 from gpustack.files import write_atomic
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
 
 FORMAT = "gpustack_cleanup_plan"
 VERSION = 1
@@ -139,19 +142,30 @@ def verdicts_of(sources: Sources, cell: Cell, selection: Selection) -> Iterator[
         others.close()
 
 
-def make(sources: Sources, selection: Selection) -> CleanupPlan:
+def _leftovers(cell: Cell, selection: Selection, held: list[tuple[str, str, str, str]]) -> list[Verdict]:
+    with connect.snapshot(cell.database) as connection:
+        found = placement.leftovers(connection, cell.name, selection.clock(read.now(connection)), held)
+        return [v for v in found if selection.wants(v) and (selection.hosts is None or v.host in selection.hosts)]
+
+
+def make(sources: Sources, selection: Selection, cloud: Connection | None = None) -> CleanupPlan:
     """Judge every cell; one that can't be read is told of, and the others are judged.
 
+    :param cloud: asks Placement as well (class Q).
+    :raises CloudError: when Placement can't be asked.
     :raises DatabaseError: when no cell at all could be read.
     """
     verdicts: list[Verdict] = []
     unread: list[tuple[str, str]] = []
     failure: DatabaseError | None = None
+    held = list(placement.allocations(cloud)) if cloud is not None else []
     for cell in sources.cells:
         if cell.uuid == connect.CELL0:
             continue  # cell0 holds instances that were never placed, and no compute host
         try:
             verdicts += verdicts_of(sources, cell, selection)
+            if held:
+                verdicts += _leftovers(cell, selection, held)
         except DatabaseError as error:
             failure = error
             unread.append((cell.name, str(error)))

@@ -30,7 +30,7 @@ from gpustack.cleanup.facts import (
 from gpustack.cleanup.owners import OtherCells, batches, instance, read_instances
 from gpustack.cleanup.schema import Schema
 
-_NODES_AT_ONCE = 50
+_NODES_AT_ONCE = 100
 
 ROW = tuple(
     tables.pci_devices.c[name]

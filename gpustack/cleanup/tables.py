@@ -111,6 +111,10 @@ cell_mappings = sa.Table(
 
 
 def columns(connection: sa.Connection, table: sa.Table) -> tuple[sa.Column[object], ...]:
-    """Those columns of a table that the database really has."""
-    present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-    return tuple(column for column in table.columns if column.name in present)
+    """Those columns of a table that the database really has; looked up once for a connection."""
+    key = ("gpustack columns", table.name)
+    found: tuple[sa.Column[object], ...] | None = connection.info.get(key)
+    if found is None:
+        present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+        found = connection.info[key] = tuple(column for column in table.columns if column.name in present)
+    return found

@@ -20,7 +20,7 @@ NOTHING_TO_DO = 4
 MAX_COUNT_REACHED = 1
 URL_VARIABLE = "GPUSTACK_DB_URL"
 
-CLASSES = "ABCDEFGHIJKLMNPR"
+CLASSES = "ABCDEFGHIJKLMNPQR"
 _QUIET = ("protected", "heals")
 
 
@@ -119,6 +119,9 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         parser = super().get_parser(prog_name)
         _add_databases(parser)
         _add_selection(parser)
+        parser.add_argument(
+            "--os-cloud", metavar="NAME", help="ask this cloud's Placement for leftovers too (a name of clouds.yaml)"
+        )
         parser.add_argument("--all", action="store_true", help="list what is protected or heals by itself as well")
         parser.add_argument("--out", type=Path, metavar="FILE", help="save the plan, for `gpustack cleanup apply FILE`")
         parser.add_argument(
@@ -130,7 +133,12 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         """Make the plan and list its verdicts."""
         from gpustack.cleanup import metrics, plan
 
-        self._plan = plan.make(_sources(self, parsed_args), _selection(parsed_args))
+        cloud = None
+        if parsed_args.os_cloud:
+            import openstack
+
+            cloud = openstack.connect(cloud=parsed_args.os_cloud)
+        self._plan = plan.make(_sources(self, parsed_args), _selection(parsed_args), cloud)
         if parsed_args.out:
             self._plan.save(parsed_args.out)
         if parsed_args.metrics:

@@ -218,6 +218,24 @@ class World:
             for one in json.loads(ran.out)
         )
 
+    def leftovers(self, *hosts: str) -> list[tuple[str, str, str]]:
+        """Host, resource provider and consumer of every allocation that class Q tells of."""
+        named = [word for host in hosts for word in ("--host", host)]
+        ran = self.gpustack("plan", *named, "--class", "Q", "--os-cloud", "embedded", "-f", "json")
+        assert ran.code in (0, 4), ran
+        found = json.loads(ran.out)
+        assert all(one["status"] == "report" for one in found)
+        return [(one["host"], one["advice"].split()[-2], one["advice"].split()[-1]) for one in found]
+
+    def unset_allocation(self, provider: str, consumer: str) -> None:
+        """What ``openstack resource provider allocation unset --provider`` does."""
+        path = f"/allocations/{consumer}"
+        found = self.api.placement.get(path, microversion="1.28").json()
+        kept = {uuid: {"resources": one["resources"]} for uuid, one in found["allocations"].items() if uuid != provider}
+        names = ("consumer_generation", "project_id", "user_id")
+        body = {"allocations": kept, **{name: found[name] for name in names}}
+        assert self.api.placement.put(path, json=body, microversion="1.28").status_code == 204
+
     def apply(self, *arguments: str, code: int | None = 0) -> Ran:
         """Repair what is stale on the hosts of this test."""
         self.hypervisors()
@@ -239,7 +257,8 @@ class World:
         self.ssh.allow(key, f'command="{sys.executable} -I -S - {root}"')
         with (self.ssh.directory / "config").open("a") as stream:
             stream.write(
-                f"Host {host}\n  HostName 127.0.0.1\n  Port {self.ssh.port}\n  IdentityFile {key}\n  IdentitiesOnly yes\n"
+                f"Host {host}\n  HostName 127.0.0.1\n  Port {self.ssh.port}\n"
+                f"  IdentityFile {key}\n  IdentitiesOnly yes\n"
             )
         (self.ssh.directory / "known_hosts").write_text(self.ssh.known())
 
@@ -280,7 +299,7 @@ class World:
             self.exclusive()
 
     def agrees(self, freed: str, server: Server | None = None) -> None:
-        """Nova's own word after a repair: the host can be filled with a new guest, and the old one lives and dies well."""
+        """Nova's own word after a repair: a new guest fills the host, and the old one lives and dies well."""
         new = self.boot(freed, GPUS)
         assert new.status == "ACTIVE", (new.fault, self.said())
         self.exclusive()

@@ -11,7 +11,7 @@ import pytest
 _UNIT = Path(__file__).parents[2] / "unit"
 sys.path[:0] = [str(Path(__file__).parent), str(_UNIT / "facts"), str(_UNIT / "cleanup")]
 
-from cloudworld import World, running  # noqa: E402  (it lies beside this file)
+from cloudworld import World, running  # noqa: E402 - it lies beside this file
 
 
 @pytest.fixture(scope="module")

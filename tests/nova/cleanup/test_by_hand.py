@@ -1,4 +1,4 @@
-"""Rows as operators and crashes leave them, written by hand below a real Nova, and repaired with its nova-compute stopped."""
+"""Rows as operators and crashes leave them, by hand below a real Nova, repaired while nova-compute is stopped."""
 
 from __future__ import annotations
 
@@ -39,8 +39,12 @@ def test_a_claim_that_a_restart_made_a_surplus_device(world: World) -> None:
 
     repair_stopped(world, host)
 
-    if not world.placement:  # there Placement keeps an allocation for the surplus device: class Q
-        world.agrees_beside(host, server)
+    if world.placement:  # it keeps an allocation of the surplus device, which nobody can boot on
+        ((_host, provider, consumer),) = world.leftovers(host)
+        assert consumer == server.id
+        world.unset_allocation(provider, consumer)
+    assert world.leftovers(host) == []
+    world.agrees_beside(host, server)
 
 
 def test_a_claim_that_nothing_will_finish(world: World) -> None:

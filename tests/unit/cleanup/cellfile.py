@@ -114,8 +114,10 @@ def nova_conf(directory: Path, cells: dict[str, str]) -> Path:
         for statement in (
             "CREATE TABLE alembic_version (version_num VARCHAR(32))",
             f"INSERT INTO alembic_version VALUES ('{API_HEAD}')",
-            "CREATE TABLE cell_mappings (id INTEGER PRIMARY KEY, uuid TEXT, name TEXT, transport_url TEXT,"
-            " database_connection TEXT, disabled BOOLEAN)",
+            (
+                "CREATE TABLE cell_mappings (id INTEGER PRIMARY KEY, uuid TEXT, name TEXT, transport_url TEXT,"
+                " database_connection TEXT, disabled BOOLEAN)"
+            ),
             "CREATE TABLE instance_mappings (id INTEGER PRIMARY KEY, instance_uuid TEXT, cell_id INTEGER)",
         ):
             connection.exec_driver_sql(statement)

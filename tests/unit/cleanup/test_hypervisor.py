@@ -20,7 +20,8 @@ XML = """<domstatus state='running'><domain type='kvm'><uuid>vm-1</uuid><devices
 <hostdev mode='subsystem' type='pci' managed='yes'><source>
 <address domain='0x0000' bus='0x81' slot='0x00' function='0x0'/></source>
 <address type='pci' domain='0x0000' bus='0x00' slot='0x05' function='0x0'/></hostdev>
-<interface type='hostdev'><source><address type='pci' domain='0x0000' bus='0x03' slot='0x10' function='0x2'/></source></interface>
+<interface type='hostdev'><source>
+<address type='pci' domain='0x0000' bus='0x03' slot='0x10' function='0x2'/></source></interface>
 <hostdev mode='subsystem' type='usb'><source><address bus='1' device='3'/></source></hostdev>
 <hostdev mode='subsystem' type='mdev'><source><address uuid='c2177883'/></source></hostdev>
 </devices></domain></domstatus>"""

@@ -111,6 +111,7 @@ CASES: dict[str, tuple[Callable[[CellFile], object], str]] = {
     "class-m": (_moved, "nothing"),
     "class-n": (_renamed, "report"),
     "class-p": (_pools, "restart"),
+    "class-q": (_moved, "nothing"),
     "class-r": (_periodic, "report"),
 }
 
@@ -144,10 +145,7 @@ def test_the_commands_of_a_page(
         script = "--sql" in rest
         if action == "apply" and not script:
             more += ["--yes", "--no-hypervisor", "--journal", "journal.jsonl", "--wait", "0"]
-        if action in ("plan", "undo") and done:
-            after = kind == "stale" and action == "plan"
-        else:
-            after = False
+        after = done and action == "plan"
         unchanged = cell.dump()
         code = main([*words[1:], *more])
         said = capsys.readouterr()

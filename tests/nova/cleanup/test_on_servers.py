@@ -1,0 +1,102 @@
+"""The short path of leak and repair with Nova's databases on MariaDB and on PostgreSQL, and through the playbook."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cloudworld import World
+from test_by_hand import FREE
+
+ON_SERVERS = [
+    pytest.param(("2025.2", True, "mariadb"), id="2025.2-mariadb-placement"),
+    pytest.param(("2026.2", False, "postgresql"), id="2026.2-postgresql"),
+]
+pytestmark = pytest.mark.parametrize("cloud", ON_SERVERS, indirect=True)
+
+
+def test_an_evacuation_from_a_host_that_stays_away(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.boot(old, 2)
+    world.die(old)
+    server = world.evacuate(server, new)
+    before = world.dump()
+    assert world.plan() == [f"A stale {old} free"] * 2
+    world.apply()
+    assert world.gpustack("undo", str(world.journal)).code == 0
+    assert world.dump() == before
+
+    world.apply()
+
+    assert world.plan() == []
+    world.state(server, "start", "ACTIVE")
+    world.back(old)
+    world.agrees(old, server)
+
+
+def test_a_confirmation_that_failed(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.migrate(world.boot(old), new)
+    world.nova.control.fail(old, "confirm")
+    server = world.confirm(server)
+    world.api.compute.reset_server_state(server, "active")
+    assert world.plan() == [f"B stale {old} fail-migration"]
+
+    world.apply("--wait", "0", code=3)
+    world.nova.control.periodic(old)
+
+    assert world.plan() == []
+    world.agrees(old, server)
+
+
+def test_the_playbook_stops_repairs_and_starts(world: World, tmp_path: Path) -> None:
+    (host,) = world.hosts(1)
+    world.nova.control.stop_compute(host)
+    world.sql(f"UPDATE pci_devices SET status = 'unavailable', updated_at = created_at WHERE id = {FREE}", host=host)
+    world.nova.control.restart_compute(host)
+    world.nova.control.periodic(host)
+    world.sql("UPDATE pci_devices SET created_at = :old, updated_at = :old", old="2026-01-01 00:00:00")
+    assert world.plan() == [f"H stale {host} unblock"]
+    control = world.nova.control
+    inventory = tmp_path / "inventory.json"
+    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    inventory.write_text(json.dumps({"all": {"hosts": {host: local}}}))
+    commands = {}
+    for verb in ("stop", "start"):
+        script = tmp_path / verb
+        call = "stop_compute" if verb == "stop" else "restart_compute"
+        more = f"control.unseen({host!r}, seconds=30)\n" if verb == "stop" else ""
+        script.write_text(
+            f"#!{sys.executable}\nfrom gpustack.embedded.control import Control\n"
+            f"control = Control({control._port}, {control._token!r})\ncontrol.{call}({host!r})\n{more}"
+        )
+        script.chmod(stat.S_IRWXU)
+        commands[f"gpustack_cleanup_{verb}_command"] = [str(script)]
+    variables = {
+        **commands,
+        "gpustack_cleanup_config": str(world.nova.nova_conf),
+        "gpustack_cleanup_silence": 1,
+        "gpustack_cleanup_arguments": ["--journal", str(tmp_path / "journal"), "--grace", "0"],
+        "ansible_become": False,
+    }
+    command = [
+        str(Path(sys.executable).with_name("ansible-playbook")),
+        *("-i", str(inventory), "-e", json.dumps(variables)),
+        str(Path(__file__).parents[3] / "playbooks" / "cleanup.yml"),
+    ]
+    dry = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False, env=dict(os.environ))
+    assert dry.returncode == 0, dry.stdout + dry.stderr
+    assert "changed=0" in dry.stdout
+    assert world.plan() == [f"H stale {host} unblock"]
+
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert control.hosts()[host]  # it runs again
+    assert world.plan() == []
+    world.agrees(host)
