@@ -18,6 +18,8 @@ from gpustack.spec.load import parse_spec
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # openstacksdk warns of its own code
 
 CONFIG = """
+[api]
+max_limit = 1
 [pci]
 alias = {"name": "K4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}
 device_spec = {"vendor_id": "10de", "product_id": "11b4"}
