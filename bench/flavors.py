@@ -21,7 +21,7 @@ from pathlib import Path
 
 import yaml
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "nova"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "nova" / "flavor"))
 
 from flavor_clouds import Proxied, proxied
 
