@@ -61,6 +61,7 @@ def fill(engine: sa.Engine, rows: int) -> None:
     of_row = vm.replace("s.seq", f"({guest})")
     node = f"s.seq / {DEVICES}" if postgres else f"s.seq DIV {DEVICES}"
     host = f"CONCAT('node-', s.seq {'/' if postgres else 'DIV'} {GUESTS})"
+    address = f"CONCAT('0000:', LPAD(CAST(s.seq % {DEVICES} AS CHAR(2)), 2, '0'), ':00.0')"
     placed = f"CASE WHEN s.seq >= {LEAKS} THEN {host} END"
     pools = json.dumps(
         {
@@ -102,7 +103,7 @@ def fill(engine: sa.Engine, rows: int) -> None:
         (
             "INSERT INTO pci_devices (id, compute_node_id, address, vendor_id, product_id, dev_type, label,"  # noqa: S608
             " status, instance_uuid, request_id, created_at, updated_at, deleted)"
-            f" SELECT s.seq + 1, {node} + 1, CONCAT('0000:', LPAD(CAST(s.seq % {DEVICES} AS CHAR(2)), 2, '0'), ':00.0'),"
+            f" SELECT s.seq + 1, {node} + 1, {address},"
             f" '10de', '11b4', 'type-PCI', 'label', CASE WHEN {taken} THEN 'allocated' ELSE 'available' END,"
             f" CASE WHEN {taken} THEN {of_row} END, CASE WHEN {taken} THEN 'r' END, {old}, {old}, 0"
             f" FROM {numbers(engine, rows)}"

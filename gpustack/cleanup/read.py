@@ -146,27 +146,26 @@ class CellReader:
         }
         owners = self._owners(uuids | set(here), here, displaced, unfinished)
         elsewhere = self._elsewhere(displaced)
+        by_place: dict[tuple[str | None, str | None], list[str]] = {}
+        for found in residents:
+            by_place.setdefault((found.host, found.node), []).append(found.uuid)
         for node_id in ids:
             node = nodes.get(node_id) or _lost(node_id)
             of_node = tuple(rows.get(node_id, ()))
             if not of_node:
                 continue
+            placed = () if node.deleted else tuple(by_place.get((node.host, node.hypervisor_hostname), ()))
+            named = {row.instance_uuid for row in of_node if row.instance_uuid}
             yield NodeView(
                 cell=self.cell,
                 node=node,
                 service=services.get(node.host or ""),
                 rows=of_node,
-                owners={
-                    uuid: owners[uuid]
-                    for uuid in (
-                        *(row.instance_uuid for row in of_node if row.instance_uuid),
-                        *(found.uuid for found in residents if _placed(found, node)),
-                    )
-                },
-                residents=tuple(found.uuid for found in residents if _placed(found, node)),
+                owners={uuid: owners[uuid] for uuid in (*named, *placed)},
+                residents=placed,
                 elsewhere={
-                    uuid: tuple(entry for entry in found if entry[1].compute_node_id != node_id)
-                    for uuid, found in elsewhere.items()
+                    uuid: tuple(entry for entry in elsewhere[uuid] if entry[1].compute_node_id != node_id)
+                    for uuid in named & elsewhere.keys()
                 },
                 has_request_ids=self.schema.has_request_ids,
             )
