@@ -13,7 +13,7 @@ from gpustack.nova.devspec import ANY, DeviceSpec, offered
 from gpustack.nova.entries import EntryError, is_true, load, quotes_hint, specs_of
 from gpustack.nova.lint.registry import check
 from gpustack.nova.lint.subject import REPORT, DeviceLine, Subject
-from gpustack.nova.wanted import what_is
+from gpustack.nova.proof import what_is
 from gpustack.pci import catalogue, classes
 
 _TITLE = "Device specs"
