@@ -44,7 +44,7 @@ class Commands(commandmanager.CommandManager):
         typed = " ".join(words[:2])
         names = sorted(self.commands)
         started = [name for name in names if words and name.startswith(words[0])]
-        return started or difflib.get_close_matches(typed, names, n=3, cutoff=0.5)
+        return started or difflib.get_close_matches(typed, names, n=3, cutoff=0.65)
 
 
 def _summary(entry: commandmanager.EntryPointT) -> str:
