@@ -188,4 +188,6 @@ FlavorOperation = CreateFlavor | ChangeFlavor | DeleteFlavor
 def _who(access: frozenset[str] | None) -> str:
     if access is None:
         return "public"
+    if not access:
+        return "for administrators"
     return f"for {len(access)} projects" if len(access) != 1 else "for 1 project"
