@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from oslo_config import cfg
 
@@ -65,6 +65,7 @@ LINES = st.sampled_from(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(LINES, max_size=12), min_size=1, max_size=3))
 def test_merging_is_that_of_oslo_config(tmp_path_factory, texts):
     directory = tmp_path_factory.mktemp("conf")

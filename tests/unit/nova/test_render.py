@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from nova_hosts import host
 from nova_made import made
 from oslo_config import cfg
@@ -78,6 +78,7 @@ def oslo(files: list[Path]) -> cfg.ConfigOpts:
     return conf
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(made())
 def test_oslo_config_reads_back_what_was_wanted(tmp_path_factory, case):
     found = wanted(case.spec, case.hosts, release=case.release)

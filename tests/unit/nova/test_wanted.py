@@ -1,7 +1,7 @@
 """What Nova needs, decided by the facts of the hosts."""
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import HealthCheck, assume, given, settings
 from nova_hosts import host, raw
 from nova_made import made
 
@@ -150,6 +150,7 @@ def test_models_that_share_an_alias_must_agree():
     assert codes(found) == ["GPU304"]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(made())
 def test_every_device_spec_matches_the_targets_and_nothing_else(case):
     found = wanted(case.spec, case.hosts, release=case.release)
