@@ -289,3 +289,17 @@ def test_a_change_of_one_extra_spec_is_one_write() -> None:
     (operation,) = plan(cloud, [wanted_flavor()]).operations
     assert isinstance(operation, ChangeFlavor)
     assert operation.unset_specs == ("hw:cpu_policy",)
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 9, 17, 30])
+def test_interrupted_amid_several_a_second_run_completes(number: int) -> None:
+    wanted = [wanted_flavor(name=f"f{n}", access=("research",) if n % 2 else None) for n in range(12)]
+    cloud = NovaModel(projects=PROJECTS)
+    cloud.dies_at, cloud.comes_back = number, False
+    assert not run(cloud, wanted, Choices(), jobs=8)
+    for flavor in cloud.by_id.values():
+        assert flavor.half_made or ALIAS in flavor.extra_specs
+    cloud.dies_at = 10**9
+    assert run(cloud, wanted, Choices(), jobs=8)
+    assert holds(cloud, wanted)
+    assert not plan(cloud, wanted).operations
