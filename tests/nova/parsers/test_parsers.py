@@ -25,7 +25,7 @@ from gpustack.nova.wanted import wanted
 
 CHOSEN = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
 RELEASES = [entry.name for entry in available() if entry.name in CHOSEN or CHOSEN == ["all"]]
-MANY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), report_multiple_bugs=False)
+MANY = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), report_multiple_bugs=False)
 
 
 @pytest.fixture(scope="module", params=RELEASES)
