@@ -17,10 +17,15 @@ test: ## unit tests, then the tests against real Nova and real databases
 	$(PYTEST) -n 2 tests/unit
 	$(PYTEST) tests/nova
 
-lab: ## the QEMU machine: a real kernel, GRUB, initramfs, IOMMU and vfio
+lab: ## the central path on a QEMU machine: a real kernel, GRUB, initramfs, IOMMU and vfio
 	@tools/setup test
 	@tests/lab/setup
-	$(PYTEST) tests/lab
+	$(PYTEST) tests/lab/test_prepare.py
+
+lab-addresses: ## on the same machine: one of two identical cards, and giving the host back
+	@tools/setup test
+	@tests/lab/setup
+	$(PYTEST) tests/lab/test_addresses.py
 
 lint: ## ruff, mypy, ansible-lint
 	@tools/setup lint
@@ -37,4 +42,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test lab lint docs bench
+.PHONY: help demo test lab lab-addresses lint docs bench
