@@ -1,0 +1,79 @@
+"""Plan and apply again and again beside a Nova that boots, moves and deletes: it never notices.
+
+``GPUSTACK_SOAK_CYCLES`` says how many cycles of plan and apply there are (``make soak``); a few without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cloudworld import WORLDS, World
+
+from gpustack.cleanup import apply, plan
+from gpustack.cleanup.hypervisor import Usage
+from gpustack.cleanup.journal import Journal
+from gpustack.cleanup.plan import Selection, Sources
+from gpustack.embedded import servers
+
+pytestmark = pytest.mark.parametrize("cloud", WORLDS[:1], indirect=True)
+
+CYCLES = int(os.environ.get("GPUSTACK_SOAK_CYCLES", "40"))
+
+
+def test_a_working_nova_never_notices(world: World, tmp_path: Path) -> None:
+    first, second = world.hosts(2)
+    sources = Sources.from_nova_conf([world.nova.nova_conf])
+    selection = Selection(grace=timedelta(0), hosts=frozenset({first, second}))
+    done, failed, moves = threading.Event(), [], 0
+
+    def work() -> None:
+        nonlocal moves
+        try:
+            with world.nova.connection() as api:
+                while not done.is_set():
+                    server = servers.boot(api, f"soak{moves}", world.flavors[1 + moves % 2], host=first)
+                    assert server.status == "ACTIVE", server.fault
+                    api.compute.migrate_server(server, host=second)
+                    assert servers.settled(api, server).status == "VERIFY_RESIZE"
+                    act = api.compute.confirm_server_resize if moves % 2 else api.compute.revert_server_resize
+                    act(server)
+                    moved = servers.until(
+                        api,
+                        server,
+                        lambda one: one.task_state is None and one.status not in ("VERIFY_RESIZE", "REVERT_RESIZE"),
+                    )
+                    assert moved.status == "ACTIVE", moved.fault
+                    servers.delete(api, server)
+                    moves += 1
+        except BaseException as error:
+            failed.append(error)
+
+    def ask(host: str) -> Usage:
+        used = [device for domain in world.nova.control.domains(host) for device in domain["hostdevs"]]
+        return Usage(users={address: frozenset({"somebody"}) for address in used})
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    written = []
+    try:
+        with contextlib.closing(Journal(path=tmp_path / "journal")) as journal:
+            for _cycle in range(CYCLES):
+                if failed:
+                    break
+                wanted = [verdict.to_dict() for verdict in plan.make(sources, selection).repairs]
+                outcomes = apply.carry_out(sources, wanted, selection, journal, ask=ask, wait=0)
+                written += [one for one in outcomes if one.result in (apply.Result.REPAIRED, apply.Result.WAITING)]
+                world.exclusive()
+    finally:
+        done.set()
+        worker.join(timeout=180)
+    assert not failed, failed
+    assert not written  # nothing leaked, so nothing was to be repaired
+    assert moves
+    world.nova.control.periodic()
+    assert {status for host in (first, second) for _address, status, _owner in world.rows(host)} == {"available"}
