@@ -47,6 +47,14 @@ _MAIN_CONNECTION = Option(
     since=15,
     source="oslo_db/options.py; nova/conf/database.py",
 )
+_SERVICE_DOWN_TIME = Option(
+    group="DEFAULT",
+    name="service_down_time",
+    kind="list",
+    services=("api",),
+    since=15,
+    source="nova/conf/service.py",
+)
 _TEMPLATE = re.compile(r"\{(\w+)\}")
 
 
@@ -226,3 +234,12 @@ def from_nova_conf(paths: Sequence[Path]) -> tuple[Database, str | None]:
             remedy="name the configuration of nova-api (a compute host's has no database), or one cell with --db-url",
         )
     return database("API database", api[-1].value), main[-1].value if main else None
+
+
+def service_down_time(paths: Sequence[Path]) -> int | None:
+    """How long Nova waits for a service's report before it calls it down, in seconds; None when the files don't say.
+
+    :raises NovaConfigError: when a file can't be read.
+    """
+    said = read_files([file for path in paths for file in files_of(path)]).effective(_SERVICE_DOWN_TIME)
+    return int(said[-1].value) if said and said[-1].value.isdigit() else None

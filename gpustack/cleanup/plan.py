@@ -10,7 +10,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cleanup import connect, placement, read, rules, schema
+import sqlalchemy as sa
+
+from gpustack.cleanup import connect, placement, read, rules, schema, tables
 from gpustack.cleanup.connect import Cell, Database
 from gpustack.cleanup.facts import Clock
 from gpustack.cleanup.owners import OtherCells
@@ -37,13 +39,15 @@ class Sources:
     cells: tuple[Cell, ...]
     api: Database | None = None
     all_cells: tuple[Cell, ...] = ()
+    service_down_time: int | None = None
+    """What nova.conf says of it, in seconds."""
 
     @classmethod
     def from_nova_conf(cls, paths: list[Path]) -> Sources:
         """The API database of a nova configuration and all the cells that it knows."""
         api, main = connect.from_nova_conf(paths)
         cells = connect.cells(api, main)
-        return cls(api=api, cells=cells, all_cells=cells)
+        return cls(api=api, cells=cells, all_cells=cells, service_down_time=connect.service_down_time(paths))
 
     @classmethod
     def from_url(cls, url: str) -> Sources:
@@ -140,6 +144,20 @@ def verdicts_of(sources: Sources, cell: Cell, selection: Selection) -> Iterator[
                 yield from filter(selection.wants, rules.judge(view, clock))
     finally:
         others.close()
+
+
+def unknown_hosts(sources: Sources, hosts: Iterable[str]) -> set[str]:
+    """Those of these hosts that no cell has a compute node of, deleted ones too.
+
+    :raises DatabaseError: when a cell can't be read.
+    """
+    missing = set(hosts)
+    for cell in sources.cells:
+        if missing and cell.uuid != connect.CELL0:
+            with connect.snapshot(cell.database) as connection:
+                host = tables.compute_nodes.c.host
+                missing -= set(connection.scalars(sa.select(host).where(host.in_(sorted(missing)))))
+    return missing
 
 
 def _leftovers(cell: Cell, selection: Selection, held: list[tuple[str, str, str, str]]) -> list[Verdict]:

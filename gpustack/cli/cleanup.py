@@ -63,9 +63,8 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--service-down-time",
         type=int,
-        default=60,
         metavar="S",
-        help="nova.conf's service_down_time, in seconds (%(default)s)",
+        help="nova.conf's service_down_time, in seconds (default: as there, else 60)",
     )
     group.add_argument(
         "--stopped",
@@ -88,24 +87,39 @@ def _sources(command: Command | Lister, parsed_args: argparse.Namespace) -> Sour
     return sources.named(getattr(parsed_args, "cell", None) or ())
 
 
-def _selection(parsed_args: argparse.Namespace) -> Selection:
+def _selection(parsed_args: argparse.Namespace, sources: Sources) -> Selection:
     from gpustack.cleanup.plan import Selection
 
+    down = parsed_args.service_down_time or sources.service_down_time or 60
     return Selection(
         hosts=frozenset(parsed_args.host) if parsed_args.host else None,
         instance=parsed_args.instance,
         classes=frozenset(parsed_args.classes or ()),
         grace=timedelta(seconds=parsed_args.grace),
-        service_down_time=timedelta(seconds=parsed_args.service_down_time),
+        service_down_time=timedelta(seconds=down),
         stopped=frozenset(parsed_args.stopped or ()),
     )
+
+
+def _known(made: CleanupPlan, sources: Sources, hosts: list[str] | None) -> None:
+    """See that ``--host`` names hosts, where nothing was found of them.
+
+    :raises UsageError: when it does not.
+    """
+    from gpustack.cleanup.plan import unknown_hosts
+
+    silent = set(hosts or ()) - {verdict.host for verdict in made.verdicts}
+    if silent and not made.unread and (missing := unknown_hosts(sources, silent)):
+        raise UsageError(
+            f"no cell has a compute node of host {min(missing)}", remedy="openstack compute service list names them"
+        )
 
 
 class Plan(Lister):
     """Judge the rows of pci_devices and show which are stale, why, and what would repair them. Changes nothing.
 
-    Reads through one read-only snapshot of each cell. Exit codes: 0 something was found, 3 a database could not be
-    read, 4 there is nothing to do.
+    Reads through one read-only snapshot of each cell. Exit codes: 0 something was found, 2 --host names no
+    host, 3 a database could not be read, 4 there is nothing to do.
     """
 
     epilog = """\
@@ -138,7 +152,9 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
             import openstack
 
             cloud = openstack.connect(cloud=parsed_args.os_cloud)
-        self._plan = plan.make(_sources(self, parsed_args), _selection(parsed_args), cloud)
+        sources = _sources(self, parsed_args)
+        self._plan = plan.make(sources, _selection(parsed_args, sources), cloud)
+        _known(self._plan, sources, parsed_args.host)
         if parsed_args.out:
             self._plan.save(parsed_args.out)
         if parsed_args.metrics:
@@ -229,8 +245,10 @@ gpustack cleanup apply --sql"""
         from gpustack.cleanup.show import explanation, load_plan, script
         from gpustack.facts.ssh_config import SshOptions
 
-        sources, selection = _sources(self, parsed_args), _selection(parsed_args)
+        sources = _sources(self, parsed_args)
+        selection = _selection(parsed_args, sources)
         made = plan.make(sources, selection)
+        _known(made, sources, parsed_args.host)
         wanted = load_plan(parsed_args.plan) if parsed_args.plan else [v.to_dict() for v in made.repairs]
         limited = parsed_args.max_count is not None and len(wanted) > parsed_args.max_count
         wanted = wanted[: parsed_args.max_count] if limited else wanted
@@ -340,7 +358,8 @@ class Watch(Command):
             if number:
                 time.sleep(parsed_args.interval)
             try:
-                made = plan.make(_sources(self, parsed_args), _selection(parsed_args))
+                sources = _sources(self, parsed_args)
+                made = plan.make(sources, _selection(parsed_args, sources))
             except DatabaseError as error:
                 metrics.write_failure(parsed_args.metrics)
                 self.say(str(error))

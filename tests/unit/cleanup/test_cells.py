@@ -10,6 +10,7 @@ from cellfile import CellFile, nova_conf
 
 from gpustack.cleanup import plan
 from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cli.app import main
 from gpustack.errors import DatabaseError, NovaConfigError
 
 
@@ -93,3 +94,17 @@ def test_no_cell_can_be_read(tmp_path: Path) -> None:
     conf = nova_conf(tmp_path, {"cell1": f"sqlite:///{tmp_path}/nothing/cell.sqlite"})
     with pytest.raises(DatabaseError):
         plan.make(Sources.from_nova_conf([conf]), Selection())
+
+
+def test_the_services_down_time_is_novas(two: tuple[CellFile, CellFile, Path]) -> None:
+    assert Sources.from_nova_conf([two[2]]).service_down_time is None
+    with two[2].open("a") as stream:
+        stream.write("[DEFAULT]\nservice_down_time = 180\n")
+    assert Sources.from_nova_conf([two[2]]).service_down_time == 180
+
+
+def test_a_host_that_there_is_not(two: tuple[CellFile, CellFile, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    two[0].host("idle")
+    for host, code in (("gpu1", 0), ("idle", 4), ("gpu99", 2)):
+        assert main(["cleanup", "plan", "--config-file", str(two[2]), "--host", host]) == code
+    assert "gpu99" in capsys.readouterr().err
