@@ -589,5 +589,5 @@ def test_giving_up_closes_the_connections(forced):
     while not connections._open:
         assert thread.is_alive()
     connections.close()
-    thread.join(timeout=20)
+    thread.join(timeout=120)
     assert len(errors) == 1
