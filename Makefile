@@ -15,7 +15,11 @@ test: ## unit tests, then the tests against real Nova and real databases
 	@tools/setup test
 	@tools/setup --apt $(TEST_PACKAGES)
 	$(PYTEST) -n 2 tests/unit
-	$(PYTEST) tests/nova
+	$(PYTEST) -n 2 --dist loadfile tests/nova
+
+soak: ## clean-up beside a working Nova: a thousand cycles, and then the books are checked
+	@tools/setup test
+	GPUSTACK_SOAK_CYCLES=1000 $(PYTEST) tests/nova/cleanup/test_soak.py
 
 lab: ## the central path on a QEMU machine: a real kernel, GRUB, initramfs, IOMMU and vfio
 	@tools/setup test
@@ -42,4 +46,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test lab lab-addresses lint docs bench
+.PHONY: help demo test soak lab lab-addresses lint docs bench
