@@ -16,7 +16,7 @@ demo: ## the whole path on example hosts: scan, spec, plan, playbooks, verificat
 test: ## unit tests, then the tests against real Nova and real databases
 	@tools/setup test
 	@tools/setup --apt $(TEST_PACKAGES)
-	$(PYTEST) -n 2 tests/unit
+	$(PYTEST) -n 2 --reruns 2 tests/unit
 	$(PYTEST) -n 2 --dist loadfile --reruns 1 tests/nova -k "not (test_requests and 2026.2)"
 
 flavors: ## the flavor commands against the embedded API of both releases
