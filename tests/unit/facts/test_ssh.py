@@ -273,9 +273,10 @@ def agent(tmp_path, monkeypatch):
     """A running agent; add keys with ``ssh-add``."""
     address = tmp_path / "agent"
     process = subprocess.Popen([program("ssh-agent"), "-D", "-a", str(address)], stdout=subprocess.DEVNULL)
-    while not address.exists():
-        assert process.poll() is None
     monkeypatch.setenv("SSH_AUTH_SOCK", str(address))
+    # The socket's file is there a moment before somebody listens: exit code 2 means that no agent was reached.
+    while subprocess.run([program("ssh-add"), "-l"], capture_output=True).returncode == 2:
+        assert process.poll() is None
     yield lambda key: subprocess.run([program("ssh-add"), "-q", str(key)], check=True)
     process.terminate()
     process.wait(timeout=20)
