@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from gpustack.spec.model import Spec
 
 
-def plan(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict[str, Any]:
+def plan(spec_path: str, facts: Mapping[str, Any], hostname: str, *, adopt: bool = False) -> dict[str, Any]:
     """Plan a host.
 
     :param spec_path: the spec; a relative path starts from the current directory.
     :param facts: what the collector printed on the host.
     :param hostname: the name that the spec knows the host by; it takes the place of the one in ``facts``.
+    :param adopt: whether to take over what was set up by hand.
     :returns: ``text`` to show; ``write``, ``remove``, ``commands`` and ``reboot`` to carry out, and
         ``todo`` whether there is any of it; ``plan`` as ``gpustack host plan -f json`` prints it. Only ``text``,
         ``failed``, ``msg`` and ``findings`` when the plan refuses.
@@ -33,7 +34,7 @@ def plan(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict[str, A
     """
     from gpustack.host.plan import plan_host
 
-    return _outcome(plan_host(_spec(spec_path), _host(facts, hostname)), hostname)
+    return _outcome(plan_host(_spec(spec_path), _host(facts, hostname), adopt=adopt), hostname)
 
 
 def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> dict[str, Any]:
@@ -43,15 +44,15 @@ def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> dict[str, A
     :returns: as :func:`plan`, and ``last``: the files to remove once the commands have run.
     :raises gpustack.errors.GpustackError: when the facts can't be used.
     """
-    from gpustack.host.owned import JOURNAL
+    from gpustack.host.owned import ADOPTED, JOURNAL
     from gpustack.host.undo import plan_undo
 
     outcome = _outcome(plan_undo(_host(facts, hostname), force=force), hostname)
     removed = outcome.get("remove", [])
     return {
         **outcome,
-        "remove": [path for path in removed if path != JOURNAL],
-        "last": [path for path in removed if path == JOURNAL],
+        "remove": [path for path in removed if path not in (ADOPTED, JOURNAL)],
+        "last": [path for path in removed if path in (ADOPTED, JOURNAL)],
     }
 
 
@@ -65,14 +66,23 @@ def _outcome(planned: HostPlan, hostname: str) -> dict[str, Any]:
     return {
         "text": text,
         "plan": planned.to_dict(),
-        "write": [
-            {"path": o.path, "content": o.content, "mode": o.mode} for o in operations if isinstance(o, WriteFile)
-        ],
+        "write": [_written(o) for o in operations if isinstance(o, WriteFile)],
         "remove": [o.path for o in operations if isinstance(o, RemoveFile)],
         "commands": [{"argv": list(o.argv), "why": o.why} for o in operations if isinstance(o, RunCommand)],
         "reboot": list(planned.reboot),
         "todo": bool(operations or planned.reboot),
     }
+
+
+def _written(operation: WriteFile) -> dict[str, str]:
+    """A file to write; of one that is somebody else's, too, what must be there for that: it is read-modify-write."""
+    from gpustack.host.adopt import digest
+    from gpustack.host.owned import ADOPTED, JOURNAL, OWNED
+
+    entry = {"path": operation.path, "content": operation.content, "mode": operation.mode}
+    if operation.path not in (*OWNED, ADOPTED, JOURNAL):
+        entry["expected"] = "" if operation.before is None else digest(operation.before)
+    return entry
 
 
 def verify(

@@ -1423,6 +1423,14 @@ VENDOR_CONFIGURATION = tuple(
     for name in ("modprobe.d/*.conf", "modules-load.d/*.conf", "dracut/dracut.conf.d/*.conf")
     for directory in ("/run", "/usr/local/lib", "/usr/lib", "/lib")
 )
+# Where people bind devices by hand, beside the places above: only what does that matters there.
+SCRIPTS = (
+    "/etc/udev/rules.d/*.rules",
+    "/etc/systemd/system/*.service",
+    "/etc/initramfs-tools/hooks/*",
+    "/etc/initramfs-tools/scripts/*/*",
+)
+HAND_MADE = re.compile(r"vfio|pci[-_]stub|driver_override|/sys/bus/pci/|/drivers_probe\b")
 
 
 def matching(host: Host, pattern: str) -> List[str]:
@@ -1464,12 +1472,13 @@ def configuration_files(host: Host) -> Dict[str, Dict[str, Any]]:
     """The configuration files that passthrough depends on."""
     found: Dict[str, Dict[str, Any]] = {}
     merged = host.link("/lib") is not None  # /lib is /usr/lib: the same files under a second name
-    for pattern in CONFIGURATION + VENDOR_CONFIGURATION:
+    for pattern in CONFIGURATION + VENDOR_CONFIGURATION + SCRIPTS:
         if merged and pattern.startswith("/lib/"):
             continue
         for path in matching(host, pattern):
-            entry = configuration_file(host, path)
-            if entry is not None and (pattern in CONFIGURATION or RELEVANT.search(entry["text"])):
+            entry = configuration_file(host, path) if path not in found else None
+            wanted = HAND_MADE if pattern in SCRIPTS else RELEVANT
+            if entry is not None and (pattern in CONFIGURATION or wanted.search(entry["text"])):
                 found[path] = entry
     return found
 

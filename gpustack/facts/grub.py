@@ -11,7 +11,7 @@ conditions, other commands) is reported as such and makes what depends on it unk
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -128,7 +128,7 @@ def _sourced(pieces: Sequence[Piece]) -> Iterator[Sourced]:
                 break
 
 
-def paths(files: Mapping[str, object]) -> tuple[str, ...]:
+def paths(files: Collection[str]) -> tuple[str, ...]:
     """Those of ``files`` (by path) that ``grub-mkconfig`` sources, in its order."""
     drop_ins = sorted(
         path

@@ -17,7 +17,7 @@ from gpustack.facts.model import Function, Host
 from gpustack.facts.needs import is_host_driver, is_passthrough_driver
 from gpustack.findings import Finding, finding
 from gpustack.host.addresses import Listed
-from gpustack.host.elsewhere import DRIVERCTL, RC_LOCAL, Elsewhere
+from gpustack.host.elsewhere import DRIVERCTL, Elsewhere
 from gpustack.host.targets import Targets
 from gpustack.pci import catalogue, classes
 from gpustack.spec.model import Options
@@ -135,8 +135,8 @@ def _stack(module: str) -> str:
 
 def _blacklist(host: Host, targets: Targets) -> Iterator[str]:
     """The GPUs' host drivers that nothing else uses, or would use."""
-    spared = _spared(host, targets)
-    yield from sorted(module for module in _gpu_drivers(targets) if module not in spared)
+    kept = spared(host, targets)
+    yield from sorted(module for module in _gpu_drivers(targets) if module not in kept)
 
 
 def _gpu_drivers(targets: Targets) -> dict[str, str]:
@@ -144,7 +144,7 @@ def _gpu_drivers(targets: Targets) -> dict[str, str]:
     return {module: target.gpu.main.vendor for target in targets.gpus for module in host_drivers(target.gpu.main)}
 
 
-def _spared(host: Host, targets: Targets) -> dict[str, Function]:
+def spared(host: Host, targets: Targets) -> dict[str, Function]:
     """The GPUs' host drivers that must not be blacklisted, each with a function of the host that may need it."""
     kept = tuple(_kept_functions(host, targets))
     gpus = {function.vendor: function for function in kept if _is_kept_gpu(function)}
@@ -153,8 +153,8 @@ def _spared(host: Host, targets: Targets) -> dict[str, Function]:
         for name in (function.driver, *function.modules):
             if name is not None:
                 used.setdefault(_stack(canonical(name)), function)
-    spared = {module: gpus.get(vendor) or used.get(_stack(module)) for module, vendor in _gpu_drivers(targets).items()}
-    return {module: function for module, function in spared.items() if function is not None}
+    needed = {module: gpus.get(vendor) or used.get(_stack(module)) for module, vendor in _gpu_drivers(targets).items()}
+    return {module: function for module, function in needed.items() if function is not None}
 
 
 def _is_kept_gpu(function: Function) -> bool:
@@ -165,7 +165,7 @@ def _is_kept_gpu(function: Function) -> bool:
 def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
     """GPU host drivers that are left alone because something else uses them."""
     by_function: dict[str, list[str]] = {}
-    for module, function in _spared(host, targets).items() if options.blacklist_host_drivers else ():
+    for module, function in spared(host, targets).items() if options.blacklist_host_drivers else ():
         by_function.setdefault(function.address, []).append(module)
     for address, modules in by_function.items():
         function = host.functions[address]
@@ -279,7 +279,7 @@ def _switched_off(host: Host, driver: str, other: Elsewhere) -> Iterator[Finding
 
 
 def _by_address(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Finding]:
-    """What driverctl and hand-written boot scripts do to the targets."""
+    """What driverctl does to the targets."""
     functions = targets.functions
     for path, text in sorted(other.texts.items()):
         if path.startswith(DRIVERCTL):
@@ -293,7 +293,3 @@ def _by_address(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Find
                     said=f"driverctl override {said or 'none'}",
                     wanted=wanted,
                 )
-    touched = {word for address, (f, _) in functions.items() for word in (address, f"{f.vendor} {f.product}")}
-    for number, line in enumerate(other.texts.get(RC_LOCAL, "").split("\n"), 1):
-        if not line.lstrip().startswith("#") and any(word in line.lower() for word in touched):
-            yield finding("GPU143", place=f"{host.hostname} {RC_LOCAL}:{number}", line=line.strip()[:200])

@@ -8,9 +8,13 @@ from gpustack.facts.cmdline import CommandLine
 from gpustack.facts.grub import paths as grub_paths
 from gpustack.facts.model import BootEntry, BootKernel, Host
 from gpustack.findings import Finding, finding
+from gpustack.host.adopt import journalled
 from gpustack.host.desired import PARAMETERS, Desired
-from gpustack.host.owned import GRUB, IN_INITRAMFS, OWNED
+from gpustack.host.owned import IN_INITRAMFS, OWNED
 from gpustack.operations import Operation, RemoveFile, RunCommand, WriteFile
+
+MADE_FROM = ("/etc/modprobe.d/", "/etc/initramfs-tools/")
+"""What of other people's files an initramfs is made from."""
 
 
 def file_operations(host: Host, desired: Desired) -> tuple[Operation, ...]:
@@ -47,11 +51,13 @@ def commands(host: Host, desired: Desired, files: tuple[Operation, ...]) -> tupl
 
 def _initramfs_commands(host: Host, changed: set[str]) -> Iterator[RunCommand]:
     touched = [path for path in IN_INITRAMFS if path in changed]
+    touched += sorted(path for path in changed - {*IN_INITRAMFS} if path.startswith(MADE_FROM))
+    kept = [*IN_INITRAMFS, *(path for path in journalled(host) if path.startswith(MADE_FROM))]
     for kernel in host.boot.kernels:
         argv = ("update-initramfs", "-u", "-k", kernel.release)
         if touched:
             yield RunCommand(argv=argv, why=f"{' and '.join(touched)} changes")
-        elif not (present := [path for path in IN_INITRAMFS if path in host.files]):
+        elif not (present := [path for path in kept if path in host.files]):
             continue
         elif kernel.initramfs is None:
             yield RunCommand(argv=argv, why=f"kernel {kernel.release} has no initramfs")
@@ -67,8 +73,8 @@ def _is_newer(host: Host, path: str, kernel: BootKernel) -> bool:
 
 def _grub_commands(host: Host, desired: Desired, changed: set[str]) -> Iterator[RunCommand]:
     argv = ("update-grub",)
-    if GRUB in changed:
-        yield RunCommand(argv=argv, why=f"{GRUB} changes")
+    if touched := [path for path in grub_paths({*host.files, *changed}) if path in changed]:
+        yield RunCommand(argv=argv, why=f"{' and '.join(touched)} changes")
     elif _wrong_entries(host, desired) and _is_menu_stale(host):
         yield RunCommand(argv=argv, why="GRUB's menu is older than its configuration, and has other arguments")
 

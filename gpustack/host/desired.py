@@ -11,9 +11,10 @@ from gpustack.facts.grub import DEFAULTS, LINUX, LINUX_DEFAULT
 from gpustack.facts.model import Host
 from gpustack.facts.readiness import host_reasons
 from gpustack.findings import Finding, finding
-from gpustack.host import addresses, iommu, support
+from gpustack.host import addresses, handmade, iommu, support
 from gpustack.host.binding import IDS_ARGUMENTS, Binding, bind
 from gpustack.host.elsewhere import Elsewhere, elsewhere
+from gpustack.host.handmade import Trace
 from gpustack.host.owned import GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
 from gpustack.host.render import render
 from gpustack.host.targets import Targets, choose
@@ -37,6 +38,7 @@ class Desired:
     :ivar next_line: the command line of an ordinary menu entry once GRUB's configuration is made anew, as far as
         GRUB's defaults decide it; None when that can't be told.
     :ivar files: the files that gpustack owns, by path.
+    :ivar by_hand: what somebody has set up by hand for the same devices.
     """
 
     targets: Targets
@@ -45,6 +47,7 @@ class Desired:
     added: tuple[str, ...]
     next_line: CommandLine | None
     files: dict[str, OwnedFile]
+    by_hand: tuple[Trace, ...]
     findings: tuple[Finding, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -67,6 +70,7 @@ def desire(spec: Spec, host: Host) -> Desired:
     other = elsewhere(host)
     binding = bind(host, options, targets, other)
     arguments = iommu.arguments(host, options, other)
+    by_hand = handmade.traces(host, targets, binding, options, other)
     wanted = (*arguments.wanted, *binding.arguments) if targets.all else ()
     added = tuple(argument for argument in wanted if not other.has(argument))
     files = render(added, binding)
@@ -81,6 +85,7 @@ def desire(spec: Spec, host: Host) -> Desired:
         found += _grub(host, other, added, next_line)
         found += _not_ours(host, files)
         found += _moved(host)
+        found += handmade.findings(host, targets, by_hand)
     return Desired(
         targets=targets,
         binding=binding,
@@ -88,6 +93,7 @@ def desire(spec: Spec, host: Host) -> Desired:
         added=added,
         next_line=next_line,
         files=files,
+        by_hand=by_hand,
         findings=tuple(dict.fromkeys(found)),
     )
 

@@ -49,7 +49,7 @@ def arguments(host: Host, options: Options, other: Elsewhere) -> IommuArguments:
         *(["iommu=pt"] if options.iommu_pt else []),
         *([f"{UNSAFE_INTERRUPTS}=1"] if options.allow_unsafe_interrupts else []),
     ]
-    found = [*_conflicts(host, options, other), *_interrupts(host, options, other), *_kind_findings(host, other)]
+    found = [*_conflicts(host, options, other), *_interrupts(host, options), *_kind_findings(host, other)]
     return IommuArguments(wanted=tuple(wanted), findings=tuple(found))
 
 
@@ -60,7 +60,30 @@ def _words(other: Elsewhere, name: str) -> Iterator[tuple[str, str, str]]:
             yield word, sourced.argument.text, sourced.place
 
 
+@dataclass(frozen=True, kw_only=True)
+class Contradiction:
+    """Something that stands against the plan, whether an argument or an option in modprobe's configuration.
+
+    :ivar text: as it stands there.
+    """
+
+    text: str
+    place: str
+    reason: str
+
+
+def contradictions(options: Options, other: Elsewhere) -> Iterator[Contradiction]:
+    """What is set elsewhere and stands against the plan."""
+    yield from _switches(options, other)
+    yield from _unsafe_elsewhere(options, other)
+
+
 def _conflicts(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding]:
+    for found in contradictions(options, other):
+        yield finding("GPU120", place=f"{host.hostname} {found.place}", argument=found.text, reason=found.reason)
+
+
+def _switches(options: Options, other: Elsewhere) -> Iterator[Contradiction]:
     off = "it switches the IOMMU off"
     against = {
         "intel_iommu": {"off": off},
@@ -76,17 +99,14 @@ def _conflicts(host: Host, options: Options, other: Elsewhere) -> Iterator[Findi
     for name, words in against.items():
         for word, argument, place in _words(other, name):
             if word in words:
-                yield finding("GPU120", place=f"{host.hostname} {place}", argument=argument, reason=words[word])
+                yield Contradiction(text=argument, place=place, reason=words[word])
     if not options.allow_unsafe_interrupts:
         for sourced in other.all("nointremap"):
             reason = "it switches interrupt remapping off"
-            yield finding(
-                "GPU120", place=f"{host.hostname} {sourced.place}", argument=sourced.argument.text, reason=reason
-            )
+            yield Contradiction(text=sourced.argument.text, place=sourced.place, reason=reason)
 
 
-def _interrupts(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding]:
-    yield from _unsafe_elsewhere(host, options, other)
+def _interrupts(host: Host, options: Options) -> Iterator[Finding]:
     remapping = host.iommu.interrupt_remapping
     if options.allow_unsafe_interrupts:
         yield finding("GPU124" if remapping is not True else "GPU125", place=host.hostname)
@@ -95,7 +115,7 @@ def _interrupts(host: Host, options: Options, other: Elsewhere) -> Iterator[Find
         yield finding("GPU123" if host.iommu.units else "GPU126", place=host.hostname)
 
 
-def _unsafe_elsewhere(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding]:
+def _unsafe_elsewhere(options: Options, other: Elsewhere) -> Iterator[Contradiction]:
     module, _, name = UNSAFE_INTERRUPTS.partition(".")
     said = [(s.argument.value, s.argument.text, s.place) for s in other.all(UNSAFE_INTERRUPTS)]
     for option in other.modprobe.option(module, name):
@@ -105,10 +125,10 @@ def _unsafe_elsewhere(host: Host, options: Options, other: Elsewhere) -> Iterato
         allowed = value is None or value in _TRUE
         if allowed and not options.allow_unsafe_interrupts:
             reason = "the spec does not allow it (options.allow_unsafe_interrupts)"
-            yield finding("GPU120", place=f"{host.hostname} {place}", argument=text, reason=reason)
+            yield Contradiction(text=text, place=place, reason=reason)
         elif not allowed and options.allow_unsafe_interrupts:
             reason = "the spec asks for the opposite (options.allow_unsafe_interrupts)"
-            yield finding("GPU120", place=f"{host.hostname} {place}", argument=text, reason=reason)
+            yield Contradiction(text=text, place=place, reason=reason)
 
 
 def _kind_findings(host: Host, other: Elsewhere) -> Iterator[Finding]:

@@ -16,6 +16,8 @@ IN_INITRAMFS = (MODPROBE, SCRIPT, HOOK)
 """Those that an initramfs is made from."""
 JOURNAL = "/var/lib/gpustack/undo"
 """There from the beginning of an undo to its end, so that one that was cut short is finished by the next."""
+ADOPTED = "/var/lib/gpustack/adopted"
+"""The files of which gpustack has taken over what was set up by hand, as they were before."""
 MARK = "# Written by gpustack."
 """How a file of gpustack's is told from one that somebody else put in its place."""
 

@@ -10,6 +10,7 @@ from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity
 from gpustack.host import boot
 from gpustack.host import reboot as reboots
+from gpustack.host.adopt import adopt as take_over
 from gpustack.host.desired import desire
 from gpustack.host.targets import Target
 from gpustack.operations import Operation, Reboot
@@ -83,17 +84,25 @@ class HostPlan:
         }
 
 
-def plan_host(spec: Spec, host: Host) -> HostPlan:
+def plan_host(spec: Spec, host: Host, *, adopt: bool = False) -> HostPlan:
     """Plan one host.
 
     One error finding refuses the whole plan, so that nothing is half done: the GPUs of a host share its files, its
     initramfs and its one reboot.
+
+    :param adopt: whether to take over what was set up by hand.
     """
     desired = desire(spec, host)
-    files = boot.file_operations(host, desired) if desired.targets.all else ()
+    taken: tuple[Operation, ...] = ()
+    told: tuple[Finding, ...] = ()
+    if adopt and desired.targets.all:
+        adoption = take_over(host, desired.by_hand)
+        host, taken, told = adoption.host, adoption.operations, adoption.findings
+        desired = desire(spec, host)
+    files = (*taken, *boot.file_operations(host, desired)) if desired.targets.all else ()
     commands = boot.commands(host, desired, files) if desired.targets.all else ()
     why = reboots.reasons(host, desired) if desired.targets.all else ()
-    found = list(desired.findings)
+    found = [*told, *desired.findings]
     if not files and not commands and desired.targets.all:
         found += boot.entry_findings(host, desired)
         if (stuck := reboots.futile(host, desired, why)) is not None:

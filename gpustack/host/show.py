@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from gpustack.findings import Finding, Severity
 from gpustack.host.checks import Status
+from gpustack.host.owned import ADOPTED
 from gpustack.host.plan import HostPlan, PlannedGpu
 from gpustack.host.verify import Verification
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
@@ -29,7 +30,7 @@ def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
             lines.append(f"    {number}. {operation.describe()}")
             why = plan.reboot if isinstance(operation, Reboot) else (operation.why,)
             lines += [f"       ({reason})" for reason in why]
-            if diffs and isinstance(operation, WriteFile | RemoveFile):
+            if diffs and isinstance(operation, WriteFile | RemoveFile) and operation.path != ADOPTED:
                 lines += [f"       {line}".rstrip() for line in operation.diff().splitlines()]
     lines += _finding_lines(plan.findings)
     return _printable("\n".join(lines))

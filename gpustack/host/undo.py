@@ -10,14 +10,17 @@ from collections.abc import Iterator
 
 from gpustack.facts.cmdline import CommandLine, canonical
 from gpustack.facts.grub import LINUX, LINUX_DEFAULT
+from gpustack.facts.grub import paths as grub_paths
 from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, Severity, finding
 from gpustack.host import support
 from gpustack.host.addresses import kept_at_boot
+from gpustack.host.adopt import give_back
 from gpustack.host.binding import DRIVERS
+from gpustack.host.boot import MADE_FROM
 from gpustack.host.desired import PARAMETERS
 from gpustack.host.elsewhere import Elsewhere, elsewhere
-from gpustack.host.owned import GRUB, IN_INITRAMFS, JOURNAL, MARK, MODPROBE, OWNED, is_ours, is_untouched
+from gpustack.host.owned import ADOPTED, GRUB, IN_INITRAMFS, JOURNAL, MARK, MODPROBE, OWNED, is_ours, is_untouched
 from gpustack.host.plan import HostPlan
 from gpustack.host.reboot import ids_of
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
@@ -32,12 +35,15 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
     """
     left = dict(_left(host, force=force))
     removed = [path for path in OWNED if path in host.files and path not in left]
-    found = list(left.values())
+    given_back, told, host_then = give_back(host)
+    found = [*left.values(), *told]
     operations: list[Operation] = []
-    if removed or JOURNAL in host.files:
+    if removed or given_back or ADOPTED in host.files or JOURNAL in host.files:
         found += support.findings(host)
-        operations += _operations(host, removed)
-    why = tuple(reasons(host, left=frozenset(left)))
+        operations += _operations(host, removed, given_back)
+    why = tuple(reasons(host_then, left=frozenset(left)))
+    if given_back and host.kernel.booted_at is not None:
+        why = (*why, "what was set up by hand before is put back, and works from the next boot on")
     if why and not operations and not _made_since_boot(host):
         found.append(finding("GPU152", place=host.hostname, reasons="; ".join(why)))
         why = ()
@@ -68,20 +74,32 @@ def _left(host: Host, *, force: bool) -> Iterator[tuple[str, Finding]]:
             yield path, finding("GPU150", place=place)
 
 
-def _operations(host: Host, removed: list[str]) -> Iterator[Operation]:
+def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...]) -> Iterator[Operation]:
     is_unfinished = JOURNAL in host.files
     if not is_unfinished:
         yield WriteFile(path=JOURNAL, content=_JOURNAL, before=None, why="an undo that is cut short can be finished")
+    yield from given_back
     for path in removed:
         yield RemoveFile(path=path, before=host.files[path].text, why="gpustack wrote it")
+    changed = {op.path for op in given_back if isinstance(op, WriteFile)}
     made_from = [path for path in IN_INITRAMFS if path in removed]
-    why = f"{' and '.join(made_from)} goes" if made_from else "an earlier undo was cut short"
+    made_from += sorted(path for path in changed if path.startswith(MADE_FROM))
+    why = (
+        f"{' and '.join(made_from)} {'goes' if not changed else 'changes'}"
+        if made_from
+        else "an earlier undo was cut short"
+    )
     if made_from or is_unfinished:
         for kernel in host.boot.kernels:
             yield RunCommand(argv=("update-initramfs", "-u", "-k", kernel.release), why=why)
-    if GRUB in removed or is_unfinished:
-        why = f"{GRUB} goes" if GRUB in removed else "an earlier undo was cut short"
+    menu = [path for path in grub_paths(changed | {GRUB}) if path in changed or path in removed]
+    if menu or is_unfinished:
+        why = (
+            f"{' and '.join(menu)} {'goes' if not changed else 'changes'}" if menu else "an earlier undo was cut short"
+        )
         yield RunCommand(argv=("update-grub",), why=why)
+    if ADOPTED in host.files:
+        yield RemoveFile(path=ADOPTED, before=host.files[ADOPTED].text, why="everything that it names is put back")
     before = host.files[JOURNAL].text if is_unfinished else _JOURNAL
     yield RemoveFile(path=JOURNAL, before=before, why="the undo is done")
 

@@ -9,7 +9,7 @@ from gpustack.facts.model import Host
 from gpustack.findings import Severity, finding
 from gpustack.host.checks import Check, Images, Status
 from gpustack.host.elsewhere import Elsewhere, elsewhere
-from gpustack.host.owned import JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
+from gpustack.host.owned import ADOPTED, JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
 from gpustack.host.undo import still_kept, too_many
 from gpustack.host.verify import Verification
 
@@ -54,7 +54,7 @@ def _unknown(what: str, place: str, seen: str) -> Check:
 
 
 def _files(host: Host) -> Iterator[Check]:
-    for path in (*OWNED, JOURNAL):
+    for path in (*OWNED, ADOPTED, JOURNAL):
         there = host.files.get(path)
         is_left = there is not None and is_ours(there.text)
         seen = "there is none" if there is None else "it is somebody else's"

@@ -32,6 +32,7 @@ class ActionModule(ActionBase):
                 "spec": {"type": "str", "required": True},
                 "facts": {"type": "dict", "required": True},
                 "hostname": {"type": "str", "required": True},
+                "adopt": {"type": "bool", "default": False},
                 "shown": {"type": "str", "default": ""},
             }
         )
@@ -41,7 +42,7 @@ class ActionModule(ActionBase):
                 "of gpustack's own environment, or install nova-gpustack beside Ansible"
             )
         try:
-            outcome = controller.plan(args["spec"], args["facts"], args["hostname"])
+            outcome = controller.plan(args["spec"], args["facts"], args["hostname"], adopt=args["adopt"])
         except GpustackError as error:
             raise AnsibleActionFail(str(error)) from error
         if outcome["text"] != args["shown"]:

@@ -35,6 +35,11 @@ options:
         description: Permission bits, for example V(0644).
         type: str
         required: true
+      expected:
+        description:
+          - The SHA-256 of what must be there now, for a file that is somebody else's; empty when there must be none.
+          - When something else is there, nothing at all is written.
+        type: str
   remove:
     description: Absolute paths of the files to remove, as seen from O(root).
     type: list
@@ -72,6 +77,7 @@ paths:
   elements: str
 """
 
+import hashlib  # noqa: E402
 import os  # noqa: E402
 import stat  # noqa: E402
 import tempfile  # noqa: E402
@@ -101,6 +107,20 @@ class Files:
         if os.path.commonpath([self.root, real]) != self.root:
             self.module.fail_json(msg="{} leads out of {}, to {}".format(path, self.root, real))
         return os.path.join(real, name)
+
+    def expect(self, path: str, expected: Optional[str]) -> None:
+        """Fail when a file is not what it was when the plan was made."""
+        if expected is None:
+            return
+        place = self.place(path)
+        found = ""
+        if os.path.lexists(place):
+            if os.path.islink(place):
+                raise ValueError(path + " is a link: put what it names in its place, or change that file by hand")
+            with open(place, "rb") as stream:
+                found = hashlib.sha256(stream.read()).hexdigest()
+        if found != expected:
+            raise ValueError(path + " has changed since it was read: nothing was written; run the playbook again")
 
     def write(self, path: str, content: str, mode: str) -> None:
         """Write one file, when it is not there as it should be."""
@@ -199,6 +219,7 @@ def main() -> None:
         "path": {"type": "str", "required": True},
         "content": {"type": "str", "required": True},
         "mode": {"type": "str", "required": True},
+        "expected": {"type": "str"},
     }
     module = AnsibleModule(
         argument_spec={
@@ -211,6 +232,8 @@ def main() -> None:
     )
     files = Files(module)
     try:
+        for wanted in module.params["write"]:
+            files.expect(wanted["path"], wanted["expected"])
         for wanted in module.params["write"]:
             files.write(wanted["path"], wanted["content"], wanted["mode"])
         for path in module.params["remove"]:

@@ -53,7 +53,7 @@ def test_a_failed_verification_as_text() -> None:
 
 
 def test_a_host_can_t_move_the_cursor_of_who_reads_its_plan() -> None:
-    raw = changed(snapshot("k4200"), {"files": {"/etc/rc.local": "echo 0000:88:00.0 \x1b[2J\u202e\n"}})
+    raw = changed(snapshot("k4200"), {"files": {"/etc/rc.local": "echo 0000:88:00.0 >/x \x1b[2J\u202e\n"}})
     spec = parse_spec(
         yaml.safe_dump(
             {
@@ -65,4 +65,4 @@ def test_a_host_can_t_move_the_cursor_of_who_reads_its_plan() -> None:
         "test",
     )
     text = show_plan(plan_host(spec, Machine(raw).host))
-    assert "echo 0000:88:00.0 \\x1b[2J\\u202e" in text
+    assert "echo 0000:88:00.0 >/x \\x1b[2J\\u202e" in text
