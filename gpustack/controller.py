@@ -7,12 +7,13 @@ can't disagree.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.errors import SpecError
 from gpustack.findings import Finding, errors
-from gpustack.operations import RemoveFile, RunCommand, WriteFile
+from gpustack.operations import BindLive, RemoveFile, RunCommand, WriteFile
 
 if TYPE_CHECKING:
     from gpustack.facts.model import Host
@@ -20,21 +21,24 @@ if TYPE_CHECKING:
     from gpustack.spec.model import Spec
 
 
-def plan(spec_path: str, facts: Mapping[str, Any], hostname: str, *, adopt: bool = False) -> dict[str, Any]:
+def plan(
+    spec_path: str, facts: Mapping[str, Any], hostname: str, *, adopt: bool = False, live: bool = False
+) -> dict[str, Any]:
     """Plan a host.
 
     :param spec_path: the spec; a relative path starts from the current directory.
     :param facts: what the collector printed on the host.
     :param hostname: the name that the spec knows the host by; it takes the place of the one in ``facts``.
     :param adopt: whether to take over what was set up by hand.
-    :returns: ``text`` to show; ``write``, ``remove``, ``commands`` and ``reboot`` to carry out, and
+    :param live: whether to bind on the running host what can be bound there, in place of a reboot.
+    :returns: ``text`` to show; ``write``, ``remove``, ``commands``, ``bind`` and ``reboot`` to carry out, and
         ``todo`` whether there is any of it; ``plan`` as ``gpustack host plan -f json`` prints it. Only ``text``,
         ``failed``, ``msg`` and ``findings`` when the plan refuses.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     from gpustack.host.plan import plan_host
 
-    return _outcome(plan_host(_spec(spec_path), _host(facts, hostname), adopt=adopt), hostname)
+    return _outcome(plan_host(_spec(spec_path), _host(facts, hostname), adopt=adopt, live=live), hostname)
 
 
 def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> dict[str, Any]:
@@ -69,6 +73,7 @@ def _outcome(planned: HostPlan, hostname: str) -> dict[str, Any]:
         "write": [_written(o) for o in operations if isinstance(o, WriteFile)],
         "remove": [o.path for o in operations if isinstance(o, RemoveFile)],
         "commands": [{"argv": list(o.argv), "why": o.why} for o in operations if isinstance(o, RunCommand)],
+        "bind": [asdict(o) for o in operations if isinstance(o, BindLive)],
         "reboot": list(planned.reboot),
         "todo": bool(operations or planned.reboot),
     }

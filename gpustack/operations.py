@@ -93,6 +93,37 @@ class RunCommand(Operation):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Moved:
+    """A function that changes its driver, and what it must be for that.
+
+    :param before: the driver that has it now; None when none has.
+    """
+
+    address: str
+    before: str | None
+    vendor: str
+    product: str
+    pci_class: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BindLive(Operation):
+    """Bind the functions of one card to a driver on the running host, in this order.
+
+    :param card: the address of the GPU itself.
+    """
+
+    kind: ClassVar[str] = "bind_live"
+    card: str
+    driver: str
+    functions: tuple[Moved, ...]
+
+    def describe(self) -> str:
+        addresses = ", ".join(function.address for function in self.functions)
+        return f"bind {addresses} to {self.driver} on the running host"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reboot(Operation):
     """Reboot the host. It is carried out only when the operator asks for it."""
 

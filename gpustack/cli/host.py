@@ -45,6 +45,11 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
             action="store_true",
             help="take over what was set up by hand for the same devices, as prepare.yml does with gpustack_adopt=true",
         )
+        parser.add_argument(
+            "--live",
+            action="store_true",
+            help="bind on the running host what can be bound there, as prepare.yml does with gpustack_live=true",
+        )
         parser.add_argument("--no-diff", action="store_true", help="leave out what changes in each file")
         parser.add_argument(
             "--exit-code", action="store_true", help=f"exit with {CHANGES} when something would be done"
@@ -75,7 +80,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
                     remedy="compare the names in the snapshot with the patterns under `hosts`",
                 )
             hosts = named
-        self._plans = tuple(plan_host(spec, host, adopt=parsed_args.adopt) for host in hosts)
+        self._plans = tuple(plan_host(spec, host, adopt=parsed_args.adopt, live=parsed_args.live) for host in hosts)
         if parsed_args.format == "json":
             text = json.dumps([plan.to_dict() for plan in self._plans], indent=2, ensure_ascii=True)
         else:

@@ -1,8 +1,8 @@
 """``python -m gpustack.examples.standin --root DIR COMMAND ARGS…``: plays a command on an example host.
 
-The commands are ``update-grub``, ``update-initramfs`` and ``reboot``. They stand in for the distribution's
-tools and for the kernel, which can't run in a directory; what they read and write are
-the real files in their real formats.
+The commands are ``update-grub``, ``update-initramfs``, ``modprobe`` and ``reboot``. They stand in for the
+distribution's tools and for the kernel, which can't run in a directory; what they read and write are the real files
+in their real formats.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from gpustack.errors import GpustackError
 from gpustack.examples.boot import boot
 from gpustack.examples.grub import update_grub
 from gpustack.examples.initramfs import update_initramfs
+from gpustack.examples.live import modprobe
 
 
 def main(argv: list[str] | None = None) -> int:
     """Play one command; answers its exit code."""
     parser = argparse.ArgumentParser(prog="gpustack.examples.standin", description="play a command on an example host")
     parser.add_argument("--root", type=Path, required=True, help="the directory of the example host")
-    parser.add_argument("command", help="update-grub, update-initramfs or reboot")
+    parser.add_argument("command", help="update-grub, update-initramfs, modprobe or reboot")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(argv)
     command = Path(options.command).name
@@ -39,6 +40,8 @@ def _play(root: Path, command: str, arguments: list[str]) -> str:
         return update_initramfs(root, arguments)
     if command == "update-grub" and not arguments:
         return update_grub(root)
+    if command == "modprobe" and arguments:
+        return modprobe(root, arguments)
     if command == "reboot" and not arguments:
         return boot(root)
     raise GpustackError(f"no stand-in for {' '.join([command, *arguments])!r}")

@@ -52,13 +52,18 @@ def write_running(root: Path, machine: Machine, running: Running) -> None:
     _Writer(root, machine, running).write()
 
 
-class _Writer:
-    def __init__(self, root: Path, machine: Machine, running: Running) -> None:
+class Offspring:
+    """What drivers make of functions: their links to each other, and the devices that a host's driver adds."""
+
+    def __init__(self, root: Path, machine: Machine) -> None:
         self.root = root
-        self.machine = machine
-        self.running = running
         self.devices = {d.address: d for d in machine.devices}
-        self.cards = {"drm": 0, "sound": 0, "event": 0, "usb": 1}
+        self.cards = {kind: self.taken(kind) for kind in ("drm", "sound")}
+        self.cards |= {"event": self.taken("input"), "usb": self.taken("input") + 1}
+
+    def taken(self, kind: str) -> int:
+        """How many devices of a class there are."""
+        return len(list((self.root / "sys/class" / kind).glob("*")))
 
     def file(self, path: str, content: str | bytes) -> None:
         target = self.root / path
@@ -70,6 +75,57 @@ class _Writer:
         source = self.root / path
         source.parent.mkdir(parents=True, exist_ok=True)
         source.symlink_to("../" * path.count("/") + target)
+
+    def place(self, device: Device) -> str:
+        """The directory of a function, below the bridges on its way from the root bus."""
+        if device.parent is None:
+            domain, bus, _ = device.address.split(":")
+            return f"sys/devices/pci{domain}:{bus}/{device.address}"
+        return f"{self.place(self.devices[device.parent])}/{device.address}"
+
+    def bind(self, device: Device, driver: str) -> None:
+        """Give a function to a driver."""
+        place = self.place(device)
+        (self.root / f"sys/bus/pci/drivers/{driver}").mkdir(parents=True, exist_ok=True)
+        self.link(f"{place}/driver", f"sys/bus/pci/drivers/{driver}")
+        self.link(f"sys/bus/pci/drivers/{driver}/{device.address}", place)
+        self.offspring(device, place, driver)
+
+    def offspring(self, device: Device, place: str, driver: str) -> None:
+        """What a driver of the host makes of its function; vfio-pci and pci-stub make nothing of it."""
+        if driver in ("vfio-pci", "pci-stub"):
+            return
+        if device.net is not None:
+            self.file(f"{place}/net/{device.net}/operstate", device.net_state)
+            self.link(f"sys/class/net/{device.net}", f"{place}/net/{device.net}")
+        if device.block is not None:
+            (self.root / f"{place}/block/{device.block}").mkdir(parents=True)
+            self.link(f"sys/class/block/{device.block}", f"{place}/block/{device.block}")
+        if device.usb is not None:
+            bus = self.number("usb")
+            usb = f"{place}/usb{bus}/{bus}-1"
+            self.file(f"{usb}/product", device.usb)
+            self.file(f"{usb}/bDeviceClass", "00")
+            self.link(f"sys/bus/usb/devices/{bus}-1", usb)
+            event = f"event{self.number('event')}"
+            (self.root / f"{usb}/input/input3/{event}").mkdir(parents=True)
+            self.link(f"sys/class/input/{event}", f"{usb}/input/input3/{event}")
+        kind = "drm" if driver in _GRAPHICS else "sound" if driver == "snd_hda_intel" else None
+        if kind is not None:
+            card = f"card{self.number(kind)}"
+            (self.root / f"{place}/{kind}/{card}").mkdir(parents=True)
+            self.link(f"sys/class/{kind}/{card}", f"{place}/{kind}/{card}")
+
+    def number(self, kind: str) -> int:
+        self.cards[kind] += 1
+        return self.cards[kind] - 1
+
+
+class _Writer(Offspring):
+    def __init__(self, root: Path, machine: Machine, running: Running) -> None:
+        super().__init__(root, machine)
+        self.machine = machine
+        self.running = running
 
     def write(self) -> None:
         (self.root / "run").mkdir()
@@ -96,13 +152,6 @@ class _Writer:
                 (self.root / f"sys/devices/virtual/iommu/{kind}{unit}").mkdir(parents=True)
                 self.link(f"sys/class/iommu/{kind}{unit}", f"sys/devices/virtual/iommu/{kind}{unit}")
 
-    def place(self, device: Device) -> str:
-        """The directory of a function, below the bridges on its way from the root bus."""
-        if device.parent is None:
-            domain, bus, _ = device.address.split(":")
-            return f"sys/devices/pci{domain}:{bus}/{device.address}"
-        return f"{self.place(self.devices[device.parent])}/{device.address}"
-
     def device(self, device: Device) -> None:
         place = self.place(device)
         (self.root / place).mkdir(parents=True, exist_ok=True)
@@ -112,10 +161,7 @@ class _Writer:
         self.file(f"{place}/config", _config(device))
         driver = self.running.drivers.get(device.address)
         if driver is not None:
-            (self.root / f"sys/bus/pci/drivers/{driver}").mkdir(parents=True, exist_ok=True)
-            self.link(f"{place}/driver", f"sys/bus/pci/drivers/{driver}")
-            self.link(f"sys/bus/pci/drivers/{driver}/{device.address}", place)
-            self.offspring(device, place, driver)
+            self.bind(device, driver)
         if self.running.iommu:
             group = f"sys/kernel/iommu_groups/{device.group}"
             (self.root / group / "devices").mkdir(parents=True, exist_ok=True)
@@ -150,35 +196,6 @@ class _Writer:
             for name in ("current", "max"):
                 yield f"{name}_link_speed", speed
                 yield f"{name}_link_width", str(width)
-
-    def offspring(self, device: Device, place: str, driver: str) -> None:
-        """What a driver of the host makes of its function; vfio-pci and pci-stub make nothing of it."""
-        if driver in ("vfio-pci", "pci-stub"):
-            return
-        if device.net is not None:
-            self.file(f"{place}/net/{device.net}/operstate", device.net_state)
-            self.link(f"sys/class/net/{device.net}", f"{place}/net/{device.net}")
-        if device.block is not None:
-            (self.root / f"{place}/block/{device.block}").mkdir(parents=True)
-            self.link(f"sys/class/block/{device.block}", f"{place}/block/{device.block}")
-        if device.usb is not None:
-            bus = self.number("usb")
-            usb = f"{place}/usb{bus}/{bus}-1"
-            self.file(f"{usb}/product", device.usb)
-            self.file(f"{usb}/bDeviceClass", "00")
-            self.link(f"sys/bus/usb/devices/{bus}-1", usb)
-            event = f"event{self.number('event')}"
-            (self.root / f"{usb}/input/input3/{event}").mkdir(parents=True)
-            self.link(f"sys/class/input/{event}", f"{usb}/input/input3/{event}")
-        kind = "drm" if driver in _GRAPHICS else "sound" if driver == "snd_hda_intel" else None
-        if kind is not None:
-            card = f"card{self.number(kind)}"
-            (self.root / f"{place}/{kind}/{card}").mkdir(parents=True)
-            self.link(f"sys/class/{kind}/{card}", f"{place}/{kind}/{card}")
-
-    def number(self, kind: str) -> int:
-        self.cards[kind] += 1
-        return self.cards[kind] - 1
 
     def firmware(self) -> None:
         for table in self.machine.acpi_tables:

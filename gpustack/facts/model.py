@@ -7,7 +7,7 @@ that later reaches a file, a command or a table is held to a pattern or a length
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -98,6 +98,7 @@ class Function(_Facts):
     parent: Bdf | None = None
     uses: Uses = Uses()
     claims: tuple[Line, ...] = ()
+    holders: tuple[Line, ...] | None = None
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, ignored_types=(cached_property,))
 
@@ -228,6 +229,13 @@ class Host(_Facts):
     files: Mapping[HostPath, ConfigFile] = {}
     pci: tuple[Function, ...]
     unread: tuple[Unread, ...] = ()
+
+    def with_pci(self, functions: Iterable[Function]) -> Host:
+        """This host with other functions: what is worked out of them is not taken along, as a plain copy would."""
+        copy = self.model_copy(update={"pci": tuple(functions)})
+        for name in ("functions", "groups", "slots"):
+            copy.__dict__.pop(name, None)
+        return copy
 
     @cached_property
     def functions(self) -> dict[str, Function]:

@@ -12,8 +12,10 @@ from gpustack.host import boot
 from gpustack.host import reboot as reboots
 from gpustack.host.adopt import adopt as take_over
 from gpustack.host.desired import desire
+from gpustack.host.live import bind_live
 from gpustack.host.targets import Target
-from gpustack.operations import Operation, Reboot
+from gpustack.operations import BindLive, Operation, Reboot
+from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
 _MOOT_WHEN_REFUSED = frozenset({"GPU117", "GPU141"})
@@ -84,13 +86,14 @@ class HostPlan:
         }
 
 
-def plan_host(spec: Spec, host: Host, *, adopt: bool = False) -> HostPlan:
+def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False) -> HostPlan:
     """Plan one host.
 
     One error finding refuses the whole plan, so that nothing is half done: the GPUs of a host share its files, its
     initramfs and its one reboot.
 
     :param adopt: whether to take over what was set up by hand.
+    :param live: whether to bind on the running host what can be bound there, in place of a reboot.
     """
     desired = desire(spec, host)
     taken: tuple[Operation, ...] = ()
@@ -107,12 +110,18 @@ def plan_host(spec: Spec, host: Host, *, adopt: bool = False) -> HostPlan:
         found += boot.entry_findings(host, desired)
         if (stuck := reboots.futile(host, desired, why)) is not None:
             found.append(stuck)
+    bound: tuple[BindLive, ...] = ()
+    if live and why and not any(f.severity is Severity.ERROR for f in found):
+        outcome = bind_live(host, desired, options_for(spec, host.hostname))
+        bound = outcome.operations
+        found += outcome.findings
+        why = reboots.reasons(outcome.host, desire(spec, outcome.host)) if bound else why
     refused = any(f.severity is Severity.ERROR for f in found)
     if refused:
         found = [f for f in found if f.code not in _MOOT_WHEN_REFUSED]
     operations: tuple[Operation, ...] = ()
     if not refused:
-        operations = (*files, *commands, *((Reboot(why="; ".join(why)),) if why else ()))
+        operations = (*files, *commands, *bound, *((Reboot(why="; ".join(why)),) if why else ()))
     return HostPlan(
         host=host.hostname,
         gpus=tuple(_planned(host, target, found) for target in desired.targets.all),

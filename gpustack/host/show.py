@@ -9,7 +9,7 @@ from gpustack.host.checks import Status
 from gpustack.host.owned import ADOPTED
 from gpustack.host.plan import HostPlan, PlannedGpu
 from gpustack.host.verify import Verification
-from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
+from gpustack.operations import BindLive, Operation, Reboot, RemoveFile, RunCommand, WriteFile
 
 
 def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
@@ -74,6 +74,7 @@ def _counted(operations: Iterable[Operation]) -> Iterator[str]:
     for kinds, one, many in (
         ((WriteFile, RemoveFile), "1 file changes", "{} files change"),
         ((RunCommand,), "1 command runs", "{} commands run"),
+        ((BindLive,), "1 card is bound at once", "{} cards are bound at once"),
     ):
         count = sum(isinstance(operation, kinds) for operation in operations)
         if count:

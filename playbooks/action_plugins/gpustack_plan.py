@@ -33,6 +33,7 @@ class ActionModule(ActionBase):
                 "facts": {"type": "dict", "required": True},
                 "hostname": {"type": "str", "required": True},
                 "adopt": {"type": "bool", "default": False},
+                "live": {"type": "bool", "default": False},
                 "shown": {"type": "str", "default": ""},
             }
         )
@@ -42,7 +43,9 @@ class ActionModule(ActionBase):
                 "of gpustack's own environment, or install nova-gpustack beside Ansible"
             )
         try:
-            outcome = controller.plan(args["spec"], args["facts"], args["hostname"], adopt=args["adopt"])
+            outcome = controller.plan(
+                args["spec"], args["facts"], args["hostname"], adopt=args["adopt"], live=args["live"]
+            )
         except GpustackError as error:
             raise AnsibleActionFail(str(error)) from error
         if outcome["text"] != args["shown"]:
