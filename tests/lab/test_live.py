@@ -1,0 +1,78 @@
+"""A card is added on the running host: first in use, so it is left alone; then free, so it is bound without a reboot."""
+
+from __future__ import annotations
+
+from .conftest import Lab
+from .machine import Machine
+from .observe import Function
+from .playbooks import play
+from .test_addresses import slot
+from .test_prepare import HOST_DRIVERS, assert_prepared, assert_untouched, gpu_functions
+from .topology import Shape
+
+# Opens a device node and keeps it open until it is told to end.
+HOLD = """\
+import os, subprocess, sys
+code = "import os, time; os.open({!r}, os.O_RDWR); time.sleep(3600)"
+child = subprocess.Popen(
+    [sys.executable, "-c", code.format(sys.argv[1])],
+    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+)
+while not any(os.readlink("/proc/%d/fd/%s" % (child.pid, name)) == sys.argv[1] for name in os.listdir("/proc/%d/fd" % child.pid)):
+    pass
+print(child.pid)
+"""  # noqa: E501
+
+
+def node(host: Machine, function: Function) -> str:
+    """The display node of a card."""
+    names = host.ssh(["ls", f"/sys/bus/pci/devices/{function.address}/drm"]).split()
+    return f"/dev/dri/{next(name for name in names if name.startswith('card'))}"
+
+
+def test_a_card_is_added_without_a_reboot(lab: Lab) -> None:
+    with lab.host("live", Shape()) as host:
+        assert_untouched(host)
+        first, *_, last = gpu_functions(host)
+        second = next(f for f in gpu_functions(host) if slot(f) == slot(last))
+
+        lab.report("the first card, with a reboot")
+        run = play(host, "prepare.yml", "-e", "gpustack_reboot=true", addresses=[first.address])
+        assert run.code == 0, run.output
+        host.wait_ssh()
+        assert host.boots() == 2
+
+        lab.report("both cards without a reboot, while a process has the second open")
+        path = node(host, second)
+        process = host.ssh(["python3", "-", path], stdin=HOLD).strip()
+        run = play(host, "prepare.yml", "-e", "gpustack_live=true")
+        assert run.code == 0, run.output
+        assert "GPU181" in run.output
+        assert f"({process}) has {path} open" in run.output
+        assert "needs a reboot" in run.output
+        for function in gpu_functions(host):
+            wanted = "vfio-pci" if slot(function) == slot(first) else HOST_DRIVERS[function.id]
+            assert function.driver == wanted, function
+
+        lab.report("again, with the card free")
+        host.ssh(["kill", process])
+        run = play(host, "prepare.yml", "-e", "gpustack_live=true")
+        assert run.code == 0, run.output
+        assert "ready for guests" in run.output
+        assert_prepared(host)
+        assert host.boots() == 2
+        run = play(host, "prepare.yml", "-e", "gpustack_live=true")
+        assert run.code == 0, run.output
+        assert run.count("changed") == 0, run.output
+
+        lab.report("a reboot, after which it is the same")
+        host.reboot()
+        assert_prepared(host)
+        run = play(host, "verify.yml")
+        assert run.code == 0, run.output
+
+        lab.report("undo.yml with a reboot")
+        run = play(host, "undo.yml", "-e", "gpustack_reboot=true")
+        assert run.code == 0, run.output
+        host.wait_ssh()
+        assert_untouched(host)
