@@ -10,6 +10,7 @@ from gpustack.facts.model import BootEntry, BootKernel, Host
 from gpustack.findings import Finding, finding
 from gpustack.host.desired import PARAMETERS, Desired
 from gpustack.host.owned import GRUB, IN_INITRAMFS, OWNED
+from gpustack.host.tools import rebuild
 from gpustack.operations import Operation, RemoveFile, RunCommand, WriteFile
 
 
@@ -48,15 +49,14 @@ def commands(host: Host, desired: Desired, files: tuple[Operation, ...]) -> tupl
 def _initramfs_commands(host: Host, changed: set[str]) -> Iterator[RunCommand]:
     touched = [path for path in IN_INITRAMFS if path in changed]
     for kernel in host.boot.kernels:
-        argv = ("update-initramfs", "-u", "-k", kernel.release)
         if touched:
-            yield RunCommand(argv=argv, why=f"{' and '.join(touched)} changes")
+            yield from rebuild(host, kernel, f"{' and '.join(touched)} changes")
         elif not (present := [path for path in IN_INITRAMFS if path in host.files]):
             continue
         elif kernel.initramfs is None:
-            yield RunCommand(argv=argv, why=f"kernel {kernel.release} has no initramfs")
+            yield from rebuild(host, kernel, f"kernel {kernel.release} has no initramfs")
         elif stale := [path for path in present if _is_newer(host, path, kernel)]:
-            yield RunCommand(argv=argv, why=f"{kernel.initramfs} is older than {' and '.join(stale)}")
+            yield from rebuild(host, kernel, f"{kernel.initramfs} is older than {' and '.join(stale)}")
 
 
 def _is_newer(host: Host, path: str, kernel: BootKernel) -> bool:

@@ -20,6 +20,7 @@ from gpustack.host.elsewhere import Elsewhere, elsewhere
 from gpustack.host.owned import GRUB, IN_INITRAMFS, JOURNAL, MARK, MODPROBE, OWNED, is_ours, is_untouched
 from gpustack.host.plan import HostPlan
 from gpustack.host.reboot import ids_of
+from gpustack.host.tools import rebuild
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
 
 _JOURNAL = f"{MARK}\n#\n# An undo has begun, and has not ended: run undo.yml again.\n"
@@ -78,7 +79,7 @@ def _operations(host: Host, removed: list[str]) -> Iterator[Operation]:
     why = f"{' and '.join(made_from)} goes" if made_from else "an earlier undo was cut short"
     if made_from or is_unfinished:
         for kernel in host.boot.kernels:
-            yield RunCommand(argv=("update-initramfs", "-u", "-k", kernel.release), why=why)
+            yield from rebuild(host, kernel, why)
     if GRUB in removed or is_unfinished:
         why = f"{GRUB} goes" if GRUB in removed else "an earlier undo was cut short"
         yield RunCommand(argv=("update-grub",), why=why)
