@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from gpustack.facts.model import Function, Host
-from gpustack.host.owned import SCRIPT
+from gpustack.host.owned import SCRIPTS
 
 RECORD = "/run/gpustack/devices"
 """What the script did in the running system's boot: a line for each device."""
@@ -73,8 +73,8 @@ class Listed:
 
 def listed(host: Host) -> Iterator[Listed]:
     """The functions that the script on the host lists, which may be of an earlier plan."""
-    file = host.files.get(SCRIPT)
-    for line in file.text.splitlines() if file is not None else ():
+    lines = [line for path in SCRIPTS if path in host.files for line in host.files[path].text.splitlines()]
+    for line in lines:
         if (found := _LINE.fullmatch(line)) is not None:
             names = ("address", "driver", "vendor", "product", "subsystem_vendor", "subsystem_product", "pci_class")
             yield Listed(**dict(zip(names, found.groups(), strict=True)))

@@ -19,6 +19,7 @@ from gpustack.findings import Finding, finding
 from gpustack.host.addresses import Listed
 from gpustack.host.elsewhere import DRIVERCTL, Elsewhere
 from gpustack.host.targets import Targets
+from gpustack.host.tools import has_dracut
 from gpustack.pci import catalogue, classes
 from gpustack.spec.model import Options
 
@@ -80,7 +81,7 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
         softdeps=dict(_softdeps(targets, loadable)),
         blacklist=blacklist,
         arguments=tuple(f"{driver}.ids={','.join(ids[driver])}" for driver in ids if driver in built_in),
-        early_modules=tuple(name for name in needed if "module" in _kinds(host, name)),
+        early_modules=tuple(name for name in needed if _is_early(host, name)),
         late_modules=tuple(name for name in needed if _in_every_kernel(host, name)),
         findings=(
             *_identical(host, targets, staying),
@@ -97,6 +98,11 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
 def _kinds(host: Host, module: str) -> frozenset[str | None]:
     """How the kernels that can boot have a module: ``module``, ``builtin``."""
     return frozenset(found for kernel in host.boot.kernels if (found := kernel.modules.get(module)) is not None)
+
+
+def _is_early(host: Host, module: str) -> bool:
+    """Whether the initramfs is to load a module. dracut fails for a kernel that has not got it at all."""
+    return _in_every_kernel(host, module) if has_dracut(host) else "module" in _kinds(host, module)
 
 
 def _in_every_kernel(host: Host, module: str) -> bool:

@@ -11,9 +11,10 @@ from gpustack.findings import Finding, finding
 from gpustack.host.adopt import journalled
 from gpustack.host.desired import PARAMETERS, Desired
 from gpustack.host.owned import IN_INITRAMFS, OWNED
+from gpustack.host.tools import rebuild
 from gpustack.operations import Operation, RemoveFile, RunCommand, WriteFile
 
-MADE_FROM = ("/etc/modprobe.d/", "/etc/initramfs-tools/")
+MADE_FROM = ("/etc/modprobe.d/", "/etc/initramfs-tools/", "/etc/dracut.conf")
 """What of other people's files an initramfs is made from."""
 
 
@@ -54,15 +55,14 @@ def _initramfs_commands(host: Host, changed: set[str]) -> Iterator[RunCommand]:
     touched += sorted(path for path in changed - {*IN_INITRAMFS} if path.startswith(MADE_FROM))
     kept = [*IN_INITRAMFS, *(path for path in journalled(host) if path.startswith(MADE_FROM))]
     for kernel in host.boot.kernels:
-        argv = ("update-initramfs", "-u", "-k", kernel.release)
         if touched:
-            yield RunCommand(argv=argv, why=f"{' and '.join(touched)} changes")
+            yield from rebuild(host, kernel, f"{' and '.join(touched)} changes")
         elif not (present := [path for path in kept if path in host.files]):
             continue
         elif kernel.initramfs is None:
-            yield RunCommand(argv=argv, why=f"kernel {kernel.release} has no initramfs")
+            yield from rebuild(host, kernel, f"kernel {kernel.release} has no initramfs")
         elif stale := [path for path in present if _is_newer(host, path, kernel)]:
-            yield RunCommand(argv=argv, why=f"{kernel.initramfs} is older than {' and '.join(stale)}")
+            yield from rebuild(host, kernel, f"{kernel.initramfs} is older than {' and '.join(stale)}")
 
 
 def _is_newer(host: Host, path: str, kernel: BootKernel) -> bool:

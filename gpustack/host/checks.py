@@ -16,15 +16,18 @@ from gpustack.host.addresses import kept_at_boot, listed
 from gpustack.host.binding import DRIVERS, identical
 from gpustack.host.boot import lacking, withdrawn
 from gpustack.host.desired import Desired
-from gpustack.host.owned import MODPROBE, OWNED, SCRIPT
+from gpustack.host.owned import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
 from gpustack.host.reboot import is_held
 from gpustack.host.targets import Target
+from gpustack.host.tools import has_dracut
 from gpustack.pci import classes
 from gpustack.spec.model import Options
 
 Images = Mapping[str, Mapping[str, Any]]
 _LOADED_IN_INITRAMFS = "/conf/modules"
 _INIT_TOP = "/scripts/init-top"
+_PRE_UDEV = "/hooks/pre-udev/"
+_RD_DRIVER_PRE = "rd.driver.pre"
 
 
 class Status(enum.StrEnum):
@@ -233,7 +236,8 @@ def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str,
     what = f"the initramfs of Linux {kernel.release} binds the GPUs"
     place = f"{host.hostname} {kernel.initramfs or kernel.release}"
     early = [name for name in desired.binding.early_modules if kernel.modules.get(name) == "module"]
-    modprobe, script = desired.files.get(MODPROBE), desired.files.get(SCRIPT)
+    modprobe = desired.files.get(MODPROBE)
+    script = desired.files.get(SCRIPT) or desired.files.get(DRACUT_SCRIPT)
     if not early and modprobe is None and script is None:
         return _ok(what, place, "nothing is needed in it")
     if image is None:
@@ -251,7 +255,8 @@ def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str,
     elif modprobe is not None and _text(image, MODPROBE) != modprobe.content:
         wrong.append(f"{MODPROBE} differs from the one that is planned")
     if script is not None:
-        wrong += _wrong_script(image, script.content)
+        find_wrong = _wrong_hook if has_dracut(host) else _wrong_script
+        wrong += find_wrong(image, script.content)
     if wrong:
         return _failed("GPU207", what, place, "; ".join(wrong))
     seen = [*(f"{name} is in it and loaded" for name in early), *([f"{MODPROBE} as planned"] if modprobe else [])]
@@ -275,6 +280,16 @@ def _wrong_script(image: Mapping[str, Any], content: str) -> Iterator[str]:
         yield f"{name} is run after udev, which has loaded the host drivers by then"
 
 
+def _wrong_hook(image: Mapping[str, Any], content: str) -> Iterator[str]:
+    """The same for an image of dracut's, whose pre-udev hooks run before udev starts (dracut.modules(7))."""
+    name = PurePosixPath(DRACUT_SCRIPT).name
+    hooks = [p for p in image.get("files", {}) if _PRE_UDEV in p and p.endswith(name)]
+    if not hooks:
+        yield f"{name} is not among its pre-udev hooks"
+    elif _text(image, hooks[0]) != content:
+        yield f"{hooks[0]} differs from the one that is planned"
+
+
 def _text(image: Mapping[str, Any], path: str) -> str | None:
     file = image.get("files", {}).get(path)
     return None if file is None else str(file["text"])
@@ -282,4 +297,9 @@ def _text(image: Mapping[str, Any], path: str) -> str | None:
 
 def _loaded(image: Mapping[str, Any]) -> set[str]:
     lines = (_text(image, _LOADED_IN_INITRAMFS) or "").splitlines()
-    return {canonical(words[0]) for line in lines if (words := line.split()) and not words[0].startswith("#")}
+    names = {words[0] for line in lines if (words := line.split()) and not words[0].startswith("#")}
+    # dracut keeps the modules to be loaded before udev as arguments for itself (dracut.cmdline(7)).
+    told = [str(file["text"]) for path, file in image.get("files", {}).items() if path.startswith("/etc/cmdline.d/")]
+    for argument in CommandLine.of(word for text in told for word in text.split()).all(_RD_DRIVER_PRE):
+        names.update((argument.value or "").split(","))
+    return {canonical(name) for name in names}

@@ -15,9 +15,10 @@ from gpustack.host import addresses, handmade, iommu, support
 from gpustack.host.binding import IDS_ARGUMENTS, Binding, bind
 from gpustack.host.elsewhere import Elsewhere, elsewhere
 from gpustack.host.handmade import Trace
-from gpustack.host.owned import GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
+from gpustack.host.owned import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
 from gpustack.host.render import render
 from gpustack.host.targets import Targets, choose
+from gpustack.host.tools import has_dracut
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
@@ -58,7 +59,7 @@ class Desired:
             "files": {path: {"content": file.content, "mode": file.mode} for path, file in self.files.items()},
             "initramfs": {
                 "modules": list(self.binding.early_modules),
-                "files": [path for path in (MODPROBE, SCRIPT) if path in self.files],
+                "files": [path for path in (MODPROBE, SCRIPT, DRACUT_SCRIPT) if path in self.files],
             },
         }
 
@@ -73,7 +74,7 @@ def desire(spec: Spec, host: Host) -> Desired:
     by_hand = handmade.traces(host, targets, binding, options, other)
     wanted = (*arguments.wanted, *binding.arguments) if targets.all else ()
     added = tuple(argument for argument in wanted if not other.has(argument))
-    files = render(added, binding)
+    files = render(added, binding, dracut=has_dracut(host))
     drop_in = files.get(GRUB)
     next_line = other.with_drop_in(drop_in.content if drop_in else None).line(LINUX, LINUX_DEFAULT)
     found = [

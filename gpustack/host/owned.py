@@ -9,11 +9,16 @@ GRUB = "/etc/default/grub.d/90-gpustack.cfg"
 MODPROBE = "/etc/modprobe.d/gpustack.conf"
 HOOK = "/etc/initramfs-tools/hooks/gpustack"
 SCRIPT = "/etc/initramfs-tools/scripts/init-top/gpustack"
+DRACUT = "/etc/dracut.conf.d/90-gpustack.conf"
+DRACUT_MODULE = "/usr/lib/dracut/modules.d/90gpustack/module-setup.sh"
+DRACUT_SCRIPT = "/usr/lib/dracut/modules.d/90gpustack/gpustack.sh"
 MODULES_LOAD = "/etc/modules-load.d/gpustack.conf"
-OWNED = (GRUB, MODPROBE, SCRIPT, HOOK, MODULES_LOAD)
+OWNED = (GRUB, MODPROBE, SCRIPT, HOOK, DRACUT_SCRIPT, DRACUT_MODULE, DRACUT, MODULES_LOAD)
 """Every path that gpustack may write, in the order in which it writes them."""
-IN_INITRAMFS = (MODPROBE, SCRIPT, HOOK)
+IN_INITRAMFS = (MODPROBE, SCRIPT, HOOK, DRACUT_SCRIPT, DRACUT_MODULE, DRACUT)
 """Those that an initramfs is made from."""
+SCRIPTS = (SCRIPT, DRACUT_SCRIPT)
+"""The script that binds by address: initramfs-tools' or dracut's."""
 JOURNAL = "/var/lib/gpustack/undo"
 """There from the beginning of an undo to its end, so that one that was cut short is finished by the next."""
 ADOPTED = "/var/lib/gpustack/adopted"

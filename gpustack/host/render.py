@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from gpustack.errors import PlanError
 from gpustack.facts.cmdline import is_plain
 from gpustack.files import share_dir
 from gpustack.host.binding import Binding
-from gpustack.host.owned import GRUB, HOOK, MODPROBE, MODULES_LOAD, SCRIPT, OwnedFile, sealed
+from gpustack.host.owned import (
+    DRACUT,
+    DRACUT_MODULE,
+    DRACUT_SCRIPT,
+    GRUB,
+    HOOK,
+    MODPROBE,
+    MODULES_LOAD,
+    SCRIPT,
+    OwnedFile,
+    sealed,
+)
 
 if TYPE_CHECKING:
     import jinja2
 
 
-def render(arguments: Iterable[str], binding: Binding) -> dict[str, OwnedFile]:
+def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) -> dict[str, OwnedFile]:
     """The files that a host shall have, by path; those that would say nothing are left out.
 
-    :param arguments: the kernel arguments that gpustack adds.
+    :param arguments: the kernel arguments that gpustack adds to GRUB's defaults.
+    :param dracut: whether dracut makes the initramfs, not initramfs-tools.
     :raises PlanError: when a word is not fit to stand in a file that a shell or modprobe reads.
     """
     files: dict[str, OwnedFile] = {}
@@ -38,18 +50,7 @@ def render(arguments: Iterable[str], binding: Binding) -> dict[str, OwnedFile]:
             mode="0644",
             why="which devices are kept for guests",
         )
-    if binding.by_address:
-        files[SCRIPT] = OwnedFile(
-            content=_rendered("initramfs-script.sh.j2", devices=[device.words for device in binding.by_address]),
-            mode="0755",
-            why="devices that are bound by address, since the host keeps others with the same id",
-        )
-    if binding.early_modules:
-        files[HOOK] = OwnedFile(
-            content=_rendered("initramfs-hook.sh.j2", modules=binding.early_modules),
-            mode="0755",
-            why="the drivers that keep them, loaded in the initramfs before any host driver",
-        )
+    files |= _dracut(binding, files) if dracut else _initramfs_tools(binding)
     if binding.late_modules:
         files[MODULES_LOAD] = OwnedFile(
             content=_rendered("modules-load.conf.j2", modules=binding.late_modules),
@@ -59,7 +60,38 @@ def render(arguments: Iterable[str], binding: Binding) -> dict[str, OwnedFile]:
     return files
 
 
-def _rendered(template: str, **values: Iterable[str] | Iterable[Iterable[str]] | Mapping[str, Iterable[str]]) -> str:
+_BY_ADDRESS = "devices that are bound by address, since the host keeps others with the same id"
+_LOADED = "the drivers that keep them, loaded in the initramfs before any host driver"
+
+
+def _initramfs_tools(binding: Binding) -> dict[str, OwnedFile]:
+    files = {}
+    if binding.by_address:
+        content = _rendered("initramfs-script.sh.j2", devices=[device.words for device in binding.by_address])
+        files[SCRIPT] = OwnedFile(content=content, mode="0755", why=_BY_ADDRESS)
+    if binding.early_modules:
+        content = _rendered("initramfs-hook.sh.j2", modules=binding.early_modules)
+        files[HOOK] = OwnedFile(content=content, mode="0755", why=_LOADED)
+    return files
+
+
+def _dracut(binding: Binding, others: Container[str]) -> dict[str, OwnedFile]:
+    files = {}
+    if binding.by_address:
+        content = _rendered("dracut-script.sh.j2", devices=[device.words for device in binding.by_address])
+        files[DRACUT_SCRIPT] = OwnedFile(content=content, mode="0755", why=_BY_ADDRESS)
+        why = "puts that script into the initramfs"
+        files[DRACUT_MODULE] = OwnedFile(content=_rendered("dracut-module.sh.j2"), mode="0755", why=why)
+    items = [MODPROBE] if MODPROBE in others else []
+    if binding.early_modules or items or files:
+        content = _rendered("dracut.conf.j2", modules=binding.early_modules, items=items, by_address=bool(files))
+        files[DRACUT] = OwnedFile(content=content, mode="0644", why=_LOADED)
+    return files
+
+
+def _rendered(
+    template: str, **values: bool | Iterable[str] | Iterable[Iterable[str]] | Mapping[str, Iterable[str]]
+) -> str:
     return sealed(_environment().get_template(template).render(values))
 
 

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.host.elsewhere import UPDATE_INITRAMFS
+from gpustack.host.tools import family
 
-_FAMILY = frozenset({"debian", "ubuntu"})
+_INITRAMFS = ("initramfs-tools", "dracut")
 # A plan that has not read these could overwrite or contradict what is there.
 _ESSENTIAL = (
     "/boot",
     "/etc/default/grub",
+    "/etc/dracut.conf",
     "/etc/driverctl.d",
     "/etc/initramfs-tools",
     "/etc/modprobe.d",
@@ -34,19 +36,18 @@ def _kind(host: Host) -> Iterator[Finding]:
         yield finding("GPU131", place=host.hostname, container=host.container)
     if host.architecture not in (None, "x86_64"):
         yield finding("GPU142", place=host.hostname, architecture=host.architecture)
-    family = {host.os_release.get("ID", ""), *host.os_release.get("ID_LIKE", "").split()}
-    if not family & _FAMILY:
+    if family(host) is None:
         name = host.os_release.get("PRETTY_NAME") or host.os_release.get("ID") or "an unknown distribution"
-        yield finding("GPU130", place=host.hostname, what=name, wanted="Debian or Ubuntu")
+        yield finding("GPU130", place=host.hostname, what=name, wanted="Debian, Ubuntu, and RHEL with its kin")
     if host.boot.loader != "grub":
         loader = host.boot.loader or "an unknown boot loader"
         yield finding("GPU130", place=host.hostname, what=loader, wanted="GRUB")
     elif host.boot.bls:
         what = "GRUB with boot loader entries (BLS)"
         yield finding("GPU130", place=host.hostname, what=what, wanted="GRUB with a menu in grub.cfg")
-    if host.initramfs_tool != "initramfs-tools":
+    if host.initramfs_tool not in _INITRAMFS:
         tool = host.initramfs_tool or "no initramfs tool that is known"
-        yield finding("GPU130", place=host.hostname, what=tool, wanted="initramfs-tools")
+        yield finding("GPU130", place=host.hostname, what=tool, wanted=" and ".join(_INITRAMFS))
 
 
 def _boot(host: Host) -> Iterator[Finding]:

@@ -23,6 +23,7 @@ from gpustack.host.elsewhere import Elsewhere, elsewhere
 from gpustack.host.owned import ADOPTED, GRUB, IN_INITRAMFS, JOURNAL, MARK, MODPROBE, OWNED, is_ours, is_untouched
 from gpustack.host.plan import HostPlan
 from gpustack.host.reboot import ids_of
+from gpustack.host.tools import rebuild
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
 
 _JOURNAL = f"{MARK}\n#\n# An undo has begun, and has not ended: run undo.yml again.\n"
@@ -91,7 +92,7 @@ def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...
     )
     if made_from or is_unfinished:
         for kernel in host.boot.kernels:
-            yield RunCommand(argv=("update-initramfs", "-u", "-k", kernel.release), why=why)
+            yield from rebuild(host, kernel, why)
     menu = [path for path in grub_paths(changed | {GRUB}) if path in changed or path in removed]
     if menu or is_unfinished:
         why = (

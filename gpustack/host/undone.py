@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Host
 from gpustack.findings import Severity, finding
 from gpustack.host.checks import Check, Images, Status
 from gpustack.host.elsewhere import Elsewhere, elsewhere
-from gpustack.host.owned import ADOPTED, JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
+from gpustack.host.owned import ADOPTED, DRACUT_SCRIPT, JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
 from gpustack.host.undo import still_kept, too_many
 from gpustack.host.verify import Verification
 
-_IN_IMAGE = (MODPROBE, SCRIPT.removeprefix("/etc/initramfs-tools"))
+_IN_IMAGE = (
+    MODPROBE,
+    SCRIPT.removeprefix("/etc/initramfs-tools"),
+    f"-{PurePosixPath(DRACUT_SCRIPT).name}",  # dracut puts a number before the name of a hook
+)
 
 
 def verify_undone(host: Host, initramfs: Images | None) -> Verification:
@@ -85,7 +90,7 @@ def _images(host: Host, images: Images | None) -> Iterator[Check]:
         if image is None or "error" in image:
             yield _unknown(what, place, "it was not read" if image is None else str(image["error"]))
         else:
-            left = [path for path in _IN_IMAGE if path in image.get("files", {})]
+            left = [path for path in image.get("files", {}) if path.endswith(_IN_IMAGE)]
             yield _check(what, place, f"it has {', '.join(left)}" if left else None, "it has not")
 
 

@@ -1,4 +1,4 @@
-"""A card is added on the running host: first in use, so it is left alone; then free, so it is bound without a reboot."""
+"""A card is added on the running host: in use, it is left alone; free, it is bound without a reboot."""
 
 from __future__ import annotations
 

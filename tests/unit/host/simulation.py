@@ -16,6 +16,7 @@ from gpustack.facts.grub import LINUX, LINUX_DEFAULT, read_defaults
 from gpustack.facts.model import Host
 from gpustack.facts.modprobe import read_modprobe
 from gpustack.facts.store import parse_host
+from gpustack.host.owned import DRACUT, DRACUT_SCRIPT, SCRIPTS
 from gpustack.host.plan import HostPlan
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
 
@@ -89,6 +90,7 @@ class Machine:
         self.raw = copy.deepcopy(raw)
         self.now = START
         self.images: dict[str, Raw] = {}
+        self.made: dict[str, tuple[str, Raw]] = {}
 
     @property
     def host(self) -> Host:
@@ -115,6 +117,10 @@ class Machine:
                 del self.raw["files"][operation.path]
             case RunCommand(argv=("update-initramfs", "-u", "-k", release)):
                 self._update_initramfs(release)
+            case RunCommand(argv=("dracut", "--force", image, release)) if image.endswith(".new"):
+                self.made[image] = self._dracut(release)
+            case RunCommand(argv=("mv", "--force", new, image)):
+                self._put(image, self.made.pop(new))
             case RunCommand(argv=("update-grub",)):
                 self._update_grub()
             case Reboot():
@@ -139,6 +145,31 @@ class Machine:
         files["/scripts/init-top/ORDER"] = {"text": "".join(f'/scripts/init-top/{name} "$@"\n' for name in names)}
         files["/conf/modules"] = {"text": "".join(f"{name}\n" for name in early)}
         self.images[release] = {"releases": [release], "modules": sorted(early), "files": files, "links": {}}
+
+    def _dracut(self, release: str) -> tuple[str, Raw]:
+        """An image as dracut makes it of its configuration, with ``hostonly=no``."""
+        kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
+        texts = self.texts()
+        found: dict[str, list[str]] = {}
+        for line in texts.get(DRACUT, "").splitlines():
+            name, plus, value = line.partition("+=")
+            if plus:
+                found[name] = value.strip('"').split()
+        files = {path: {"text": texts[path]} for path in found.get("install_items", ())}
+        if "gpustack" in found.get("add_dracutmodules", ()):
+            files["/usr/lib/dracut/hooks/pre-udev/10-gpustack.sh"] = {"text": texts[DRACUT_SCRIPT]}
+        forced = found.get("force_drivers", [])
+        assert set(forced) <= set(kernel["modules"]), "dracut fails where a kernel has not got a forced driver"
+        loaded = "".join(f"rd.driver.pre={name}\n" for name in forced)
+        files["/etc/cmdline.d/20-force_drivers.conf"] = {"text": loaded}
+        modules = sorted(name for name in forced if kernel["modules"][name] == "module")
+        return release, {"releases": [release], "modules": modules, "files": files, "links": {}}
+
+    def _put(self, path: str, made: tuple[str, Raw]) -> None:
+        release, image = made
+        kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
+        kernel.update(initramfs=path, initramfs_mtime_ns=self.now * 10**9)
+        self.images[release] = image
 
     def _update_grub(self) -> None:
         self.raw["boot"]["config_mtime"] = self.now * 10**9
@@ -193,7 +224,8 @@ class Machine:
 
     def _bind_addresses(self) -> set[str]:
         """What the script does: each line of it is a device that must be the one it names."""
-        lines = self.texts().get("/etc/initramfs-tools/scripts/init-top/gpustack", "").splitlines()
+        texts = self.texts()
+        lines = [line for path in SCRIPTS for line in texts.get(path, "").splitlines()]
         functions = {entry["address"]: entry for entry in self.raw["pci"]}
         record, taken = "", set()
         for _, address, driver, *wanted in (line.split() for line in lines if line.startswith("keep ")):

@@ -12,14 +12,23 @@ from hypothesis import strategies as st
 from simulation import Machine, changed, snapshot
 from test_cases import load
 
-from gpustack.host.owned import GRUB, HOOK, JOURNAL, MODPROBE, OWNED, SCRIPT, is_untouched
+from gpustack.host.owned import GRUB, HOOK, JOURNAL, MODPROBE, MODULES_LOAD, SCRIPT, is_untouched
 from gpustack.host.plan import HostPlan, plan_host
 from gpustack.host.undo import plan_undo
 from gpustack.host.undone import verify_undone
 from gpustack.operations import Reboot, RunCommand
 
 CASES = Path(__file__).parent / "cases"
-PREPARED = ("prepared", "identical-prepared", "pci-stub", "vfio-built-in", "amd-nothing-to-add", "nvswitch-full")
+PREPARED = (
+    "prepared",
+    "identical-prepared",
+    "pci-stub",
+    "vfio-built-in",
+    "amd-nothing-to-add",
+    "nvswitch-full",
+    "dracut-by-id",
+    "dracut-by-address",
+)
 
 
 def prepared(case: str) -> tuple[Machine, Machine]:
@@ -72,7 +81,7 @@ def test_the_plan_says_what_it_does_and_why() -> None:
     plan = plan_undo(machine.host)
     assert described(plan) == [
         f"create {JOURNAL}",
-        *(f"remove {path}" for path in OWNED),
+        *(f"remove {path}" for path in (GRUB, MODPROBE, SCRIPT, HOOK, MODULES_LOAD)),
         "run update-initramfs -u -k 6.1.0-37-amd64",
         "run update-initramfs -u -k 6.1.0-35-amd64",
         "run update-grub",
@@ -172,7 +181,7 @@ def test_what_another_reboot_would_not_change_is_told() -> None:
 def test_a_host_whose_tools_are_not_known_is_refused(code: str) -> None:
     _, machine = prepared("prepared")
     if code == "GPU130":
-        machine.raw["initramfs_tool"] = "dracut"
+        machine.raw["initramfs_tool"] = "mkinitcpio"
     else:
         no = {"/etc/initramfs-tools/update-initramfs.conf": "update_initramfs=no\n"}
         machine.raw = changed(machine.raw, {"files": no})

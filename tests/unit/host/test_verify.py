@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from simulation import Machine, changed
 from test_cases import load
 
 from gpustack.host.checks import Status
+from gpustack.host.plan import plan_host
 from gpustack.host.verify import Verification, verify_host
 from gpustack.spec.model import Spec
 
@@ -127,6 +129,34 @@ def test_an_initramfs_that_would_not_bind_is_found(what: str, prepared: tuple[Sp
     assert RELEASE in verification.findings[0].message
 
 
+def without(image: dict[str, Any], *parts: str) -> dict[str, Any]:
+    files = {path: file for path, file in image["files"].items() if not any(part in path for part in parts)}
+    return {**image, "files": files}
+
+
+DRACUT_DAMAGED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "vfio_pci is not loaded": lambda image: without(image, "/etc/cmdline.d/"),
+    "/etc/modprobe.d/gpustack.conf is missing": lambda image: without(image, "modprobe.d"),
+    "gpustack.sh is not among its pre-udev hooks": lambda image: without(image, "pre-udev"),
+    "gpustack.sh differs from the one that is planned": lambda image: {
+        **image,
+        "files": {path: {"text": f"{file['text']} "} for path, file in image["files"].items()},
+    },
+    "the module vfio_pci is missing": lambda image: {**image, "modules": []},
+}
+
+
+@pytest.mark.parametrize("said", DRACUT_DAMAGED)
+def test_an_image_of_dracuts_that_would_not_bind_is_found(said: str) -> None:
+    _, spec, machine = load(CASES / "dracut-by-address.yaml")
+    machine.carry_out(plan_host(spec, machine.host))
+    assert verify_host(spec, machine.host, machine.images).passed
+    images = {**machine.images, RELEASE: DRACUT_DAMAGED[said](machine.images[RELEASE])}
+    verification = verify_host(spec, machine.host, images)
+    assert codes(verification) == ["GPU207 error"]
+    assert said in verification.findings[0].message
+
+
 def test_an_initramfs_that_was_not_read_proves_nothing(prepared: tuple[Spec, Machine]) -> None:
     spec, machine = prepared
     unread = {**machine.images, RELEASE: {"error": "zstd is not installed"}}
@@ -150,8 +180,6 @@ def test_hidden_addresses_prove_nothing(prepared: tuple[Spec, Machine]) -> None:
 
 def test_unsafe_interrupts_are_accepted_only_when_asked_for() -> None:
     _, spec, machine = load(CASES / "unsafe-interrupts.yaml")
-    from gpustack.host.plan import plan_host
-
     machine.carry_out(plan_host(spec, machine.host))
     machine.raw["iommu"].update(interrupt_remapping=False, unsafe_interrupts=True)
     assert verify_host(spec, machine.host, machine.images).passed
@@ -168,8 +196,6 @@ def test_a_host_that_the_spec_does_not_name_is_not_verified() -> None:
 
 def test_kernels_that_have_the_driver_built_in_need_no_initramfs() -> None:
     _, spec, machine = load(CASES / "vfio-built-in.yaml")
-    from gpustack.host.plan import plan_host
-
     machine.carry_out(plan_host(spec, machine.host))
     verification = verify_host(spec, machine.host, machine.images)
     assert verification.passed

@@ -1,0 +1,50 @@
+"""The tools of a host's distribution: what makes an initramfs, and how it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from gpustack.facts.model import BootKernel, Host
+from gpustack.operations import RunCommand
+
+_REDHAT = frozenset({"rhel", "fedora", "centos"})
+_DEBIAN = frozenset({"debian", "ubuntu"})
+
+
+def family(host: Host) -> str | None:
+    """``debian``, ``redhat``, or None for a distribution of neither family (``os-release(5)``, ``ID_LIKE``)."""
+    names = {host.os_release.get("ID", ""), *host.os_release.get("ID_LIKE", "").split()}
+    if names & _DEBIAN:
+        return "debian"
+    return "redhat" if names & _REDHAT else None
+
+
+def has_dracut(host: Host) -> bool:
+    """Whether dracut makes the host's initramfs images."""
+    return host.initramfs_tool == "dracut"
+
+
+def image_of(host: Host, kernel: BootKernel) -> str:
+    """Where a kernel's initramfs is, or has to be: where its distribution looks for it."""
+    if kernel.initramfs is not None:
+        return kernel.initramfs
+    directory = PurePosixPath(kernel.image or "/boot/vmlinuz").parent
+    if kernel.image is not None and kernel.image.endswith("/linux"):  # kernel-install(8)
+        return str(directory / "initrd")
+    names = {"debian": f"initrd.img-{kernel.release}"}
+    return str(directory / names.get(family(host) or "", f"initramfs-{kernel.release}.img"))
+
+
+def rebuild(host: Host, kernel: BootKernel, why: str) -> Iterator[RunCommand]:
+    """Make one kernel's initramfs anew.
+
+    dracut removes an image that it can't write to its end (``/boot`` is full), so it writes a new one beside the old,
+    which then takes its place in one step. update-initramfs does that by itself.
+    """
+    if not has_dracut(host):
+        yield RunCommand(argv=("update-initramfs", "-u", "-k", kernel.release), why=why)
+        return
+    image = image_of(host, kernel)
+    yield RunCommand(argv=("dracut", "--force", f"{image}.new", kernel.release), why=why)
+    yield RunCommand(argv=("mv", "--force", f"{image}.new", image), why="the new image takes the place of the old")
