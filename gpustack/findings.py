@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpustack.files import data_dir
@@ -26,6 +26,10 @@ class Severity(enum.StrEnum):
     def rank(self) -> int:
         """0 for info, 1 for warning, 2 for error: the order to compare by."""
         return list(Severity).index(self)
+
+
+_SHOWN_HOSTS = 8
+_SHOWN_PLACES = 4  # of each of several hosts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,3 +109,35 @@ def worst(findings: Iterable[Finding]) -> Severity | None:
 def errors(findings: Iterable[Finding]) -> list[Finding]:
     """Those of ``findings`` that stand against going on."""
     return [f for f in findings if f.severity is Severity.ERROR]
+
+
+def tellings(findings: Iterable[Finding]) -> Iterator[list[str]]:
+    """Findings as lines for people, gravest first: each message once with all its places, and each remedy once.
+
+    :returns: for each remedy, the messages that it is for, and then the remedy itself.
+    """
+    told: dict[tuple[Severity, str, str], dict[str, dict[str, None]]] = {}
+    for found in sorted(findings, key=lambda f: (-f.severity.rank, f.code)):
+        messages = told.setdefault((found.severity, found.code, found.remedy), {})
+        messages.setdefault(found.message, {})[found.place] = None
+    for (severity, code, remedy), messages in told.items():
+        yield [
+            *(f"{severity.upper()} {code} {_joined(list(places))}: {message}" for message, places in messages.items()),
+            f"  → {remedy}",
+        ]
+
+
+def _joined(places: Sequence[str]) -> str:
+    """``gpu01 0000:84:00.0, 0000:88:00.0``; many hosts are counted."""
+    by_host: dict[str, list[str]] = {}
+    for place in places:
+        host, _, rest = place.partition(" ")
+        by_host.setdefault(host, []).append(rest)
+    words = [
+        f"{host} ({len(rest)} places)"
+        if len(by_host) > 1 and len(rest) > _SHOWN_PLACES
+        else " ".join((host, ", ".join(rest))).rstrip()
+        for host, rest in by_host.items()
+    ]
+    more = len(words) - _SHOWN_HOSTS
+    return "; ".join(words[:_SHOWN_HOSTS]) + (f"; and {more} more hosts" if more > 0 else "")

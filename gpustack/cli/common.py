@@ -15,13 +15,10 @@ from cliff import command, lister, show
 
 from gpustack.cli.text import printable
 from gpustack.errors import HostError, UsageError
-from gpustack.findings import Finding, Severity
+from gpustack.findings import Finding, Severity, tellings
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Failure, Gathered
-
-_SHOWN_HOSTS = 8
-_SHOWN_PLACES = 4  # of each of several hosts
 
 
 class _Voice(command.Command):
@@ -48,8 +45,9 @@ class _Voice(command.Command):
 
     def tell(self, findings: Iterable[Finding]) -> None:
         """Print findings on stderr, gravest first; the same one about several places is told once."""
-        for text in tellings(f for f in findings if self.verbosity or f.severity is not Severity.INFO):
-            self.say(text)
+        for lines in tellings(f for f in findings if self.verbosity or f.severity is not Severity.INFO):
+            for line in lines:
+                self.say(line)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """What is left to do when the data are printed: findings, failures. Returns the exit code.
@@ -94,34 +92,6 @@ class ShowOne(_Voice, show.ShowOne):
 def is_for_machines(parsed_args: argparse.Namespace) -> bool:
     """Whether the format asked for keeps the structure of the data (JSON, YAML)."""
     return parsed_args.formatter in ("json", "yaml")
-
-
-def tellings(findings: Iterable[Finding]) -> Iterator[str]:
-    """Findings as text for people, gravest first: each message once with all its places, each remedy once."""
-    told: dict[tuple[Severity, str, str], dict[str, dict[str, None]]] = {}
-    for found in sorted(findings, key=lambda f: (-f.severity.rank, f.code)):
-        messages = told.setdefault((found.severity, found.code, found.remedy), {})
-        messages.setdefault(found.message, {})[found.place] = None
-    for (severity, code, remedy), messages in told.items():
-        for message, places in messages.items():
-            yield f"{severity.upper()} {code} {_joined(list(places))}: {message}"
-        yield f"  → {remedy}"
-
-
-def _joined(places: Sequence[str]) -> str:
-    """``gpu01 0000:84:00.0, 0000:88:00.0``; many hosts are counted."""
-    by_host: dict[str, list[str]] = {}
-    for place in places:
-        host, _, rest = place.partition(" ")
-        by_host.setdefault(host, []).append(rest)
-    words = [
-        f"{host} ({len(rest)} places)"
-        if len(by_host) > 1 and len(rest) > _SHOWN_PLACES
-        else " ".join((host, ", ".join(rest))).rstrip()
-        for host, rest in by_host.items()
-    ]
-    more = len(words) - _SHOWN_HOSTS
-    return "; ".join(words[:_SHOWN_HOSTS]) + (f"; and {more} more hosts" if more > 0 else "")
 
 
 # --- where facts come from -----------------------------------------------------------------------------------

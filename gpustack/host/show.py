@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpustack.findings import Finding, Severity
+from gpustack.findings import Finding, tellings
 from gpustack.host.checks import Status
 from gpustack.host.owned import ADOPTED
 from gpustack.host.plan import HostPlan, PlannedGpu
@@ -94,21 +94,7 @@ def _gpu_lines(gpus: Iterable[PlannedGpu]) -> Iterator[str]:
 
 
 def _finding_lines(findings: Iterable[Finding]) -> list[str]:
-    """Findings, gravest first; the same one about several places is told once."""
-    told: dict[tuple[Severity, str, str, str], list[str]] = {}
-    for found in findings:
-        told.setdefault((found.severity, found.code, found.message, found.remedy), []).append(found.place)
-    lines: list[str] = []
-    for (severity, code, message, remedy), places in told.items():
-        lines += ["", f"  {severity.upper()} {code} {_joined(places)}: {message}", f"    → {remedy}"]
-    return lines
-
-
-def _joined(places: Iterable[str]) -> str:
-    """``gpu01 0000:84:00.0, 0000:88:00.0``: the host's name only once."""
-    first, *others = dict.fromkeys(places)
-    host = first.partition(" ")[0]
-    return ", ".join([first, *(place.removeprefix(f"{host} ") for place in others)])
+    return [line for group in tellings(findings) for line in ("", *(f"  {told}" for told in group))]
 
 
 def _printable(text: str) -> str:
