@@ -1598,6 +1598,7 @@ CONFIGURATION = (
     "/etc/kernel/install.conf",
     "/etc/driverctl.d/*",
     "/etc/rc.local",
+    "/etc/rc.d/rc.local",
     "/etc/udev/rules.d/" + OURS,
     "/etc/systemd/system/" + OURS,
     "/usr/local/sbin/" + OURS,

@@ -26,6 +26,8 @@ _MODPROBE = "/etc/modprobe.d/"
 _MODULES = "/etc/modules"
 _MODULES_LOAD = "/etc/modules-load.d/"
 _SAME_MODULES = "/etc/modules-load.d/modules.conf"  # Debian's link to /etc/modules
+_DRACUT = "/etc/dracut.conf"
+_RC_LOCALS = (RC_LOCAL, "/etc/rc.d/rc.local")
 _UDEV = "/etc/udev/rules.d/"
 _SERVICES = "/etc/systemd/system/"
 _INITRAMFS_SCRIPTS = ("/etc/initramfs-tools/scripts/", "/etc/initramfs-tools/hooks/")
@@ -84,6 +86,7 @@ def traces(host: Host, targets: Targets, binding: Binding, options: Options, oth
             *_arguments(targets, binding, options, other),
             *_modprobe(host, targets, binding, options, other),
             *_modules(other),
+            *_dracut(binding, other),
             *_driverctl(targets, other),
             *_scripts(host, targets, other),
         )
@@ -100,6 +103,8 @@ def findings(host: Host, targets: Targets, found: tuple[Trace, ...]) -> Iterator
         elif _is_script(trace.path):
             severity = Severity.ERROR if _runs(host, trace.path) else Severity.WARNING
             yield finding("GPU143", place=place, line=trace.said[:200], severity=severity)
+        elif trace.path.startswith(_DRACUT):
+            yield finding("GPU140", place=place, said=trace.said[:200], module="a module of the plan")
         elif trace.part is Part.LINE and trace.path.startswith(_MODPROBE):
             yield from _needed(host, targets, trace, place)
 
@@ -223,6 +228,25 @@ def _modules(other: Elsewhere) -> Iterator[Trace]:
                 yield Trace(path=path, line=number, said=" ".join(words), part=Part.LINE, agrees=True)
 
 
+def _dracut(binding: Binding, other: Elsewhere) -> Iterator[Trace]:
+    """Passthrough modules in dracut's configuration, which bash reads (``dracut.conf(5)``)."""
+    needed = _needed_modules(binding)
+    for path, text in other.texts.items():
+        for number, line in enumerate(text.split("\n"), 1) if path.startswith(_DRACUT) else ():
+            if (found := _DRACUT_LINE.fullmatch(line)) is None:
+                continue
+            modules = {canonical(word) for word in found[3].split()}
+            is_off = found[1] == "omit_drivers"
+            if not modules & (needed if is_off else _PASSTHROUGH):
+                continue
+            stays = None if modules <= _PASSTHROUGH else "it says more than that"
+            said = line.strip()
+            yield Trace(path=path, line=number, said=said, part=Part.COMMAND, agrees=not is_off, stays=stays)
+
+
+_DRACUT_LINE = re.compile(r"""\s*(add_drivers|force_drivers|omit_drivers)\+?=(["'])([\w\s-]*)\2\s*(?:\#.*)?""")
+
+
 def _driverctl(targets: Targets, other: Elsewhere) -> Iterator[Trace]:
     for path, text in other.texts.items():
         address = path.removeprefix(DRIVERCTL).removeprefix("pci-")
@@ -236,7 +260,7 @@ def _driverctl(targets: Targets, other: Elsewhere) -> Iterator[Trace]:
 
 
 def _is_script(path: str) -> bool:
-    return path == RC_LOCAL or path.startswith((_UDEV, _SERVICES, *_INITRAMFS_SCRIPTS))
+    return path in _RC_LOCALS or path.startswith((_UDEV, _SERVICES, *_INITRAMFS_SCRIPTS))
 
 
 def _runs(host: Host, path: str) -> bool:
@@ -249,8 +273,8 @@ def _runs(host: Host, path: str) -> bool:
 def _scripts(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Trace]:
     there = {(f.vendor, f.product) for f in host.pci}
     for path, text in other.texts.items():
-        if not _is_script(path):
-            continue
+        if not _is_script(path) or (path == RC_LOCAL and text == other.texts.get(_RC_LOCALS[1])):
+            continue  # on Red Hat's systems the first is a link to the second
         lines = text.split("\n")
         for number, line in enumerate(lines, 1):
             code = line.strip()
@@ -294,15 +318,15 @@ def _means(line: str, wanted: set[str]) -> bool:
 
 
 def _part(path: str) -> Part:
-    return Part.COMMAND if path == RC_LOCAL else Part.LINE
+    return Part.COMMAND if path in _RC_LOCALS else Part.LINE
 
 
 def _why_not(path: str, lines: list[str], number: int) -> str | None:
     """Why a line of a script can't be taken out by itself."""
-    if not path.startswith((_UDEV, RC_LOCAL)):
+    if not path.startswith((_UDEV, *_RC_LOCALS)):
         return "only a person can tell what else this script is for"
     if lines[number - 1].endswith("\\") or (number > 1 and lines[number - 2].endswith("\\")):
         return "it is a part of a longer statement"
-    if path == RC_LOCAL and (any("<<" in line for line in lines) or not _PLAIN_COMMAND.fullmatch(lines[number - 1])):
+    if path in _RC_LOCALS and (any("<<" in line for line in lines) or not _PLAIN_COMMAND.fullmatch(lines[number - 1])):
         return "it is more than one plain command"
     return None

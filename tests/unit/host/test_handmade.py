@@ -227,6 +227,28 @@ def test_a_file_that_is_not_known_to_the_byte_is_left() -> None:
     assert "/etc/modprobe.d/vfio.conf:2" in said(plan, "GPU172")
 
 
+def test_lines_for_dracut() -> None:
+    path = "/etc/dracut.conf.d/vfio.conf"
+    text = 'hostonly=yes\nadd_drivers+=" vfio vfio_pci vfio_iommu_type1 "\nforce_drivers+=" vfio-pci igb "\n'
+    host = machine({path: text, "/etc/dracut.conf.d/off.conf": "omit_drivers+=' vfio_pci ' # why\n"})
+    host.raw["initramfs_tool"] = "dracut"
+    plan = plan_host(SPEC, host.host)
+    assert set(said(plan, "GPU170")) == {f"{path}:2", f"{path}:3"}
+    assert set(said(plan, "GPU140")) == {"/etc/dracut.conf.d/off.conf:1"}
+    plan = plan_host(SPEC, host.host, adopt=True)
+    assert not plan.refused
+    assert set(said(plan, "GPU171")) == {f"{path}:2", "/etc/dracut.conf.d/off.conf:1"}
+    written = {o.path: o.content for o in plan.operations if isinstance(o, WriteFile)}
+    assert written[path].splitlines()[::2] == text.splitlines()[::2]
+    assert written["/etc/dracut.conf.d/off.conf"].startswith(": # ")
+
+
+def test_rc_local_of_red_hat_is_named_once() -> None:
+    line = "echo 0000:84:00.0 > /sys/bus/pci/drivers/pci-stub/bind\n"
+    plan = plan_host(SPEC, machine({"/etc/rc.local": line, "/etc/rc.d/rc.local": line}).host)
+    assert set(said(plan, "GPU143")) == {"/etc/rc.d/rc.local:1"}
+
+
 def test_only_what_is_named_changes() -> None:
     host = hand_made()
     plan = plan_host(SPEC, host.host, adopt=True)
