@@ -83,6 +83,20 @@ class LiveKernel:
             shutil.rmtree(place / kind, ignore_errors=True)
         (self.bus / "drivers" / driver / address).unlink(missing_ok=True)
         (place / "driver").unlink()
+        self._free_memory(address)
+
+    def _free_memory(self, address: str) -> None:
+        """Take the names out of ``/proc/iomem`` that stand below the registers of a function."""
+        iomem = self.root / "proc/iomem"
+        kept: list[str] = []
+        inside = False
+        for line in iomem.read_text(encoding="utf-8").splitlines(keepends=True):
+            is_name = line.startswith("  ")
+            if not is_name:
+                inside = line.rstrip().endswith(f" : {address}")
+            if not (is_name and inside):
+                kept.append(line)
+        iomem.write_text("".join(kept), encoding="utf-8")
 
     def probe(self, address: str) -> None:
         """Offer a function that is free to the drivers that are there."""

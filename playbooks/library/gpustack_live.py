@@ -105,8 +105,9 @@ from typing import Any, Dict, List, Optional  # noqa: E402
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 from ansible.module_utils.gpustack_collect import collect  # noqa: E402
 
+PATIENCE = 10  # seconds for a driver to take a function back: it may have none to go back to
 RECORD = "run/gpustack/devices"
-WRITE = "import os, sys; os.write(os.open(sys.argv[1], os.O_WRONLY), sys.argv[2].encode())"
+WRITE = "import os, sys; os.write(os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC), sys.argv[2].encode())"
 
 
 class LiveError(Exception):
@@ -197,6 +198,9 @@ class Bus:
             )
             self.wait(address, None)
         self.write(os.path.join(self.bus, "drivers_probe"), address, "giving {} back".format(address))
+        end = time.monotonic() + min(self.timeout, PATIENCE)
+        while self.driver(address) is None and time.monotonic() < end:
+            time.sleep(0.05)
 
     def record(self, address: str, driver: str) -> None:
         """Tell, until the next boot, that gpustack has bound a function."""
