@@ -37,6 +37,11 @@ lab-addresses: ## on the same machine: one of two identical cards, and giving th
 	@tests/lab/setup
 	$(PYTEST) tests/lab/test_addresses.py
 
+lab-dracut: ## on a machine whose initramfs dracut makes: binding by id and by address, and giving the host back
+	@tools/setup test
+	@tests/lab/setup
+	$(PYTEST) tests/lab/test_dracut.py
+
 lint: ## ruff, mypy, ansible-lint
 	@tools/setup lint
 	.venv/bin/ruff check .
@@ -52,4 +57,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test flavors soak lab lab-addresses lint docs bench
+.PHONY: help demo test flavors soak lab lab-addresses lab-dracut lint docs bench
