@@ -42,6 +42,11 @@ lab-live: ## on the same machine: a card that is added without a reboot
 	@tests/lab/setup
 	$(PYTEST) tests/lab/test_live.py
 
+lab-dracut: ## on a machine whose initramfs dracut makes: binding by id and by address, and giving the host back
+	@tools/setup test
+	@tests/lab/setup
+	$(PYTEST) tests/lab/test_dracut.py
+
 lint: ## ruff, mypy, ansible-lint
 	@tools/setup lint
 	.venv/bin/ruff check .
@@ -57,4 +62,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test flavors soak lab lab-addresses lab-live lint docs bench
+.PHONY: help demo test flavors soak lab lab-addresses lab-dracut lab-live lint docs bench

@@ -1507,6 +1507,23 @@ def kernel_modules(host: Host, release: str, wanted: Iterable[str]) -> Dict[str,
     return found
 
 
+def vfio_aliases(host: Host, release: str) -> List[Dict[str, str]]:
+    """The aliases of a kernel's VFIO variant drivers: those with ``vfio_pci:`` in the place of ``pci:``.
+
+    vfio-pci's own alias, which matches everything, is none of them.
+    """
+    directory = "/lib/modules/" + release
+    pairs = set(_VFIO_ALIAS_LINE.findall(host.data(directory + "/modules.alias") or b""))
+    built_in = _VFIO_BUILTIN_ALIAS.findall(host.data(directory + "/modules.builtin.modinfo") or b"")
+    pairs.update((pattern, module) for module, pattern in built_in)
+    found = sorted((pattern.decode("ascii"), normalised(module.decode("ascii"))) for pattern, module in pairs)
+    return [{"pattern": pattern, "module": module} for pattern, module in found if module != "vfio_pci"]
+
+
+_VFIO_ALIAS_LINE = re.compile(rb"^alias (vfio_pci:[!-~]{1,256}) ([A-Za-z0-9_.+-]{1,64})$", re.MULTILINE)
+_VFIO_BUILTIN_ALIAS = re.compile(rb"(?:\A|(?<=\0))([A-Za-z0-9_.+-]{1,64})\.alias=(vfio_pci:[!-~]{1,256})(?=\0|\Z)")
+
+
 def boot(host: Host, machine_type: Optional[str], gpu_modules: Iterable[str]) -> Dict[str, Any]:
     """Firmware, boot loader, its entries and the kernels that can boot.
 
@@ -1533,6 +1550,7 @@ def boot(host: Host, machine_type: Optional[str], gpu_modules: Iterable[str]) ->
                 "initramfs": initramfs,
                 "initramfs_mtime_ns": written,
                 "modules": kernel_modules(host, release, wanted),
+                "vfio_aliases": vfio_aliases(host, release),
             }
         )
     return {
@@ -1673,8 +1691,9 @@ def configuration_files(host: Host) -> Dict[str, Dict[str, Any]]:
 
 # --- The whole -------------------------------------------------------------------------------------------------
 
-# Display controllers, processing accelerators and audio devices: what a GPU's slot has.
-GPU_CLASSES = ("03", "12", "0403")
+# Display controllers, processing accelerators, audio devices, USB controllers and the UCSI function of a USB-C port
+# ("other serial bus"): what a GPU's slot has.
+GPU_CLASSES = ("03", "12", "0403", "0c03", "0c80")
 
 
 def collect(root: str = "/") -> Dict[str, Any]:

@@ -164,14 +164,25 @@ class BootEntry(_Facts):
     recovery: bool = False
 
 
+class VfioAlias(_Facts):
+    """What a VFIO variant driver is for: a ``vfio_pci:`` alias of ``modules.alias`` and its module."""
+
+    pattern: Line
+    module: Module
+
+
 class BootKernel(_Facts):
-    """A kernel that can boot; ``modules`` maps a module's name to ``module`` or ``builtin``."""
+    """A kernel that can boot; ``modules`` maps a module's name to ``module`` or ``builtin``.
+
+    :ivar vfio_aliases: the aliases of the kernel's VFIO variant drivers.
+    """
 
     release: KernelRelease
     image: HostPath | None = None
     initramfs: HostPath | None = None
     initramfs_mtime_ns: int | None = None
     modules: Mapping[Module, Literal["module", "builtin"]] = {}
+    vfio_aliases: tuple[VfioAlias, ...] = ()
 
 
 class Boot(_Facts):

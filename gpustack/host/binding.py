@@ -59,6 +59,7 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
     """Decide how the targets get their drivers."""
     functions = targets.functions
     drivers = tuple(driver for driver in DRIVERS if any(its == driver for _, its in functions.values()))
+    variants = sorted({its for _, its in functions.values()} - set(DRIVERS))
     staying = _staying(host, targets)
     by_driver = {
         driver: sorted({f.ids for f, its in functions.values() if its == driver and f.ids not in staying})
@@ -67,15 +68,15 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
     ids = {driver: tuple(found) for driver, found in by_driver.items() if found}
     loadable = {driver for driver in drivers if "module" in _kinds(host, canonical(driver))}
     built_in = {driver for driver in ids if "builtin" in _kinds(host, canonical(driver))}
-    needed = [canonical(driver) for driver in drivers]
-    if "vfio-pci" in drivers and _kinds(host, _BACKEND):
+    needed = [canonical(driver) for driver in (*drivers, *variants)]
+    if ("vfio-pci" in drivers or variants) and _kinds(host, _BACKEND):
         needed.append(_BACKEND)
     blacklist = tuple(_blacklist(host, targets)) if options.blacklist_host_drivers else ()
     return Binding(
         by_address=tuple(
             Listed.of(function, driver)
             for function, driver in sorted(functions.values(), key=lambda found: found[0].bdf)
-            if function.ids in staying
+            if function.ids in staying or driver in variants
         ),
         options={driver: found for driver, found in ids.items() if driver in loadable},
         softdeps=dict(_softdeps(targets, loadable)),

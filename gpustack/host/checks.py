@@ -169,11 +169,12 @@ def gpu(host: Host, target: Target) -> Iterator[Check]:
     """Every function of a GPU is on its driver, its group is viable, and nothing else holds its memory."""
     for function in target.gpu.functions:
         place = f"{host.hostname} {function.address}"
-        what = f"the {classes.word(function.pci_class)} is on {target.driver}"
+        driver = target.driver_of(function)
+        what = f"the {classes.word(function.pci_class)} is on {driver}"
         path = f"/sys/bus/pci/devices/{function.address}/driver"
         if any(entry.path == path for entry in host.unread):
             yield _unknown(what, place, "its driver could not be read")
-        elif is_held(function, target.driver):
+        elif is_held(function, driver):
             yield _ok(what, place, f"it is on {function.driver}")
         else:
             yield _failed("GPU202", what, place, f"it is on {function.driver or 'no driver'}")

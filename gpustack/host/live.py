@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from gpustack.facts.cmdline import CommandLine, canonical
 from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, finding
+from gpustack.host.binding import DRIVERS
 from gpustack.host.boot import lacking, withdrawn
 from gpustack.host.desired import Desired
 from gpustack.host.reboot import is_held
@@ -102,6 +103,10 @@ def _against_host(host: Host, desired: Desired, options: Options) -> Iterator[st
 
 def _against(host: Host, target: Target) -> Iterator[Finding]:
     """What holds a card; nothing when it is free."""
+    if target.driver not in DRIVERS:
+        why = f"{target.driver} is a VFIO variant driver, and those are bound at boot only"
+        yield finding("GPU180", place=f"{host.hostname} {target.address}", why=why)
+        return
     for function in _missing(target):
         place = f"{host.hostname} {function.address}"
         held = [*(function.holders or ())]

@@ -140,7 +140,7 @@ def _planned(host: Host, target: Target, findings: Iterable[Finding]) -> Planned
         address=target.address,
         model=target.model or "nvswitch",
         name=target.gpu.name if target.model else f"NVIDIA NVSwitch [{target.gpu.main.ids}]",
-        driver=target.driver,
+        driver=target.driver_of(target.gpu.main),
         functions=tuple(f.address for f in target.gpu.functions),
         refused=target.refused or not against.isdisjoint(places),
     )

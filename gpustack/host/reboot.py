@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.facts.cmdline import CommandLine
+from gpustack.facts.cmdline import CommandLine, canonical
 from gpustack.facts.grub import paths as grub_paths
 from gpustack.facts.model import Function, Host
 from gpustack.facts.modprobe import parse
@@ -48,7 +48,8 @@ def is_held(function: Function, driver: str) -> bool:
     Before a guest starts, libvirt moves a managed device from pci-stub to vfio-pci, so both are right there
     (libvirt, ``virHostdevPreparePCIDevices``).
     """
-    return function.driver == driver or (driver == "pci-stub" and function.driver == "vfio-pci")
+    now = canonical(function.driver or "")
+    return now == canonical(driver) or (driver == "pci-stub" and now == "vfio_pci")
 
 
 def _left_over(host: Host, desired: Desired) -> Iterator[str]:

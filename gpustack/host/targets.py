@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from gpustack.facts import variants
 from gpustack.facts.gpus import Gpu, gpus
 from gpustack.facts.model import Function, Host
 from gpustack.facts.needs import needs, peers
@@ -14,7 +15,7 @@ from gpustack.findings import Finding, Severity, errors, finding
 from gpustack.pci import catalogue, classes
 from gpustack.spec.hosts import models_for, nearby, options_for
 from gpustack.spec.match import given_as
-from gpustack.spec.model import NvSwitch, Spec
+from gpustack.spec.model import Model, NvSwitch, Spec
 
 # What preparing the host cures, or what a plan says in words of its own.
 _NOT_REPEATED = frozenset({"GPU010", "GPU011"})
@@ -30,6 +31,7 @@ class Target:
     :ivar gpu: its functions; for an NVSwitch the switch is in the place of the GPU.
     :ivar model: the spec's name for it; None for an NVSwitch.
     :ivar driver: what shall hold every function, ``vfio-pci`` or ``pci-stub``.
+    :ivar variants: the VFIO variant drivers that shall hold functions in place of vfio-pci, by address.
     :ivar refused: whether an error finding stands against it.
     """
 
@@ -37,6 +39,11 @@ class Target:
     model: str | None
     driver: str
     refused: bool
+    variants: Mapping[str, str] = field(default_factory=dict)
+
+    def driver_of(self, function: Function) -> str:
+        """What shall hold a function."""
+        return self.variants.get(function.address, self.driver)
 
     @property
     def address(self) -> str:
@@ -60,7 +67,7 @@ class Targets:
     @property
     def functions(self) -> dict[str, tuple[Function, str]]:
         """Every function that goes to guests, by address, with its driver."""
-        return {f.address: (f, target.driver) for target in self.all for f in target.gpu.functions}
+        return {f.address: (f, target.driver_of(f)) for target in self.all for f in target.gpu.functions}
 
 
 def choose(spec: Spec, host: Host) -> Targets:
@@ -88,13 +95,30 @@ def choose(spec: Spec, host: Host) -> Targets:
     for gpu, name, its_driver in wanted:
         about = _about(host, gpu, its_driver, going, chosen, is_gpu=name is not None)
         refused = bool(errors(about)) or (name is not None and bool(nvswitches(host)) and mode is None)
-        targets.append(Target(gpu=gpu, model=name, driver=its_driver, refused=refused))
-        found += about
+        choices = {f.address: variants.choice(host, f) for f in gpu.functions if _may_vary(models, name, its_driver)}
+        taken = {address: its.module for address, its in choices.items() if its.module is not None}
+        targets.append(Target(gpu=gpu, model=name, driver=its_driver, refused=refused, variants=taken))
+        found += [*about, *_variants(host, choices)]
     return Targets(
         gpus=tuple(t for t in targets if t.model is not None),
         switches=tuple(t for t in targets if t.model is None),
         findings=tuple(dict.fromkeys(found)),
     )
+
+
+def _may_vary(models: Mapping[str, Model], name: str | None, driver: str) -> bool:
+    """Whether the spec leaves it to the kernels which VFIO driver holds the functions."""
+    return driver == "vfio-pci" and (name is None or models[name].variant)
+
+
+def _variants(host: Host, choices: Mapping[str, variants.Choice]) -> Iterator[Finding]:
+    for address, its in choices.items():
+        place = f"{host.hostname} {address}"
+        if its.module is not None:
+            yield finding("GPU147", place=place, driver=its.module)
+        elif its.is_mixed:
+            said = ", ".join(f"{module} in Linux {release}" for release, module in its.by_kernel)
+            yield finding("GPU148", place=place, said=said)
 
 
 def _is_beside_the_point(found: Finding) -> bool:

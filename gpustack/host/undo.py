@@ -12,11 +12,11 @@ from gpustack.facts.cmdline import CommandLine, canonical
 from gpustack.facts.grub import LINUX, LINUX_DEFAULT
 from gpustack.facts.grub import paths as grub_paths
 from gpustack.facts.model import Function, Host
+from gpustack.facts.needs import is_passthrough_driver
 from gpustack.findings import Finding, Severity, finding
 from gpustack.host import support
 from gpustack.host.addresses import kept_at_boot
 from gpustack.host.adopt import give_back
-from gpustack.host.binding import DRIVERS
 from gpustack.host.boot import MADE_FROM
 from gpustack.host.desired import PARAMETERS
 from gpustack.host.elsewhere import Elsewhere, elsewhere
@@ -140,8 +140,8 @@ def still_kept(host: Host, other: Elsewhere, *, left: frozenset[str] = frozenset
     return tuple(
         function
         for function in sorted(host.pci, key=lambda f: f.bdf)
-        if function.driver in DRIVERS
-        and function.ids not in others.get(canonical(function.driver), frozenset()) | stay
+        if is_passthrough_driver(function.driver)
+        and function.ids not in others.get(canonical(function.driver or ""), frozenset()) | stay
         and (not function.driver_override or (function.address in by_script and not left & set(IN_INITRAMFS)))
     )
 

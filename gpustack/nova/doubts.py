@@ -22,13 +22,15 @@ def doubts(
     spec: Spec, hosts: Sequence[Host], targets: Sequence[Target], release: Release, placement: Placement
 ) -> Iterator[Finding]:
     """Every finding about a spec on these hosts."""
-    yield from _release_findings(spec, release, placement)
+    yield from _release_findings(spec, targets, release, placement)
     yield from _fact_findings(spec, hosts, targets)
     yield from _alias_findings(spec, targets, placement)
     yield from _placement_findings(targets, placement, spec)
 
 
-def _release_findings(spec: Spec, release: Release, placement: Placement) -> Iterator[Finding]:
+def _release_findings(
+    spec: Spec, targets: Sequence[Target], release: Release, placement: Placement
+) -> Iterator[Finding]:
     """What the spec asks for and the release has not got."""
 
     def missing(place: str, what: str, since: int) -> Finding:
@@ -51,6 +53,13 @@ def _release_findings(spec: Spec, release: Release, placement: Placement) -> Ite
         for field, key in (("live_migratable", of_spec["live_migratable"]), ("managed", of_spec["managed"])):
             if getattr(model, field) is not None and not key.known_to(release):
                 yield missing(f"{place}.{field}", field, key.since)
+        if (
+            model.managed is None
+            and any(t.model == name and t.variant is not None for t in targets)
+            and not of_spec["managed"].known_to(release)
+        ):
+            variant = next(t.variant for t in targets if t.model == name and t.variant is not None)
+            yield finding("GPU320", place=place, driver=variant, release=release)
         if placement == "off" and (model.resource_class or model.traits):
             yield finding("GPU315", place=place)
 

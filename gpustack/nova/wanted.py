@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from gpustack.facts.model import Host
 from gpustack.findings import Finding
+from gpustack.nova import releases
 from gpustack.nova.doubts import doubts
 from gpustack.nova.proof import proof
 from gpustack.nova.releases import Release
@@ -110,7 +111,7 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release, placement: Pl
     ordered = sorted(hosts, key=lambda h: h.hostname)
     of_host = {host.hostname: tuple(targets(spec, host)) for host in ordered}
     found = [target for here in of_host.values() for target in here]
-    computes = {name: _entries(spec, here, asked) for name, here in of_host.items()}
+    computes = {name: _entries(spec, here, asked, release) for name, here in of_host.items()}
     findings = list(doubts(spec, hosts, found, release, asked))
     for host in ordered:
         entries = [entry.to_dict() for entry in computes[host.hostname]]
@@ -168,7 +169,7 @@ def _by_class(alias: Alias) -> Alias:
     )
 
 
-def _entries(spec: Spec, targets: Sequence[Target], placement: Placement) -> tuple[DeviceEntry, ...]:
+def _entries(spec: Spec, targets: Sequence[Target], placement: Placement, release: Release) -> tuple[DeviceEntry, ...]:
     """The device_spec of one host: by ids where all functions with them are given out alike, else by address."""
     entries: list[DeviceEntry] = []
     for name, model in spec.models.items():
@@ -178,13 +179,20 @@ def _entries(spec: Spec, targets: Sequence[Target], placement: Placement) -> tup
         ids = (model.match.vendor, model.match.product)
         with_ids = {f.address for f in mine[0].host.pci if (f.vendor, f.product) == ids}
         if with_ids == {t.gpu.main.address for t in mine}:
-            entries.append(_entry(model, None, placement))
+            entries.append(_entry(model, None, placement, _managed(model, mine[0], release)))
         else:
-            entries += [_entry(model, t.gpu.main.address, placement) for t in mine]
+            entries += [_entry(model, t.gpu.main.address, placement, _managed(model, t, release)) for t in mine]
     return tuple(entries)
 
 
-def _entry(model: Model, address: str | None, placement: Placement) -> DeviceEntry:
+def _managed(model: Model, target: Target, release: Release) -> bool | None:
+    """Whether libvirt shall bind a card: what the spec says, else not where a VFIO variant driver holds it."""
+    if model.managed is not None or target.variant is None:
+        return model.managed
+    return False if releases.keys("device_spec")["managed"].known_to(release) else None
+
+
+def _entry(model: Model, address: str | None, placement: Placement, managed: bool | None) -> DeviceEntry:
     placed = placement != "off"
     return DeviceEntry(
         vendor_id=model.match.vendor,
@@ -192,7 +200,7 @@ def _entry(model: Model, address: str | None, placement: Placement) -> DeviceEnt
         address=address,
         resource_class=model.resource_class if placed else None,
         traits=model.traits if placed else (),
-        managed=model.managed,
+        managed=managed,
         live_migratable=model.live_migratable,
     )
 

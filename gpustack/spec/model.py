@@ -146,6 +146,8 @@ class Model(Section):
     """Which functions are of this model."""
     driver: Literal["vfio-pci", "pci-stub"] = "vfio-pci"
     """The driver that holds the card for guests."""
+    variant: StrictBool = True
+    """With `driver: vfio-pci`: take the VFIO variant driver that the kernels have for the card (`nvgrace_gpu_vfio_pci`, `mlx5_vfio_pci`); `false` for plain vfio-pci always."""  # noqa: E501
     alias: Name | None = None
     """The alias by which flavors ask Nova for this model; the model's name when not given. Models that share an alias are given out as one kind."""  # noqa: E501
     numa_policy: NumaPolicy | None = None

@@ -14,6 +14,7 @@ from .accelerator import choose_accelerator
 from .finish import first_boot
 from .image import Image, ensure_image
 from .machine import Machine
+from .recipe import Tool
 from .topology import Shape
 
 
@@ -54,7 +55,17 @@ def report(pytestconfig: pytest.Config) -> Callable[[str], None]:
 @pytest.fixture(scope="session")
 def lab(report: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Lab:
     """The image (built when the cache has none) and the accelerator that works here."""
-    image = ensure_image(lambda unfinished: first_boot(unfinished, choose_accelerator(unfinished)), report)
+    return _lab(report, tmp_path_factory, "initramfs-tools")
+
+
+@pytest.fixture(scope="session")
+def dracut_lab(report: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The same with a host whose initramfs dracut makes."""
+    return _lab(report, tmp_path_factory, "dracut")
+
+
+def _lab(report: Callable[[str], None], directories: pytest.TempPathFactory, tool: Tool) -> Lab:
+    image = ensure_image(lambda unfinished: first_boot(unfinished, choose_accelerator(unfinished)), report, tool)
     accelerator = choose_accelerator(image)
     report(f"image {image.directory}; accelerator {accelerator}")
-    return Lab(image=image, accelerator=accelerator, directory=tmp_path_factory.mktemp("lab"), report=report)
+    return Lab(image=image, accelerator=accelerator, directory=directories.mktemp("lab"), report=report)

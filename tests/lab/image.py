@@ -76,15 +76,15 @@ def cache_directory() -> Path:
     return Path(base) / "gpustack-lab"
 
 
-def cache_key() -> str:
-    """A name for the image that the present recipe and builder make."""
+def cache_key(tool: recipe.Tool) -> str:
+    """A name for the image that the present recipe and builder make, with one tool for its initramfs."""
     digest = hashlib.sha256()
     for module in ("recipe.py", "image.py", "finish.py"):
         digest.update(Path(__file__).with_name(module).read_bytes())
-    return f"{recipe.SUITE}-{digest.hexdigest()[:16]}"
+    return f"{recipe.SUITE}-{tool}-{digest.hexdigest()[:16]}"
 
 
-def ensure_image(first_boot: Callable[[Image], None], report: Reporter) -> Image:
+def ensure_image(first_boot: Callable[[Image], None], report: Reporter, tool: recipe.Tool = "initramfs-tools") -> Image:
     """The image of the present recipe, built when the cache has not got it.
 
     `first_boot` is called with the unfinished image and boots it once with its disks writable. Only a
@@ -92,7 +92,7 @@ def ensure_image(first_boot: Callable[[Image], None], report: Reporter) -> Image
     """
     cache = cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
-    finished = Image(directory=cache / cache_key())
+    finished = Image(directory=cache / cache_key(tool))
     with _lock(cache / "lock"):
         if finished.directory.is_dir():
             os.utime(finished.directory)
@@ -106,7 +106,7 @@ def ensure_image(first_boot: Callable[[Image], None], report: Reporter) -> Image
         started = time.monotonic()
         report(f"building the image in {finished.directory} (once; a few minutes)")
         image = Image(directory=work)
-        _build(image, report)
+        _build(image, report, tool)
         report("booting it once: boot loader, initramfs")
         first_boot(image)
         work.rename(finished.directory)
@@ -122,23 +122,25 @@ def _lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _build(image: Image, report: Reporter) -> None:
+def _build(image: Image, report: Reporter, tool: recipe.Tool) -> None:
     work = image.directory
     _make_key(image.login_key, "gpustack lab login")
     _make_key(work / "host_key", f"root@{recipe.HOST_NAME}")
+    packages = recipe.packages(tool)
     files = recipe.image_files(
+        tool=tool,
         host_key=(work / "host_key").read_text(),
         host_key_public=(work / "host_key.pub").read_text(),
         login_key_public=image.login_key.with_suffix(".pub").read_text(),
     )
     _write_tar(work / "files.tar", files)
-    report(f"Debian {recipe.SUITE}, {len(recipe.PACKAGES)} packages and what they need")
+    report(f"Debian {recipe.SUITE}, {len(packages)} packages and what they need")
     _run(
         "mmdebstrap",
         "--quiet",
         "--variant=minbase",
         "--format=tar",
-        f"--include={','.join(recipe.PACKAGES)}",
+        f"--include={','.join(packages)}",
         f"--customize-hook=tar-in {work / 'files.tar'} /",
         '--customize-hook=chroot "$1" sh /srv/lab/in-chroot',
         recipe.SUITE,

@@ -251,12 +251,15 @@ def keep(address: str, ids: str, pci_class: str, driver: str = "vfio-pci") -> st
 
 FIRST = keep(CARDS[0], "10de 11b4", "030000") + keep(CARDS[1], "10de 0e0a", "040300")
 TOP = "etc/initramfs-tools/scripts/init-top"
-TEMPLATE = share_dir("templates") / "host/initramfs-script.sh.j2"
+TEMPLATES = share_dir("templates") / "host"
 
 
 def script(root: Path, lines: str, name: str = "gpustack") -> None:
     """gpustack's boot script, with lines of a test."""
-    text = re.sub(r"\{%- for .*\{%- endfor %\}\n", lambda _: lines, TEMPLATE.read_text(encoding="utf-8"), flags=re.S)
+    shared = (TEMPLATES / "keep.sh.j2").read_text(encoding="utf-8")
+    shared = re.sub(r"\{%- for .*\{%- endfor %\}", lambda _: f"\n{lines}", shared, flags=re.S)
+    around = (TEMPLATES / "initramfs-script.sh.j2").read_text(encoding="utf-8")
+    text = around.replace("{% include 'keep.sh.j2' %}\n", shared)
     assert lines in text
     write(root, f"{TOP}/{name}", text, 0o755)
     write(root, "etc/initramfs-tools/hooks/vfio", HOOK, 0o755)

@@ -39,7 +39,8 @@ def changed(raw: Raw, changes: Raw) -> Raw:
 
     :param changes: ``set`` (dotted path to value), ``pci`` (address to changed fields; null takes the function out,
         an unknown address adds one), ``files`` (path to text; null takes the file out), ``kernels`` (modules by
-        release, null takes a kernel out), ``arguments`` (of every ordinary menu entry and the running kernel).
+        release, null takes a kernel out), ``vfio_aliases`` (by release, each a pattern and a module),
+        ``arguments`` (of every ordinary menu entry and the running kernel).
     """
     raw = copy.deepcopy(raw)
     for path, value in changes.get("set", {}).items():
@@ -75,6 +76,9 @@ def changed(raw: Raw, changes: Raw) -> Raw:
             merged = {**kernel["modules"], **modules}
             kernel["modules"] = {name: kind for name, kind in merged.items() if kind is not None}
     raw["boot"]["kernels"] = list(kernels.values())
+    for release, lines in changes.get("vfio_aliases", {}).items():
+        words = (line.split() for line in lines)
+        kernels[release]["vfio_aliases"] = [{"pattern": pattern, "module": module} for pattern, module in words]
     if "arguments" in changes:
         for entry in raw["boot"]["entries"]:
             if not entry["recovery"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ from simulation import Machine, changed, snapshot
 
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
+from gpustack.host.desired import desire
+from gpustack.host.live import bind_live
 from gpustack.host.plan import HostPlan, plan_host
 from gpustack.host.show import show_plan
 from gpustack.operations import BindLive, Reboot, WriteFile
 from gpustack.spec.load import parse_spec
-from gpustack.spec.model import Spec
+from gpustack.spec.model import Options, Spec
 
 FIRST, SECOND = "0000:84:00.0", "0000:88:00.0"
 
@@ -142,6 +145,21 @@ def test_a_card_without_a_driver_is_free() -> None:
     changes = {"pci": {address: {"driver": None} for address in (SECOND, "0000:88:00.1")}}
     plan = live(running({SECOND: None, "0000:88:00.1": None}, **changes))
     assert bound(plan) == ["0000:88:00.1", SECOND]
+
+
+def test_variant_drivers_are_left_to_the_boot() -> None:
+    host = running()
+    desired = desire(spec(FIRST, SECOND), host)
+    gpus = tuple(dataclasses.replace(target, driver="nvgrace_gpu_vfio_pci") for target in desired.targets.gpus)
+    wanted = dataclasses.replace(desired, targets=dataclasses.replace(desired.targets, gpus=gpus))
+    kernels = [
+        kernel.model_copy(update={"modules": {"nvgrace_gpu_vfio_pci": "module"}}) for kernel in host.boot.kernels
+    ]
+    host = host.model_copy(update={"boot": host.boot.model_copy(update={"kernels": tuple(kernels)})})
+    outcome = bind_live(host, wanted, Options())
+    assert outcome.operations == ()
+    assert all("bound at boot only" in found.message for found in outcome.findings)
+    assert len(outcome.findings) == 2
 
 
 def test_a_refused_plan_binds_nothing() -> None:

@@ -27,6 +27,7 @@ PREPARED = (
     "amd-nothing-to-add",
     "nvswitch-full",
     "dracut-by-id",
+    "variant",
     "dracut-by-address",
 )
 

@@ -268,3 +268,15 @@ def test_an_initramfs_that_would_not_bind_by_address_is_found(
     verification = verify_host(spec, machine.host, {**machine.images, RELEASE: {**image, "files": files}})
     assert codes(verification) == ["GPU207 error"]
     assert said in verification.findings[0].message
+
+
+def test_a_card_on_its_variant_driver_is_ready_and_on_another_is_not() -> None:
+    _, spec, machine = load(CASES / "variant.yaml")
+    machine.carry_out(plan_host(spec, machine.host))
+    assert verify_host(spec, machine.host, machine.images).passed
+    assert not plan_host(spec, machine.host).changes
+    # Drivers may spell with - what their modules spell with _.
+    machine.raw = changed(machine.raw, {"pci": {"0000:88:00.0": {"driver": "nvgrace-gpu-vfio-pci"}}})
+    assert verify_host(spec, machine.host, machine.images).passed
+    machine.raw = changed(machine.raw, {"pci": {"0000:88:00.0": {"driver": "vfio-pci"}}})
+    assert codes(verify_host(spec, machine.host, machine.images)) == ["GPU202 error"]

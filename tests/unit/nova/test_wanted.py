@@ -158,3 +158,35 @@ def test_every_device_spec_matches_the_targets_and_nothing_else(case):
     for facts in case.hosts:
         specs = [DeviceSpec.parse(entry.to_dict()) for entry in found.computes[facts.hostname]]
         assert offered(specs, facts) == {a for some in case.targets[facts.hostname].values() for a in some}
+
+
+def variant_host():
+    """A host on which every kernel has a VFIO variant driver for the cards."""
+    changed = raw("k4200-prepared")
+    for kernel in changed["boot"]["kernels"]:
+        kernel["modules"]["nvgrace_gpu_vfio_pci"] = "module"
+        pattern = "vfio_pci:v000010DEd000011B4sv*sd*bc*sc*i*"
+        kernel["vfio_aliases"] = [{"pattern": pattern, "module": "nvgrace_gpu_vfio_pci"}]
+    for function in changed["pci"]:
+        if function["product"] == "11b4":
+            function["modalias"] = "pci:v000010DEd000011B4sv000010DEsd00001096bc03sc00i00"
+    return host("k4200-prepared", boot=changed["boot"], pci=changed["pci"])
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "managed", "found"),
+    [
+        ("2025.1", "", "no", []),
+        ("2025.1", ", managed: true", "yes", []),
+        ("2025.1", ", variant: false", None, []),
+        ("2025.1", ", driver: pci-stub", None, []),
+        ("2024.2", "", None, ["GPU320"]),
+        ("2024.2", ", variant: false", None, []),
+    ],
+)
+def test_a_variant_driver_is_left_alone_by_libvirt(name, model, managed, found):
+    models = f'{{a: {{match: {{vendor: "10de", product: "11b4"}}{model}}}}}'
+    made = wanted(spec(models), [variant_host()], release=release(name))
+    (entry,) = made.computes["gpu01"]
+    assert entry.to_dict().get("managed") == managed
+    assert codes(made) == found
