@@ -65,6 +65,11 @@ class Control:
         self._port = port
         self._token = token
 
+    @property
+    def access(self) -> tuple[int, str]:
+        """The port and the token, for a :class:`Control` in another process."""
+        return self._port, self._token
+
     def call(self, verb: str, **arguments: object) -> Any:  # noqa: ANN401 - JSON
         """Any verb by name."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)

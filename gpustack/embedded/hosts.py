@@ -44,6 +44,7 @@ class Host:
     :param config: its own nova.conf; None when it has what the API has.
     :param cell: the cell its nova-compute belongs to.
     :param numa_nodes: NUMA nodes, with ``cpus_per_node`` CPUs and an equal share of ``memory_mib`` each.
+    :param sockets: CPU sockets, with an equal number of the NUMA nodes each.
     :param node: the hypervisor hostname, when it is another than ``name``.
     :param running: start nova-compute with the cloud.
     """
@@ -53,6 +54,7 @@ class Host:
     config: Config | None = None
     cell: str = "cell1"
     numa_nodes: int = 2
+    sockets: int = 1
     cpus_per_node: int = 16
     memory_mib: int = 262_144
     node: str | None = None

@@ -151,10 +151,11 @@ class Nova(Running):
         return entry
 
     def _start(self) -> None:
-        ports = {kind: free_port() for kind in ("compute", "placement", "control", "identity")}
+        ports = {kind: free_port() for kind in ("compute", "placement", "image", "control", "identity")}
         endpoints = {
             "compute": f"http://127.0.0.1:{ports['compute']}/v2.1",
             "placement": f"http://127.0.0.1:{ports['placement']}",
+            "image": f"http://127.0.0.1:{ports['image']}",
         }
         password = secrets.token_urlsafe(16)
         keystone = self._start_keystone(ports["identity"], password, endpoints) if self._keystone else None

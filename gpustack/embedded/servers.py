@@ -68,7 +68,7 @@ def until(cloud: Connection, server: Server, done: Callable[[Server], bool], *, 
 def delete(cloud: Connection, server: Server, *, seconds: float = SECONDS) -> None:
     """Delete ``server`` and wait until it is gone."""
     cloud.compute.delete_server(server.id, ignore_missing=True)
-    cloud.compute.wait_for_delete(server, interval=1, wait=seconds)
+    cloud.compute.wait_for_delete(server, interval=0.2, wait=seconds)
 
 
 def service_id(cloud: Connection, host: str) -> str:

@@ -188,9 +188,13 @@ class Harness(base.ServersTestBase):
     def _connection(self, host: dict[str, Any]) -> Any:
         name = host["name"]
         node = host.get("node") or name
-        cpus = host["cpus_per_node"]
+        sockets = host["sockets"]
         shape = fakelibvirt.HostInfo(
-            cpu_nodes=host["numa_nodes"], cpu_sockets=1, cpu_cores=cpus, cpu_threads=1, kB_mem=host["memory_mib"] * 1024
+            cpu_nodes=host["numa_nodes"] // sockets,  # of each socket
+            cpu_sockets=sockets,
+            cpu_cores=host["cpus_per_node"],
+            cpu_threads=1,
+            kB_mem=host["memory_mib"] * 1024,
         )
         old = self.connections.get(name)
         versions = {"version": _LIBVIRT, "hv_version": _QEMU}

@@ -13,14 +13,19 @@ Nova is looked up by it:
 
 The mark rides on the request context, which Nova itself carries into every thread that it starts for a request; a
 context that is made on the way inherits it.
+
+oslo.context keeps the context of a thread in a thread-local object, which eventlet makes a greenlet-local one. That
+one swaps its ``__dict__`` before each access, so that a native thread (eventlet.tpool runs libvirt's calls in such)
+can make another thread find no context in the middle of its work: the code that ran for a nova-compute then had the
+API's options. Context variables belong to a greenlet, too, and are safe.
 """
 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import itertools
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,7 +36,7 @@ from oslo_context import context as oslo_context
 _ATTRIBUTE = "gpustack_mark"
 _ABSENT = object()
 _generations = itertools.count(1)
-_local = threading.local()
+_stack: contextvars.ContextVar[tuple[Mark, ...]] = contextvars.ContextVar("gpustack_marks", default=())
 
 
 class Mark:
@@ -54,13 +59,13 @@ class Mark:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Run the block, and what it calls in this thread, as this service."""
-        stack = _local.__dict__.setdefault("stack", [])
+        stack = _stack.get()
         before = oslo_context.get_current()
-        stack.append(self)
+        _stack.set((*stack, self))
         try:
             yield
         finally:
-            stack.pop()
+            _stack.set(stack)
             # Contexts that were made meanwhile are marked; the thread goes on to other work.
             oslo_context._request_store.context = before
 
@@ -83,23 +88,45 @@ class Mark:
 
     def _parsed(self, conf: Any) -> Any:
         if self._namespace is None:
-            self._namespace = cfg._Namespace(conf)
+            namespace = cfg._Namespace(conf)
             for path in self._files or []:
-                cfg.ConfigParser._parse_file(path, self._namespace)
+                cfg.ConfigParser._parse_file(path, namespace)
+            self._namespace = namespace  # only when it is whole: others may be about to read it
         return self._namespace
 
 
 def current() -> Mark | None:
     """The mark of the running code, None for the API and for this server itself."""
-    stack = _local.__dict__.get("stack")
+    stack = _stack.get()
     if stack:
         return stack[-1]
     carried: Mark | None = getattr(oslo_context.get_current(), _ATTRIBUTE, None)
     return carried
 
 
+class _Store:
+    """In place of oslo.context's ``threading.local()``: the same, by a context variable."""
+
+    def __init__(self) -> None:
+        self._context: contextvars.ContextVar[Any] = contextvars.ContextVar("gpustack_request_context", default=None)
+
+    @property
+    def context(self) -> Any:
+        """The context of the running greenlet, or None."""
+        return self._context.get()
+
+    @context.setter
+    def context(self, value: Any) -> None:
+        self._context.set(value)
+
+    @context.deleter
+    def context(self) -> None:
+        self._context.set(None)
+
+
 def install(conf: Any) -> None:
     """Make options, locks and aliases depend on the running service."""
+    oslo_context._request_store = _Store()  # type: ignore[assignment,unused-ignore]
     _install_inheritance()
     _install_options(conf)
     _install_locks()

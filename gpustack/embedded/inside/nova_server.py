@@ -1,14 +1,15 @@
 # ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped"
-"""Nova over HTTP: the compute API, Placement, and the verbs of the tests, each on a port of 127.0.0.1.
+"""Nova over HTTP: the compute API, Placement, one image, and the verbs of the tests, each on a port of 127.0.0.1.
 
 Description (JSON)::
 
     {"api_config": [files], "scheduler_config": [files] | null, "conductor_config": [files] | null,
      "cells": {"cell0": url, "cell1": url, …}, "keystone": bool, "debug": bool,
-     "ports": {"compute": n, "placement": n, "control": n}, "token": "…", "ready": "file that is made when all is up",
-     "hosts": [{"name": …, "cell": …, "config": [files] | null, "pci": [devices], "numa_nodes": n, "cpus_per_node": n,
-                "memory_mib": n, "node": … | null, "compute_id": … | null}]}
+     "ports": {"compute": n, "placement": n, "image": n, "control": n}, "token": "…",
+     "ready": "file that is made when all is up",
+     "hosts": [{"name": …, "cell": …, "config": [files] | null, "pci": [devices], "numa_nodes": n, "sockets": n,
+                "cpus_per_node": n, "memory_mib": n, "node": … | null, "compute_id": … | null}]}
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from . import images
 from .harness import run
 from .http import App, run_in_thread
 from .verbs import Verbs
@@ -37,6 +39,7 @@ def serve(description: dict[str, Any]) -> None:
         compute = harness.api_fixture.app()
         run_in_thread(compute if keystone else _as_admin(compute, harness.api_fixture.project_id), ports["compute"])
         run_in_thread(_placement(harness), ports["placement"])
+        run_in_thread(images.app, ports["image"])
         verbs = Verbs(harness)
         for host in description["hosts"]:
             verbs.start(host)

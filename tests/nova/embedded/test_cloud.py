@@ -11,7 +11,7 @@ import pytest
 from gpustack.embedded.cloud import Cloud
 from gpustack.embedded.nova import Host, Nova, gpus
 from gpustack.embedded.process import ServiceError
-from gpustack.embedded.servers import boot, gpu_flavor
+from gpustack.embedded.servers import gpu_flavor, settled
 
 _ALIAS = '[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}\n'
 
@@ -75,8 +75,10 @@ def test_the_nova_that_builds_servers_takes_tokens_of_keystone_too(release_name:
     hosts = [Host(name="gpu1", pci=gpus(1))]
     with Nova(release_name, hosts=hosts, config=[config], keystone=True) as nova, nova.connection() as connection:
         project = connection.identity.create_project(name="physics")
-        flavor = gpu_flavor(connection, "one-gpu", "k4200")
-        assert boot(connection, "vm", flavor).status == "ACTIVE"
+        gpu_flavor(connection, "one-gpu", "k4200")
+        image = ("--image", "image", "--no-network")
+        assert nova.openstack("server", "create", *image, "--flavor", "one-gpu", "vm", "-f", "json").returncode == 0
+        assert settled(connection, connection.compute.find_server("vm")).status == "ACTIVE"
         closed = connection.compute.create_flavor(name="closed", ram=1, vcpus=1, disk=1, is_public=False)
         connection.compute.flavor_add_tenant_access(closed, project.id)
         access = json.loads(nova.openstack("flavor", "show", "closed", "-f", "json").stdout)["access_project_ids"]

@@ -58,9 +58,7 @@ def nova(release_name, files) -> Iterator[Nova]:
         for name, snapshot in SNAPSHOTS.items()
     ]
     plain = Host(name="cpu01", config=[files["compute"]])
-    # All services run in one process here: what a compute host must never see switched off is on everywhere.
-    reported = "[pci]\nreport_in_placement = true\n" if "report_in_placement" in files["compute"] else ""
-    with Nova(release_name, hosts=[*hosts, plain], config=[files["control"], reported]) as running:
+    with Nova(release_name, hosts=[*hosts, plain], config=[files["control"]]) as running:
         yield running
 
 

@@ -1,0 +1,163 @@
+"""NUMA policies of flavors that gpustack makes: where real Nova puts their guests, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from openstack.compute.v2.flavor import Flavor
+from openstack.compute.v2.server import Server
+from openstack.connection import Connection
+
+from gpustack.embedded.nova import Host, Nova, gpus
+from gpustack.embedded.releases import available
+from gpustack.embedded.servers import boot, delete
+from gpustack.flavor.apply import apply, plan
+from gpustack.flavor.cloud import Cloud
+from gpustack.flavor.compare import Choices
+from gpustack.flavor.wanted import wanted
+from gpustack.nova.releases import release
+from gpustack.spec.load import parse_spec
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),  # openstacksdk warns of its own code
+    pytest.mark.filterwarnings("ignore::openstack.warnings.OpenStackDeprecationWarning"),
+]
+
+CPUS = 4
+"""Of each NUMA node, for guests with processors of their own; every guest here pins as many. One more is shared."""
+CONFIG = """
+[compute]
+cpu_dedicated_set = 0-3,5-8
+cpu_shared_set = 4,9
+[pci]
+alias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}
+device_spec = {"vendor_id": "10de", "product_id": "11b4"}
+[filter_scheduler]
+enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,NUMATopologyFilter,PciPassthroughFilter
+"""
+POLICIES = ("required", "legacy", "preferred", "socket")
+SPEC = """
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
+hosts: {gpu1: [k4200]}
+nova: {release: "RELEASE"}
+flavors:
+  unbound: {model: k4200, vcpus: 1, ram: 512, disk: 1}
+""" + "".join(
+    f"  {policy}: {{model: k4200, vcpus: {CPUS}, ram: 512, disk: 1, cpu_policy: dedicated, "
+    f"numa: {{policy: {policy}, nodes: 1}}}}\n"
+    for policy in POLICIES
+)
+NEAR = tuple(replace(one, numa_node=1) for one in gpus(2))
+SILENT = tuple(replace(one, numa_node=None) for one in gpus(2))
+HOSTS = [
+    Host(name="one-socket", pci=NEAR, cpus_per_node=CPUS + 1),
+    Host(name="two-sockets", pci=NEAR, cpus_per_node=CPUS + 1, sockets=2),
+    Host(name="silent", pci=SILENT, cpus_per_node=CPUS + 1),
+]
+
+
+def _chosen() -> list[str]:
+    named = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
+    return [entry.name for entry in available() if named == ["all"] or entry.name in named]
+
+
+class World:
+    """A Nova with the flavors, and guests that are gone after each test."""
+
+    def __init__(self, nova: Nova, cloud: Connection, flavors: dict[str, Flavor]) -> None:
+        self.nova, self.cloud, self.flavors = nova, cloud, flavors
+        self.made: list[Server] = []
+
+    def boot(self, flavor: str, host: str) -> Server:
+        self.made.append(boot(self.cloud, f"{flavor}-{len(self.made)}", self.flavors[flavor], host=host))
+        return self.made[-1]
+
+    def place(self, server: Server) -> dict[str, Any]:
+        """The host's NUMA node that a guest is on, and the nodes of its GPUs."""
+        answer = self.cloud.compute.get(f"/servers/{server.id}/topology", microversion="2.78").json()
+        devices = self.nova.control.tracker(server.compute_host)["devices"]
+        return {
+            "cpus": [node["host_node"] for node in answer["nodes"]],
+            "gpus": [one["numa_node"] for one in devices if one["instance_uuid"] == server.id],
+        }
+
+    def tidy(self) -> None:
+        for server in self.made:
+            delete(self.cloud, server)
+        self.made.clear()
+
+
+@pytest.fixture(scope="module", params=_chosen())
+def cloud(request: pytest.FixtureRequest) -> Iterator[World]:
+    name = request.param
+    with Nova(name, hosts=HOSTS, config=[CONFIG]) as nova, nova.connection() as connection:
+        api = Cloud(connection)
+        asked = wanted(parse_spec(SPEC.replace("RELEASE", name), "spec"), release=release(name))
+        assert not apply(api, plan(api, asked.flavors, Choices()).operations, jobs=1)
+        flavors = {one.name: connection.compute.get_flavor(one.id) for one in api.flavors()}
+        yield World(nova, connection, flavors)
+
+
+@pytest.fixture
+def world(cloud: World) -> Iterator[World]:
+    yield cloud
+    cloud.tidy()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_guest_goes_to_the_node_of_its_gpu_where_there_is_room(world: World, policy: str) -> None:
+    server = world.boot(policy, "two-sockets")
+    assert server.status == "ACTIVE", server.fault
+    assert world.place(server) == {"cpus": [1], "gpus": [1]}
+
+
+@pytest.mark.parametrize(
+    ("host", "policy", "boots"),
+    [
+        ("one-socket", "required", False),
+        ("one-socket", "legacy", False),
+        ("one-socket", "socket", True),
+        ("one-socket", "preferred", True),
+        ("two-sockets", "required", False),
+        ("two-sockets", "legacy", False),
+        ("two-sockets", "socket", False),
+        ("two-sockets", "preferred", True),
+    ],
+)
+def test_a_free_gpu_whose_node_has_no_processor_left(world: World, host: str, policy: str, boots: bool) -> None:
+    first = world.boot("required", host)
+    assert world.place(first) == {"cpus": [1], "gpus": [1]}
+    server = world.boot(policy, host)
+    if boots:
+        assert server.status == "ACTIVE", server.fault
+        assert world.place(server) == {"cpus": [0], "gpus": [1]}
+    else:
+        assert server.status == "ERROR"
+        assert server.fault["message"].startswith("No valid host was found.")
+
+
+@pytest.mark.parametrize(
+    ("policy", "boots"), [("required", False), ("socket", False), ("legacy", True), ("preferred", True)]
+)
+def test_a_gpu_that_does_not_tell_its_node(world: World, policy: str, boots: bool) -> None:
+    server = world.boot(policy, "silent")
+    if boots:
+        assert server.status == "ACTIVE", server.fault
+        assert world.place(server)["gpus"] == [None]
+    else:
+        assert server.status == "ERROR"
+        assert server.fault["message"].startswith("No valid host was found.")
+
+
+def test_a_guest_without_numa_nodes_is_bound_by_no_policy(world: World) -> None:
+    world.boot("required", "two-sockets")
+    required = world.boot("required", "two-sockets")
+    assert required.status == "ERROR"
+    delete(world.cloud, required)
+    server = world.boot("unbound", "two-sockets")
+    assert server.status == "ACTIVE", server.fault
