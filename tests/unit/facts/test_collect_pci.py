@@ -53,6 +53,7 @@ def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> N
         "parent": "0000:80:02.0",
         "uses": {"drm": ["card1"]},
         "claims": [],
+        "holders": [],
     }
     assert found["unread"] == []
     assert [entry["address"] for entry in found["pci"]] == [
