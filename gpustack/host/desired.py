@@ -14,10 +14,11 @@ from gpustack.findings import Finding, finding
 from gpustack.host import addresses, iommu, support
 from gpustack.host.binding import IDS_ARGUMENTS, Binding, bind
 from gpustack.host.elsewhere import Elsewhere, elsewhere
+from gpustack.host.entries import Entries, plan_entries
 from gpustack.host.owned import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
 from gpustack.host.render import render
 from gpustack.host.targets import Targets, choose
-from gpustack.host.tools import has_dracut
+from gpustack.host.tools import has_dracut, has_entries
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
@@ -38,6 +39,7 @@ class Desired:
     :ivar next_line: the command line of an ordinary menu entry once GRUB's configuration is made anew, as far as
         GRUB's defaults decide it; None when that can't be told.
     :ivar files: the files that gpustack owns, by path.
+    :ivar entries: where boot entries are files, what becomes of them and of the files that they are made from.
     """
 
     targets: Targets
@@ -46,6 +48,7 @@ class Desired:
     added: tuple[str, ...]
     next_line: CommandLine | None
     files: dict[str, OwnedFile]
+    entries: Entries | None
     findings: tuple[Finding, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,16 +73,17 @@ def desire(spec: Spec, host: Host) -> Desired:
     arguments = iommu.arguments(host, options, other)
     wanted = (*arguments.wanted, *binding.arguments) if targets.all else ()
     added = tuple(argument for argument in wanted if not other.has(argument))
-    files = render(added, binding, dracut=has_dracut(host))
+    entries = plan_entries(host, wanted) if has_entries(host) else None
+    files = render(() if entries else added, binding, dracut=has_dracut(host)) | (entries.files if entries else {})
     drop_in = files.get(GRUB)
-    next_line = other.with_drop_in(drop_in.content if drop_in else None).line(LINUX, LINUX_DEFAULT)
+    next_line = entries.next_line if entries else other.line(drop_in.content if drop_in else None)
     found = [
         *(f for f in host_reasons(host) if f.code not in _NOT_REPEATED),
         *targets.findings,
     ]
     if targets.all:
         found += [*support.findings(host), *arguments.findings, *binding.findings]
-        found += _grub(host, other, added, next_line)
+        found += entries.findings if entries else _grub(host, other, added, next_line)
         found += _not_ours(host, files)
         found += _moved(host)
     return Desired(
@@ -89,6 +93,7 @@ def desire(spec: Spec, host: Host) -> Desired:
         added=added,
         next_line=next_line,
         files=files,
+        entries=entries,
         findings=tuple(dict.fromkeys(found)),
     )
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.facts.cmdline import CommandLine, canonical
-from gpustack.facts.grub import LINUX, LINUX_DEFAULT
 from gpustack.facts.model import Function, Host
 from gpustack.facts.needs import is_passthrough_driver
 from gpustack.findings import Finding, Severity, finding
-from gpustack.host import support
+from gpustack.host import record, support
 from gpustack.host.addresses import kept_at_boot
 from gpustack.host.desired import PARAMETERS
 from gpustack.host.elsewhere import Elsewhere, elsewhere
-from gpustack.host.owned import GRUB, IN_INITRAMFS, JOURNAL, MARK, MODPROBE, OWNED, is_ours, is_untouched
+from gpustack.host.entries import remove_arguments
+from gpustack.host.owned import GRUB, IN_INITRAMFS, JOURNAL, MARK, MODPROBE, OWNED, RECORD, is_ours, is_untouched
 from gpustack.host.plan import HostPlan
 from gpustack.host.reboot import ids_of
-from gpustack.host.tools import rebuild
+from gpustack.host.tools import has_entries, rebuild
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
 
 _JOURNAL = f"{MARK}\n#\n# An undo has begun, and has not ended: run undo.yml again.\n"
@@ -73,18 +73,38 @@ def _operations(host: Host, removed: list[str]) -> Iterator[Operation]:
     is_unfinished = JOURNAL in host.files
     if not is_unfinished:
         yield WriteFile(path=JOURNAL, content=_JOURNAL, before=None, why="an undo that is cut short can be finished")
+    if RECORD in removed:
+        for path, text in record.plain(host).items():
+            file = host.files[path]
+            if text != file.text:
+                why = "gpustack's arguments go"
+                yield WriteFile(path=path, content=text, before=file.text, mode=file.mode, why=why)
     for path in removed:
+        if path == RECORD:  # last: it tells what an undo that is cut short has to take out
+            continue
         yield RemoveFile(path=path, before=host.files[path].text, why="gpustack wrote it")
     made_from = [path for path in IN_INITRAMFS if path in removed]
     why = f"{' and '.join(made_from)} goes" if made_from else "an earlier undo was cut short"
     if made_from or is_unfinished:
         for kernel in host.boot.kernels:
             yield from rebuild(host, kernel, why)
-    if GRUB in removed or is_unfinished:
+    if has_entries(host):
+        yield from _arguments(host, removed)
+    elif GRUB in removed or is_unfinished:
         why = f"{GRUB} goes" if GRUB in removed else "an earlier undo was cut short"
         yield RunCommand(argv=("update-grub",), why=why)
+    if RECORD in removed:
+        yield RemoveFile(path=RECORD, before=host.files[RECORD].text, why="nothing of it is left")
     before = host.files[JOURNAL].text if is_unfinished else _JOURNAL
     yield RemoveFile(path=JOURNAL, before=before, why="the undo is done")
+
+
+def _arguments(host: Host, removed: list[str]) -> Iterator[Operation]:
+    """Take gpustack's arguments out of the boot entries."""
+    lines = record.in_entries(host).values()
+    ours = record.recorded(host).get(record.ENTRIES, ()) if RECORD in removed else ()
+    if gone := tuple(argument for argument in ours if any(line.has(argument) for line in lines)):
+        yield remove_arguments(gone, "gpustack added them")
 
 
 def reasons(host: Host, *, left: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -102,7 +122,7 @@ def reasons(host: Host, *, left: frozenset[str] = frozenset()) -> Iterator[str]:
 def too_many(host: Host, other: Elsewhere, text: str, *, left: frozenset[str] = frozenset()) -> list[str]:
     """The arguments on a command line that gpustack may have set, and that nothing else sets."""
     drop_in = host.files[GRUB].text if GRUB in left else None
-    line = other.with_drop_in(drop_in).line(LINUX, LINUX_DEFAULT)
+    line = other.line(drop_in)
     if line is None:
         return []
     here = CommandLine(text=text)
