@@ -88,7 +88,7 @@ def fill(engine: sa.Engine, rows: int) -> None:
             f" SELECT s.seq + 1, {name}, {name}, {name}, '{pools}', {old}, 0 FROM {numbers(engine, nodes)}"
         ),
         "INSERT INTO services (id, host, binary, disabled, forced_down, last_seen_up, deleted)".replace(  # noqa: S608
-            "binary", "binary" if postgres else "`binary`"
+            "binary", '"binary"' if postgres else "`binary`"
         )
         + f" SELECT s.seq + 1, {name}, 'nova-compute', false, false, CASE WHEN s.seq < 10 THEN {old} ELSE {now} END, 0"  # noqa: S608
         f" FROM {numbers(engine, nodes)}",

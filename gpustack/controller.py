@@ -48,15 +48,15 @@ def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> dict[str, A
     :returns: as :func:`plan`, and ``last``: the files to remove once the commands have run.
     :raises gpustack.errors.GpustackError: when the facts can't be used.
     """
-    from gpustack.host.owned import ADOPTED, JOURNAL
+    from gpustack.host.owned import ADOPTED, JOURNAL, RECORD
     from gpustack.host.undo import plan_undo
 
     outcome = _outcome(plan_undo(_host(facts, hostname), force=force), hostname)
     removed = outcome.get("remove", [])
     return {
         **outcome,
-        "remove": [path for path in removed if path not in (ADOPTED, JOURNAL)],
-        "last": [path for path in removed if path in (ADOPTED, JOURNAL)],
+        "remove": [path for path in removed if path not in (ADOPTED, JOURNAL, RECORD)],
+        "last": [path for path in removed if path in (ADOPTED, JOURNAL, RECORD)],
     }
 
 

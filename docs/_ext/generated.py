@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
 from sphinx.application import Sphinx
 
 from gpustack.findings import definitions
@@ -92,6 +93,31 @@ def commands_page() -> str:
     return "\n".join(lines)
 
 
+def schemas_page() -> str:
+    """The schemas of Nova's databases that clean-up is tested with, from the tests' own data."""
+    files = Path(__file__).parents[2] / "tests" / "unit" / "cleanup" / "schemas"
+    made = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(files.glob("*.yaml"))}
+    titles = {"sqlite": "SQLite", "mariadb": "MariaDB", "postgresql": "PostgreSQL"}
+    lines = [
+        "# Schemas that clean-up knows",
+        "",
+        "For each release its own migrations were run, on each kind of database; a known leak of classes A, B, C, E",
+        "and F is then found in the tables that came of it, repaired, and put back. Up to Wallaby a schema is a number",
+        "(`migrate_version`), from Xena on a revision (`alembic_version`). Any other is refused, by name and number.",
+        "",
+        f"| release | cell | API database | {' | '.join(titles.values())} |",
+        f"|---|---|---|{'---|' * len(titles)}",
+    ]
+    for release in made["sqlite"]["cell"]["heads"]:
+        heads = [next(iter(made["sqlite"][kind]["heads"][release].values())) for kind in ("cell", "api")]
+        tried = [
+            "tried" if release in made.get(dialect, {"cell": {"heads": ()}})["cell"]["heads"] else ""
+            for dialect in titles
+        ]
+        lines.append(f"| {release.capitalize()} | `{heads[0]}` | `{heads[1]}` | {' | '.join(tried)} |")
+    return "\n".join([*lines, ""])
+
+
 def write(app: Sphinx) -> None:
     """Write the generated pages, each only when it changed, so that a second build is quick."""
     directory = Path(app.srcdir) / "reference" / "generated"
@@ -102,6 +128,7 @@ def write(app: Sphinx) -> None:
         "cards.md": cards_page(),
         "commands.md": commands_page(),
         "releases.md": nova_reference.markdown(),
+        "schemas.md": schemas_page(),
     }
     for name, text in pages.items():
         path = directory / name

@@ -43,6 +43,10 @@ class LiveKernel:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Let the kernel end, as before a boot."""
         self._stop.set()
         self._thread.join()
 

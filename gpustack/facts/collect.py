@@ -1433,6 +1433,9 @@ def boot_loader(host: Host, grub: bool) -> Optional[str]:
     return None
 
 
+BOOT_TOOLS = ("bootctl", "grub2-mkconfig", "grubby", "kernel-install", "update-grub")
+
+
 def firmware(host: Host, machine_type: Optional[str]) -> Optional[str]:
     """``efi`` or ``bios``; ``None`` where neither can be told."""
     if host.exists("/sys/firmware/efi"):
@@ -1559,6 +1562,7 @@ def boot(host: Host, machine_type: Optional[str], gpu_modules: Iterable[str]) ->
         "bls": reads_entries,
         "entries": entries + listed,
         "config_mtime": status.st_mtime_ns if status is not None else None,
+        "tools": [name for name in BOOT_TOOLS if any_of(host, name)],
         "kernels": sorted(kernels, key=lambda found: version_key(found["release"])),
     }
 

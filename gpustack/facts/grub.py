@@ -73,8 +73,8 @@ class Sourced:
 
     @property
     def place(self) -> str:
-        """``/etc/default/grub:6``."""
-        return f"{self.file}:{self.line}"
+        """``/etc/default/grub:6``; the file alone where a line says nothing (0)."""
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -186,13 +186,14 @@ class BootKernel(_Facts):
 
 
 class Boot(_Facts):
-    """How the host boots."""
+    """How the host boots; ``tools`` are those of the boot loader's tools that are installed (``grubby``)."""
 
     firmware: Line | None = None
     loader: Line | None = None
     bls: bool = False
     entries: tuple[BootEntry, ...] = ()
     config_mtime: int | None = None
+    tools: tuple[Line, ...] = ()
     kernels: tuple[BootKernel, ...] = ()
 
 

@@ -64,7 +64,10 @@ def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
     taken = dict(journalled(host))
     reasons: dict[str, list[str]] = {}
     for path, of_file in groupby(traces, key=lambda trace: trace.path):
-        file = host.files[path]
+        file = host.files.get(path)
+        if file is None:  # a boot entry
+            found += [_told("GPU172", host, t, why=t.stays or _UNSAFE) for t in of_file if not t.agrees]
+            continue
         texts = {other: entry.text for other, entry in host.files.items()}
         for line, on_line in reversed([(n, list(group)) for n, group in groupby(of_file, key=lambda t: t.line)]):
             wanted = [trace for trace in on_line if trace.stays is None]

@@ -8,6 +8,7 @@ from gpustack.facts.cmdline import CommandLine
 from gpustack.facts.grub import paths as grub_paths
 from gpustack.facts.model import BootEntry, BootKernel, Host
 from gpustack.findings import Finding, finding
+from gpustack.host import entries
 from gpustack.host.adopt import journalled
 from gpustack.host.desired import PARAMETERS, Desired
 from gpustack.host.owned import IN_INITRAMFS, OWNED
@@ -35,6 +36,10 @@ def _file_operations(host: Host, desired: Desired) -> Iterator[Operation]:
                 yield WriteFile(path=path, content=wanted.content, before=before, mode=wanted.mode, why=why)
         elif there is not None:
             yield RemoveFile(path=path, before=there.text, why="nothing is left to say in it")
+    for path, edit in desired.entries.edits.items() if desired.entries is not None else ():
+        before = host.files[path].text
+        if edit.content != before:
+            yield WriteFile(path=path, content=edit.content, before=before, mode=edit.mode, why=edit.why)
 
 
 def _mode(text: str) -> int:
@@ -47,6 +52,8 @@ def _mode(text: str) -> int:
 def commands(host: Host, desired: Desired, files: tuple[Operation, ...]) -> tuple[Operation, ...]:
     """The commands that carry changed files, or those that an earlier run left, into the next boot."""
     changed = {op.path for op in files if isinstance(op, WriteFile | RemoveFile)}
+    if desired.entries is not None:
+        return (*_initramfs_commands(host, changed), *entries.commands(desired.entries))
     return (*_initramfs_commands(host, changed), *_grub_commands(host, desired, changed))
 
 

@@ -148,6 +148,16 @@ def files(host: Host, desired: Desired) -> Iterator[Check]:
             yield _ok(what, place, f"{len(wanted.content.splitlines())} lines, mode {there.mode}")
 
 
+def future(host: Host, desired: Desired) -> Iterator[Check]:
+    """The files that entries of kernels to come are made from have the arguments, too."""
+    for path, wanted in desired.entries.edits.items() if desired.entries is not None else ():
+        what, place = "kernels to come get the arguments", f"{host.hostname} {path}"
+        if host.files[path].text == wanted.content:
+            yield _ok(what, place, ", ".join(desired.arguments) or "none needed")
+        else:
+            yield _failed("GPU206", what, place, "it lacks some, or has some too many")
+
+
 def addresses(host: Host, desired: Desired) -> Iterator[Check]:
     """At each address that is bound stands what was planned, and its twins that stay are left to the host."""
     for device in listed(host):

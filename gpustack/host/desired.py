@@ -14,11 +14,12 @@ from gpustack.findings import Finding, finding
 from gpustack.host import addresses, handmade, iommu, support
 from gpustack.host.binding import IDS_ARGUMENTS, Binding, bind
 from gpustack.host.elsewhere import Elsewhere, elsewhere
+from gpustack.host.entries import Entries, plan_entries
 from gpustack.host.handmade import Trace
 from gpustack.host.owned import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
 from gpustack.host.render import render
 from gpustack.host.targets import Targets, choose
-from gpustack.host.tools import has_dracut
+from gpustack.host.tools import has_dracut, has_entries
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
@@ -40,6 +41,7 @@ class Desired:
         GRUB's defaults decide it; None when that can't be told.
     :ivar files: the files that gpustack owns, by path.
     :ivar by_hand: what somebody has set up by hand for the same devices.
+    :ivar entries: where boot entries are files, what becomes of them and of the files that they are made from.
     """
 
     targets: Targets
@@ -49,6 +51,7 @@ class Desired:
     next_line: CommandLine | None
     files: dict[str, OwnedFile]
     by_hand: tuple[Trace, ...]
+    entries: Entries | None
     findings: tuple[Finding, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,16 +77,17 @@ def desire(spec: Spec, host: Host) -> Desired:
     by_hand = handmade.traces(host, targets, binding, options, other)
     wanted = (*arguments.wanted, *binding.arguments) if targets.all else ()
     added = tuple(argument for argument in wanted if not other.has(argument))
-    files = render(added, binding, dracut=has_dracut(host))
+    entries = plan_entries(host, wanted) if has_entries(host) else None
+    files = render(() if entries else added, binding, dracut=has_dracut(host)) | (entries.files if entries else {})
     drop_in = files.get(GRUB)
-    next_line = other.with_drop_in(drop_in.content if drop_in else None).line(LINUX, LINUX_DEFAULT)
+    next_line = entries.next_line if entries else other.line(drop_in.content if drop_in else None)
     found = [
         *(f for f in host_reasons(host) if f.code not in _NOT_REPEATED),
         *targets.findings,
     ]
     if targets.all:
         found += [*support.findings(host), *arguments.findings, *binding.findings]
-        found += _grub(host, other, added, next_line)
+        found += entries.findings if entries else _grub(host, other, added, next_line)
         found += _not_ours(host, files)
         found += _moved(host)
         found += handmade.findings(host, targets, by_hand)
@@ -95,6 +99,7 @@ def desire(spec: Spec, host: Host) -> Desired:
         next_line=next_line,
         files=files,
         by_hand=by_hand,
+        entries=entries,
         findings=tuple(dict.fromkeys(found)),
     )
 

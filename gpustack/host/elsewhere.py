@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpustack.facts.cmdline import CommandLine, canonical
+from gpustack.facts.cmdline import Argument, CommandLine, canonical
 from gpustack.facts.grub import LINUX, LINUX_DEFAULT, Defaults, Sourced, read_defaults
 from gpustack.facts.model import Host
 from gpustack.facts.modprobe import ModprobeConfig, read_modprobe
+from gpustack.host import record
 from gpustack.host.owned import GRUB, OWNED
+from gpustack.host.tools import has_entries
 
 INITRAMFS_MODULES = "/etc/initramfs-tools/modules"
 UPDATE_INITRAMFS = "/etc/initramfs-tools/update-initramfs.conf"
@@ -36,12 +38,14 @@ class Elsewhere:
     :ivar texts: the files' texts by path.
     :ivar defaults: GRUB's defaults.
     :ivar arguments: the kernel arguments that they give an ordinary menu entry; None when that can't be told.
+    :ivar from_entries: whether boot entries are files, so that the arguments are those in them.
     """
 
     texts: dict[str, str]
     defaults: Defaults
     arguments: tuple[Sourced, ...] | None
     modprobe: ModprobeConfig
+    from_entries: bool = False
 
     def all(self, name: str) -> tuple[Sourced, ...]:
         """Every occurrence of a kernel parameter."""
@@ -54,6 +58,12 @@ class Elsewhere:
     def with_drop_in(self, content: str | None) -> Defaults:
         """GRUB's defaults with gpustack's drop-in, as ``update-grub`` would see them."""
         return read_defaults(self.texts if content is None else {**self.texts, GRUB: content})
+
+    def line(self, drop_in: str | None) -> CommandLine | None:
+        """The command line that is left without gpustack, but for a drop-in of its that stays."""
+        if self.from_entries:
+            return CommandLine.of(s.argument.text for s in self.arguments or ())
+        return self.with_drop_in(drop_in).line(LINUX, LINUX_DEFAULT)
 
     def ids(self) -> Iterator[Ids]:
         """The ids that hand-made configuration gives to vfio-pci and pci-stub."""
@@ -78,13 +88,29 @@ class Elsewhere:
 def elsewhere(host: Host) -> Elsewhere:
     """Everything of a host's configuration that is not gpustack's."""
     texts = {path: file.text for path, file in host.files.items() if path not in OWNED}
+    entries = has_entries(host)
+    if entries:
+        texts |= record.plain(host)
     defaults = read_defaults(texts)
     return Elsewhere(
         texts=texts,
         defaults=defaults,
-        arguments=defaults.arguments(LINUX, LINUX_DEFAULT),
+        arguments=tuple(_in_entries(host, texts)) if entries else defaults.arguments(LINUX, LINUX_DEFAULT),
         modprobe=read_modprobe(texts),
+        from_entries=entries,
     )
+
+
+def _in_entries(host: Host, texts: dict[str, str]) -> Iterator[Sourced]:
+    """The arguments of the boot entries, and of the files that entries to come are made from."""
+    lines = record.in_entries(host, without=record.recorded(host).get(record.ENTRIES, ()))
+    lines |= {path: CommandLine(text=record.value_of(path, texts[path]) or "") for path in record.files(host)}
+    seen: set[tuple[str, Argument]] = set()
+    for source, line in lines.items():
+        for found in line.arguments:
+            if (source, found) not in seen:
+                seen.add((source, found))
+                yield Sourced(argument=found, file=source, line=0)
 
 
 def _ids(text: str) -> frozenset[str]:

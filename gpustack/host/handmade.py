@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpustack.facts.cmdline import canonical
 from gpustack.facts.model import Host
@@ -19,6 +19,7 @@ from gpustack.host import iommu
 from gpustack.host.binding import DRIVERS, Binding, spared
 from gpustack.host.elsewhere import DRIVERCTL, INITRAMFS_MODULES, RC_LOCAL, Elsewhere
 from gpustack.host.targets import Targets
+from gpustack.host.tools import has_entries
 from gpustack.pci import catalogue
 from gpustack.spec.model import Options
 
@@ -91,6 +92,11 @@ def traces(host: Host, targets: Targets, binding: Binding, options: Options, oth
             *_scripts(host, targets, other),
         )
     }
+    if has_entries(host):  # what grub's defaults say has been copied into every boot entry
+        found = {
+            key: replace(trace, stays=trace.stays or _IN_ENTRIES) if trace.part is Part.ARGUMENT else trace
+            for key, trace in found.items()
+        }
     return tuple(sorted(found.values(), key=lambda t: (t.path, t.line, t.said)))
 
 
@@ -118,8 +124,9 @@ def _needed(host: Host, targets: Targets, trace: Trace, place: str) -> Iterator[
 
 
 def _parted(place: str) -> tuple[str, int]:
+    """A file and its line, 0 where a place is a file as a whole: a boot entry."""
     path, _, line = place.rpartition(":")
-    return path, int(line)
+    return (path, int(line)) if line.isdigit() else (place, 0)
 
 
 # --- each kind of file ---------------------------------------------------------------------------------------------
@@ -181,6 +188,9 @@ def _arguments(targets: Targets, binding: Binding, options: Options, other: Else
                 yield _argument(sourced.place, sourced.argument.text, agrees=False, stays=stays)
 
 
+_IN_ENTRIES = (
+    "boot entries are files on this host, and have it as well: grubby --remove-args takes it out of all of them"
+)
 _RIGHT = "an argument that is right stays where it is, and is not repeated"
 
 

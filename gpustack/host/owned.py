@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+RECORD = "/var/lib/gpustack/arguments"
 GRUB = "/etc/default/grub.d/90-gpustack.cfg"
 MODPROBE = "/etc/modprobe.d/gpustack.conf"
 HOOK = "/etc/initramfs-tools/hooks/gpustack"
@@ -13,7 +14,7 @@ DRACUT = "/etc/dracut.conf.d/90-gpustack.conf"
 DRACUT_MODULE = "/usr/lib/dracut/modules.d/90gpustack/module-setup.sh"
 DRACUT_SCRIPT = "/usr/lib/dracut/modules.d/90gpustack/gpustack.sh"
 MODULES_LOAD = "/etc/modules-load.d/gpustack.conf"
-OWNED = (GRUB, MODPROBE, SCRIPT, HOOK, DRACUT_SCRIPT, DRACUT_MODULE, DRACUT, MODULES_LOAD)
+OWNED = (RECORD, GRUB, MODPROBE, SCRIPT, HOOK, DRACUT_SCRIPT, DRACUT_MODULE, DRACUT, MODULES_LOAD)
 """Every path that gpustack may write, in the order in which it writes them."""
 IN_INITRAMFS = (MODPROBE, SCRIPT, HOOK, DRACUT_SCRIPT, DRACUT_MODULE, DRACUT)
 """Those that an initramfs is made from."""

@@ -60,6 +60,11 @@ def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) 
     return files
 
 
+def render_record(lines: Iterable[str]) -> str:
+    """The record of the kernel arguments that gpustack has added to files of others: a place and an argument a line."""
+    return _rendered("arguments.j2", lines=[line.split(" ", 1) for line in lines])
+
+
 _BY_ADDRESS = "devices that are bound by address, since the host keeps others with the same id"
 _LOADED = "the drivers that keep them, loaded in the initramfs before any host driver"
 

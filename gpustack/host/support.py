@@ -14,6 +14,7 @@ _INITRAMFS = ("initramfs-tools", "dracut")
 # A plan that has not read these could overwrite or contradict what is there.
 _ESSENTIAL = (
     "/boot",
+    "/etc/kernel/cmdline",
     "/etc/default/grub",
     "/etc/dracut.conf",
     "/etc/driverctl.d",
@@ -42,9 +43,12 @@ def _kind(host: Host) -> Iterator[Finding]:
     if host.boot.loader != "grub":
         loader = host.boot.loader or "an unknown boot loader"
         yield finding("GPU130", place=host.hostname, what=loader, wanted="GRUB")
-    elif host.boot.bls:
-        what = "GRUB with boot loader entries (BLS)"
-        yield finding("GPU130", place=host.hostname, what=what, wanted="GRUB with a menu in grub.cfg")
+    elif host.boot.bls and "grubby" not in host.boot.tools:
+        what = "GRUB with boot loader entries (BLS) and without grubby"
+        yield finding("GPU130", place=host.hostname, what=what, wanted="a menu in grub.cfg, or grubby for the entries")
+    elif not host.boot.bls and family(host) == "redhat":
+        what = "GRUB without boot loader entries (BLS) on this distribution"
+        yield finding("GPU130", place=host.hostname, what=what, wanted="GRUB_ENABLE_BLSCFG=true, with grubby")
     if host.initramfs_tool not in _INITRAMFS:
         tool = host.initramfs_tool or "no initramfs tool that is known"
         yield finding("GPU130", place=host.hostname, what=tool, wanted=" and ".join(_INITRAMFS))

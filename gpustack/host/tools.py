@@ -20,6 +20,11 @@ def family(host: Host) -> str | None:
     return "redhat" if names & _REDHAT else None
 
 
+def has_entries(host: Host) -> bool:
+    """Whether GRUB boots from entries that are files (Boot Loader Specification), which grubby keeps."""
+    return host.boot.loader == "grub" and host.boot.bls
+
+
 def has_dracut(host: Host) -> bool:
     """Whether dracut makes the host's initramfs images."""
     return host.initramfs_tool == "dracut"

@@ -9,21 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.facts.cmdline import CommandLine, canonical
-from gpustack.facts.grub import LINUX, LINUX_DEFAULT
 from gpustack.facts.grub import paths as grub_paths
 from gpustack.facts.model import Function, Host
 from gpustack.facts.needs import is_passthrough_driver
 from gpustack.findings import Finding, Severity, finding
-from gpustack.host import support
+from gpustack.host import record, support
 from gpustack.host.addresses import kept_at_boot
 from gpustack.host.adopt import give_back
 from gpustack.host.boot import MADE_FROM
 from gpustack.host.desired import PARAMETERS
 from gpustack.host.elsewhere import Elsewhere, elsewhere
-from gpustack.host.owned import ADOPTED, GRUB, IN_INITRAMFS, JOURNAL, MARK, MODPROBE, OWNED, is_ours, is_untouched
+from gpustack.host.entries import remove_arguments
+from gpustack.host.owned import (
+    ADOPTED,
+    GRUB,
+    IN_INITRAMFS,
+    JOURNAL,
+    MARK,
+    MODPROBE,
+    OWNED,
+    RECORD,
+    is_ours,
+    is_untouched,
+)
 from gpustack.host.plan import HostPlan
 from gpustack.host.reboot import ids_of
-from gpustack.host.tools import rebuild
+from gpustack.host.tools import has_entries, rebuild
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
 
 _JOURNAL = f"{MARK}\n#\n# An undo has begun, and has not ended: run undo.yml again.\n"
@@ -80,7 +91,15 @@ def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...
     if not is_unfinished:
         yield WriteFile(path=JOURNAL, content=_JOURNAL, before=None, why="an undo that is cut short can be finished")
     yield from given_back
+    if RECORD in removed:
+        for path, text in record.plain(host).items():
+            file = host.files[path]
+            if text != file.text:
+                why = "gpustack's arguments go"
+                yield WriteFile(path=path, content=text, before=file.text, mode=file.mode, why=why)
     for path in removed:
+        if path == RECORD:  # last: it tells what an undo that is cut short has to take out
+            continue
         yield RemoveFile(path=path, before=host.files[path].text, why="gpustack wrote it")
     changed = {op.path for op in given_back if isinstance(op, WriteFile)}
     made_from = [path for path in IN_INITRAMFS if path in removed]
@@ -94,15 +113,27 @@ def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...
         for kernel in host.boot.kernels:
             yield from rebuild(host, kernel, why)
     menu = [path for path in grub_paths(changed | {GRUB}) if path in changed or path in removed]
-    if menu or is_unfinished:
+    if has_entries(host):
+        yield from _arguments(host, removed)
+    elif menu or is_unfinished:
         why = (
             f"{' and '.join(menu)} {'goes' if not changed else 'changes'}" if menu else "an earlier undo was cut short"
         )
         yield RunCommand(argv=("update-grub",), why=why)
     if ADOPTED in host.files:
         yield RemoveFile(path=ADOPTED, before=host.files[ADOPTED].text, why="everything that it names is put back")
+    if RECORD in removed:
+        yield RemoveFile(path=RECORD, before=host.files[RECORD].text, why="nothing of it is left")
     before = host.files[JOURNAL].text if is_unfinished else _JOURNAL
     yield RemoveFile(path=JOURNAL, before=before, why="the undo is done")
+
+
+def _arguments(host: Host, removed: list[str]) -> Iterator[Operation]:
+    """Take gpustack's arguments out of the boot entries."""
+    lines = record.in_entries(host).values()
+    ours = record.recorded(host).get(record.ENTRIES, ()) if RECORD in removed else ()
+    if gone := tuple(argument for argument in ours if any(line.has(argument) for line in lines)):
+        yield remove_arguments(gone, "gpustack added them")
 
 
 def reasons(host: Host, *, left: frozenset[str] = frozenset()) -> Iterator[str]:
@@ -120,7 +151,7 @@ def reasons(host: Host, *, left: frozenset[str] = frozenset()) -> Iterator[str]:
 def too_many(host: Host, other: Elsewhere, text: str, *, left: frozenset[str] = frozenset()) -> list[str]:
     """The arguments on a command line that gpustack may have set, and that nothing else sets."""
     drop_in = host.files[GRUB].text if GRUB in left else None
-    line = other.with_drop_in(drop_in).line(LINUX, LINUX_DEFAULT)
+    line = other.line(drop_in)
     if line is None:
         return []
     here = CommandLine(text=text)

@@ -49,6 +49,7 @@ def verify_host(spec: Spec, host: Host, initramfs: Images | None) -> Verificatio
         done += checks.iommu(host, options_for(spec, host.hostname))
         done += checks.arguments(host, desired)
         done += checks.files(host, desired)
+        done += checks.future(host, desired)
         done += checks.initramfs(host, desired, initramfs)
         for target in desired.targets.all:
             done += checks.gpu(host, target)

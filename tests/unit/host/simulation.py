@@ -125,6 +125,8 @@ class Machine:
                 self.made[image] = self._dracut(release)
             case RunCommand(argv=("mv", "--force", new, image)):
                 self._put(image, self.made.pop(new))
+            case RunCommand(argv=("grubby", "--update-kernel=ALL", words, "--no-etc-grub-update")):
+                self._grubby(*words.split("=", 1))
             case RunCommand(argv=("update-grub",)):
                 self._update_grub()
             case Reboot():
@@ -174,6 +176,18 @@ class Machine:
         kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
         kernel.update(initramfs=path, initramfs_mtime_ns=self.now * 10**9)
         self.images[release] = image
+
+    def _grubby(self, option: str, words: str) -> None:
+        """What grubby(8) says: ``--args`` takes the place of what has the same name, ``--remove-args`` takes out."""
+        for entry in self.raw["boot"]["entries"]:
+            line = entry["arguments"].split()
+            if option == "--args":
+                names = [word.partition("=")[0] for word in words.split()]
+                line = [word for word in line if word.partition("=")[0] not in names] + words.split()
+            else:
+                assert option == "--remove-args"
+                line = [word for word in line if word not in words.split()]
+            entry["arguments"] = " ".join(line)
 
     def _update_grub(self) -> None:
         self.raw["boot"]["config_mtime"] = self.now * 10**9

@@ -28,6 +28,8 @@ PREPARED = (
     "nvswitch-full",
     "dracut-by-id",
     "variant",
+    "rhel-9",
+    "rhel-8",
     "dracut-by-address",
 )
 

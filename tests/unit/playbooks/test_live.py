@@ -41,13 +41,19 @@ def one_card(templates: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def host(place: Place, one_card: Path) -> Iterator[Path]:
+def kernel(place: Place, one_card: Path) -> Iterator[LiveKernel]:
     """That host, with a kernel that answers, and a spec that now names both cards."""
     place.templates = one_card
     root = place.add("talk")
     place.spec(SPEC)
-    with LiveKernel(root):
-        yield root
+    with LiveKernel(root) as running:
+        yield running
+
+
+@pytest.fixture
+def host(kernel: LiveKernel) -> Path:
+    """The directory of that host."""
+    return kernel.root
 
 
 def pci(root: Path) -> dict[str, dict[str, Any]]:
@@ -63,7 +69,7 @@ def opens(root: Path, node: str) -> None:
     (directory / "maps").touch()
 
 
-def test_a_card_is_added_without_a_reboot_and_stays_after_one(place: Place, host: Path) -> None:
+def test_a_card_is_added_without_a_reboot_and_stays_after_one(place: Place, host: Path, kernel: LiveKernel) -> None:
     booted = collect(str(host))["kernel"]["booted_at"]
     assert pci(host)[CARD]["driver"] == "nouveau"
     assert pci(host)[CARD]["uses"] == {"drm": ["card1"]}
@@ -81,6 +87,7 @@ def test_a_card_is_added_without_a_reboot_and_stays_after_one(place: Place, host
     again = place.play("prepare", gpustack_live=True)
     assert again.count("talk", "changed") == 0, again.output
 
+    kernel.stop()
     boot(host)
     assert drivers(host) == {"vfio-pci"}
     run = place.play("verify")
@@ -99,11 +106,12 @@ def test_what_holds_a_card_is_named_and_the_card_is_left_alone(place: Place, hos
     assert found[CARD]["driver_override"] is None
 
 
-def test_a_card_that_was_bound_live_is_given_back(place: Place, host: Path) -> None:
+def test_a_card_that_was_bound_live_is_given_back(place: Place, host: Path, kernel: LiveKernel) -> None:
     assert place.play("prepare", gpustack_live=True).code == 0
     run = place.play("undo")
     assert run.code == 0, run.output
     assert f"{CARD} is on vfio-pci, which nothing asks for any more" in run.output
+    kernel.stop()
     boot(host)
     assert drivers(host) == {"nouveau", "snd_hda_intel"}
     assert place.play("undo").count("talk", "changed") == 0

@@ -1,0 +1,113 @@
+"""Kernel arguments where boot entries are files, as on RHEL and its kin: grubby, and what entries are made from.
+
+grubby(8) changes the entries of the kernels that are installed. Those of kernels to come are made from
+``/etc/kernel/cmdline`` (kernel-install(8)), or where that is missing from ``GRUB_CMDLINE_LINUX`` of
+``/etc/default/grub``, or from what the running kernel was started with. So arguments go into all of them, and each
+place gets only what it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpustack.facts.cmdline import CommandLine, argument
+from gpustack.facts.grub import DEFAULTS
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, finding
+from gpustack.host import record
+from gpustack.host.owned import RECORD, OwnedFile
+from gpustack.host.record import ENTRIES
+from gpustack.host.render import render_record
+from gpustack.operations import RunCommand
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entries:
+    """What is to become of the places that arguments come from.
+
+    :ivar files: gpustack's record.
+    :ivar edits: the files of others, as they shall be.
+    :ivar remove: arguments that grubby takes out of the entries.
+    :ivar add: arguments that grubby puts into them.
+    :ivar next_line: the command line of the first entry once that is done; None without entries.
+    """
+
+    files: dict[str, OwnedFile]
+    edits: dict[str, OwnedFile]
+    remove: tuple[str, ...]
+    add: tuple[str, ...]
+    next_line: CommandLine | None
+    findings: tuple[Finding, ...]
+
+
+def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
+    """Work out what each place lacks.
+
+    :param wanted: every argument that must reach the kernel.
+    """
+    ours = record.recorded(host)
+    found: list[Finding] = []
+    needs: dict[str, tuple[str, ...]] = {}
+    edits: dict[str, OwnedFile] = {}
+    for path, text in record.plain(host).items():
+        line = CommandLine(text=record.value_of(path, text) or "")
+        needs[path] = tuple(a for a in wanted if not line.has(a))
+        content = record.edited(path, text, added=needs[path])
+        if content is not None:
+            mode = host.files[path].mode
+            edits[path] = OwnedFile(content=content, mode=mode, why="kernel arguments of kernels to come")
+    if wanted and DEFAULTS in host.files and DEFAULTS not in edits:
+        found.append(finding("GPU153", place=f"{host.hostname} {DEFAULTS}"))
+    lines = record.in_entries(host, without=ours.get(ENTRIES, ()))
+    needs[ENTRIES] = tuple(a for a in wanted if any(not line.has(a) for line in lines.values()))
+    found += _replaced(host, lines, needs[ENTRIES])
+    now = record.in_entries(host)
+    gone = [a for a in ours.get(ENTRIES, ()) if a not in needs[ENTRIES]]
+    first = next(iter(lines.values()), None)
+    return Entries(
+        files=_record(ours, needs),
+        edits=edits,
+        remove=tuple(dict.fromkeys(a for a in gone if any(line.has(a) for line in now.values()))),
+        add=tuple(a for a in needs[ENTRIES] if any(not line.has(a) for line in now.values())),
+        next_line=None if first is None else _with(first, needs[ENTRIES]),
+        findings=tuple(found),
+    )
+
+
+def _with(line: CommandLine, added: tuple[str, ...]) -> CommandLine:
+    return CommandLine.of([line.text, *(a for a in added if not line.has(a))])
+
+
+def _record(ours: dict[str, tuple[str, ...]], needs: dict[str, tuple[str, ...]]) -> dict[str, OwnedFile]:
+    lines = [
+        f"{place} {a}" for place in record.PLACES for a in dict.fromkeys((*needs.get(place, ()), *ours.get(place, ())))
+    ]
+    if not lines:
+        return {}
+    return {RECORD: OwnedFile(content=render_record(lines), mode="0644", why="which kernel arguments are gpustack's")}
+
+
+def _replaced(host: Host, lines: dict[str, CommandLine], add: tuple[str, ...]) -> Iterator[Finding]:
+    """Arguments of others that grubby would replace: it knows an argument by its name."""
+    for source, line in lines.items():
+        for text in add:
+            for other in (o for o in line.all(argument(text).name) if not o.same_as(argument(text))):
+                yield finding("GPU154", place=f"{host.hostname} {source}", said=other.text, wanted=text)
+
+
+def commands(entries: Entries) -> Iterator[RunCommand]:
+    """grubby's calls; it leaves ``/etc/default/grub`` alone, which has been edited by then."""
+    if entries.remove:
+        yield remove_arguments(entries.remove, "they are no longer wanted")
+    if entries.add:
+        words = " ".join(entries.add)
+        argv = ("grubby", "--update-kernel=ALL", f"--args={words}", "--no-etc-grub-update")
+        yield RunCommand(argv=argv, why=f"boot entries lack {words}")
+
+
+def remove_arguments(arguments: tuple[str, ...], why: str) -> RunCommand:
+    """Take arguments out of every boot entry."""
+    words = " ".join(arguments)
+    argv = ("grubby", "--update-kernel=ALL", f"--remove-args={words}", "--no-etc-grub-update")
+    return RunCommand(argv=argv, why=why)

@@ -1,0 +1,97 @@
+"""Kernel arguments in files that are not gpustack's: which of them it has added, and taking them out again.
+
+Where boot entries are files (Boot Loader Specification), there is no place of gpustack's own for arguments: they go
+into the entries, and into what the entries of kernels to come are made from. A record keeps what was added where, so
+that nothing else is ever taken out. An argument once recorded stays: a run that broke may have left it somewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from gpustack.facts.cmdline import CommandLine
+from gpustack.facts.grub import DEFAULTS
+from gpustack.facts.model import Host
+from gpustack.host.owned import RECORD, is_ours
+
+KERNEL_CMDLINE = "/etc/kernel/cmdline"
+ENTRIES = "entries"
+"""The place of an argument that was added to the boot entries themselves."""
+PLACES = (DEFAULTS, KERNEL_CMDLINE, ENTRIES)
+# The assignment that grubby keeps up, too: one line, in quotes.
+_ASSIGNMENT = re.compile(
+    r"""^(?P<before>[ \t]*GRUB_CMDLINE_LINUX=(?P<quote>["']))"""
+    r"""(?P<value>[^"'\n]*)(?P<after>(?P=quote)[ \t]*(?:\#.*)?)$""",
+    re.MULTILINE,
+)
+
+
+def recorded(host: Host) -> dict[str, tuple[str, ...]]:
+    """What gpustack has added, by place; lines are a place and an argument."""
+    file = host.files.get(RECORD)
+    found: dict[str, list[str]] = {}
+    for line in file.text.splitlines() if file is not None and is_ours(file.text) else ():
+        place, space, argument = line.partition(" ")
+        if space and place in PLACES:
+            found.setdefault(place, []).append(argument)
+    return {place: tuple(arguments) for place, arguments in found.items()}
+
+
+def files(host: Host) -> tuple[str, ...]:
+    """The files of the host that arguments of kernels to come are made from."""
+    return tuple(path for path in (DEFAULTS, KERNEL_CMDLINE) if path in host.files)
+
+
+def value_of(path: str, text: str) -> str | None:
+    """The arguments in a file; None where there is no line for them."""
+    if path == KERNEL_CMDLINE:
+        return text
+    found = _ASSIGNMENT.findall(text)
+    return found[-1][2] if found else None
+
+
+def edited(path: str, text: str, *, without: Iterable[str] = (), added: Iterable[str] = ()) -> str | None:
+    """A file's text with arguments taken out and others put at the end; None where there is no line for them.
+
+    Nothing else changes: to add and to take out again gives the same text.
+    """
+    value = value_of(path, text)
+    if value is None:
+        return None
+    if path == KERNEL_CMDLINE:
+        body = value.rstrip("\n")
+        return _changed(body, without, added) + value[len(body) :]
+    last = list(_ASSIGNMENT.finditer(text))[-1]
+    changed = f"{last['before']}{_changed(value, without, added)}{last['after']}"
+    return text[: last.start()] + changed + text[last.end() :]
+
+
+def _changed(value: str, without: Iterable[str], added: Iterable[str]) -> str:
+    pieces = list(CommandLine(text=value).pieces)
+    for argument in without:
+        # The last one: arguments are added at the end.
+        place = max((i for i, (_, raw) in enumerate(pieces) if raw == argument), default=None)
+        if place is not None:
+            del pieces[place]
+    text = "".join(space + raw for space, raw in pieces)
+    for argument in added:
+        text = f"{text} {argument}" if text else argument
+    return text.removeprefix(" ") if not value.startswith(" ") else text
+
+
+def plain(host: Host) -> Mapping[str, str]:
+    """Those files as they would be without gpustack."""
+    ours = recorded(host)
+    found = {path: edited(path, host.files[path].text, without=ours.get(path, ())) for path in files(host)}
+    return {path: text for path, text in found.items() if text is not None}
+
+
+def in_entries(host: Host, *, without: Iterable[str] = ()) -> dict[str, CommandLine]:
+    """The arguments of each ordinary boot entry, by the entry's source, without the given ones."""
+    left = frozenset(without)
+    return {
+        entry.source: CommandLine.of(a.text for a in CommandLine(text=entry.arguments).arguments if a.text not in left)
+        for entry in host.boot.entries
+        if not entry.recovery
+    }
