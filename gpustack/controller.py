@@ -20,20 +20,21 @@ if TYPE_CHECKING:
     from gpustack.spec.model import Spec
 
 
-def plan(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict[str, Any]:
+def plan(spec_path: str, facts: Mapping[str, Any], hostname: str, *, trial: int | None = None) -> dict[str, Any]:
     """Plan a host.
 
     :param spec_path: the spec; a relative path starts from the current directory.
     :param facts: what the collector printed on the host.
     :param hostname: the name that the spec knows the host by; it takes the place of the one in ``facts``.
-    :returns: ``text`` to show; ``write``, ``remove``, ``commands`` and ``reboot`` to carry out, and
+    :param trial: how many seconds a trial boot of new kernel arguments has; None for none.
+    :returns: ``text`` to show; ``write``, ``remove``, ``commands``, ``reboot`` and ``trial`` to carry out, and
         ``todo`` whether there is any of it; ``plan`` as ``gpustack host plan -f json`` prints it. Only ``text``,
         ``failed``, ``msg`` and ``findings`` when the plan refuses.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     from gpustack.host.plan import plan_host
 
-    return _outcome(plan_host(_spec(spec_path), _host(facts, hostname)), hostname)
+    return _outcome(plan_host(_spec(spec_path), _host(facts, hostname), trial=trial), hostname)
 
 
 def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> dict[str, Any]:
@@ -71,16 +72,27 @@ def _outcome(planned: HostPlan, hostname: str) -> dict[str, Any]:
         "remove": [o.path for o in operations if isinstance(o, RemoveFile)],
         "commands": [{"argv": list(o.argv), "why": o.why} for o in operations if isinstance(o, RunCommand)],
         "reboot": list(planned.reboot),
+        "trial": {
+            **(planned.trial.to_dict() if planned.trial is not None else {}),
+            "running": planned.in_trial,
+            "wanted": planned.trial is not None and not planned.in_trial,
+        },
         "todo": bool(operations or planned.reboot),
     }
 
 
 def verify(
-    spec_path: str, facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None, hostname: str
+    spec_path: str,
+    facts: Mapping[str, Any],
+    initramfs: Mapping[str, Any] | None,
+    hostname: str,
+    *,
+    trial: bool = False,
 ) -> dict[str, Any]:
     """Verify a host that runs.
 
     :param initramfs: what is in each kernel's image, by kernel release; None when the images were not read.
+    :param trial: whether this boot is a trial, of which menu and initramfs are not proved yet.
     :returns: ``text`` to show and ``verification`` as plain data; ``text``, ``failed``, ``msg`` and ``findings`` when
         it does not hold.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
@@ -88,7 +100,7 @@ def verify(
     from gpustack.host.show import show_verification
     from gpustack.host.verify import verify_host
 
-    verified = verify_host(_spec(spec_path), _host(facts, hostname), initramfs)
+    verified = verify_host(_spec(spec_path), _host(facts, hostname), initramfs, trial=trial)
     text = show_verification(verified)
     if not verified.passed:
         return _failure(f"{hostname} is not ready for guests", text, verified.findings)

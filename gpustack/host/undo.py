@@ -17,7 +17,18 @@ from gpustack.host.addresses import kept_at_boot
 from gpustack.host.desired import PARAMETERS
 from gpustack.host.elsewhere import Elsewhere, elsewhere
 from gpustack.host.entries import remove_arguments
-from gpustack.host.owned import GRUB, IN_INITRAMFS, JOURNAL, MARK, MODPROBE, OWNED, RECORD, is_ours, is_untouched
+from gpustack.host.owned import (
+    GRUB,
+    IN_INITRAMFS,
+    IN_MENU,
+    JOURNAL,
+    MARK,
+    MODPROBE,
+    OWNED,
+    RECORD,
+    is_ours,
+    is_untouched,
+)
 from gpustack.host.plan import HostPlan
 from gpustack.host.reboot import ids_of
 from gpustack.host.tools import has_entries, rebuild
@@ -88,10 +99,11 @@ def _operations(host: Host, removed: list[str]) -> Iterator[Operation]:
     if made_from or is_unfinished:
         for kernel in host.boot.kernels:
             yield from rebuild(host, kernel, why)
+    made_from = [path for path in IN_MENU if path in removed]
     if has_entries(host):
         yield from _arguments(host, removed)
-    elif GRUB in removed or is_unfinished:
-        why = f"{GRUB} goes" if GRUB in removed else "an earlier undo was cut short"
+    elif made_from or is_unfinished:
+        why = f"{' and '.join(made_from)} goes" if made_from else "an earlier undo was cut short"
         yield RunCommand(argv=("update-grub",), why=why)
     if RECORD in removed:
         yield RemoveFile(path=RECORD, before=host.files[RECORD].text, why="nothing of it is left")

@@ -33,6 +33,7 @@ class ActionModule(ActionBase):
                 "facts": {"type": "dict", "required": True},
                 "hostname": {"type": "str", "required": True},
                 "shown": {"type": "str", "default": ""},
+                "trial": {"type": "int"},
             }
         )
         if controller is None:
@@ -41,7 +42,7 @@ class ActionModule(ActionBase):
                 "of gpustack's own environment, or install nova-gpustack beside Ansible"
             )
         try:
-            outcome = controller.plan(args["spec"], args["facts"], args["hostname"])
+            outcome = controller.plan(args["spec"], args["facts"], args["hostname"], trial=args["trial"])
         except GpustackError as error:
             raise AnsibleActionFail(str(error)) from error
         if outcome["text"] != args["shown"]:
