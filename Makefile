@@ -47,6 +47,11 @@ lab-dracut: ## on a machine whose initramfs dracut makes: binding by id and by a
 	@tests/lab/setup
 	$(PYTEST) tests/lab/test_dracut.py
 
+lab-trial: ## on the same machine: kernel arguments with which the host does not come back, tried once
+	@tools/setup test
+	@tests/lab/setup
+	$(PYTEST) tests/lab/test_trial.py
+
 lint: ## ruff, mypy, ansible-lint
 	@tools/setup lint
 	.venv/bin/ruff check .
@@ -62,4 +67,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test flavors soak lab lab-addresses lab-dracut lab-live lint docs bench
+.PHONY: help demo test flavors soak lab lab-addresses lab-dracut lab-live lab-trial lint docs bench

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 
 def plan(
-    spec_path: str, facts: Mapping[str, Any], hostname: str, *, adopt: bool = False, live: bool = False
+    spec_path: str,
+    facts: Mapping[str, Any],
+    hostname: str,
+    *,
+    adopt: bool = False,
+    live: bool = False,
+    trial: int | None = None,
 ) -> dict[str, Any]:
     """Plan a host.
 
@@ -31,14 +37,16 @@ def plan(
     :param hostname: the name that the spec knows the host by; it takes the place of the one in ``facts``.
     :param adopt: whether to take over what was set up by hand.
     :param live: whether to bind on the running host what can be bound there, in place of a reboot.
-    :returns: ``text`` to show; ``write``, ``remove``, ``commands``, ``bind`` and ``reboot`` to carry out, and
-        ``todo`` whether there is any of it; ``plan`` as ``gpustack host plan -f json`` prints it. Only ``text``,
+    :param trial: how many seconds a trial boot of new kernel arguments has; None for none.
+    :returns: ``text`` to show; ``write``, ``remove``, ``commands``, ``bind``, ``reboot`` and ``trial`` to carry out,
+        and ``todo`` whether there is any of it; ``plan`` as ``gpustack host plan -f json`` prints it. Only ``text``,
         ``failed``, ``msg`` and ``findings`` when the plan refuses.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     from gpustack.host.plan import plan_host
 
-    return _outcome(plan_host(_spec(spec_path), _host(facts, hostname), adopt=adopt, live=live), hostname)
+    planned = plan_host(_spec(spec_path), _host(facts, hostname), adopt=adopt, live=live, trial=trial)
+    return _outcome(planned, hostname)
 
 
 def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> dict[str, Any]:
@@ -75,6 +83,11 @@ def _outcome(planned: HostPlan, hostname: str) -> dict[str, Any]:
         "commands": [{"argv": list(o.argv), "why": o.why} for o in operations if isinstance(o, RunCommand)],
         "bind": [asdict(o) for o in operations if isinstance(o, BindLive)],
         "reboot": list(planned.reboot),
+        "trial": {
+            **(planned.trial.to_dict() if planned.trial is not None else {}),
+            "running": planned.in_trial,
+            "wanted": planned.trial is not None and not planned.in_trial,
+        },
         "todo": bool(operations or planned.reboot),
     }
 
@@ -91,11 +104,17 @@ def _written(operation: WriteFile) -> dict[str, str]:
 
 
 def verify(
-    spec_path: str, facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None, hostname: str
+    spec_path: str,
+    facts: Mapping[str, Any],
+    initramfs: Mapping[str, Any] | None,
+    hostname: str,
+    *,
+    trial: bool = False,
 ) -> dict[str, Any]:
     """Verify a host that runs.
 
     :param initramfs: what is in each kernel's image, by kernel release; None when the images were not read.
+    :param trial: whether this boot is a trial, of which menu and initramfs are not proved yet.
     :returns: ``text`` to show and ``verification`` as plain data; ``text``, ``failed``, ``msg`` and ``findings`` when
         it does not hold.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
@@ -103,7 +122,7 @@ def verify(
     from gpustack.host.show import show_verification
     from gpustack.host.verify import verify_host
 
-    verified = verify_host(_spec(spec_path), _host(facts, hostname), initramfs)
+    verified = verify_host(_spec(spec_path), _host(facts, hostname), initramfs, trial=trial)
     text = show_verification(verified)
     if not verified.passed:
         return _failure(f"{hostname} is not ready for guests", text, verified.findings)

@@ -131,3 +131,20 @@ class Reboot(Operation):
 
     def describe(self) -> str:
         return "reboot"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialReboot(Reboot):
+    """Reboot into new kernel arguments once: they are made permanent only when the host is right with them.
+
+    :param seconds: how long the host has for that, from the start of its system.
+    """
+
+    kind: ClassVar[str] = "trial_reboot"
+    seconds: int
+
+    def describe(self) -> str:
+        return (
+            f"reboot with the new kernel arguments, once: they become permanent when the host is verified within "
+            f"{self.seconds} s, and otherwise the next boot is the old one"
+        )

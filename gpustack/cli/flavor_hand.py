@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -191,6 +192,7 @@ def _add_properties(parser: argparse.ArgumentParser) -> None:
 
 def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str, Any]:
     from gpustack.nova import releases
+    from gpustack.spec.flavors import PAGE_PATTERN
 
     others = {}
     for text in parsed_args.property:
@@ -200,6 +202,10 @@ def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str,
         if key.startswith("gpustack:"):
             raise UsageError(f"{key} is gpustack's own")
         others[key] = value
+    if parsed_args.mem_page_size and not re.fullmatch(PAGE_PATTERN, parsed_args.mem_page_size):
+        raise UsageError(
+            f"{parsed_args.mem_page_size!r} is no size of pages", remedy="small, large, any, or a size like 1GB"
+        )
     named = parsed_args.release or (spec.nova.release if spec and spec.nova else None)
     release = releases.release(named) if named else releases.releases()[-1]
     if parsed_args.maxphysaddr and "hw:maxphysaddr_mode" not in releases.extra_specs(release):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpustack.facts.model import Host
     from gpustack.nova.lint import Report
     from gpustack.nova.releases import Release
-    from gpustack.nova.render import RenderedFile, Rendering
+    from gpustack.nova.render import Deployment, RenderedFile, Rendering
     from gpustack.spec.model import Spec
 
 _SERVICES = ("api", "compute", "scheduler", "conductor")
@@ -40,6 +40,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
     _gathered: Gathered
     _rendering: Rendering
+    _deployment: Deployment
+    _partly: bool
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The spec, the hosts, what is there, and where to write."""
@@ -80,6 +82,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         if parsed_args.snapshot:
             parsed_args.hosts = []
         self._gathered = gather(self, parsed_args)
+        self._deployment = parsed_args.deployment or (spec.nova.deployment if spec.nova else "drop-in")
+        self._partly = bool(wanted_hosts)
         self._rendering = self._rendered(spec, self._gathered.hosts, parsed_args, wanted_hosts or None)
         if parsed_args.format == "json":
             print(json.dumps(self._as_data(), indent=2), file=self.app.stdout)
@@ -87,10 +91,12 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             return 0
         elif parsed_args.diff:
             self._print_diff(parsed_args.out)
+            self._print_stale(parsed_args)
         elif parsed_args.out is None:
             self._print_files()
         if parsed_args.out and not parsed_args.diff and not errors(self._rendering.findings):
             self._write(parsed_args.out)
+            self._clear(parsed_args)
         return 0
 
     def _rendered(
@@ -114,7 +120,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             )
         return render(
             wanted(spec, named, release=_release(parsed_args.release, spec)),
-            deployment=parsed_args.deployment or (spec.nova.deployment if spec.nova else "drop-in"),
+            deployment=self._deployment,
             services=tuple(s for s in _SERVICES if s in (parsed_args.service or _SERVICES)),
             existing=Existing(sources=read_sources(parsed_args.existing)),
             hosts=named,
@@ -145,6 +151,15 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
                 change = WriteFile(why="", path=str(path), content=after, before=before)
                 print(printable(change.diff(), keep="\n\t"), end="", file=self.app.stdout)
 
+    def _print_stale(self, parsed_args: argparse.Namespace) -> None:
+        from gpustack.operations import RemoveFile, WriteFile
+
+        for path, kept in self._stale(parsed_args):
+            before = _content(path) or ""
+            gone = RemoveFile(why="", path=str(path), before=before)
+            change = WriteFile(why="", path=str(path), content=kept, before=before) if kept.strip() else gone
+            print(printable(change.diff(), keep="\n\t"), end="", file=self.app.stdout)
+
     def _write(self, out: Path) -> None:
         from gpustack.files import write_atomic
 
@@ -158,6 +173,32 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
                 changed += 1
         total = len(self._rendering.files)
         self.say(f"{changed} of {total} files {_WRITTEN} below {out}; the others were the same")
+
+    def _stale(self, parsed_args: argparse.Namespace) -> list[tuple[Path, str]]:
+        """Files of an earlier rendering below ``--out`` that this one does not make, and what is left without it.
+
+        A rendering of a part, or one without the facts of a host, tells nothing of the others' files.
+        """
+        from gpustack.nova.render import places, without_ours
+
+        if parsed_args.out is None or parsed_args.service or self._partly or self._gathered.failures:
+            return []
+        made = {path for _, path in self._placed(parsed_args.out)}
+        texts = {path: _content(path) for path in sorted(parsed_args.out.glob(places(self._deployment)))}
+        kept = {path: without_ours(text) for path, text in texts.items() if text is not None and path not in made}
+        return [(path, text) for path, text in kept.items() if text != texts[path]]
+
+    def _clear(self, parsed_args: argparse.Namespace) -> None:
+        """Take away what is stale, after it is named; what others wrote into the same file stays."""
+        from gpustack.files import write_atomic
+
+        for path, kept in self._stale(parsed_args):
+            if kept.strip():
+                self.say(f"{printable(str(path))}: taking the part of an earlier rendering out")
+                write_atomic(path, f"{kept.rstrip()}\n", mode=path.stat().st_mode & 0o777)
+            else:
+                self.say(f"{printable(str(path))}: removing it, it is of an earlier rendering")
+                path.unlink()
 
     def _placed(self, root: Path) -> list[tuple[RenderedFile, Path]]:
         """Each file and its path below ``root``; the target's directory is left out where there is one target."""

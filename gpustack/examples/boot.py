@@ -33,7 +33,10 @@ def boot(root: Path, *, at: int | None = None) -> str:
         whatever was written before is older.
     """
     machine = Machine.load(root)
-    entry = grub.default_entry(root)
+    once = grub.take_once(root)
+    entry = grub.default_entry(root, once)
+    if once is not None and (bad := set(machine.panics_with) & set(entry.arguments.split())):
+        return f"Kernel panic - not syncing: {', '.join(sorted(bad))}; then {boot(root, at=at)}"
     release = machine.kernel(entry.release)
     image = root / f"boot/initrd.img-{entry.release}"
     if release is None or not image.exists():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpustack.examples.boot import boot
 from gpustack.examples.distribution import write_distribution
-from gpustack.examples.grub import update_grub
+from gpustack.examples.grub import update_grub, write_environment
 from gpustack.examples.initramfs import update_initramfs
 from gpustack.examples.machine import Machine
 
@@ -26,6 +26,7 @@ def write_host(root: Path, machine: Machine) -> Path:
     machine.save(root)
     write_distribution(root, machine)
     update_initramfs(root, ["-u", "-k", "all"])
+    write_environment(root, {})
     update_grub(root)
     now = int(time.time())
     for directory in ("boot", "etc", "usr"):

@@ -116,6 +116,7 @@ class Machine(_Part):
     """A whole host: hardware, distribution and what its administrator wrote.
 
     :ivar files: files of the distribution and the administrator by path, beside those every example host has.
+    :ivar panics_with: kernel arguments with which this machine does not come up.
     """
 
     name: str
@@ -132,6 +133,7 @@ class Machine(_Part):
     root_uuid: str
     files: Mapping[str, str]
     devices: tuple[Device, ...]
+    panics_with: tuple[str, ...] = ()
 
     @classmethod
     def load(cls, root: Path) -> Self:

@@ -1,8 +1,8 @@
 """``python -m gpustack.examples.standin --root DIR COMMAND ARGS…``: plays a command on an example host.
 
-The commands are ``update-grub``, ``update-initramfs``, ``modprobe`` and ``reboot``. They stand in for the
-distribution's tools and for the kernel, which can't run in a directory; what they read and write are the real files
-in their real formats.
+The commands are ``update-grub``, ``update-initramfs``, ``modprobe``, ``reboot``, and those that a trial boot needs.
+They stand in for the distribution's tools and for the kernel, which can't run in a directory; what they read and
+write are the real files in their real formats.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpustack.errors import GpustackError
 from gpustack.examples.boot import boot
-from gpustack.examples.grub import update_grub
+from gpustack.examples.grub import environment, update_grub, write_environment
 from gpustack.examples.initramfs import update_initramfs
 from gpustack.examples.live import modprobe
 
@@ -44,6 +44,14 @@ def _play(root: Path, command: str, arguments: list[str]) -> str:
         return modprobe(root, arguments)
     if command == "reboot" and not arguments:
         return boot(root)
+    if command == "grub-reboot" and len(arguments) == 1:
+        write_environment(root, {**environment(root), "next_entry": arguments[0]})
+        return f"{arguments[0]} is booted next, once"
+    if command == "grub-editenv" and len(arguments) == 3 and arguments[:2] == ["-", "unset"]:
+        write_environment(root, {name: value for name, value in environment(root).items() if name != arguments[2]})
+        return f"{arguments[2]} is not set"
+    if command == "systemctl" and arguments[:1] == ["stop"] and len(arguments) == 2:
+        return f"{arguments[1]} is stopped"
     raise GpustackError(f"no stand-in for {' '.join([command, *arguments])!r}")
 
 

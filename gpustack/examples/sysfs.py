@@ -210,6 +210,8 @@ class _Writer(Offspring):
     def processes(self) -> None:
         running, processor = self.running, self.machine.processor
         self.file("proc/cmdline", running.command_line)
+        self.file("proc/self/mountinfo", "24 1 8:2 / / rw,relatime shared:1 - ext4 /dev/sda2 rw")
+        self.file("sys/dev/block/8:2/size", "1048576")
         self.file("proc/stat", f"cpu  0 0 0 0 0 0 0 0 0 0\nbtime {running.booted_at}")
         modules = (f"{name} 16384 0 - Live 0x0000000000000000" for name in reversed(running.modules))
         self.file("proc/modules", "\n".join(modules))

@@ -218,6 +218,15 @@ class Host:
         """Whether a path leads to something."""
         return self.status(path) is not None
 
+    def real(self, path: str) -> str:
+        """A path as seen from the root, with every link in it resolved; as it is when it leads nowhere."""
+        try:
+            found = os.path.realpath(os.fsencode(path)) if self.running else self._walk(b"", os.fsencode(path))
+        except OSError as error:
+            self._failed(path, error)
+            return path
+        return found.decode("utf-8", "replace")
+
     def pieces(self, path: str, read: Callable[[Reader], Optional[str]]) -> Optional[str]:
         """What ``read`` makes of a file, given a function ``(offset, length) -> bytes`` on it."""
         try:
@@ -1376,6 +1385,61 @@ def grub_environment(host: Host, configuration: str, text: str) -> Dict[str, str
     return found
 
 
+def grub_environment_block(host: Host, configuration: str, text: str) -> Dict[str, Any]:
+    """``grubenv``, in which GRUB keeps what holds for one boot only, and whether GRUB can write it.
+
+    :param configuration: the path of GRUB's menu, whose directory it is in.
+    :param text: the menu.
+    """
+    path = configuration.rpartition("/")[0] + "/grubenv"
+    status = host.status(path)
+    block = host.text(path, TEXT_LIMIT) or ""
+    variables = dict(re.findall(r"^(\w+)=([^\n]*)$", block, re.MULTILINE))
+    filesystem, device = mounted(host, path)
+    return {
+        "path": path,
+        "exists": status is not None and bool(status.st_size),
+        "read": re.search(r"^\s*load_env\b", text, re.MULTILINE) is not None and "next_entry" in text,
+        "saved_entry": variables.get("saved_entry") or None,
+        "next_entry": variables.get("next_entry") or None,
+        "filesystem": filesystem,
+        "device": device,
+    }
+
+
+def mounted(host: Host, path: str) -> Tuple[Optional[str], Optional[str]]:
+    """The kind of file system that holds a path, and of its block device (``disk`` when nothing lies between).
+
+    See ``Documentation/filesystems/proc.rst``, 3.5, and ``Documentation/ABI/testing/sysfs-block-dm``.
+    """
+    table = host.text("/proc/self/mountinfo") or ""
+    real = host.real(path)
+    best = None
+    for line in table.splitlines():
+        left, separator, right = line.partition(" - ")
+        fields, kind = left.split(), right.split()
+        if not separator or len(fields) < 5 or not kind:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal.group(1), 8)), fields[4])
+        inside = real == point or real.startswith(point.rstrip("/") + "/")
+        if inside and (best is None or len(point) >= len(best[0])):  # a later mount hides an earlier one
+            best = (point, kind[0], fields[2])
+    if best is None:
+        return None, None
+    block = "/sys/dev/block/" + best[2]
+    if not host.exists(block):
+        return best[1], None
+    if host.exists(block + "/md"):
+        return best[1], "raid"
+    mapped = host.value(block + "/dm/uuid")
+    if mapped is None:
+        return best[1], "mapped" if host.exists(block + "/dm") else "disk"
+    for start, device in (("LVM-", "lvm"), ("CRYPT-", "crypt"), ("mpath-", "disk"), ("part", "disk")):
+        if mapped.startswith(start):
+            return best[1], device
+    return best[1], "mapped"
+
+
 def expanded(text: str, variables: Dict[str, str]) -> str:
     """Options with GRUB's variables replaced; an unknown one is empty, as GRUB has it."""
     return re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda m: variables.get(m.group(1) or m.group(2), ""), text)
@@ -1563,6 +1627,9 @@ def boot(host: Host, machine_type: Optional[str], gpu_modules: Iterable[str]) ->
         "entries": entries + listed,
         "config_mtime": status.st_mtime_ns if status is not None else None,
         "tools": [name for name in BOOT_TOOLS if any_of(host, name)],
+        "environment": grub_environment_block(host, configuration, text)
+        if configuration and loader == "grub"
+        else None,
         "kernels": sorted(kernels, key=lambda found: version_key(found["release"])),
     }
 
@@ -1602,6 +1669,7 @@ OURS = "*gpustack*"
 CONFIGURATION = (
     "/etc/default/grub",
     "/etc/default/grub.d/*.cfg",
+    "/etc/grub.d/" + OURS,
     "/etc/modprobe.d/*.conf",
     "/etc/modules",
     "/etc/modules-load.d/*.conf",

@@ -185,8 +185,29 @@ class BootKernel(_Facts):
     vfio_aliases: tuple[VfioAlias, ...] = ()
 
 
+class BootEnvironment(_Facts):
+    """GRUB's environment block: what holds for one boot only.
+
+    :ivar read: whether the menu reads it, and boots its ``next_entry`` once.
+    :ivar device: what the file system is on: ``disk`` (partitions and multipath too), ``lvm``, ``raid``, ``crypt``,
+        ``mapped`` (another device mapper target).
+    """
+
+    path: HostPath
+    exists: bool
+    read: bool
+    saved_entry: Line | None = None
+    next_entry: Line | None = None
+    filesystem: Line | None = None
+    device: Literal["disk", "lvm", "raid", "crypt", "mapped"] | None = None
+
+
 class Boot(_Facts):
-    """How the host boots; ``tools`` are those of the boot loader's tools that are installed (``grubby``)."""
+    """How the host boots.
+
+    :ivar tools: those of the boot loader's tools that are installed (``grubby``).
+    :ivar environment: only where GRUB's menu is there.
+    """
 
     firmware: Line | None = None
     loader: Line | None = None
@@ -194,6 +215,7 @@ class Boot(_Facts):
     entries: tuple[BootEntry, ...] = ()
     config_mtime: int | None = None
     tools: tuple[Line, ...] = ()
+    environment: BootEnvironment | None = None
     kernels: tuple[BootKernel, ...] = ()
 
 

@@ -2,8 +2,10 @@
 
 Requests go through the compute proxy of the SDK's connection, at microversion 2.61: the first with which one list call
 returns the extra specs of all flavors (Rocky), and early enough for what 2.102 takes away not to matter. Extra specs
-are written at 2.86 where the cloud has it, so that Nova judges names and values (Ussuri). The SDK lacks nothing that
-is needed here; python-novaclient is not used.
+are written at 2.86 where the cloud has it, so that Nova judges names and values (Ussuri), unless all of them are such
+as every release takes: for each name of a namespace that it does not know, as those of the mark, Nova tries some
+hundred patterns and compiles them anew, which is most of what such a request costs it.
+The SDK lacks nothing that is needed here; python-novaclient is not used.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpustack.errors import CloudError
 from gpustack.flavor.api import Refused, Unanswered
-from gpustack.flavor.flavors import PresentFlavor, Sizes
+from gpustack.flavor.flavors import PresentFlavor, Sizes, needs_judging
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -131,7 +133,8 @@ class Cloud:
 
     def set_extra_specs(self, flavor_id: str, specs: dict[str, str]) -> None:
         path = f"/flavors/{flavor_id}/os-extra_specs"
-        self._call("POST", path, "set extra specs", json={"extra_specs": specs}, microversion=self._writing)
+        version = self._writing if any(needs_judging(*one) for one in specs.items()) else _VERSION
+        self._call("POST", path, "set extra specs", json={"extra_specs": specs}, microversion=version)
 
     def unset_extra_spec(self, flavor_id: str, key: str) -> None:
         self._call("DELETE", f"/flavors/{flavor_id}/os-extra_specs/{key}", f"remove {key}", missing_ok=True)

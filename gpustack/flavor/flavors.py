@@ -14,11 +14,30 @@ namespace and those of ``capabilities``, ``AggregateInstanceExtraSpecsFilter`` t
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 ALIAS = "pci_passthrough:alias"
+AFFINITY = "hw:pci_numa_affinity_policy"
+NUMA_NODES = "hw:numa_nodes"
+CPU_POLICY = "hw:cpu_policy"
+PAGE_SIZE = "hw:mem_page_size"
+MAXPHYSADDR = "hw:maxphysaddr_mode"
+HIDE = "hw:hide_hypervisor_id"
+OLD_HIDE = "hide_hypervisor_id"
+_KNOWN = {
+    ALIAS: r"[^\s:,]+:[1-9][0-9]*(,[^\s:,]+:[1-9][0-9]*)*",
+    AFFINITY: "required|preferred|legacy",
+    NUMA_NODES: "[1-9][0-9]*",
+    CPU_POLICY: "shared|dedicated",
+    PAGE_SIZE: "small|large|any|[0-9]+([kKMGT]i?)?(b|bit|B)?",
+    HIDE: "true",
+    OLD_HIDE: "true",
+}
+"""Extra specs and values that every release takes: what gpustack writes of itself, mostly."""
+NAMESPACE = "gpustack:"
 SETS = "gpustack:sets"
 ORIGIN = "gpustack:origin"
 ACCESS = "gpustack:access"
@@ -143,6 +162,13 @@ class PresentFlavor:
             "extra_specs": dict(self.extra_specs),
             "access": None if self.access is None else sorted(self.access),
         }
+
+
+def needs_judging(key: str, value: str) -> bool:
+    """Whether Nova had better be asked what it thinks of an extra spec: it is not one that every release takes."""
+    if key.startswith(NAMESPACE):
+        return False
+    return key not in _KNOWN or re.fullmatch(_KNOWN[key], value) is None
 
 
 def is_sets_mark(key: str) -> bool:

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gpustack.flavor.flavors import ACCESS, PresentFlavor, Sizes, is_sets_mark
+from gpustack.flavor.flavors import ACCESS, NAMESPACE, PresentFlavor, Sizes, is_sets_mark
 from gpustack.operations import Operation
-
-_OWN = "gpustack:"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +33,7 @@ class CreateFlavor(Operation):
 
     def details(self) -> list[str]:
         """The extra specs, one a line."""
-        return [f"+ {key} = {value}" for key, value in self.extra_specs.items() if not key.startswith(_OWN)]
+        return [f"+ {key} = {value}" for key, value in self.extra_specs.items() if not key.startswith(NAMESPACE)]
 
     def reverse(self) -> DeleteFlavor:
         """What takes it back."""
@@ -104,7 +102,7 @@ class ChangeFlavor(Operation):
             old = self.before.get(key)
             lines.append(f"+ {key} = {value}" if old is None else f"~ {key} = {value} (was {old})")
         lines += [f"- {key} (was {self.before.get(key)})" for key in self.unset_specs]
-        lines = [line for line in lines if not line[2:].startswith(_OWN)]
+        lines = [line for line in lines if not line[2:].startswith(NAMESPACE)]
         lines += [f"~ description = {self.description[0]} (was {self.description[1]})"] if self.description else []
         lines += [f"+ project {project}" for project in sorted(self.grant)]
         lines += [f"- project {project}" for project in sorted(self.revoke)]
@@ -162,7 +160,7 @@ class DeleteFlavor(Operation):
     def details(self) -> list[str]:
         """The extra specs that are lost, one a line."""
         specs = self.flavor.extra_specs
-        return [f"- {key} = {value}" for key, value in specs.items() if not key.startswith(_OWN)]
+        return [f"- {key} = {value}" for key, value in specs.items() if not key.startswith(NAMESPACE)]
 
     def reverse(self) -> CreateFlavor:
         """What makes it again, with the same id."""

@@ -9,18 +9,24 @@ from typing import Any, Literal
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.flavor.fitting import fitting
-from gpustack.flavor.flavors import ALIAS, Sizes, WantedFlavor, alias_value
+from gpustack.flavor.flavors import (
+    AFFINITY,
+    ALIAS,
+    CPU_POLICY,
+    HIDE,
+    MAXPHYSADDR,
+    NUMA_NODES,
+    OLD_HIDE,
+    PAGE_SIZE,
+    Sizes,
+    WantedFlavor,
+    alias_value,
+)
 from gpustack.flavor.shares import HostShare, host_shares, ram_for_each, vcpus_for_each
 from gpustack.nova import releases
 from gpustack.nova.releases import Release
 from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
-
-AFFINITY = "hw:pci_numa_affinity_policy"
-NUMA_NODES = "hw:numa_nodes"
-HIDE = "hw:hide_hypervisor_id"
-OLD_HIDE = "hide_hypervisor_id"
-MAXPHYSADDR = "hw:maxphysaddr_mode"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,8 +167,8 @@ def extra_specs(
         ALIAS: alias_value(gpus),
         AFFINITY: policy,
         NUMA_NODES: None if nodes is None else str(nodes),
-        "hw:cpu_policy": cpu_policy,
-        "hw:mem_page_size": mem_page_size,
+        CPU_POLICY: cpu_policy,
+        PAGE_SIZE: mem_page_size,
         MAXPHYSADDR: maxphysaddr,
         HIDE if HIDE in releases.extra_specs(release) else OLD_HIDE: "true" if hide_hypervisor else None,
     }

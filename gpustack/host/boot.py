@@ -11,8 +11,9 @@ from gpustack.findings import Finding, finding
 from gpustack.host import entries
 from gpustack.host.adopt import journalled
 from gpustack.host.desired import PARAMETERS, Desired
-from gpustack.host.owned import IN_INITRAMFS, OWNED
+from gpustack.host.owned import IN_INITRAMFS, IN_MENU, OWNED, TRIAL_ENTRY
 from gpustack.host.tools import rebuild
+from gpustack.host.trial import TITLE as TRIAL_TITLE
 from gpustack.operations import Operation, RemoveFile, RunCommand, WriteFile
 
 MADE_FROM = ("/etc/modprobe.d/", "/etc/initramfs-tools/", "/etc/dracut.conf")
@@ -80,8 +81,11 @@ def _is_newer(host: Host, path: str, kernel: BootKernel) -> bool:
 
 def _grub_commands(host: Host, desired: Desired, changed: set[str]) -> Iterator[RunCommand]:
     argv = ("update-grub",)
-    if touched := [path for path in grub_paths({*host.files, *changed}) if path in changed]:
+    menu = {*IN_MENU, *grub_paths({*host.files, *changed})}
+    if touched := [path for path in sorted(menu) if path in changed]:
         yield RunCommand(argv=argv, why=f"{' and '.join(touched)} changes")
+    elif TRIAL_ENTRY not in host.files and any(entry.title == TRIAL_TITLE for entry in host.boot.entries):
+        yield RunCommand(argv=argv, why="GRUB's menu still has the entry of a trial that is over")
     elif _wrong_entries(host, desired) and _is_menu_stale(host):
         yield RunCommand(argv=argv, why="GRUB's menu is older than its configuration, and has other arguments")
 

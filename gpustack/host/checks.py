@@ -20,6 +20,7 @@ from gpustack.host.owned import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
 from gpustack.host.reboot import is_held
 from gpustack.host.targets import Target
 from gpustack.host.tools import has_dracut
+from gpustack.host.trial import is_running as is_trial
 from gpustack.pci import classes
 from gpustack.spec.model import Options
 
@@ -94,7 +95,7 @@ def iommu(host: Host, options: Options) -> Iterator[Check]:
 
 
 def arguments(host: Host, desired: Desired) -> Iterator[Check]:
-    """The running kernel got its arguments, and so will the next."""
+    """The running kernel got its arguments."""
     place = f"{host.hostname} /proc/cmdline"
     if host.kernel.command_line is None:
         yield _unknown("the running kernel has its arguments", place, "its command line could not be read")
@@ -110,6 +111,16 @@ def arguments(host: Host, desired: Desired) -> Iterator[Check]:
         for argument in withdrawn(line, desired):
             what = f"the running kernel does not have {argument}"
             yield _failed("GPU204", what, place, "it was started with it, and it is no longer wanted")
+
+
+def not_in_trial(host: Host) -> Iterator[Check]:
+    """A boot that is a trial is not for good."""
+    if is_trial(host):
+        yield _failed("GPU214", "this boot is no trial", host.hostname, "the next boot is the old one")
+
+
+def menu(host: Host, desired: Desired) -> Iterator[Check]:
+    """The next kernels will get their arguments."""
     ordinary = [entry for entry in host.boot.entries if not entry.recovery]
     if not ordinary:
         yield _unknown("the next boot has the arguments", host.hostname, "no entry of the boot menu was found")

@@ -14,8 +14,24 @@ DRACUT = "/etc/dracut.conf.d/90-gpustack.conf"
 DRACUT_MODULE = "/usr/lib/dracut/modules.d/90gpustack/module-setup.sh"
 DRACUT_SCRIPT = "/usr/lib/dracut/modules.d/90gpustack/gpustack.sh"
 MODULES_LOAD = "/etc/modules-load.d/gpustack.conf"
-OWNED = (RECORD, GRUB, MODPROBE, SCRIPT, HOOK, DRACUT_SCRIPT, DRACUT_MODULE, DRACUT, MODULES_LOAD)
+TRIAL_UNIT = "/etc/systemd/system/gpustack-trial.service"
+TRIAL_ENTRY = "/etc/grub.d/45_gpustack_trial"
+OWNED = (
+    RECORD,
+    GRUB,
+    MODPROBE,
+    SCRIPT,
+    HOOK,
+    DRACUT_SCRIPT,
+    DRACUT_MODULE,
+    DRACUT,
+    MODULES_LOAD,
+    TRIAL_UNIT,
+    TRIAL_ENTRY,
+)
 """Every path that gpustack may write, in the order in which it writes them."""
+IN_MENU = (GRUB, TRIAL_ENTRY)
+"""Those that GRUB's menu is made from."""
 IN_INITRAMFS = (MODPROBE, SCRIPT, HOOK, DRACUT_SCRIPT, DRACUT_MODULE, DRACUT)
 """Those that an initramfs is made from."""
 SCRIPTS = (SCRIPT, DRACUT_SCRIPT)

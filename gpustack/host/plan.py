@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from gpustack.facts.grub import paths as grub_paths
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, Severity
+from gpustack.findings import Finding, Severity, finding
 from gpustack.host import boot
 from gpustack.host import reboot as reboots
+from gpustack.host import trial as trials
 from gpustack.host.adopt import adopt as take_over
-from gpustack.host.desired import desire
+from gpustack.host.desired import Desired, desire
 from gpustack.host.live import bind_live
+from gpustack.host.owned import GRUB, OwnedFile
 from gpustack.host.targets import Target
-from gpustack.operations import BindLive, Operation, Reboot
+from gpustack.operations import BindLive, Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
+_TAKEN_OVER = "what was set up by hand goes from GRUB's configuration for all boots: take it over without a trial"
 _MOOT_WHEN_REFUSED = frozenset({"GPU117", "GPU141"})
 
 
@@ -58,6 +62,8 @@ class HostPlan:
     :ivar reboot: why the host must be rebooted; empty when it need not be.
     :ivar refused: whether an error finding stands against the plan: then nothing at all is done on the host.
     :ivar expected: what must be found on the host once it is right; empty when the plan is refused.
+    :ivar trial: the trial boot that this plan asks for, or that is running and that this plan makes permanent.
+    :ivar in_trial: whether it is running.
     """
 
     host: str
@@ -67,6 +73,8 @@ class HostPlan:
     reboot: tuple[str, ...]
     refused: bool
     expected: dict[str, Any]
+    trial: trials.Trial | None = None
+    in_trial: bool = False
 
     @property
     def changes(self) -> bool:
@@ -83,11 +91,15 @@ class HostPlan:
             "findings": [found.to_dict() for found in self.findings],
             "reboot": list(self.reboot),
             "expected": self.expected,
+            "trial": None if self.trial is None else {**self.trial.to_dict(), "running": self.in_trial},
         }
 
 
-def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False) -> HostPlan:
+def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False, trial: int | None = None) -> HostPlan:
     """Plan one host.
+
+    :param trial: whether new kernel arguments are tried first, and then how many seconds the host has to be
+        confirmed. In a boot that is a trial already, the plan is the one that makes it permanent.
 
     One error finding refuses the whole plan, so that nothing is half done: the GPUs of a host share its files, its
     initramfs and its one reboot.
@@ -103,15 +115,29 @@ def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False
         host, taken, told = adoption.host, adoption.operations, adoption.findings
         desired = desire(spec, host)
     files = (*taken, *boot.file_operations(host, desired)) if desired.targets.all else ()
-    commands = boot.commands(host, desired, files) if desired.targets.all else ()
     why = reboots.reasons(host, desired) if desired.targets.all else ()
     found = [*told, *desired.findings]
-    if not files and not commands and desired.targets.all:
+    in_trial = trials.is_running(host)
+    wanted = trials.trial(trial) if trial is not None and not in_trial and _is_for_arguments(host, desired) else None
+    if in_trial:
+        found.append(finding("GPU162", place=host.hostname))
+    if wanted is not None and grub_paths([op.path for op in taken if isinstance(op, WriteFile)]):
+        found.append(finding("GPU160", place=host.hostname, why=_TAKEN_OVER))
+    if wanted is not None and desired.entries is None and not _changes(files, GRUB):
+        found.append(finding("GPU161", place=host.hostname))
+        wanted = None
+    if wanted is not None:
+        found += trials.findings(host)
+        files = (*taken, *boot.file_operations(host, _staged(host, desired, wanted)))
+    commands = boot.commands(host, desired, files) if desired.targets.all else ()
+    if wanted is not None and not _updates_menu(commands) and not trials.has_entry(host, desired, wanted):
+        commands = (*commands, RunCommand(argv=("update-grub",), why="GRUB's menu lacks the entry of the trial"))
+    if not files and not commands and desired.targets.all and wanted is None:
         found += boot.entry_findings(host, desired)
         if (stuck := reboots.futile(host, desired, why)) is not None:
             found.append(stuck)
     bound: tuple[BindLive, ...] = ()
-    if live and why and not any(f.severity is Severity.ERROR for f in found):
+    if live and why and wanted is None and not in_trial and not any(f.severity is Severity.ERROR for f in found):
         outcome = bind_live(host, desired, options_for(spec, host.hostname))
         bound = outcome.operations
         found += outcome.findings
@@ -121,7 +147,7 @@ def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False
         found = [f for f in found if f.code not in _MOOT_WHEN_REFUSED]
     operations: tuple[Operation, ...] = ()
     if not refused:
-        operations = (*files, *commands, *bound, *((Reboot(why="; ".join(why)),) if why else ()))
+        operations = (*files, *commands, *bound, *((_reboot(why, wanted),) if why else ()))
     return HostPlan(
         host=host.hostname,
         gpus=tuple(_planned(host, target, found) for target in desired.targets.all),
@@ -130,7 +156,34 @@ def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False
         reboot=() if refused else why,
         refused=refused,
         expected={} if refused else desired.to_dict(),
+        trial=None if refused else trials.trial(trial or 0) if in_trial else wanted,
+        in_trial=in_trial and not refused,
     )
+
+
+def _reboot(why: tuple[str, ...], wanted: trials.Trial | None) -> Reboot:
+    return Reboot(why="; ".join(why)) if wanted is None else TrialReboot(why="; ".join(why), seconds=wanted.seconds)
+
+
+def _is_for_arguments(host: Host, desired: Desired) -> bool:
+    """Whether the running kernel lacks arguments, or has some that go: only those are worth a trial."""
+    return bool(desired.targets.all) and bool(tuple(reboots.argument_reasons(host, desired)))
+
+
+def _changes(files: Iterable[Operation], path: str) -> bool:
+    return any(isinstance(op, WriteFile | RemoveFile) and op.path == path for op in files)
+
+
+def _updates_menu(commands: Iterable[Operation]) -> bool:
+    return any(isinstance(op, RunCommand) and op.argv == ("update-grub",) for op in commands)
+
+
+def _staged(host: Host, desired: Desired, wanted: trials.Trial) -> Desired:
+    """What the host shall be for the trial: GRUB's drop-in as it is, and the files of the trial beside it."""
+    files = {path: file for path, file in desired.files.items() if path != GRUB}
+    if (there := host.files.get(GRUB)) is not None:
+        files[GRUB] = OwnedFile(content=there.text, mode=there.mode, why="")
+    return replace(desired, files={**files, **trials.files(desired, wanted)})
 
 
 def _planned(host: Host, target: Target, findings: Iterable[Finding]) -> PlannedGpu:

@@ -19,10 +19,11 @@ from gpustack.host.owned import MODPROBE, OWNED
 
 def reasons(host: Host, desired: Desired) -> tuple[str, ...]:
     """Why the running host is not what it shall be; empty when no reboot is needed."""
-    return (*_argument_reasons(host, desired), *_driver_reasons(host, desired), *_left_over(host, desired))
+    return (*argument_reasons(host, desired), *_driver_reasons(host, desired), *_left_over(host, desired))
 
 
-def _argument_reasons(host: Host, desired: Desired) -> Iterator[str]:
+def argument_reasons(host: Host, desired: Desired) -> Iterator[str]:
+    """Which arguments the running kernel has not got, and which it should not have."""
     if host.kernel.command_line is None:
         return
     line = CommandLine(text=host.kernel.command_line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from gpustack.host.owned import (
     MODPROBE,
     MODULES_LOAD,
     SCRIPT,
+    TRIAL_ENTRY,
+    TRIAL_UNIT,
     OwnedFile,
     sealed,
 )
@@ -94,8 +97,30 @@ def _dracut(binding: Binding, others: Container[str]) -> dict[str, OwnedFile]:
     return files
 
 
+def render_trial(
+    *, line: str, extra: Iterable[str], entry: str, title: str, marker: str, seconds: int
+) -> dict[str, OwnedFile]:
+    """The files of a trial boot, by path.
+
+    :param line: the kernel's command line that is tried.
+    :param extra: the arguments of the trial itself.
+    """
+    return {
+        TRIAL_UNIT: OwnedFile(
+            content=_rendered("trial-unit.service.j2", marker=marker, seconds=seconds),
+            mode="0644",
+            why="ends the trial boot when nobody confirms it",
+        ),
+        TRIAL_ENTRY: OwnedFile(
+            content=_rendered("trial-entry.sh.j2", line=line, extra=tuple(extra), entry=entry, title=title),
+            mode="0755",
+            why="the new kernel arguments, to be tried once",
+        ),
+    }
+
+
 def _rendered(
-    template: str, **values: bool | Iterable[str] | Iterable[Iterable[str]] | Mapping[str, Iterable[str]]
+    template: str, **values: bool | str | int | Iterable[str] | Iterable[Iterable[str]] | Mapping[str, Iterable[str]]
 ) -> str:
     return sealed(_environment().get_template(template).render(values))
 
@@ -111,6 +136,7 @@ def _environment() -> jinja2.Environment:
         autoescape=False,  # noqa: S701  (these are no web pages: every value passes the filter "plain")
     )
     environment.filters["plain"] = _plain
+    environment.filters["quoted"] = shlex.quote
     return environment
 
 

@@ -24,6 +24,7 @@ from gpustack.host.owned import (
     ADOPTED,
     GRUB,
     IN_INITRAMFS,
+    IN_MENU,
     JOURNAL,
     MARK,
     MODPROBE,
@@ -112,13 +113,12 @@ def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...
     if made_from or is_unfinished:
         for kernel in host.boot.kernels:
             yield from rebuild(host, kernel, why)
-    menu = [path for path in grub_paths(changed | {GRUB}) if path in changed or path in removed]
+    made_from = [path for path in (*grub_paths(changed), *IN_MENU) if path in changed or path in removed]
     if has_entries(host):
         yield from _arguments(host, removed)
-    elif menu or is_unfinished:
-        why = (
-            f"{' and '.join(menu)} {'goes' if not changed else 'changes'}" if menu else "an earlier undo was cut short"
-        )
+    elif made_from or is_unfinished:
+        verb = "changes" if changed else "goes"
+        why = f"{' and '.join(made_from)} {verb}" if made_from else "an earlier undo was cut short"
         yield RunCommand(argv=("update-grub",), why=why)
     if ADOPTED in host.files:
         yield RemoveFile(path=ADOPTED, before=host.files[ADOPTED].text, why="everything that it names is put back")

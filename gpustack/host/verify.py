@@ -37,20 +37,24 @@ class Verification:
         }
 
 
-def verify_host(spec: Spec, host: Host, initramfs: Images | None) -> Verification:
+def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool = False) -> Verification:
     """Check everything that has to be so for guests to have the GPUs.
 
     :param initramfs: by kernel release what :func:`gpustack.facts.initramfs.read_initramfs` found in its image, or
         ``{"error": reason}``; None when no image was read, which then is not proved.
+    :param trial: whether this boot is a trial, and what is for good is not to be proved yet: menu and initramfs.
     """
     desired = desire(spec, host)
     done: list[Check] = []
     if desired.targets.all:
         done += checks.iommu(host, options_for(spec, host.hostname))
         done += checks.arguments(host, desired)
-        done += checks.files(host, desired)
-        done += checks.future(host, desired)
-        done += checks.initramfs(host, desired, initramfs)
+        if not trial:
+            done += checks.not_in_trial(host)
+            done += checks.menu(host, desired)
+            done += checks.files(host, desired)
+            done += checks.future(host, desired)
+            done += checks.initramfs(host, desired, initramfs)
         for target in desired.targets.all:
             done += checks.gpu(host, target)
     done += checks.addresses(host, desired)

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpustack.errors import NovaConfigError
 from gpustack.facts.model import Host
-from gpustack.facts.store import parse_host
+from gpustack.facts.store import load_snapshot, parse_host
 from gpustack.findings import Finding, Severity, errors
 from gpustack.nova import releases
 from gpustack.nova.config import Configuration, files_of, read_files
@@ -42,14 +42,17 @@ CONTAINERS = {
 """The containers of each service in kolla-ansible."""
 
 
-def overall(spec_path: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = None) -> dict[str, Any]:
     """What all hosts together need.
 
     :param facts: by the name that the spec knows a host under, what the collector read.
+    :param snapshot: a file with the facts of hosts that this run leaves out.
     """
     spec = load_spec(Path(spec_path))
     release = _release(spec)
     hosts = [_host(name, raw) for name, raw in sorted(facts.items())]
+    if snapshot:
+        hosts += [host for host in load_snapshot(Path(snapshot)) if host.hostname not in facts]
     found = wanted(spec, [host for host in hosts if patterns_for(spec, host.hostname)], release=release)
     return {
         "aliases": [_plain(alias) for alias in found.aliases],
@@ -72,7 +75,8 @@ def for_host(
     """The file of one host, and the commands that make its services read it.
 
     :param decided: what :func:`overall` said.
-    :param there: what the module read on the host: ``files`` (path and text), ``units``, ``engine``.
+    :param there: what the module read on the host: ``files`` (path and text), ``units``, ``engine``, and
+        ``pending``: the services that an earlier run wrote for and was interrupted before it restarted them.
     :param restart: ``changed``, ``always`` or ``never``.
     """
     spec = load_spec(Path(spec_path))
@@ -112,7 +116,9 @@ def for_host(
             else:
                 result["write"].append({"path": path, "content": file.text, "mode": "0644"})
         findings = [_named(f, directory, hostname) for f in dict.fromkeys(findings)]
-    chosen = {"always": list(services), "never": []}.get(restart, list(changed))
+    chosen = {"always": list(services), "never": []}.get(
+        restart, [service for service in services if service in changed or service in there.get("pending", ())]
+    )
     result["restart"] = _commands(chosen, there, kolla=kolla) if not errors(findings) else []
     return {**result, "services": chosen, **_told(findings)}
 

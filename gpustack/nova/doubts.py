@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpustack.facts.model import Host
+from gpustack.facts.readiness import nvswitches
 from gpustack.findings import Finding, finding
 from gpustack.nova import releases
 from gpustack.nova.releases import Release
 from gpustack.nova.targets import Placement, Target, alias_of
-from gpustack.spec.model import Spec
+from gpustack.spec.hosts import options_for
+from gpustack.spec.model import NvSwitch, Spec
 
 _PLACEMENT_SINCE = {"report": "pci/report_in_placement", "schedule": "filter_scheduler/pci_in_placement"}
 _MANY = 8
@@ -24,6 +26,7 @@ def doubts(
     """Every finding about a spec on these hosts."""
     yield from _release_findings(spec, targets, release, placement)
     yield from _fact_findings(spec, hosts, targets)
+    yield from _switch_findings(spec, hosts)
     yield from _alias_findings(spec, targets, placement)
     yield from _placement_findings(targets, placement, spec)
 
@@ -62,6 +65,17 @@ def _release_findings(
             yield finding("GPU320", place=place, driver=variant, release=release)
         if placement == "off" and (model.resource_class or model.traits):
             yield finding("GPU315", place=place)
+
+
+def _switch_findings(spec: Spec, hosts: Sequence[Host]) -> Iterator[Finding]:
+    """NVSwitches that host preparation binds for guests: which guest gets them is not in the spec."""
+    for host in hosts:
+        switches = nvswitches(host)
+        mode = options_for(spec, host.hostname).nvswitch if switches else None
+        if mode in (NvSwitch.FULL, NvSwitch.SHARED):
+            ids = ", ".join(sorted({f"{switch.vendor}:{switch.product}" for switch in switches}))
+            count = f"{len(switches)} NVSwitches" if len(switches) > 1 else "NVSwitch"
+            yield finding("GPU321", place=host.hostname, count=count, ids=ids, mode=mode.value)
 
 
 def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Target]) -> Iterator[Finding]:

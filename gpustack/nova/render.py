@@ -119,6 +119,21 @@ def without_block(text: str) -> str:
     return "".join(kept)
 
 
+def places(deployment: Deployment) -> str:
+    """The paths below an output directory where a rendering puts files, as a pattern of :meth:`pathlib.Path.glob`."""
+    return {
+        "drop-in": f"*{DIRECTORY}/{DROP_IN}",
+        "kolla": f"{_KOLLA[1:]}/**/*.conf",
+        "kayobe": f"{_KAYOBE}/**/*.conf",
+        "openstack-ansible": f"{_OSA[1:]}/**/gpustack.yml",
+    }[deployment]
+
+
+def without_ours(text: str) -> str:
+    """What is left of a file without what a rendering put there: nothing, of one that is gpustack's as a whole."""
+    return "" if text.startswith(MARK) else without_block(text)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Job:
     wanted: Wanted

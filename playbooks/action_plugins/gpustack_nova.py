@@ -32,6 +32,7 @@ class ActionModule(ActionBase):
                 "spec": {"type": "str", "required": True},
                 "hostname": {"type": "str", "default": ""},
                 "decided": {"type": "dict"},
+                "snapshot": {"type": "str", "default": ""},
                 "services": {"type": "list", "elements": "str", "default": []},
                 "facts": {"type": "dict"},
                 "root": {"type": "str", "default": "/"},
@@ -53,14 +54,14 @@ class ActionModule(ActionBase):
         return {**result, "changed": False, **outcome}
 
     def _overall(self, args: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """The facts of every compute host of the play, as an earlier task registered them."""
+        """The facts of every compute host of the play, as an earlier task registered them; the others' from a file."""
         facts = {}
         for name in task_vars["ansible_play_hosts"]:
             variables = task_vars["hostvars"][name]
             read = variables.get("gpustack_nova_read") or {}
             if read.get("facts"):
                 facts[self._name_of(variables, name)] = read["facts"]
-        return controller.overall(args["spec"], facts)
+        return controller.overall(args["spec"], facts, snapshot=args["snapshot"] or None)
 
     @staticmethod
     def _name_of(variables: Mapping[str, Any], name: str) -> str:

@@ -35,6 +35,7 @@ class ActionModule(ActionBase):
                 "adopt": {"type": "bool", "default": False},
                 "live": {"type": "bool", "default": False},
                 "shown": {"type": "str", "default": ""},
+                "trial": {"type": "int"},
             }
         )
         if controller is None:
@@ -44,7 +45,12 @@ class ActionModule(ActionBase):
             )
         try:
             outcome = controller.plan(
-                args["spec"], args["facts"], args["hostname"], adopt=args["adopt"], live=args["live"]
+                args["spec"],
+                args["facts"],
+                args["hostname"],
+                adopt=args["adopt"],
+                live=args["live"],
+                trial=args["trial"],
             )
         except GpustackError as error:
             raise AnsibleActionFail(str(error)) from error

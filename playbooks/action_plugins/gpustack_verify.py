@@ -31,8 +31,9 @@ class ActionModule(ActionBase):
             argument_spec={
                 "spec": {"type": "str", "required": True},
                 "facts": {"type": "dict", "required": True},
-                "initramfs": {"type": "dict", "required": True},
+                "initramfs": {"type": "dict"},
                 "hostname": {"type": "str", "required": True},
+                "trial": {"type": "bool", "default": False},
             }
         )
         if controller is None:
@@ -41,7 +42,9 @@ class ActionModule(ActionBase):
                 "of gpustack's own environment, or install nova-gpustack beside Ansible"
             )
         try:
-            outcome = controller.verify(args["spec"], args["facts"], args["initramfs"], args["hostname"])
+            outcome = controller.verify(
+                args["spec"], args["facts"], args["initramfs"], args["hostname"], trial=args["trial"]
+            )
         except GpustackError as error:
             raise AnsibleActionFail(str(error)) from error
         Display().display(outcome["text"])

@@ -63,6 +63,11 @@ units:
   returned: always
   type: list
   elements: str
+pending:
+  description: The services that an interrupted run has written for and not restarted.
+  returned: always
+  type: list
+  elements: str
 engine:
   description: The container engine that the host has, C(docker) or C(podman); empty when it has none.
   returned: always
@@ -81,6 +86,7 @@ END = "# END gpustack"
 MARKS = ("# Written by gpustack", BEGIN, END)
 SECTIONS = ("pci", "filter_scheduler")
 PATTERNS = ("etc/nova/nova*.conf", "etc/nova/nova*.conf.d/*.conf")
+NOTE = "run/gpustack-nova-restart"
 KOLLA = ("etc/kolla/nova-*/nova.conf",)
 UNITS = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system", "run/systemd/system")
 
@@ -124,6 +130,15 @@ def units(root: str) -> list:
         for path in glob.glob(os.path.join(root, directory, "*nova-*.service")):
             found.add(os.path.basename(path))
     return sorted(found)
+
+
+def pending(root: str) -> list:
+    """The services that the note of an interrupted run names."""
+    path = os.path.join(root, NOTE)
+    if not os.path.isfile(path) or os.path.islink(path):
+        return []
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        return stream.read().split()
 
 
 def engine(root: str) -> str:
@@ -195,6 +210,7 @@ def main() -> None:
         files=read(root, KOLLA if module.params["kolla"] else PATTERNS),
         units=units(root),
         engine=engine(root),
+        pending=pending(root),
     )
 
 

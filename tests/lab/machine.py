@@ -38,7 +38,8 @@ class DirectBoot:
 class Machine:
     """A host that runs from `__enter__` to `__exit__`.
 
-    What it writes goes to overlays in `directory`, which end with it, and to logs, which stay.
+    What it writes goes to overlays in `directory`, which end with it, and to logs, which stay. `panics` is how often
+    its kernel may panic in all: one more is the end of waiting for it.
     """
 
     image: Image
@@ -47,6 +48,7 @@ class Machine:
     shape: topology.Shape = field(default_factory=topology.Shape)
     direct_boot: DirectBoot | None = None
     port: int = 0
+    panics: int = 0
     _process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -123,6 +125,12 @@ class Machine:
         """How often the firmware has started a boot loader since power-on."""
         return len(re.findall(rb"BdsDxe: starting Boot", self.serial_log.read_bytes()))
 
+    def panicked(self) -> int:
+        """How often the host's kernel has panicked since power-on."""
+        if not self.serial_log.exists():
+            return 0
+        return len(re.findall(rb"\] Kernel panic - not syncing", self.serial_log.read_bytes()))
+
     def ssh_options(self) -> list[str]:
         """OpenSSH options that reach this machine and no other: its key is checked, nothing is asked."""
         return [
@@ -133,10 +141,13 @@ class Machine:
             *("-o", "LogLevel=ERROR"),
         ]
 
-    def ssh(self, argv: Sequence[str], *, stdin: str = "", timeout: float = 300.0) -> str:
-        """Runs a command as root in the host and returns what it printed; a failure raises LabError."""
+    def ssh(self, argv: Sequence[str], *, stdin: str = "", timeout: float = 300.0, check: bool = True) -> str:
+        """Runs a command as root in the host and returns what it printed.
+
+        Its failure, unless `check` is false, and that of SSH raise LabError.
+        """
         done = self._try_ssh(argv, stdin=stdin, timeout=timeout)
-        if done is None or done.returncode != 0:
+        if done is None or done.returncode == 255 or (check and done.returncode != 0):
             outcome = "did not end in time" if done is None else f"ended with code {done.returncode}"
             output = "" if done is None else f"\n{done.stdout}{done.stderr}"
             raise self.error(f"'{shlex.join(argv)}' in the host {outcome}{output}")
@@ -156,7 +167,7 @@ class Machine:
         while time.monotonic() < end:
             if self._process is None or self._process.poll() is not None:
                 raise self.error("QEMU has ended")
-            if self.serial_log.exists() and b"Kernel panic - not syncing" in self.serial_log.read_bytes():
+            if self.panicked() > self.panics:
                 raise self.error("the host's kernel has panicked")
             done = self._try_ssh(["cat", "/proc/sys/kernel/random/boot_id"], timeout=30)
             if done is not None and done.returncode == 0 and done.stdout.strip() != other_than_boot:

@@ -8,7 +8,7 @@ import pytest
 
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
-from gpustack.flavor.flavors import ALIAS, Sizes
+from gpustack.flavor.flavors import ALIAS, Sizes, needs_judging
 from gpustack.flavor.wanted import Wanted, wanted
 from gpustack.nova.releases import release
 from gpustack.spec.load import parse_spec
@@ -204,3 +204,22 @@ def test_large_bars_are_counted_as_they_are_placed(bar: int, count: int, expecte
     flavor = f"model: k4200, count: {count}, {SMALL}"
     assert codes(want(f"{{f: {{{flavor}}}}}", host(bar=bar))) == expected
     assert codes(want(f"{{f: {{{flavor}, maxphysaddr: passthrough}}}}", host(bar=bar))) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "needed"),
+    [
+        ("pci_passthrough:alias", "K4200:1,P100:2", False),
+        ("pci_passthrough:alias", "K4200", True),
+        ("hw:mem_page_size", "1GB", False),
+        ("hw:mem_page_size", "huge", True),
+        ("hw:cpu_policy", "dedicated", False),
+        ("hw:cpu_policy", "mixed", True),
+        ("hw:pci_numa_affinity_policy", "socket", True),
+        ("hw:maxphysaddr_mode", "passthrough", True),
+        ("gpustack:sets", "anything", False),
+        ("quota:vif_inbound_average", "1", True),
+    ],
+)
+def test_nova_is_asked_about_all_but_what_every_release_takes(key, value, needed):
+    assert needs_judging(key, value) == needed

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,10 @@ from gpustack.facts.grub import LINUX, LINUX_DEFAULT, read_defaults
 from gpustack.facts.model import Host
 from gpustack.facts.modprobe import read_modprobe
 from gpustack.facts.store import parse_host
-from gpustack.host.owned import DRACUT, DRACUT_SCRIPT, SCRIPTS
+from gpustack.host.owned import DRACUT, DRACUT_SCRIPT, SCRIPTS, TRIAL_ENTRY
 from gpustack.host.plan import HostPlan
-from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
+from gpustack.host.trial import TITLE
+from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
 
 SNAPSHOTS = Path(__file__).parents[1] / "data" / "snapshots"
 START = 1_763_700_000
@@ -129,6 +132,9 @@ class Machine:
                 self._grubby(*words.split("=", 1))
             case RunCommand(argv=("update-grub",)):
                 self._update_grub()
+            case TrialReboot():
+                if reboot:
+                    self.boot(TITLE)
             case Reboot():
                 if reboot:
                     self.boot()
@@ -193,17 +199,24 @@ class Machine:
         self.raw["boot"]["config_mtime"] = self.now * 10**9
         line = read_defaults(self.texts()).line(LINUX, LINUX_DEFAULT)
         assert line is not None
-        for entry in self.raw["boot"]["entries"]:
+        entries = [entry for entry in self.raw["boot"]["entries"] if entry["title"] != TITLE]
+        for entry in entries:
             if not entry["recovery"]:
                 own = entry["arguments"].partition(" ro")[0]
                 entry["arguments"] = " ".join([own, "ro", *line.text.split()])
+        if (script := self.texts().get(TRIAL_ENTRY)) is not None:
+            set_by = dict(re.findall(r"^(GRUB_CMDLINE_LINUX\w*)=(.*)$", script, re.MULTILINE))
+            words = [word for value in set_by.values() for word in shlex.split(value)]
+            entries.append({**entries[0], "title": TITLE, "arguments": " ".join([own, "ro", *words])})
+        self.raw["boot"]["entries"] = entries
 
-    def boot(self) -> None:
-        """Boot the first entry."""
+    def boot(self, title: str | None = None) -> None:
+        """Boot the entry with the given title, or the first."""
         self.now += 60
         raw = self.raw
+        chosen = next(entry for entry in raw["boot"]["entries"] if title in (None, entry["title"]))
         raw["kernel"]["booted_at"] = self.now
-        raw["kernel"]["command_line"] = f"BOOT_IMAGE=/boot/vmlinuz {raw['boot']['entries'][0]['arguments']}"
+        raw["kernel"]["command_line"] = f"BOOT_IMAGE=/boot/vmlinuz {chosen['arguments']}"
         raw["iommu"].update(units=["dmar0"], group_count=20, interrupt_remapping=True)
         groups: dict[str, int] = {}
         for entry in sorted(raw["pci"], key=lambda e: str(e["address"])):

@@ -227,6 +227,13 @@ def test_a_file_that_is_not_known_to_the_byte_is_left() -> None:
     assert "/etc/modprobe.d/vfio.conf:2" in said(plan, "GPU172")
 
 
+def test_no_trial_where_arguments_are_taken_over() -> None:
+    """The old boot would not be the old one any more."""
+    plan = plan_host(SPEC, hand_made().host, adopt=True, trial=600)
+    assert plan.refused
+    assert any("take it over without a trial" in f.message for f in plan.findings if f.code == "GPU160")
+
+
 def test_lines_for_dracut() -> None:
     path = "/etc/dracut.conf.d/vfio.conf"
     text = 'hostonly=yes\nadd_drivers+=" vfio vfio_pci vfio_iommu_type1 "\nforce_drivers+=" vfio-pci igb "\n'

@@ -67,6 +67,38 @@ def test_a_difference_is_shown_and_not_written(capsys, spec, tmp_path):
     assert (out / "gpu01" / DROP_IN).read_text() == "[pci]\n"
 
 
+def test_what_an_earlier_rendering_left_goes_after_it_is_shown(capsys, spec, tmp_path):
+    out = tmp_path / "out"
+    run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)
+    old, theirs = out / "gone01" / DROP_IN, out / "other01" / DROP_IN
+    for path, text in ((old, (out / "gpu01" / DROP_IN).read_text()), (theirs, "[pci]\n")):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    assert f"--- {old}" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out, "--diff")[1]
+    run(capsys, "render", spec, "gpu01", "--snapshot", SNAPSHOT, "--out", out)
+    run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--service", "api", "--out", out)
+    assert old.exists()
+    told = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
+    assert f"{old}: removing it" in told
+    assert not old.exists()
+    assert theirs.read_text() == "[pci]\n"
+
+
+def test_what_others_wrote_beside_a_stale_block_stays(capsys, spec, tmp_path):
+    words = ("render", spec, "--snapshot", SNAPSHOT, "--deployment", "kolla", "--out", tmp_path)
+    run(capsys, *words)
+    directory = tmp_path / "etc/kolla/config/nova"
+    shared, alone = directory / "gone01" / "nova.conf", directory / "gone02" / "nova.conf"
+    block = (directory / "gpu01" / "nova.conf").read_text()
+    for path, text in ((shared, f"[libvirt]\ncpu_mode = host-model\n\n{block}"), (alone, block)):
+        path.parent.mkdir()
+        path.write_text(text)
+    told = run(capsys, *words)[2]
+    assert f"{shared}: taking the part" in told
+    assert shared.read_text() == "[libvirt]\ncpu_mode = host-model\n"
+    assert not alone.exists()
+
+
 def test_an_error_leaves_nothing_written(capsys, spec, tmp_path):
     there = tmp_path / "nova.conf"
     there.write_text('[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "ffff"}\n')

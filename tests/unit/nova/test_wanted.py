@@ -36,6 +36,14 @@ def test_the_cards_decide_the_device_type():
     assert (alias.name, alias.device_type) == ("a100", "type-PF")
 
 
+@pytest.mark.parametrize(("mode", "told"), [("full", True), ("shared", True), ("isolated", False)])
+def test_switches_that_are_bound_and_that_no_alias_hands_out_are_told(mode, told):
+    hosts = f'{{"*": {{models: [a], options: {{nvswitch: {mode}}}}}}}'
+    asked = spec('{a: {match: {vendor: "10de", product: "20b2"}}}', hosts)
+    found = [f for f in wanted(asked, [host("nvswitch")], release=FLAMINGO).findings if f.code == "GPU321"]
+    assert [mode in f.message for f in found] == [True] * told
+
+
 def test_ids_where_all_cards_go_and_addresses_where_one_stays():
     (entry,) = wanted(spec(K4200), [host("k4200-prepared")], release=FLAMINGO).computes["gpu01"]
     assert entry.to_dict() == {"vendor_id": "10de", "product_id": "11b4"}

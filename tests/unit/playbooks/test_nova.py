@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from gpustack.facts.collect import collect
+from gpustack.facts.store import save_snapshot
 from gpustack.nova import releases
 from gpustack.nova.lint import lint
 
@@ -163,3 +165,40 @@ def test_kollas_containers_get_a_block_of_their_own(cloud: Cloud) -> None:
     assert again.count("talk", "changed") == 0, again.output
     assert path.read_text(encoding="utf-8") == text
     assert cloud.restarted() == []
+
+
+NOTE = "run/gpustack-nova-restart"
+
+
+def test_what_an_interrupted_run_left_to_restart_is_restarted(cloud: Cloud) -> None:
+    fails = ["sh", "-c", "exit 1", "sh"]
+    works = cloud.place.variables["talk"]["gpustack_command_prefix"]
+    cloud.place.variables["talk"]["gpustack_command_prefix"] = fails
+    assert cloud.place.play("nova").code == 2
+    assert (cloud.roots["talk"] / DROP_IN).exists()
+    assert (cloud.roots["talk"] / NOTE).read_text(encoding="utf-8") == "compute\n"
+    cloud.restarted()
+
+    cloud.place.variables["talk"]["gpustack_command_prefix"] = works
+    run = cloud.place.play("nova")
+    assert run.code == 0, run.output
+    assert "talk nova-compute" in cloud.restarted()
+    assert not (cloud.roots["talk"] / NOTE).exists()
+    cloud.place.play("nova")
+    assert cloud.restarted() == []
+
+
+def test_one_host_alone_takes_the_facts_of_the_others_from_a_snapshot(cloud: Cloud) -> None:
+    refused = cloud.place.play("nova", "--limit", "talk")
+    assert refused.code == 2
+    assert "GPU300" in refused.output
+    assert not (cloud.roots["talk"] / DROP_IN).exists()
+    snapshot = cloud.place.path / "hosts.json"
+    raw = collect(str(cloud.roots["epyc"]))
+    save_snapshot(snapshot, [{**raw, "hostname": "epyc"}])
+    run = cloud.place.play("nova", "--limit", "talk", gpustack_nova_snapshot=str(snapshot))
+    assert run.code == 0, run.output
+    text = (cloud.roots["talk"] / DROP_IN).read_text(encoding="utf-8")
+    assert '"mi210"' in text
+    assert '"740f"}' not in text.partition("device_spec")[2]
+    assert cloud.restarted() == ["talk nova-compute"]
