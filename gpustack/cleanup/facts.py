@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpustack.cleanup.hardware import Hardware
 
 # nova/db/main/api.py, migration_get_in_progress_and_error_by_host_and_node: what Nova holds for finished. Since
 # Victoria (commit 255b3f2f91) a migration in error is not: its devices stay claimed for ever.
@@ -267,6 +271,8 @@ class NodeView:
     elsewhere: Mapping[str, tuple[tuple[str, PciRow], ...]] = field(default_factory=dict)
     has_request_ids: bool = True
     """Whether this release gives the requests of flavors an id (Zed and later)."""
+    hardware: Hardware | None = None
+    """What the host really has; None when nobody looked."""
 
     def host_state(self, clock: Clock) -> HostState:
         """Whether a nova-compute looks after this node now."""

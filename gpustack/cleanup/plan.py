@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import connect, placement, read, rules, schema, tables
+from gpustack.cleanup import connect, hardware, placement, read, rules, schema, tables
 from gpustack.cleanup.connect import Cell, Database
 from gpustack.cleanup.facts import Clock
 from gpustack.cleanup.owners import OtherCells
@@ -41,6 +41,8 @@ class Sources:
     all_cells: tuple[Cell, ...] = ()
     service_down_time: int | None = None
     """What nova.conf says of it, in seconds."""
+    hardware: Mapping[str, hardware.Hardware] = field(default_factory=dict)
+    """What is known of the hosts themselves, by name."""
 
     @classmethod
     def from_nova_conf(cls, paths: list[Path]) -> Sources:
@@ -141,6 +143,9 @@ def verdicts_of(sources: Sources, cell: Cell, selection: Selection) -> Iterator[
             )
             clock = selection.clock(read.now(connection))
             for view in reader.views(selection.hosts, selection.instance):
+                if sources.hardware:
+                    known = hardware.of_host(sources.hardware, view.node.host, view.node.hypervisor_hostname)
+                    view = replace(view, hardware=known)
                 yield from filter(selection.wants, rules.judge(view, clock))
     finally:
         others.close()

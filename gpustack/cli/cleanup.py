@@ -20,7 +20,7 @@ NOTHING_TO_DO = 4
 MAX_COUNT_REACHED = 1
 URL_VARIABLE = "GPUSTACK_DB_URL"
 
-CLASSES = "ABCDEFGHIJKLMNPQR"
+CLASSES = "ABCDEFGHIJKLMNOPQR"
 _QUIET = ("protected", "heals")
 
 
@@ -72,6 +72,33 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         metavar="HOST",
         help="nova-compute of this host was stopped for the repair; may be repeated",
     )
+
+
+def _add_hardware(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("hardware", "what the hosts themselves have, for class O")
+    group.add_argument("--snapshot", type=Path, metavar="FILE", help="facts of hosts, from gpustack scan --save FILE")
+    group.add_argument(
+        "--compute-config",
+        action="append",
+        type=Path,
+        metavar="FILE",
+        help="nova.conf of these hosts' nova-compute, or its directory: its device_spec is compared as well; may be "
+        "repeated",
+    )
+
+
+def _with_hardware(sources: Sources, parsed_args: argparse.Namespace) -> Sources:
+    if parsed_args.snapshot is None:
+        if parsed_args.compute_config:
+            raise UsageError("--compute-config says what hosts offer, and --snapshot what they have: name both")
+        return sources
+    from dataclasses import replace
+
+    from gpustack.cleanup.hardware import device_specs, hardware
+    from gpustack.facts.store import load_snapshot
+
+    specs = device_specs(parsed_args.compute_config) if parsed_args.compute_config else None
+    return replace(sources, hardware=hardware(load_snapshot(parsed_args.snapshot), specs))
 
 
 def _sources(command: Command | Lister, parsed_args: argparse.Namespace) -> Sources:
@@ -136,6 +163,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         parser.add_argument(
             "--os-cloud", metavar="NAME", help="ask this cloud's Placement for leftovers too (a name of clouds.yaml)"
         )
+        _add_hardware(parser)
         parser.add_argument("--all", action="store_true", help="list what is protected or heals by itself as well")
         parser.add_argument("--out", type=Path, metavar="FILE", help="save the plan, for `gpustack cleanup apply FILE`")
         parser.add_argument(
@@ -152,7 +180,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
             import openstack
 
             cloud = openstack.connect(cloud=parsed_args.os_cloud)
-        sources = _sources(self, parsed_args)
+        sources = _with_hardware(_sources(self, parsed_args), parsed_args)
         self._plan = plan.make(sources, _selection(parsed_args, sources), cloud)
         _known(self._plan, sources, parsed_args.host)
         if parsed_args.out:

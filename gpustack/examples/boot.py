@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpustack.examples import grub, images
+from gpustack.examples import grub, images, redhat
 from gpustack.examples.distribution import object_path
 from gpustack.examples.errors import StandInError
 from gpustack.examples.kmod import Configuration, Kernel, Userspace
@@ -33,12 +33,12 @@ def boot(root: Path, *, at: int | None = None) -> str:
         whatever was written before is older.
     """
     machine = Machine.load(root)
-    once = grub.take_once(root)
-    entry = grub.default_entry(root, once)
+    once = None if redhat.is_redhat(machine) else grub.take_once(root)
+    entry = redhat.default_entry(root, machine) if redhat.is_redhat(machine) else grub.default_entry(root, once)
     if once is not None and (bad := set(machine.panics_with) & set(entry.arguments.split())):
         return f"Kernel panic - not syncing: {', '.join(sorted(bad))}; then {boot(root, at=at)}"
     release = machine.kernel(entry.release)
-    image = root / f"boot/initrd.img-{entry.release}"
+    image = root / redhat.image_of(machine, entry.release)
     if release is None or not image.exists():
         raise StandInError(f"Kernel panic - not syncing: no kernel or initramfs of {entry.release}")
     arguments = entry.arguments.split()
@@ -101,6 +101,8 @@ def _initramfs(kernel: Kernel, files: Mapping[str, tuple[int, bytes]]) -> dict[s
     tree = f"usr/lib/modules/{kernel.release.release}"
     present = [m for m in kernel.release.modules if f"{tree}/{object_path(m)}" in files]
     userspace = Userspace(kernel, present, configuration)
+    if "usr/lib/initrd-release" in files:
+        return _dracut(userspace, texts)
     for line in texts.get("scripts/init-top/ORDER", "").splitlines():
         name = line.split()[0].lstrip("/")
         if name == "scripts/init-top/udev":
@@ -109,6 +111,20 @@ def _initramfs(kernel: Kernel, files: Mapping[str, tuple[int, bytes]]) -> dict[s
             run.update(run_script(name, texts[name], userspace))
     for line in texts.get("conf/modules", "").splitlines():
         userspace.load_line(line, respect_blacklist=False)
+    return run
+
+
+def _dracut(userspace: Userspace, texts: Mapping[str, str]) -> dict[str, str]:
+    """Play an image of dracut's: its pre-udev hooks, the modules of ``rd.driver.pre``, then udev (dracut.bootup(7))."""
+    run: dict[str, str] = {}
+    for name in sorted(name for name in texts if name.startswith("usr/lib/dracut/hooks/pre-udev/")):
+        run.update(run_script(name, texts[name], userspace))
+    told = [word for name, text in texts.items() if name.startswith("etc/cmdline.d/") for word in text.split()]
+    for word in (*told, *userspace.kernel.arguments):
+        name, _, modules = word.partition("=")
+        for module in modules.split(",") if name == "rd.driver.pre" else ():
+            userspace.load(module, respect_blacklist=False)
+    userspace.coldplug()
     return run
 
 

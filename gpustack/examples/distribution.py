@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from gpustack.examples import redhat
 from gpustack.examples.machine import Kernel, Machine, Module
 
 # Modules whose files are spelt with _; those of the others have - for it.
@@ -92,22 +93,34 @@ FSTYPE=auto
 }
 
 
+_DEBIAN_ONLY = ("boot/grub", "etc/grub.d", "etc/initramfs-tools", "etc/modules", "usr/share/initramfs-tools")
+
+
 def write_distribution(root: Path, machine: Machine) -> None:
     """Write everything of the disk but the boot menu and the initramfs images, which the stand-ins build."""
-    for directory in _DIRECTORIES:
+    redhats = redhat.is_redhat(machine)
+    common = [d for d in _DIRECTORIES if not redhats or not _is_debians(d)]
+    for directory in (*common, *(redhat.DIRECTORIES if redhats else ())):
         (root / directory).mkdir(parents=True, exist_ok=True)
     for link in ("bin", "lib", "sbin"):
         (root / link).symlink_to(f"usr/{link}")
-    (root / "etc/modules-load.d/modules.conf").symlink_to("../modules")
-    for path, text in {**_FILES, **_identity(machine), **machine.files}.items():
+    if not redhats:
+        (root / "etc/modules-load.d/modules.conf").symlink_to("../modules")
+    own = redhat.files(machine) if redhats else {}
+    usual = {path: text for path, text in _FILES.items() if not redhats or not _is_debians(path.lstrip("/"))}
+    for path, text in {**usual, **own, **_identity(machine), **machine.files}.items():
         _write(root, path, text)
-    for tool in _TOOLS:
+    for tool in redhat.TOOLS if redhats else _TOOLS:
         _write(root, f"/usr/sbin/{tool}", _NO_TOOL, 0o755)
     _write(root, "/usr/sbin/modprobe", _MODPROBE, 0o755)
-    for script in ("all_generic_ide", "blacklist", "keymap", "udev"):
+    for script in () if redhats else ("all_generic_ide", "blacklist", "keymap", "udev"):
         _write(root, f"/usr/share/initramfs-tools/scripts/init-top/{script}", _INIT_TOP, 0o755)
     for kernel in machine.kernels:
         _write_kernel(root, kernel)
+
+
+def _is_debians(path: str) -> bool:
+    return any(path == own or path.startswith(f"{own}/") for own in _DEBIAN_ONLY)
 
 
 def _identity(machine: Machine) -> dict[str, str]:

@@ -6,8 +6,10 @@ import os
 import time
 from pathlib import Path
 
+from gpustack.examples import redhat
 from gpustack.examples.boot import boot
 from gpustack.examples.distribution import write_distribution
+from gpustack.examples.dracut import dracut
 from gpustack.examples.grub import update_grub, write_environment
 from gpustack.examples.initramfs import update_initramfs
 from gpustack.examples.machine import Machine
@@ -25,9 +27,13 @@ def write_host(root: Path, machine: Machine) -> Path:
     root.mkdir()
     machine.save(root)
     write_distribution(root, machine)
-    update_initramfs(root, ["-u", "-k", "all"])
-    write_environment(root, {})
-    update_grub(root)
+    if redhat.is_redhat(machine):
+        for kernel in machine.kernels:
+            dracut(root, ["--force", f"/{redhat.image_of(machine, kernel.release)}", kernel.release])
+    else:
+        update_initramfs(root, ["-u", "-k", "all"])
+        write_environment(root, {})
+        update_grub(root)
     now = int(time.time())
     for directory in ("boot", "etc", "usr"):
         for path in (root / directory).rglob("*"):

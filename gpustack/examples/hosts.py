@@ -29,6 +29,7 @@ _UBUNTU = {
 # Debian turns the IOMMU on for everything but Intel's own graphics; Ubuntu for everything.
 _DEBIAN_CONFIG = {"CONFIG_INTEL_IOMMU": "y", "CONFIG_INTEL_IOMMU_DEFAULT_ON_INTGPU_OFF": "y", "CONFIG_AMD_IOMMU": "y"}
 _UBUNTU_CONFIG = {"CONFIG_INTEL_IOMMU": "y", "CONFIG_INTEL_IOMMU_DEFAULT_ON": "y", "CONFIG_AMD_IOMMU": "y"}
+_RHEL_CONFIG = {"CONFIG_INTEL_IOMMU": "y", "CONFIG_AMD_IOMMU": "y"}
 # Where plymouth is installed, its initramfs hook brings the graphics drivers.
 _PLYMOUTH = frozenset({"drm", "nouveau", "amdgpu", "radeon", "ast"})
 
@@ -86,6 +87,29 @@ def talk_host(name: str = "gpu01") -> Machine:
             *_k4200("0000:88:00", parent="0000:80:03.0", group=52, slot="6", base=0xCA000000),
         ),
     )
+
+
+def rhel9_host(name: str = "gpu05") -> Machine:
+    """The talk's cards in a host of the RHEL 9 family: dracut, boot entries with their whole command line."""
+    return _rhel(name, "9.4", "9.4 (Blue Onyx)", ("5.14.0-427.42.1.el9_4.x86_64", "5.14.0-427.13.1.el9_4.x86_64"))
+
+
+def rhel8_host(name: str = "gpu06") -> Machine:
+    """The same in one of the RHEL 8 family, whose entries name ``$kernelopts``."""
+    return _rhel(name, "8.10", "8.10 (Green Obsidian)", ("4.18.0-553.27.1.el8_10.x86_64",))
+
+
+def _rhel(name: str, version: str, full: str, releases: tuple[str, ...]) -> Machine:
+    os_release = {
+        "PRETTY_NAME": f"Rocky Linux {full}",
+        "NAME": "Rocky Linux",
+        "VERSION_ID": version,
+        "VERSION": full,
+        "ID": "rocky",
+        "ID_LIKE": "rhel centos fedora",
+    }
+    kernels = tuple(kernel(r, config=_RHEL_CONFIG, early=_PLYMOUTH, virqfd=True) for r in releases)
+    return talk_host(name).model_copy(update={"os_release": os_release, "kernels": kernels, "files": {}})
 
 
 def nvswitch_host(name: str = "gpu02") -> Machine:

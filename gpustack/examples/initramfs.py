@@ -51,11 +51,12 @@ def update_initramfs(root: Path, arguments: list[str]) -> str:
         kernel = machine.kernel(release)
         if kernel is None:
             raise StandInError(f"update-initramfs: no modules of Linux {release!r}")
-        _replace(root / f"boot/initrd.img-{release}", build(root, kernel))
+        replace(root / f"boot/initrd.img-{release}", build(root, kernel))
     return "\n".join(f"Generating /boot/initrd.img-{release}" for release in releases)
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace(path: Path, content: bytes) -> None:
+    """Put an image into its place in one step."""
     new = path.with_name(f"{path.name}.new")
     new.write_bytes(content)
     new.replace(path)
@@ -83,7 +84,7 @@ def build(root: Path, kernel: Kernel) -> bytes:
     for directory in _MODPROBE_DIRECTORIES:
         for path in sorted((root / directory).glob("*.conf")):
             members[str(path.relative_to(root))] = (0o644, path.read_bytes())
-    modules = list(_closure(root, kernel, asked))
+    modules = list(closure(root, kernel, asked))
     tree = f"usr/lib/modules/{kernel.release}"
     for name, text in depmod([*modules, *(m for m in kernel.modules if m.builtin)]).items():
         members[f"{tree}/{name}"] = (0o644, text.encode())
@@ -95,7 +96,7 @@ def build(root: Path, kernel: Kernel) -> bytes:
     return images.write_image(members, early=images.archive(microcode))
 
 
-def _closure(root: Path, kernel: Kernel, asked: Iterable[str]) -> Iterator[Module]:
+def closure(root: Path, kernel: Kernel, asked: Iterable[str]) -> Iterator[Module]:
     """The modules of an image: the usual and the asked for, and what ``modprobe --show-depends`` adds to them."""
     directories = [
         {p.name: p.read_text(encoding="utf-8", errors="replace") for p in (root / d).glob("*.conf")}

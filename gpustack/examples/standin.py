@@ -1,8 +1,8 @@
 """``python -m gpustack.examples.standin --root DIR COMMAND ARGS…``: plays a command on an example host.
 
-The commands are ``update-grub``, ``update-initramfs``, ``modprobe``, ``reboot``, and those that a trial boot needs.
-They stand in for the distribution's tools and for the kernel, which can't run in a directory; what they read and
-write are the real files in their real formats.
+The commands are ``update-grub``, ``update-initramfs``, ``dracut``, ``grubby``, ``modprobe``, ``mv``, ``reboot``, and
+those that a trial boot needs. They stand in for the distribution's tools and the kernel, which can't run in a
+directory; what they read and write are the real files in their real formats.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from pathlib import Path
 
 from gpustack.errors import GpustackError
 from gpustack.examples.boot import boot
+from gpustack.examples.dracut import dracut
 from gpustack.examples.grub import environment, update_grub, write_environment
 from gpustack.examples.initramfs import update_initramfs
 from gpustack.examples.live import modprobe
+from gpustack.examples.redhat import grubby
 
 
 def main(argv: list[str] | None = None) -> int:
     """Play one command; answers its exit code."""
     parser = argparse.ArgumentParser(prog="gpustack.examples.standin", description="play a command on an example host")
     parser.add_argument("--root", type=Path, required=True, help="the directory of the example host")
-    parser.add_argument("command", help="update-grub, update-initramfs, modprobe or reboot")
+    parser.add_argument("command", help="update-grub, update-initramfs, dracut, grubby, modprobe, mv or reboot")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(argv)
     command = Path(options.command).name
@@ -42,6 +44,14 @@ def _play(root: Path, command: str, arguments: list[str]) -> str:
         return update_grub(root)
     if command == "modprobe" and arguments:
         return modprobe(root, arguments)
+    if command == "dracut":
+        return dracut(root, arguments)
+    if command == "grubby":
+        return grubby(root, arguments)
+    if command == "mv" and len(arguments) == 3 and arguments[0] == "--force":
+        _, source, target = arguments
+        (root / source.lstrip("/")).replace(root / target.lstrip("/"))
+        return f"{source} is {target} now"
     if command == "reboot" and not arguments:
         return boot(root)
     if command == "grub-reboot" and len(arguments) == 1:

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpustack.errors import CloudError, FlavorError
-from gpustack.flavor.api import FlavorApi, Unanswered
+from gpustack.flavor.api import FlavorApi, Refused, Unanswered
 from gpustack.flavor.compare import Answers, Choices, Plan, Questions, compare, questions
 from gpustack.flavor.flavors import ACCESS, ACCESS_CHANGES, WantedFlavor
 from gpustack.flavor.operations import ChangeFlavor, CreateFlavor, FlavorOperation
 
+_SERVER_ERRORS = 500
 NOTHING = Choices()
 JOBS = 8
 """Flavors that are worked on at the same time."""
@@ -142,6 +143,10 @@ def _create(api: FlavorApi, operation: CreateFlavor) -> None:
         api.create(flavor_id, operation.name, operation.sizes, public=public, description=operation.description)
     except Unanswered as error:
         _take_back(api, operation, flavor_id, error)
+    except Refused as error:
+        if error.status < _SERVER_ERRORS:
+            raise
+        _take_back(api, operation, flavor_id, error)  # it may have been created before the service failed
     try:
         specs = dict(operation.extra_specs)
         if operation.access_mark is not None and not operation.access:

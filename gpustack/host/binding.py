@@ -277,6 +277,8 @@ def _switched_off(host: Host, driver: str, other: Elsewhere) -> Iterator[Finding
     for module in (canonical(driver), *((_BACKEND,) if driver == "vfio-pci" else ())):
         for statement in (*other.modprobe.blacklisted(module), *other.modprobe.about("install", module)):
             yield finding("GPU140", place=f"{host.hostname} {statement.place}", said=str(statement), module=module)
+        for place, said in other.omitted(module):
+            yield finding("GPU140", place=f"{host.hostname} {place}", said=said, module=module)
         for name in ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist"):
             for sourced in other.all(name):
                 if module in map(canonical, (sourced.argument.value or "").split(",")):

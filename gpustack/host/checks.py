@@ -19,7 +19,7 @@ from gpustack.host.desired import Desired
 from gpustack.host.owned import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
 from gpustack.host.reboot import is_held
 from gpustack.host.targets import Target
-from gpustack.host.tools import has_dracut
+from gpustack.host.tools import has_dracut, has_entries
 from gpustack.host.trial import is_running as is_trial
 from gpustack.pci import classes
 from gpustack.spec.model import Options
@@ -133,7 +133,8 @@ def menu(host: Host, desired: Desired) -> Iterator[Check]:
         ]
         place = f"{host.hostname} {entry.source}"
         if wrong:
-            severity = None if entry is ordinary[0] else Severity.WARNING
+            # Of entries that are files the newest kernel's is the first, or the one that was saved: any may be next.
+            severity = None if entry is ordinary[0] or has_entries(host) else Severity.WARNING
             yield _failed("GPU205", what, place, ", ".join(wrong), severity)
         else:
             yield _ok(what, place, ", ".join(desired.arguments) or "none needed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ INITRAMFS_MODULES = "/etc/initramfs-tools/modules"
 UPDATE_INITRAMFS = "/etc/initramfs-tools/update-initramfs.conf"
 DRIVERCTL = "/etc/driverctl.d/"
 RC_LOCAL = "/etc/rc.local"
+_DRACUT = re.compile(r"/(etc|usr/lib/dracut)/dracut\.conf(\.d/.*\.conf)?")
+_OMIT = re.compile(r"\s*omit_drivers\+?=(.*)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +67,14 @@ class Elsewhere:
         if self.from_entries:
             return CommandLine.of(s.argument.text for s in self.arguments or ())
         return self.with_drop_in(drop_in).line(LINUX, LINUX_DEFAULT)
+
+    def omitted(self, module: str) -> Iterator[tuple[str, str]]:
+        """Where dracut is told to leave a module out of its images, and the line (dracut.conf(5))."""
+        for path, text in sorted(self.texts.items()):
+            for number, line in enumerate(text.split("\n") if _DRACUT.fullmatch(path) else (), 1):
+                found = _OMIT.fullmatch(line)
+                if found is not None and module in map(canonical, re.split(r"[\s\"']+", found[1])):
+                    yield f"{path}:{number}", line.strip()
 
     def ids(self) -> Iterator[Ids]:
         """The ids that hand-made configuration gives to vfio-pci and pci-stub."""

@@ -109,8 +109,6 @@ def findings(host: Host, targets: Targets, found: tuple[Trace, ...]) -> Iterator
         elif _is_script(trace.path):
             severity = Severity.ERROR if _runs(host, trace.path) else Severity.WARNING
             yield finding("GPU143", place=place, line=trace.said[:200], severity=severity)
-        elif trace.path.startswith(_DRACUT):
-            yield finding("GPU140", place=place, said=trace.said[:200], module="a module of the plan")
         elif trace.part is Part.LINE and trace.path.startswith(_MODPROBE):
             yield from _needed(host, targets, trace, place)
 

@@ -61,7 +61,7 @@ def _boot(host: Host) -> Iterator[Finding]:
     if not is_unread and all(entry.recovery for entry in host.boot.entries):
         yield finding("GPU136", place=host.hostname, what="ordinary entry in GRUB's menu")
     file = host.files.get(UPDATE_INITRAMFS)
-    if file is not None and _NEVER.search(file.text):
+    if host.initramfs_tool == "initramfs-tools" and file is not None and _NEVER.search(file.text):
         yield finding("GPU134", place=f"{host.hostname} {UPDATE_INITRAMFS}")
 
 

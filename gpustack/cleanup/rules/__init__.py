@@ -25,6 +25,7 @@ from gpustack.cleanup.rules import (
     l_missing,
     m_multi_host,
     n_node_mismatch,
+    o_hardware_drift,
     p_pool_drift,
     r_periodic_blocked,
 )
@@ -45,6 +46,7 @@ RULES: tuple[ModuleType, ...] = (
     j_owner_mismatch,
     h_blocked,
     i_parent_not_blocked,
+    o_hardware_drift,
     l_missing,
     p_pool_drift,
 )

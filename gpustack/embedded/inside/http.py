@@ -10,6 +10,26 @@ from typing import Any
 App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
+_READING = ("GET", "HEAD", "OPTIONS")
+
+
+def one_writer(app: App) -> App:
+    """``app``, with requests that may write one after the other.
+
+    A transaction on a SQLite file that begins by reading and then writes fails at once ("database is locked"), without
+    waiting, when another one has written in between; the services don't try again. Requests that read go on beside.
+    """
+    lock = threading.Lock()
+
+    def wrapped(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] in _READING:
+            return app(environ, start_response)
+        with lock:
+            return app(environ, start_response)
+
+    return wrapped
+
+
 def run(app: App, port: int, *, threads: int = 8) -> None:
     """Serve ``app`` on ``port``, for ever."""
     import waitress

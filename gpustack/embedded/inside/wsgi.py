@@ -8,7 +8,7 @@ import importlib.util
 import os
 from typing import Any
 
-from .http import run
+from .http import one_writer, run
 
 
 def serve(description: dict[str, Any]) -> None:
@@ -19,7 +19,7 @@ def serve(description: dict[str, Any]) -> None:
     os.environ.update(description["environment"])
     module, attribute, factory = _load(description["applications"])
     app = getattr(importlib.import_module(module), attribute)
-    run(app() if factory else app, description["port"])
+    run(one_writer(app() if factory else app), description["port"])
 
 
 def _load(applications: list[list[Any]]) -> tuple[str, str, bool]:

@@ -22,6 +22,7 @@ class Traffic:
     :ivar dies_at: the number of the request (from 0) whose connection dies.
     :ivar carried_out: whether that request reaches the service, so that only its answer is lost.
     :ivar comes_back: whether later requests are answered again.
+    :ivar fails_at: the number of the request that is answered with an error of the server, and not carried out.
     :ivar latency: seconds that each request takes longer.
     """
 
@@ -29,6 +30,7 @@ class Traffic:
     dies_at: int = NEVER
     carried_out: bool = False
     comes_back: bool = True
+    fails_at: int = NEVER
     latency: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -42,6 +44,7 @@ class Traffic:
         with self._lock:
             self.requests.clear()
             self.dies_at, self.carried_out, self.comes_back = NEVER, False, True
+            self.fails_at = NEVER
 
     @property
     def writes(self) -> list[str]:
@@ -95,6 +98,11 @@ class _Handler(BaseHTTPRequestHandler):
         dies = number == traffic.dies_at or (number > traffic.dies_at and not traffic.comes_back)
         if dies and not (number == traffic.dies_at and traffic.carried_out):
             self._die()
+            return
+        if number == traffic.fails_at:
+            self.send_response(500)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
             return
         answer, content = self._forward(body)
         if dies:

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from flavor_clouds import Proxied, proxied
 
 from gpustack.cli.app import main
+from gpustack.embedded.releases import available
 from gpustack.errors import CloudError
 from gpustack.flavor.apply import apply, plan
 from gpustack.flavor.cloud import Cloud
@@ -74,7 +75,11 @@ flavors:
 ALL = Choices(prune=True)
 
 
-@pytest.fixture(scope="module", params=["2025.2", "2026.2"])
+CHOSEN = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
+RELEASES = [entry.name for entry in available() if entry.name in CHOSEN or CHOSEN == ["all"]]
+
+
+@pytest.fixture(scope="module", params=RELEASES)
 def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
     with proxied(request.param, tmp_path_factory.mktemp("clouds")) as found:
         with found.cloud.connection() as connection:
@@ -159,6 +164,30 @@ def test_interrupted_at_every_request_a_second_run_completes(empty: Proxied, bef
             if not died:
                 break
     assert number > 6
+
+
+def test_an_error_of_the_server_at_any_write_is_told_and_a_second_run_completes(empty: Proxied) -> None:
+    wanted = flavors_of(FIRST)
+    with empty.connection() as connection:
+        api = Cloud(connection)
+        for number in itertools.count():
+            clear(api)
+            made = plan(api, wanted)
+            empty.traffic.calm()
+            empty.traffic.fails_at = number
+            failures = apply(api, made.operations, jobs=1)
+            failed = number < len(empty.traffic.requests)
+            empty.traffic.calm()
+            assert len(failures) == failed
+            for failure in failures:
+                assert "HTTP 500" in str(failure.error)
+                assert "nova-api" in str(failure.error)
+            assert all(ALIAS in flavor.extra_specs for flavor in api.flavors())
+            assert goes_through(api, wanted)
+            assert not plan(api, wanted).operations
+            if not failed:
+                break
+    assert number >= 6
 
 
 def goes_through(api: Cloud, flavors: Sequence[WantedFlavor]) -> bool:

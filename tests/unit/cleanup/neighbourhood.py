@@ -23,6 +23,7 @@ from gpustack.cleanup.facts import (
     Service,
     Whereabouts,
 )
+from gpustack.cleanup.hardware import Hardware, Present
 
 NOW = datetime(2026, 11, 21, 12, 0, 0)  # noqa: DTZ001 - naive UTC, as Nova writes it
 HOUR = 3600
@@ -64,7 +65,18 @@ def view(case: dict[str, Any]) -> NodeView:
             and (owner.instance.host, owner.instance.node) == (host, node.get("name", host))
         ),
         has_request_ids=case.get("request_ids", True),
+        hardware=_hardware(case["hardware"]) if "hardware" in case else None,
     )
+
+
+def _hardware(said: dict[str, Any]) -> Hardware:
+    present = {}
+    for address, words in said["present"].items():
+        ids, kind = words.split()
+        vendor, product = ids.split(":")
+        present[address] = Present(vendor_id=vendor, product_id=product, dev_type=kind)
+    offered = frozenset(said["offered"]) if "offered" in said else None
+    return Hardware(present=present, offered=offered, read_at=ago(said.get("age", 0)))
 
 
 def _right_pools(case: dict[str, Any]) -> str:

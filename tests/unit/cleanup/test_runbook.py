@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cellfile import CellFile, ago, nova_conf
+from sysroot import SysRoot
 
 from gpustack.cli.app import main
 
@@ -90,6 +91,11 @@ def _pools(cell: CellFile) -> None:
     cell.device(cell.host("gpu01", seen=0), GPU)
 
 
+def _drifted(cell: CellFile) -> None:
+    """The host has a card at another address than the row's."""
+    cell.device(cell.host("gpu01", seen=0), GPU, updated_at=ago(), created_at=ago())
+
+
 def _periodic(cell: CellFile) -> None:
     _moved(cell, seen=0)
 
@@ -110,6 +116,7 @@ CASES: dict[str, tuple[Callable[[CellFile], object], str]] = {
     "class-l": (_missing, "report"),
     "class-m": (_moved, "nothing"),
     "class-n": (_renamed, "report"),
+    "class-o": (_drifted, "report"),
     "class-p": (_pools, "restart"),
     "class-q": (_moved, "nothing"),
     "class-r": (_periodic, "report"),
@@ -132,12 +139,18 @@ def test_the_commands_of_a_page(
     seed(cell)
     conf = nova_conf(tmp_path, {"cell1": cell.url})
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "nova-compute.conf").write_text('[pci]\ndevice_spec = {"vendor_id": "10de", "product_id": "11b4"}\n')
     before, done, codes = cell.dump(), False, []
     for line in COMMAND.findall(page.read_text(encoding="utf-8")):
         words = shlex.split(line)
         if words[0] == "ansible-playbook":
             assert "$(gpustack playbook path)/cleanup.yml" in line
             assert (ROOT / "playbooks" / "cleanup.yml").is_file()
+            continue
+        if words[:2] == ["gpustack", "scan"]:
+            root = SysRoot(tmp_path / "host").host(name="gpu01").function("0000:82:00.0", vendor="10de", product="11b4")
+            (name,) = [word for word in words[2:] if word == "gpu01"]  # its own root stands for the host
+            assert main([*(word for word in words[1:] if word != name), "--root", str(root.path)]) == 0
             continue
         assert words[:2] == ["gpustack", "cleanup"], line
         action, rest = words[2], words[3:]

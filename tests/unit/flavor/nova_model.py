@@ -16,7 +16,8 @@ class NovaModel:
     """Flavors in memory.
 
     :param dies_at: the number of the request (from 0) from which on nothing is answered.
-    :param carried_out: whether that very request is carried out although its answer is lost.
+    :param fails_at: the number of the request that is answered with an error of the server.
+    :param carried_out: whether that very request is carried out although its answer is lost, or an error.
     :param comes_back: whether requests after that one are answered again.
     """
 
@@ -30,6 +31,7 @@ class NovaModel:
         self.carried_out = False
         self.comes_back = True
         self.refuses: str | None = None
+        self.fails_at = NEVER
         self.lists_touched = False
         for flavor in flavors:
             if not flavor.public:
@@ -54,8 +56,10 @@ class NovaModel:
     def _request(self, line: str, carry_out: Callable[[], Any]) -> Any:
         number = len(self.requests)
         self.requests.append(line)
-        if number == self.dies_at and self.carried_out:
+        if number in (self.dies_at, self.fails_at) and self.carried_out:
             carry_out()
+        if number == self.fails_at:
+            raise Refused("HTTP 500, injected", status=500)
         if number == self.dies_at or (number > self.dies_at and not self.comes_back):
             raise Unanswered("the connection died", remedy="run again")
         if self.refuses is not None and self.refuses in line:

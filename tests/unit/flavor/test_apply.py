@@ -218,6 +218,21 @@ def test_a_flavor_whose_making_is_refused_is_removed(refused: str) -> None:
     assert not cloud.by_id
 
 
+@pytest.mark.parametrize("carried_out", [False, True])
+@pytest.mark.parametrize("number", range(4))
+def test_an_error_of_the_server_leaves_nothing_behind(number: int, carried_out: bool) -> None:
+    cloud = NovaModel(projects=PROJECTS)
+    made = wanted_flavor(access=("research",))
+    operations = plan(cloud, [made]).operations
+    cloud.fails_at, cloud.carried_out = len(cloud.requests) + number, carried_out
+    (failure,) = apply(cloud, operations)
+    assert "HTTP 500" in str(failure.error)
+    assert "nothing is left" in str(failure.error)
+    assert not cloud.by_id
+    assert not apply(cloud, plan(cloud, [made]).operations)
+    assert not plan(cloud, [made]).operations
+
+
 def test_one_refusal_does_not_keep_the_others() -> None:
     cloud = NovaModel()
     cloud.refuses = "flavors b"

@@ -26,6 +26,8 @@ EXAMPLES: dict[str, Callable[[str], Machine]] = {
     "nvswitch": hosts.nvswitch_host,
     "shared": hosts.shared_group_host,
     "epyc": hosts.epyc_host,
+    "rhel9": hosts.rhel9_host,
+    "rhel8": hosts.rhel8_host,
 }
 SPEC = """\
 version: 1
@@ -39,6 +41,7 @@ hosts:
   "nvswitch*": [h100]
   "shared*": [a4000]
   "epyc*": [mi210]
+  "rhel*": [k4200]
 """
 
 

@@ -1,0 +1,110 @@
+"""What a host really has, and what its nova.conf offers of it: the other side of the rows, for class O.
+
+It comes of facts that ``gpustack scan --save`` wrote, and of the configuration of the hosts' nova-compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpustack.errors import NovaConfigError
+from gpustack.facts.model import Function, Host
+from gpustack.nova.config import files_of, read_files
+from gpustack.nova.devspec import DeviceSpec, offered
+from gpustack.nova.entries import EntryError, specs_of
+from gpustack.nova.releases import Option
+
+_DEVICE_SPEC = Option(
+    group="pci",
+    name="device_spec",
+    kind="multi",
+    services=("compute",),
+    old_names=("pci/passthrough_whitelist", "DEFAULT/pci_passthrough_whitelist"),
+    since=15,
+    source="nova/conf/pci.py",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Present:
+    """A PCI function of a host, in the words of ``pci_devices``."""
+
+    vendor_id: str
+    product_id: str
+    dev_type: str
+
+    @classmethod
+    def of(cls, function: Function) -> Present:
+        """What libvirt, and so Nova, makes of a function (``nova/virt/libvirt/host.py``, ``_get_pcidev_info``)."""
+        kind = "type-PF" if function.sriov_totalvfs is not None else "type-PCI"
+        kind = "type-VF" if function.physical_function is not None else kind
+        return cls(vendor_id=function.vendor, product_id=function.product, dev_type=kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """One host.
+
+    :ivar present: its PCI functions by address.
+    :ivar offered: the addresses that device_spec lets guests have; None when its configuration is not known.
+    :ivar read_at: when that was read, naive UTC; None when the facts don't say.
+    """
+
+    present: Mapping[str, Present]
+    offered: frozenset[str] | None = None
+    read_at: datetime | None = None
+
+
+def hardware(hosts: Sequence[Host], specs: Sequence[DeviceSpec] | None = None) -> dict[str, Hardware]:
+    """The hosts of facts by name.
+
+    :param specs: the entries of device_spec that their nova-compute reads; None when they are not known.
+    """
+    return {
+        host.hostname: Hardware(
+            present={function.address: Present.of(function) for function in host.pci},
+            offered=None if specs is None else offered(specs, host),
+            read_at=_moment(host.collected_at),
+        )
+        for host in hosts
+    }
+
+
+def device_specs(paths: Sequence[Path]) -> tuple[DeviceSpec, ...]:
+    """The entries of device_spec in the configuration of nova-compute.
+
+    :raises NovaConfigError: when a file can't be read, or Nova would refuse an entry.
+    """
+    settings = read_files([file for path in paths for file in files_of(path)]).effective(_DEVICE_SPEC)
+    found = []
+    for setting in settings:
+        try:
+            found += [DeviceSpec.parse(entry) for entry in specs_of(setting.value)]
+        except (EntryError, ValueError) as error:
+            raise NovaConfigError(f"device_spec: {error}", where=setting.place, remedy="gpustack nova lint") from error
+    return tuple(found)
+
+
+def of_host(known: Mapping[str, Hardware], host: str | None, node: str | None) -> Hardware | None:
+    """What is known of a compute node, by the name of its host or hypervisor, short or full.
+
+    None when nothing is known, or when several hosts could be meant.
+    """
+    wanted = {name.casefold() for name in (host, node) if name}
+    exact = [one for name, one in known.items() if name.casefold() in wanted]
+    if len(exact) == 1:
+        return exact[0]
+    short = {name.partition(".")[0] for name in wanted}
+    alike = [one for name, one in known.items() if name.casefold().partition(".")[0] in short]
+    return alike[0] if len(alike) == 1 and not exact else None
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment

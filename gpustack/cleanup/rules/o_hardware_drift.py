@@ -1,0 +1,82 @@
+"""Class O: the rows are of other hardware than the host has, or than its device_spec offers.
+
+nova-compute compares its rows with the hypervisor only when it starts (``nova/pci/manager.py``,
+``update_devices_from_hypervisor_resources``), and then neither changes nor removes the row of a device that is taken. A
+device died or moved to another slot, became an SR-IOV function (bug 1892361), or device_spec was edited; with PCI in
+Placement a device that is allocated there can't be removed at all (bug 2115905). Only the host itself can tell:
+:mod:`gpustack.cleanup.hardware`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.case import Case
+from gpustack.cleanup.facts import Clock, NodeView, PciRow
+from gpustack.cleanup.hardware import Hardware, Present
+from gpustack.cleanup.predicates import node_words
+from gpustack.cleanup.verdict import Status, Verdict
+
+CLASS = "O"
+TITLE = "not what the host has"
+
+_RESTART = "when the host is as it should be, restart nova-compute: it takes the free row away, and makes a right one"
+_TAKEN = "look at the instance's domain; cold-migrate it away, or give the host its device back, then restart"
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Live rows that the host's hardware or device_spec contradicts, and offered devices without a row."""
+    hardware = view.hardware
+    if hardware is None or view.node.deleted:
+        return
+    for row in view.rows:
+        drift = _drift(row, hardware) if row.live else None
+        if drift is None:
+            continue
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        written = row.changed_at
+        if held_back := case.held_back():
+            yield held_back
+        elif hardware.read_at is not None and written is not None and written > hardware.read_at:
+            yield case.verdict(Status.UNDECIDED, f"{drift}; but the row was written after the host was looked at")
+        else:
+            taken = row.taken or row.instance_uuid is not None
+            yield case.verdict(Status.REPORT, drift, ask_hypervisor=taken, advice=_TAKEN if taken else _RESTART)
+    missing = sorted((hardware.offered or frozenset()) - {address.lower() for address in view.by_address})
+    if missing:
+        yield Verdict(
+            klass=CLASS,
+            title=TITLE,
+            status=Status.REPORT,
+            cell=view.cell,
+            host=view.node.host or "",
+            node=view.node.hypervisor_hostname or "",
+            host_state=view.host_state(clock),
+            rows=(),
+            owner=None,
+            evidence=(
+                *(f"{address} is {_words(hardware.present[address])}" for address in missing),
+                node_words(view, clock),
+            ),
+            because=f"device_spec offers {', '.join(missing)}, of which there is no row",
+            advice="restart nova-compute: it makes the rows when it starts",
+        )
+
+
+def _drift(row: PciRow, hardware: Hardware) -> str | None:
+    """What speaks against a row; None when nothing does."""
+    found = hardware.present.get(row.address.lower())
+    if found is None:
+        return f"the host has no device at {row.address}"
+    if (found.vendor_id, found.product_id) != (row.vendor_id.lower(), row.product_id.lower()):
+        return f"the host has another device at {row.address}: {_words(found)}"
+    # A vDPA device is a virtual function to the kernel.
+    if found.dev_type != row.dev_type and (row.dev_type, found.dev_type) != ("vdpa", "type-VF"):
+        return f"{row.address} is of {found.dev_type} now: SR-IOV was switched on or off"
+    if hardware.offered is not None and row.address.lower() not in hardware.offered:
+        return f"no entry of device_spec matches {row.address} any more"
+    return None
+
+
+def _words(found: Present) -> str:
+    return f"{found.vendor_id}:{found.product_id}, {found.dev_type}"

@@ -1,0 +1,37 @@
+"""The tests against real Nova of the releases that `make test` leaves out. ``nox --list`` names the sessions.
+
+    nox -s "nova(release='2023.1')"
+    nox -s "nova(release='yoga')" -- tests/nova/render
+
+A session skips a release whose Python this machine has not got: gpustack itself needs 3.11, and starts each Nova with
+an interpreter of its own (``gpustack/embedded/releases.toml``).
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+
+import nox
+
+RELEASES = list(tomllib.loads(Path("gpustack/embedded/releases.toml").read_text(encoding="utf-8"))["releases"])
+TESTS = ("tests/nova/parsers", "tests/nova/render", "tests/nova/embedded", "tests/nova/flavor/test_requests.py")
+ASK = "import sys; from gpustack.embedded.releases import release; print(release(sys.argv[1]).interpreter() or '')"
+
+nox.needs_version = ">=2024.10.9"
+nox.options.sessions = ["nova"]
+nox.options.reuse_existing_virtualenvs = True
+
+
+@nox.session
+@nox.parametrize("release", RELEASES)
+def nova(session: nox.Session, release: str) -> None:
+    """Lint, render, flavors and the embedded clouds, on one release of Nova. Arguments go to pytest."""
+    session.install("-e", ".", *nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test"))
+    if not str(session.run("python", "-c", ASK, release, silent=True)).strip():
+        wanted = tomllib.loads(Path("gpustack/embedded/releases.toml").read_text(encoding="utf-8"))
+        pythons = " or ".join(wanted["releases"][release]["python"])
+        session.skip(f"Nova {release} needs Python {pythons} with venv: not on the path, nor below ~/.pyenv/versions")
+    arguments = session.posargs or [*TESTS, "--reruns", "1"]
+    session.run("python", "-m", "pytest", *arguments, env={**os.environ, "GPUSTACK_NOVA_RELEASES": release})

@@ -1,0 +1,80 @@
+"""Hosts of the RHEL family, whose grubby and dracut are stand-ins: prepared, verified and given back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpustack.facts.collect import collect
+
+from .conftest import SPEC, Place, drivers, tree
+
+ARGUMENTS = {"intel_iommu=on", "iommu=pt"}
+
+
+def entries(root: Path) -> list[set[str]]:
+    """The arguments of every boot entry, as GRUB will have them."""
+    return [set(entry["arguments"].split()) for entry in collect(str(root))["boot"]["entries"]]
+
+
+def configuration(root: Path) -> dict[str, object]:
+    """Kind, mode and content of everything that an administrator could have written, and of the boot entries."""
+    kept = ("etc", "boot/loader", "boot/grub2", "usr/lib/dracut", "usr/lib/modprobe.d", "var/lib")
+    return {path: (entry[0], entry[2]) for path, entry in tree(root).items() if path.startswith(kept)}
+
+
+@pytest.mark.parametrize("example", ["rhel9", "rhel8"])
+def test_a_host_of_the_rhel_family_there_and_back(place: Place, example: str) -> None:
+    root = place.add(example)
+    before = configuration(root)
+    assert drivers(root) == {"nouveau", "snd_hda_intel"}
+
+    run = place.play("prepare", "--check", "--diff")
+    assert run.code == 0, run.output
+    assert configuration(root) == before
+    assert "grubby --update-kernel=ALL --args=intel_iommu=on iommu=pt --no-etc-grub-update" in run.output
+
+    # Everything is in place, and can be looked at, before any reboot.
+    run = place.play("prepare")
+    assert run.code == 0, run.output
+    assert all(found >= ARGUMENTS for found in entries(root))
+    assert len(entries(root)) == (2 if example == "rhel9" else 1)
+    assert 'rhgb quiet intel_iommu=on iommu=pt"\n' in (root / "etc/default/grub").read_text(encoding="utf-8")
+    cmdline = root / "etc/kernel/cmdline"
+    assert cmdline.exists() == (example == "rhel9")
+    if example == "rhel9":
+        assert cmdline.read_text(encoding="utf-8").endswith(" rhgb quiet intel_iommu=on iommu=pt\n")
+    else:
+        entry = next((root / "boot/loader/entries").glob("*.conf")).read_text(encoding="utf-8")
+        assert "options $kernelopts $tuned_params\n" in entry
+    assert drivers(root) == {"nouveau", "snd_hda_intel"}
+
+    run = place.play("prepare", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert f"{example}: ready for guests" in run.output
+    assert drivers(root) == {"vfio-pci"}
+    prepared = tree(root)
+    run = place.play("prepare", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert run.count(example, "changed") == 0
+    assert tree(root) == prepared
+
+    run = place.play("undo", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    assert drivers(root) == {"nouveau", "snd_hda_intel"}
+    assert configuration(root) == before
+
+
+def test_one_of_two_cards_by_address(place: Place) -> None:
+    place.spec(SPEC.replace('product: "11b4"}', 'product: "11b4", addresses: ["0000:84:00.0"]}'))
+    root = place.add("rhel9")
+    run = place.play("prepare", gpustack_reboot=True)
+    assert run.code == 0, run.output
+    found = {f["address"]: f["driver"] for f in collect(str(root))["pci"] if f["vendor"] == "10de"}
+    assert found == {
+        "0000:84:00.0": "vfio-pci",
+        "0000:84:00.1": "vfio-pci",
+        "0000:88:00.0": "nouveau",
+        "0000:88:00.1": "snd_hda_intel",
+    }
