@@ -7,7 +7,7 @@ TEST_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd l
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
-demo: ## the whole path on example hosts: scan, spec, plan, playbooks, verification
+demo: ## the whole path on example hosts: host prep, then a real Nova, flavors, guests, a leak repaired
 	@tools/setup
 	@.venv/bin/python -m gpustack.examples.demo
 
