@@ -47,6 +47,11 @@ lab-trial: ## on the same machine: kernel arguments with which the host does not
 	@tests/lab/setup
 	$(PYTEST) tests/lab/test_trial.py
 
+lab-faults: ## on the same machine: power cuts at random moments of prepare.yml; over an hour
+	@tools/setup test
+	@tests/lab/setup
+	$(PYTEST) tests/lab/test_faults.py
+
 lint: ## ruff, mypy, ansible-lint
 	@tools/setup lint
 	.venv/bin/ruff check .
@@ -62,4 +67,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test flavors soak lab lab-addresses lab-dracut lab-trial lint docs bench
+.PHONY: help demo test flavors soak lab lab-addresses lab-dracut lab-trial lab-faults lint docs bench
