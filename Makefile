@@ -7,7 +7,7 @@ TEST_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd l
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
-demo: ## the whole path on example hosts: scan, spec, plan, playbooks, verification
+demo: ## the whole path on example hosts: host prep, then a real Nova, flavors, guests, a leak repaired
 	@tools/setup
 	@.venv/bin/python -m gpustack.examples.demo
 
@@ -52,6 +52,11 @@ lab-trial: ## on the same machine: kernel arguments with which the host does not
 	@tests/lab/setup
 	$(PYTEST) tests/lab/test_trial.py
 
+lab-faults: ## on the same machine: power cuts at random moments of prepare.yml; over an hour
+	@tools/setup test
+	@tests/lab/setup
+	$(PYTEST) tests/lab/test_faults.py
+
 lint: ## ruff, mypy, ansible-lint
 	@tools/setup lint
 	.venv/bin/ruff check .
@@ -67,4 +72,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test flavors soak lab lab-addresses lab-dracut lab-live lab-trial lint docs bench
+.PHONY: help demo test flavors soak lab lab-addresses lab-dracut lab-live lab-trial lab-faults lint docs bench

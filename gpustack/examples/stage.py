@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import subprocess
 import sys
 import textwrap
+from collections.abc import MutableMapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from gpustack.examples import hosts
 from gpustack.examples.host import write_host
-from gpustack.files import share_dir
+from gpustack.files import share_dir, write_atomic
+
+if TYPE_CHECKING:
+    from gpustack.embedded.nova import Nova
 
 _WIDTH = 100
+_T = TypeVar("_T")
 
 
 class Surprise(Exception):  # noqa: N818  (it is what the reader is told: not an error of this program)
@@ -22,14 +29,23 @@ class Surprise(Exception):  # noqa: N818  (it is what the reader is told: not an
 
 
 class Stage:
-    """A directory that commands are run in."""
+    """A directory that commands are run in, and what runs beside them; a context manager, which ends all of that."""
+
+    environment: MutableMapping[str, str]
+    """The environment of the commands."""
+    nova: Nova | None = None
+    """The Nova that was started."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.names: dict[str, str] = {}
+        """What one chapter leaves to a later one."""
+        self._exit = contextlib.ExitStack()
         self._colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         (directory / "ansible.cfg").touch()
-        self._environment = {k: v for k, v in os.environ.items() if not k.startswith("ANSIBLE_")} | {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        path = (str(directory / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("ANSIBLE_", "OS_"))} | {
+            "PATH": os.pathsep.join(path),
             "ANSIBLE_CONFIG": str(directory / "ansible.cfg"),
             "ANSIBLE_HOME": str(directory / ".ansible"),
             "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
@@ -38,6 +54,16 @@ class Stage:
             "ANSIBLE_NOCOLOR": "1",
             "COLUMNS": str(_WIDTH),
         }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._exit.close()
+
+    def enter(self, context: contextlib.AbstractContextManager[_T]) -> _T:
+        """Enter a context that lasts as long as the stage."""
+        return self._exit.enter_context(context)
 
     # --- to the reader ---
 
@@ -49,10 +75,16 @@ class Stage:
         """Explain something."""
         self._print("\n" + textwrap.fill(text, _WIDTH))
 
-    def show(self, name: str) -> None:
-        """Print a file."""
+    def progress(self, text: str) -> None:
+        """Say what is being done while it takes time."""
+        self._print(f"  … {text.removeprefix('… ')}", "2")
+
+    def show(self, name: str) -> str:
+        """Print a file, and answer what is in it."""
         self._print(f"\n$ cat {name}", "36")
-        self._print((self.directory / name).read_text(encoding="utf-8").rstrip("\n"))
+        text = (self.directory / name).read_text(encoding="utf-8")
+        self._print(text.rstrip("\n"))
+        return text
 
     def excerpt(self, name: str, start: str) -> None:
         """Print a file from the line that holds ``start``."""
@@ -104,6 +136,17 @@ class Stage:
             text = text.replace(old, new)
         self.write(name, text)
 
+    def join(self, name: str, *snapshots: str) -> None:
+        """Put the hosts of several snapshots into one."""
+        found = [json.loads((self.directory / one).read_text(encoding="utf-8")) for one in snapshots]
+        content = {**found[0], "hosts": [host for one in found for host in one["hosts"]]}
+        write_atomic(self.directory / name, json.dumps(content), mode=0o600)
+
+    def program(self, path: Path) -> None:
+        """Let the commands find a program by its name."""
+        (self.directory / "bin").mkdir(exist_ok=True)
+        (self.directory / "bin" / path.name).symlink_to(path)
+
     def inventory(self, *names: str) -> None:
         """Write an inventory of example hosts."""
         python = json.dumps(sys.executable)
@@ -124,10 +167,11 @@ class Stage:
 
     # --- commands ---
 
-    def run(self, *command: str, code: int = 0, into: str | None = None) -> str:
+    def run(self, *command: str, code: int = 0, into: str | None = None, last: int | None = None) -> str:
         """Print a command, run it and print what it says.
 
         :param code: the exit code that it must have.
+        :param last: print only so many lines of the end, as long as all goes well.
         :param into: the file that its output goes to.
         :returns: its output and its messages.
         :raises Surprise: when the exit code is another.
@@ -136,7 +180,7 @@ class Stage:
         done = subprocess.run(
             command,
             cwd=self.directory,
-            env=self._environment,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -146,6 +190,8 @@ class Stage:
             self.write(into, done.stdout)
         said = done.stdout + done.stderr
         shown = (done.stderr if into is not None else said).strip("\n")
+        if last is not None and done.returncode == code:
+            shown = "\n".join(["[…]", *shown.splitlines()[-last:]])
         if shown:
             self._print(shown)
         if code != 0 and done.returncode == code:
@@ -154,9 +200,15 @@ class Stage:
             raise Surprise(f"{command[0]} ended with exit code {done.returncode}, not {code}")
         return said
 
-    def play(self, playbook: str, *arguments: str, spec: str = "gpustack.yaml", code: int = 0) -> str:
+    def play(
+        self,
+        playbook: str,
+        *arguments: str,
+        spec: str = "gpustack.yaml",
+        code: int = 0,
+        last: int | None = None,
+    ) -> str:
         """Run a playbook on the hosts of the inventory."""
         path = str(share_dir("playbooks") / f"{playbook}.yml")
-        return self.run(
-            "ansible-playbook", "-i", "inventory.yaml", path, "-e", f"gpustack_spec={spec}", *arguments, code=code
-        )
+        command = ("ansible-playbook", "-i", "inventory.yaml", path, "-e", f"gpustack_spec={spec}", *arguments)
+        return self.run(*command, code=code, last=last)

@@ -73,7 +73,7 @@ def _changed(value: str, without: Iterable[str], added: Iterable[str]) -> str:
         # The last one: arguments are added at the end.
         place = max((i for i, (_, raw) in enumerate(pieces) if raw == argument), default=None)
         if place is not None:
-            del pieces[place]
+            pieces[place] = (pieces[place][0][:-1], "")  # one space was put before it, or none
     text = "".join(space + raw for space, raw in pieces)
     for argument in added:
         text = f"{text} {argument}" if text else argument

@@ -49,6 +49,9 @@ def _kind(host: Host) -> Iterator[Finding]:
     elif not host.boot.bls and family(host) == "redhat":
         what = "GRUB without boot loader entries (BLS) on this distribution"
         yield finding("GPU130", place=host.hostname, what=what, wanted="GRUB_ENABLE_BLSCFG=true, with grubby")
+    if any((kernel.image or "").startswith("/boot/ostree/") for kernel in host.boot.kernels):
+        what = "image mode (ostree, bootc)"
+        yield finding("GPU130", place=host.hostname, what=what, wanted="a system whose /usr can be written")
     if host.initramfs_tool not in _INITRAMFS:
         tool = host.initramfs_tool or "no initramfs tool that is known"
         yield finding("GPU130", place=host.hostname, what=tool, wanted=" and ".join(_INITRAMFS))

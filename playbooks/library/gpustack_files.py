@@ -77,6 +77,7 @@ paths:
   elements: str
 """
 
+import errno  # noqa: E402
 import hashlib  # noqa: E402
 import os  # noqa: E402
 import stat  # noqa: E402
@@ -86,6 +87,14 @@ from typing import Optional, Tuple  # noqa: E402
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 
 OWN = "/var/lib/gpustack"
+AGAIN = ", and run the playbook again: it does what is left. The host boots as before"
+REMEDIES = {
+    errno.EROFS: "mount that file system writable (the kernel's log tells why it is not)" + AGAIN,
+    errno.ENOSPC: "the disk is full: make room (df -h)" + AGAIN,
+    errno.EDQUOT: "a quota is used up: make room" + AGAIN,
+    errno.EIO: "the disk fails: see the kernel's log before anything else is written",
+    errno.EPERM: "that file can't be changed: it may be immutable (lsattr), or the mount does not allow it" + AGAIN,
+}
 MADE = OWN + "/directories"
 
 
@@ -241,7 +250,8 @@ def main() -> None:
         if module.params["tidy"]:
             files.tidy()
     except (OSError, ValueError) as error:
-        module.fail_json(msg=str(error), changed=bool(files.paths), paths=files.paths)
+        remedy = REMEDIES.get(getattr(error, "errno", None), "see what is wrong there, and run the playbook again")
+        module.fail_json(msg="{}: {}".format(error, remedy), changed=bool(files.paths), paths=files.paths)
     module.exit_json(changed=bool(files.paths), paths=files.paths, diff=files.diffs)
 
 

@@ -63,26 +63,32 @@ class Machine:
 
     def __enter__(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)
-        disks = self._disks()
-        variables = self.directory / "variables.fd"
-        shutil.copyfile(FIRMWARE_VARIABLES, variables)
+        if self.direct_boot is None:
+            for source in self._sources():
+                overlay = str(self._overlay(source))
+                _run("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(source), overlay)
+        shutil.copyfile(FIRMWARE_VARIABLES, self._variables())
         self.port = _free_port()
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {self.image.host_key_public}\n")
+        self.power_on()
+        return self
+
+    def power_on(self) -> None:
+        """Starts the host on its disks as they are: when it is entered, and again after `kill`."""
         argv = [
             # The kernel ends QEMU when this process dies, however it dies.
             *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"),
             *topology.arguments(self.shape, self.accelerator, self.port),
             *("-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={FIRMWARE_CODE}"),
-            *("-drive", f"if=pflash,format=raw,unit=1,file={variables}"),
-            *disks,
-            *("-serial", f"file:{self.serial_log}"),
+            *("-drive", f"if=pflash,format=raw,unit=1,file={self._variables()}"),
+            *self._disks(),
+            *("-chardev", f"file,id=serial,path={self.serial_log},append=on", "-serial", "chardev:serial"),
         ]
         if self.direct_boot is not None:
             argv += ["-kernel", str(self.direct_boot.kernel), "-initrd", str(self.direct_boot.initramfs)]
             argv += ["-append", self.direct_boot.arguments]
-        with self._qemu_log().open("wb") as log:
+        with self._qemu_log().open("ab") as log:
             self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -91,17 +97,23 @@ class Machine:
         for scratch in (*self.directory.glob("*.qcow2"), *self.directory.glob("*.fd")):
             scratch.unlink()
 
+    def _sources(self) -> tuple[Path, ...]:
+        return self.image.esp, self.image.disk
+
+    def _overlay(self, source: Path) -> Path:
+        return self.directory / f"{source.stem}.qcow2"
+
+    def _variables(self) -> Path:
+        return self.directory / "variables.fd"
+
     def _disks(self) -> list[str]:
         """Root disk and ESP: overlays, or the image itself while it is being finished.
 
         Both have a boot index: the firmware connects only the disks that have one, as soon as any has.
         """
         result = []
-        for index, source in enumerate((self.image.esp, self.image.disk)):
-            path, kind = source, "raw"
-            if self.direct_boot is None:
-                path, kind = self.directory / f"{source.stem}.qcow2", "qcow2"
-                _run("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(source), str(path))
+        for index, source in enumerate(self._sources()):
+            path, kind = (source, "raw") if self.direct_boot is not None else (self._overlay(source), "qcow2")
             name = source.stem
             result += ["-drive", f"if=none,id={name},format={kind},cache=unsafe,discard=unmap,file={path}"]
             # Fixed slots: the root disk is vda and the ESP vdb, though the firmware tries the ESP first.
@@ -110,7 +122,7 @@ class Machine:
         return result
 
     def kill(self) -> None:
-        """Ends QEMU at once."""
+        """Ends QEMU at once: for the host, its power is cut. What it has handed to its disks is on them."""
         process, self._process = self._process, None
         if process is None:
             return

@@ -100,3 +100,9 @@ def play(host: Machine, playbook: str, *arguments: str, addresses: Sequence[str]
         log.seek(start)
         output = log.read()
     return Run(code=done.returncode, output=output)
+
+
+def last_task(host: Machine) -> str:
+    """The name of the task that the last playbook began last."""
+    names = re.findall(r"^TASK \[(.*?)\]", (host.directory / "ansible.log").read_text(), flags=re.MULTILINE)
+    return names[-1].removeprefix("gpustack : ") if names else "the first connection"

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -160,6 +161,107 @@ def test_no_password_is_ever_said(cell: CellFile, tmp_path: Path, action: str) -
         if url == wrong:
             assert done.returncode == 30
             assert "reader" in done.stderr
+
+
+def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
+    """Both hold what the other wants next, and the database ends gpustack's transaction."""
+    sources = Sources.from_url(cell.url)
+    planned = [one for one in _without_api(sources) if one["repair"] == "free" and one["migrations"]]
+    assert planned
+    before, locked, written, errors = cell.dump(), threading.Event(), threading.Event(), []
+
+    def nova() -> None:
+        try:
+            with cell.engine.connect() as connection:
+                if connection.dialect.name == "postgresql":  # who waits longer than this is who looks for a deadlock
+                    connection.exec_driver_sql("SET deadlock_timeout = '60s'")
+                for table in ("services", "instances", "migrations"):  # MariaDB ends who has written less
+                    connection.exec_driver_sql(f"UPDATE {table} SET updated_at = '2026-01-01'")
+                locked.set()
+                written.wait(30)
+                time.sleep(0.2)
+                connection.exec_driver_sql("UPDATE pci_devices SET updated_at = '2026-01-01'")
+                connection.rollback()
+        except BaseException as error:
+            errors.append(error)
+
+    def told(_connection: object, _cursor: object, text: str, *_rest: object) -> None:
+        if text.startswith("UPDATE pci_devices") and threading.current_thread() is threading.main_thread():
+            written.set()
+
+    other = threading.Thread(target=nova)
+    sa.event.listen(sa.Engine, "after_cursor_execute", told)
+    try:
+        other.start()
+        assert locked.wait(30)
+        (outcome,) = carry_out(sources, tmp_path / "journal", planned)
+    finally:
+        written.set()
+        other.join(timeout=60)
+        sa.event.remove(sa.Engine, "after_cursor_execute", told)
+    assert not errors
+    assert outcome.result is apply.Result.FAILED
+    assert "deadlock" in outcome.detail.lower()
+    assert cell.dump() == before
+    (again,) = carry_out(sources, tmp_path / "again", planned)
+    assert again.result is apply.Result.REPAIRED
+
+
+def test_a_replica(cell: CellFile, tmp_path: Path) -> None:
+    """A server that lets nobody write, as a replica does: a plan can be made there, and nothing is carried out."""
+    reader = user(cell, "SELECT, UPDATE")
+    postgres = cell.engine.dialect.name == "postgresql"
+    on, off = (
+        ("ALTER ROLE reader SET default_transaction_read_only = on", "ALTER ROLE reader RESET ALL")
+        if postgres
+        else ("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0")
+    )
+    before = cell.dump()
+    with cell.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql(on)
+        try:
+            sources = Sources.from_url(reader)
+            planned = _without_api(sources)
+            assert planned
+            with pytest.raises(DatabaseError) as caught:
+                carry_out(sources, tmp_path / "journal", planned)
+        finally:
+            connection.exec_driver_sql(off)
+    assert "read-only" in caught.value.what
+    assert cell.dump() == before
+
+
+def test_no_password_is_seen_by_other_users(cell: CellFile, tmp_path: Path) -> None:
+    """Neither by those of this machine (ps) nor by those of the server (SHOW PROCESSLIST)."""
+    url = user(cell, "SELECT")
+    command = [
+        sys.executable,
+        "-m",
+        "gpustack",
+        "cleanup",
+        "watch",
+        "--metrics",
+        str(tmp_path / "prom"),
+        "--interval",
+        "1",
+    ]
+    process = subprocess.Popen(command, env={**os.environ, "GPUSTACK_DB_URL": url}, stderr=subprocess.PIPE)
+    postgres = cell.engine.dialect.name == "postgresql"
+    ask = "SELECT query FROM pg_stat_activity" if postgres else "SELECT info FROM information_schema.processlist"
+    seen = []
+    try:
+        with cell.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            for _look in range(60):
+                seen += [str(row) for row in connection.exec_driver_sql(ask)]
+                seen.append(Path(f"/proc/{process.pid}/cmdline").read_text())
+                time.sleep(0.05)
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        seen.append(process.communicate()[1].decode())
+    assert "cleanup" in "".join(seen)
+    for secret in (PASSWORD, QUOTED):
+        assert secret not in "".join(seen)
 
 
 def test_a_connection_that_is_lost_on_the_way(cell: CellFile, tmp_path: Path) -> None:

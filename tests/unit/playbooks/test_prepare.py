@@ -108,6 +108,30 @@ def test_a_run_that_was_interrupted_is_finished_by_the_next(place: Place, crash:
     assert drivers(root) == {"vfio-pci"}
 
 
+@pytest.mark.parametrize(
+    ("said", "hint"),
+    [
+        ("cp: error writing '/boot/initrd.img.new': No space left on device", "A disk is full"),
+        ("mkdir: cannot create directory: Read-only file system", "A file system is read-only"),
+        ("E: Could not get lock /var/lib/dpkg/lock-frontend", "Something else holds a lock"),
+        ("E: hook has failed", "Run that command on the host"),
+    ],
+)
+def test_a_command_that_fails_is_the_last_and_the_message_says_what_to_do(place: Place, said: str, hint: str) -> None:
+    root = place.add("talk")
+    fails = "sys.argv[1] if 'update-initramfs' in sys.argv else subprocess.call(sys.argv[2:])"
+    script = f"import subprocess, sys; sys.exit({fails})"
+    menu = (root / "boot/grub/grub.cfg").read_text(encoding="utf-8")
+    broken = [sys.executable, "-c", script, said, *place.variables["talk"]["gpustack_command_prefix"]]
+    run = place.play("prepare", gpustack_reboot=True, gpustack_command_prefix=broken)
+    assert run.code == 2
+    assert said in run.output
+    assert hint in run.output
+    assert "Run the playbook again" in run.output
+    assert run.output.count("TASK [gpustack : Run a command]") == 1
+    assert (root / "boot/grub/grub.cfg").read_text(encoding="utf-8") == menu
+
+
 def test_a_failure_stops_before_the_next_hosts(place: Place) -> None:
     place.add("talk", "talk-a", gpustack_command_prefix=[sys.executable, "-c", "raise SystemExit(1)"])
     roots = [place.add("talk", name) for name in ("talk-b", "talk-c")]

@@ -51,7 +51,7 @@ def test_entry_points_say_the_same_of_a_variable() -> None:
 def test_every_variable_that_is_used_is_described_or_made() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROLE / "tasks").glob("*.yml"))
     used = set(re.findall(r"\bgpustack_[a-z_]+", text))
-    made = set(re.findall(r"register: (gpustack_\w+)", text)) | set(
+    made = set(re.findall(r"(?:register|loop_var): (gpustack_\w+)", text)) | set(
         re.findall(r"^    (gpustack_\w+):", text, re.MULTILINE)
     )
     modules = {

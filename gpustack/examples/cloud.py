@@ -1,0 +1,107 @@
+"""Starting a real Nova for the demo, with the example hosts as its computes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.embedded.install import Environment, ensure
+from gpustack.embedded.nova import Host, Nova, devices_of_snapshot
+from gpustack.embedded.templates import ensure_templates
+from gpustack.errors import GpustackError
+from gpustack.examples.devices import write_access
+
+if TYPE_CHECKING:
+    from gpustack.examples.stage import Stage
+
+RELEASE = "2025.2"
+"""The Nova that the demo runs."""
+_TICK = 15.0
+"""Seconds between two signs of life while something takes long."""
+
+
+class NotInstalledError(GpustackError):
+    """The release is not there, and can't be had."""
+
+
+def install(say: Callable[[str], None]) -> Environment:
+    """Nova, ready to run: from the cache, or installed now.
+
+    :raises NotInstalledError: when it can't be installed.
+    """
+    try:
+        with _patience(say):
+            environment = ensure(RELEASE, say=say)
+            ensure_templates(environment, say=say)
+    except GpustackError as error:
+        raise NotInstalledError(str(error)) from error
+    return environment
+
+
+def start_nova(stage: Stage, *, snapshot: str, rendered: str) -> None:
+    """Start Nova with rendered configuration: each nova-compute of a snapshot's hosts with its own, the rest with
+    ``control``.
+
+    From then on the stage's commands find the cloud, and the ``openstack`` command.
+    """
+    environment = install(stage.progress)
+    directory = stage.directory / "cloud"
+    nova = Nova(
+        RELEASE,
+        hosts=[_host(facts, stage.directory / rendered) for facts in _facts(stage.directory / snapshot)],
+        config=[_drop_ins(stage.directory / rendered, "control")],
+        keystone=True,
+        directory=directory,
+    )
+    stage.progress("starting Nova, Placement and Keystone")
+    began = time.monotonic()
+    stage.nova = stage.enter(nova)
+    stage.progress(f"they are up after {time.monotonic() - began:.0f} s; their log is {nova.log}")
+    write_access(nova, directory / "demo.json")
+    stage.environment.update(OS_CLIENT_CONFIG_FILE=str(nova.clouds_yaml), OS_CLOUD="embedded")
+    stage.program(environment.program("openstack"))
+
+
+def _facts(path: Path) -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["hosts"]
+    return found
+
+
+def _drop_ins(rendered: Path, target: str) -> Path:
+    return rendered / target / "etc/nova/nova.conf.d"
+
+
+def _host(facts: Mapping[str, Any], rendered: Path) -> Host:
+    nodes = len(facts["numa_nodes"])
+    return Host(
+        name=facts["hostname"],
+        pci=devices_of_snapshot(facts["pci"]),
+        config=[_drop_ins(rendered, facts["hostname"])],
+        numa_nodes=nodes,
+        cpus_per_node=facts["cpu"]["logical"] // nodes,
+        memory_mib=facts["memory_mib"],
+    )
+
+
+@contextlib.contextmanager
+def _patience(say: Callable[[str], None]) -> Iterator[None]:
+    """Give a sign of life now and then."""
+    done = threading.Event()
+    began = time.monotonic()
+
+    def tick() -> None:
+        while not done.wait(_TICK):
+            say(f"… at it for {time.monotonic() - began:.0f} s; this happens once, and may take some minutes")
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
