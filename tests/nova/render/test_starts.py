@@ -1,4 +1,4 @@
-"""Nova runs with what gpustack renders: each alias gives out the cards it should, and no other."""
+"""Nova runs with what gpustack renders: each flavor of the spec gives out the cards it should, and no other."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from nova_hosts import host, raw
 
 from gpustack.embedded.hosts import devices_of_snapshot
 from gpustack.embedded.nova import Host, Nova
-from gpustack.embedded.servers import boot, delete, gpu_flavor
+from gpustack.embedded.servers import boot, delete
 from gpustack.findings import errors
+from gpustack.flavor.apply import apply, plan
+from gpustack.flavor.cloud import Cloud
+from gpustack.flavor.wanted import wanted as flavors_of
 from gpustack.nova import releases
 from gpustack.nova.lint import lint
 from gpustack.nova.render import render
 from gpustack.nova.wanted import wanted
 from gpustack.spec.load import parse_spec
+from gpustack.spec.model import Spec
 
 SPEC = """\
 version: 1
@@ -25,12 +29,16 @@ models:
   a100: {match: {vendor: "10de", product: "20b2", addresses: ["0000:07:00.0", "0000:0f:00.0"]}, numa_policy: required}
 hosts: {gpu01: [k4200], gpu-nic01: [p100], gpu-nv01: [a100]}
 nova: {release: "RELEASE", placement: PLACEMENT}
+flavors:
+  "gpu-{count}": {model: k4200, count: [1, 2, 3], vcpus: 1, ram: 512, disk: 1}
+  "a100-{count}": {model: a100, count: [1, 2], vcpus: 1, ram: 512, disk: 1}
 """
 SNAPSHOTS = {"gpu01": "k4200-prepared", "gpu-nic01": "shared-nic", "gpu-nv01": "nvswitch"}
-ADDRESSES = {
-    "gpu": {"0000:84:00.0", "0000:88:00.0", "0000:1a:00.0", "0000:3b:00.0"},
-    "a100": {"0000:07:00.0", "0000:0f:00.0"},
+CARDS = {
+    "gpu": {"gpu01": {"0000:84:00.0", "0000:88:00.0"}, "gpu-nic01": {"0000:1a:00.0", "0000:3b:00.0"}},
+    "a100": {"gpu-nv01": {"0000:07:00.0", "0000:0f:00.0"}},
 }
+"""Of each alias: the addresses on each host."""
 NO_HOST = "No valid host was found."
 
 
@@ -42,10 +50,14 @@ def placement(request, release_name) -> str:
 
 
 @pytest.fixture(scope="module")
-def files(release_name, placement) -> dict[str, str]:
+def spec(release_name, placement) -> Spec:
+    return parse_spec(SPEC.replace("RELEASE", release_name).replace("PLACEMENT", placement), "gpustack.yaml")
+
+
+@pytest.fixture(scope="module")
+def files(release_name, spec) -> dict[str, str]:
     """The rendered files by their target."""
     hosts = [host(name) for name in SNAPSHOTS.values()]
-    spec = parse_spec(SPEC.replace("RELEASE", release_name).replace("PLACEMENT", placement), "gpustack.yaml")
     rendering = render(wanted(spec, hosts, release=releases.release(release_name)), hosts=hosts)
     assert errors(rendering.findings) == []
     return {file.target: file.text for file in rendering.files}
@@ -68,22 +80,46 @@ def cloud(nova):
         yield connection
 
 
-@pytest.mark.parametrize("alias", ADDRESSES)
-def test_every_card_goes_to_one_guest_and_one_more_finds_no_host(nova, cloud, alias):
-    flavor = gpu_flavor(cloud, f"one-{alias}", alias)
-    names = [f"{alias}-{number}" for number in range(len(ADDRESSES[alias]))]
-    servers = [boot(cloud, name, flavor) for name in names]
+@pytest.fixture(scope="module")
+def flavors(cloud, spec, release_name):
+    """The flavors of the spec, as gpustack makes them, by name."""
+    api = Cloud(cloud)
+    asked = flavors_of(spec, release=releases.release(release_name))
+    assert not apply(api, plan(api, asked.flavors).operations)
+    return {flavor.name: cloud.compute.get_flavor(flavor.id) for flavor in api.flavors()}
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("alias", CARDS)
+def test_every_card_goes_to_one_guest_and_one_more_finds_no_host(nova, cloud, flavors, alias, count):
+    guests = sum(map(len, CARDS[alias].values())) // count
+    servers = [boot(cloud, f"{alias}-{number}", flavors[f"{alias}-{count}"]) for number in range(guests)]
     try:
         assert [(server.status, server.fault) for server in servers] == [("ACTIVE", None)] * len(servers)
-        held = [address for one in servers for some in nova.control.hostdevs(one.id).values() for address in some]
-        assert sorted(held) == sorted(ADDRESSES[alias])
-        servers.append(boot(cloud, f"{alias}-one-more", flavor))
+        held: dict[str, list[str]] = {}
+        for server in servers:
+            ((where, addresses),) = nova.control.hostdevs(server.id).items()
+            assert len(addresses) == count
+            held.setdefault(where, []).extend(addresses)
+        assert {name: sorted(some) for name, some in held.items()} == {
+            name: sorted(some) for name, some in CARDS[alias].items()
+        }
+        servers.append(boot(cloud, f"{alias}-one-more", flavors[f"{alias}-1"]))
         assert servers[-1].status == "ERROR"
         assert servers[-1].fault["message"].startswith(NO_HOST)
     finally:
         for server in servers:
             delete(cloud, server)
         nova.control.periodic()
+
+
+def test_more_gpus_than_any_host_has_find_no_host_although_that_many_are_free(cloud, flavors):
+    server = boot(cloud, "three", flavors["gpu-3"])
+    try:
+        assert server.status == "ERROR"
+        assert server.fault["message"].startswith(NO_HOST)
+    finally:
+        delete(cloud, server)
 
 
 def test_nova_tracks_nothing_but_the_cards(nova, placement):
