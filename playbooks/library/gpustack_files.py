@@ -98,6 +98,15 @@ REMEDIES = {
 MADE = OWN + "/directories"
 
 
+class Module(AnsibleModule):
+    """A module whose failures say what to do."""
+
+    def fail_json(self, msg: str, **result: object) -> None:
+        """Fail, with the remedy for what the system has said."""
+        remedies = [remedy for number, remedy in REMEDIES.items() if os.strerror(number) in msg]
+        super().fail_json(msg="; ".join([msg, *remedies]), **result)
+
+
 class Files:
     """The files below one root."""
 
@@ -230,7 +239,7 @@ def main() -> None:
         "mode": {"type": "str", "required": True},
         "expected": {"type": "str"},
     }
-    module = AnsibleModule(
+    module = Module(
         argument_spec={
             "root": {"type": "path", "default": "/"},
             "write": {"type": "list", "elements": "dict", "default": [], "options": entry},
@@ -249,9 +258,12 @@ def main() -> None:
             files.remove(path)
         if module.params["tidy"]:
             files.tidy()
-    except (OSError, ValueError) as error:
-        remedy = REMEDIES.get(getattr(error, "errno", None), "see what is wrong there, and run the playbook again")
-        module.fail_json(msg="{}: {}".format(error, remedy), changed=bool(files.paths), paths=files.paths)
+    except Exception as error:  # ansible-core 2.19 has atomic_move raise no narrower one
+        cause = error.__cause__
+        if not isinstance(cause or error, (OSError, ValueError)):
+            raise
+        said = "{} {}".format(error, cause) if cause else str(error)
+        module.fail_json(msg=said, changed=bool(files.paths), paths=files.paths)
     module.exit_json(changed=bool(files.paths), paths=files.paths, diff=files.diffs)
 
 

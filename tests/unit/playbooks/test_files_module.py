@@ -8,15 +8,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gpustack.files import share_dir
 
 from .conftest import environment, tree
 
 
-def files(home: Path, *flags: str, **arguments: Any) -> dict[str, Any]:
-    """Call the module through ansible; answers its result."""
+def files(home: Path, *flags: str, prefix: tuple[str, ...] = (), **arguments: Any) -> dict[str, Any]:
+    """Call the module through ansible, after the words of ``prefix``; answers its result."""
     done = subprocess.run(
         [
+            *prefix,
             str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local", "-o",
             "-e", f"ansible_python_interpreter={sys.executable}",
             "-M", str(share_dir("playbooks") / "library"), "-m", "gpustack_files", "-a", json.dumps(arguments), *flags,
@@ -93,3 +96,22 @@ def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path: Path) -> None:
     files(tmp_path, root=str(root), write=[{"path": "/file", "content": "x", "mode": "0644"}])
     assert not (root / "file").is_symlink()
     assert target.read_text(encoding="utf-8") == "mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [("ro", "Read-only file system"), ("size=4k,nr_inodes=2", "No space left on device")],
+)
+def test_a_disk_that_takes_nothing_is_told_with_what_to_do(tmp_path: Path, options: str, said: str) -> None:
+    etc = tmp_path / "root/etc"
+    etc.mkdir(parents=True)
+    mount = 'mount -t tmpfs -o "$1" none "$2" && shift 2 && exec "$@"'
+    prefix = ("unshare", "--mount", "--map-root-user", "sh", "-c", mount, "sh", options, str(etc))
+    if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    wanted = [{"path": f"/etc/{name}", "content": "x" * 5000, "mode": "0644"} for name in ("a", "b")]
+    result = files(tmp_path, prefix=prefix, root=str(tmp_path / "root"), write=wanted)
+    assert result["failed"]
+    assert said in result["msg"]
+    assert "run the playbook again" in result["msg"]
+    assert "The host boots as before" in result["msg"]
