@@ -11,7 +11,7 @@ from test_cases import load
 
 from gpustack.facts.grub import LINUX_DEFAULT, read_defaults
 from gpustack.host.desired import desire
-from gpustack.host.owned import GRUB, HOOK, MODPROBE, MODULES_LOAD
+from gpustack.host.owned import DRACUT, DRACUT_MODULE, DRACUT_SCRIPT, GRUB, HOOK, MODPROBE, MODULES_LOAD
 
 CASES = Path(__file__).parent / "cases"
 
@@ -94,3 +94,28 @@ def test_the_hook_answers_what_it_depends_on(tmp_path: Path) -> None:
 def test_modules_load_d_holds_names_and_comments_only() -> None:
     lines = files_of("first-run")[MODULES_LOAD].splitlines()
     assert [line for line in lines if not line.startswith("#")] == ["vfio_pci", "vfio_iommu_type1"]
+
+
+def test_bash_reads_what_dracut_is_told(tmp_path: Path) -> None:
+    """dracut reads its configuration, and the scripts of its modules, with bash."""
+    files = files_of("dracut-by-address")
+    (tmp_path / "conf").write_text(files[DRACUT], encoding="utf-8")
+    script = f'. {tmp_path}/conf; printf "%s\\n" "$force_drivers" "$install_items" "$add_dracutmodules"'
+    said = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=True).stdout
+    assert [line.split() for line in said.splitlines()] == [["vfio_pci", "vfio_iommu_type1"], [MODPROBE], ["gpustack"]]
+    for path in (DRACUT_MODULE, DRACUT_SCRIPT):
+        assert subprocess.run(["bash", "-n"], input=files[path], text=True, check=False).returncode == 0
+
+
+def test_a_hook_of_dracuts_leaves_the_shell_that_reads_it_as_it_was(tmp_path: Path) -> None:
+    hook = files_of("dracut-by-address")[DRACUT_SCRIPT]
+    for place in ("/sys/", "/run/", "/dev/"):
+        (tmp_path / place.strip("/")).mkdir()
+        hook = hook.replace(place, f"{tmp_path}{place}")
+    (tmp_path / "hook.sh").write_text(hook, encoding="utf-8")
+    script = f'address=mine; . {tmp_path}/hook.sh; echo "$address"; type keep'
+    ran = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert ran.stdout.splitlines()[0] == "mine"
+    assert "keep: not found" in ran.stdout + ran.stderr
+    told = (tmp_path / "run/gpustack/devices").read_text(encoding="utf-8").splitlines()
+    assert told == [f"0000:84:00.{n} is left alone: nothing is there" for n in (0, 1)]
