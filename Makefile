@@ -11,17 +11,11 @@ demo: ## the whole path on example hosts: host prep, then a real Nova, flavors, 
 	@tools/setup
 	@.venv/bin/python -m gpustack.examples.demo
 
-# Left out of `make test`: the flavor commands against 2026.2, whose embedded API locks itself out of its SQLite file
-# when flavors are written in parallel (HTTP 500, "database is locked"). `make flavors` runs them.
 test: ## unit tests, then the tests against real Nova and real databases
 	@tools/setup test
 	@tools/setup --apt $(TEST_PACKAGES)
 	$(PYTEST) -n 2 --reruns 2 tests/unit
-	$(PYTEST) -n 2 --dist loadfile --reruns 1 tests/nova -k "not (test_requests and 2026.2)"
-
-flavors: ## the flavor commands against the embedded API of both releases
-	@tools/setup test
-	$(PYTEST) tests/nova/flavor
+	$(PYTEST) -n 2 --dist loadfile --reruns 1 tests/nova
 
 soak: ## clean-up beside a working Nova: a thousand cycles, and then the books are checked
 	@tools/setup test
@@ -72,4 +66,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test flavors soak lab lab-addresses lab-dracut lab-live lab-trial lab-faults lint docs bench
+.PHONY: help demo test soak lab lab-addresses lab-dracut lab-live lab-trial lab-faults lint docs bench
