@@ -25,8 +25,13 @@ from sshd import Sshd, keygen
 from gpustack.embedded import servers
 from gpustack.embedded.database import DatabaseServer
 from gpustack.embedded.nova import Device, Host, Nova, gpus
+from gpustack.embedded.releases import available
 
 _NOVA = """
+[quota]
+instances = -1
+cores = -1
+ram = -1
 [pci]
 device_spec = {"vendor_id": "10de", "product_id": "11b4"}
 alias = {"vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI", "name": "k4200"}
@@ -39,16 +44,28 @@ pci_in_placement = true
 """
 GPUS = 2
 
-WORLDS = [
-    pytest.param(("2025.2", False, None), id="2025.2"),
-    pytest.param(("2026.2", True, None), id="2026.2-placement"),
-]
+
+def _worlds() -> Iterator[object]:
+    """2025.2 and 2026.2, or what ``GPUSTACK_NOVA_RELEASES`` names (``all``: what fits); the last one with Placement."""
+    named = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
+    for name in [entry.name for entry in available()] if named == ["all"] else named:
+        placement = name == "2026.2"
+        yield pytest.param((name, placement, None), id=f"{name}-placement" if placement else name)
+
+
+WORLDS = list(_worlds())
 
 
 @contextlib.contextmanager
-def running(release: str, placement: bool, database: str | None, directory: Path) -> Iterator[World]:
+def running(
+    release: str, placement: bool, database: str | None, directory: Path, *, live: bool = False
+) -> Iterator[World]:
     """A Nova without hosts, and an SSH server that stands for all hosts that are up."""
-    config = (_NOVA, _PLACEMENT) if placement else (_NOVA,)
+    basic = _NOVA.replace("device_spec", "passthrough_whitelist") if release == "yoga" else _NOVA
+    if live:  # since 2025.1
+        basic = basic.replace('"11b4"}', '"11b4", "live_migratable": "yes", "managed": "no"}')
+        basic = basic.replace('"name": "k4200"', '"name": "k4200", "live_migratable": "yes"')
+    config = (basic, _PLACEMENT) if placement else (basic,)
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(DatabaseServer(database)).url if database else None
         nova = stack.enter_context(Nova(release, config=config, database=url))
@@ -58,7 +75,15 @@ def running(release: str, placement: bool, database: str | None, directory: Path
         stack.callback(ssh.stop)
         engine = sa.create_engine(nova.database_url(), poolclass=sa.NullPool)
         flavors = {count: servers.gpu_flavor(connection, f"gpu{count}", "k4200", count) for count in (1, 2)}
-        yield World(nova=nova, api=connection, placement=placement, ssh=ssh, engine=engine, flavors=flavors)
+        yield World(
+            nova=nova,
+            api=connection,
+            placement=placement,
+            request_ids=release != "yoga",
+            ssh=ssh,
+            engine=engine,
+            flavors=flavors,
+        )
 
 
 @dataclass(frozen=True)
@@ -80,6 +105,8 @@ class World:
     nova: Nova
     api: Connection
     placement: bool
+    request_ids: bool
+    """Whether rows tell the request of a flavor, since Zed: a foreign row then keeps a guest from starting."""
     ssh: Sshd
     engine: sa.Engine
     flavors: dict[int, Flavor]

@@ -17,8 +17,8 @@ from cloudworld import World, running  # noqa: E402 - it lies beside this file
 @pytest.fixture(scope="module")
 def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """The Nova that the module's tests share; each makes hosts of its own."""
-    release, placement, database = request.param
-    with running(release, placement, database, tmp_path_factory.mktemp("ssh")) as world:
+    release, placement, database, *more = request.param
+    with running(release, placement, database, tmp_path_factory.mktemp("ssh"), live="live" in more) as world:
         yield world
 
 

@@ -35,6 +35,9 @@ def test_a_claim_that_a_restart_made_a_surplus_device(world: World) -> None:
     assert world.sql(claim, vm=server.id, request="11111111-2222-3333-4444-555555555555", host=host) == 1
     world.nova.control.restart_compute(host)
     assert [status for _address, status, _owner in world.rows(host)] == ["allocated"] * 2
+    if not world.request_ids:  # the rows do not tell which of them is the surplus
+        assert world.plan() == [f"F report {host}"]
+        return
     assert world.plan() == [f"F stale {host} free"]
 
     repair_stopped(world, host)
@@ -52,6 +55,9 @@ def test_a_claim_that_nothing_will_finish(world: World) -> None:
     server = world.boot(host)
     claim = f"UPDATE pci_devices SET status = 'claimed', instance_uuid = :vm, request_id = :request WHERE id = {FREE}"
     world.sql(claim, vm=server.id, request="11111111-2222-3333-4444-555555555555", host=host)
+    if not world.request_ids:
+        assert world.plan() == [f"G report {host}", f"P stale {host} restart"]
+        return
     assert world.plan() == [f"G stale {host} free", f"P stale {host} restart"]
 
     stop(world, host)

@@ -17,7 +17,8 @@ def test_the_two_gpus_of_an_old_host_after_an_evacuation(world: World) -> None:
     server = world.boot(old, 2)
     world.die(old)
     server = world.evacuate(server, new)
-    assert not world.starts(server)  # the symptom: KeyError in the API, since Zed
+    if world.request_ids:
+        assert not world.starts(server)  # the symptom: KeyError in the API, since Zed
     assert world.plan() == [f"A stale {old} free"] * 2
 
     world.apply()
@@ -135,7 +136,8 @@ def test_a_compute_service_that_was_deleted(world: World) -> None:
     world.die(old)
     server = world.evacuate(server, new)
     delete_service(world, old)
-    assert not world.starts(server)
+    if world.request_ids:
+        assert not world.starts(server)
     assert world.plan() == [f"C stale {old} retire"] * 2
 
     world.apply()
@@ -175,7 +177,8 @@ def test_rows_that_somebody_soft_deleted(world: World) -> None:
     server = world.evacuate(server, new)
     here = "compute_node_id = (SELECT id FROM compute_nodes WHERE host = :host)"
     assert world.sql(f"UPDATE pci_devices SET deleted = id WHERE {here}", host=old) == 2
-    assert not world.starts(server)
+    if world.request_ids:
+        assert not world.starts(server)
     assert world.plan() == [f"D stale {old} clear-deleted"] * 2
 
     world.apply()
