@@ -33,5 +33,25 @@ def unknown(owner: Owner) -> bool:
 
 
 def renamed(view: NodeView, owner: Owner) -> bool:
-    """Whether the owner is on this host, under another name of its node."""
-    return owner.alive and owner.instance is not None and owner.instance.host == view.node.host
+    """Whether the owner may be on this very host, under another name of the host or of its node.
+
+    Names that differ in case, or as the short and the full one, are of one host; and so are two hosts with one
+    hypervisor: to MySQL, which compares without case, and so to Nova, the guest may well be here.
+    """
+    instance = owner.instance
+    if not owner.alive or instance is None:
+        return False
+    node = view.node.hypervisor_hostname
+    return _alike(instance.host, view.node.host) or (node is not None and _alike(instance.node, node))
+
+
+def maybe_here(view: NodeView, owner: Owner) -> bool:
+    """Whether the owner is on this compute node, or may be."""
+    return owner.on(view.node) or (not view.node.deleted and renamed(view, owner))
+
+
+def _alike(one: str | None, other: str | None) -> bool:
+    if one is None or other is None:
+        return False
+    one, other = one.casefold(), other.casefold()
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from gpustack.cleanup.case import Case
 from gpustack.cleanup.facts import Clock, NodeView
 from gpustack.cleanup.predicates import owner_of
+from gpustack.cleanup.rules._moved import renamed
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 
 CLASS = "C"
@@ -29,7 +30,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         owner = owner_of(view, row)
         if held_back := case.held_back():
             yield held_back
-        elif owner is not None and owner.alive and owner.instance is not None and owner.instance.host == view.node.host:
+        elif owner is not None and renamed(view, owner):
             # The host has come back under a new identity and the guest may still have the device.
             yield case.verdict(
                 Status.REPORT,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gpustack.cleanup.case import Case
 from gpustack.cleanup.facts import Clock, NodeView
 from gpustack.cleanup.predicates import lacks, owner_of
+from gpustack.cleanup.rules._moved import maybe_here
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 
 CLASS = "J"
@@ -39,7 +40,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             )
         elif owner is None:
             yield case.verdict(Status.HEALS, "nobody owns the device; nova-compute frees it when it starts again")
-        elif owner.on(view.node) and lacks(view, owner):
+        elif maybe_here(view, owner) and lacks(view, owner):
             yield case.verdict(
                 Status.REPORT,
                 "the owner is on this node and lacks a device: it may be using this one",

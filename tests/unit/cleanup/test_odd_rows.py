@@ -1,0 +1,112 @@
+"""What no Nova writes and operators find all the same: the verdict on it is safe, and nothing breaks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cellfile import CellFile, ago, nova_conf
+
+from gpustack.cleanup import plan
+from gpustack.cleanup.plan import Selection, Sources
+
+GPU = "0000:81:00.0"
+OWNED = {"instance_uuid": "vm", "request_id": "r1"}
+
+
+def here(cell: CellFile, **values: object) -> int:
+    """An instance on gpu1, and its row."""
+    cell.instance("vm", "gpu1")
+    return cell.device(cell.host("gpu1"), GPU, "allocated", **OWNED, **values)
+
+
+def requests(cell: CellFile, text: str | None) -> None:
+    here(cell)
+    with cell.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE instance_extra SET pci_requests = ?", (text,))
+
+
+def moved(cell: CellFile, **values: object) -> None:
+    cell.instance("vm", "gpu2", **values)
+    cell.device(cell.host("gpu1"), GPU, "allocated", **OWNED)
+
+
+def renamed_in_capitals(cell: CellFile) -> None:
+    cell.instance("vm", "GPU1")
+    cell.device(cell.host("gpu1"), GPU, "allocated", **OWNED)
+
+
+def extra_info_broken(cell: CellFile) -> None:
+    here(cell, extra_info="{not json")
+
+
+def no_times(cell: CellFile) -> None:
+    cell.instance("vm", "gpu2")
+    cell.device(cell.host("gpu1"), GPU, "allocated", updated_at=None, created_at=None, **OWNED)
+
+
+def written_in_the_future(cell: CellFile) -> None:
+    cell.instance("vm", "gpu2")
+    cell.device(cell.host("gpu1"), GPU, "allocated", updated_at=ago(-9000), **OWNED)
+
+
+def node_row_is_gone(cell: CellFile) -> None:
+    cell.instance("vm", "gpu2")
+    cell.device(4711, GPU, "allocated", **OWNED)
+
+
+def deleted_is_null(cell: CellFile) -> None:
+    here(cell)
+    cell.device(cell.host("gpu2"), GPU, "available", deleted=None)
+
+
+def deleted_rows_share_the_address(cell: CellFile) -> None:
+    node = cell.host("gpu1")
+    cell.instance("vm", "gpu1")
+    cell.device(node, GPU, "allocated", **OWNED)
+    for number in (71, 72):
+        cell.device(node, GPU, "allocated", deleted=number, instance_uuid=f"gone-{number}")
+
+
+def functions_that_are_blocked_rightly(cell: CellFile) -> None:
+    node = cell.host("gpu1")
+    cell.device(node, GPU, "unavailable", dev_type="type-PF")
+    virtual = {"dev_type": "type-VF", "parent_addr": GPU}
+    cell.device(node, "0000:81:00.1", "allocated", **OWNED, **virtual)
+    cell.device(node, "0000:81:00.2", "available", **virtual)
+    cell.instance("vm", "gpu1")
+
+
+def a_row_in_a_status_of_another_world(cell: CellFile) -> None:
+    cell.device(cell.host("gpu1"), GPU, "reserved", instance_uuid=None)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (here, []),
+        (extra_info_broken, []),
+        (lambda cell: requests(cell, "{broken"), ["F undecided"]),
+        (lambda cell: requests(cell, '[{"count": null}]'), ["F undecided"]),
+        (lambda cell: requests(cell, "[7]"), ["F undecided"]),
+        (lambda cell: requests(cell, None), ["F report"]),
+        (lambda cell: moved(cell, vm_state=None), ["A stale"]),
+        (lambda cell: moved(cell, deleted=None), ["A stale"]),
+        (lambda cell: moved(cell, hidden=True), ["A protected"]),
+        (lambda cell: moved(cell, task_state=""), ["A protected"]),
+        (renamed_in_capitals, ["N report"]),
+        (no_times, ["A stale"]),
+        (written_in_the_future, ["A protected"]),
+        (node_row_is_gone, ["C stale"]),
+        (deleted_is_null, []),
+        (deleted_rows_share_the_address, []),
+        (functions_that_are_blocked_rightly, []),
+        (a_row_in_a_status_of_another_world, []),
+    ],
+)
+def test_the_verdict_is_safe(made: object, expected: list[str], tmp_path: Path) -> None:
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    made(cell)  # type: ignore[operator]
+    conf = nova_conf(tmp_path, {"cell1": cell.url})
+    found = plan.make(Sources.from_nova_conf([conf]), Selection()).verdicts
+    assert [f"{one.klass} {one.status}" for one in found] == expected, [one.because for one in found]
