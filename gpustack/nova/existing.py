@@ -16,16 +16,16 @@ from gpustack.nova import releases
 from gpustack.nova.config import Setting
 from gpustack.nova.devspec import DeviceSpec, offered
 from gpustack.nova.entries import EntryError, alias_of, quotes_hint, specs_of
-from gpustack.nova.releases import Option, Release
-from gpustack.nova.sections import FILTER, Carried, with_pci_filter
+from gpustack.nova.releases import Option
+from gpustack.nova.sections import Carried, with_filters
 from gpustack.nova.sources import Source
-from gpustack.nova.wanted import Wanted
+from gpustack.nova.wanted import PCI_FILTER, Wanted
 
 MARK = "# Written by gpustack"
 BEGIN = "# BEGIN gpustack: change the spec and render again"
 END = "# END gpustack"
 ALL_FILTERS = "nova.scheduler.filters.all_filters"
-_FILTER_PATH = f"nova.scheduler.filters.pci_passthrough_filter.{FILTER}"
+_FILTER_PATH = f"nova.scheduler.filters.pci_passthrough_filter.{PCI_FILTER}"
 
 ALIAS = releases.option("pci/alias")
 FILTERS = releases.option("filter_scheduler/enabled_filters")
@@ -54,9 +54,9 @@ def values(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def filters(existing: Existing, release: Release) -> tuple[tuple[str, ...], Setting | None]:
+def filters(existing: Existing, wanted: Wanted) -> tuple[tuple[str, ...], Setting | None]:
     """The scheduler's complete list, and the line it is carried over from (None: the release's default)."""
-    option = FILTERS.of(release)
+    option = FILTERS.of(wanted.release)
     for source in existing.sources:
         if source.serves(option):
             # A list is decided by the last file, so our own must not hide what another one says.
@@ -65,8 +65,8 @@ def filters(existing: Existing, release: Release) -> tuple[tuple[str, ...], Sett
             last = [file for file in source.configuration.files if file in names]
             if last:
                 setting = [s for s in theirs if s.file == last[-1]][-1]
-                return with_pci_filter(values(setting.value)), setting
-    return with_pci_filter(releases.default_filters(release)), None
+                return with_filters(values(setting.value), wanted.filters), setting
+    return with_filters(releases.default_filters(wanted.release), wanted.filters), None
 
 
 def carried(
@@ -171,7 +171,10 @@ def _later(existing: Existing, wanted: Wanted, own: str) -> Iterator[Finding]:
             if not source.serves(option):
                 continue
             for setting in _foreign(source.configuration.effective(option)):
-                right = FILTER in values(setting.value) if option.kind == "list" else _is_true(setting.value)
+                if option.kind == "list":
+                    right = set(wanted.filters) <= set(values(setting.value))
+                else:
+                    right = _is_true(setting.value)
                 if not right and _read_later(setting.file, own):
                     yield finding("GPU314", place=setting.place, line=_named(setting))
 

@@ -12,7 +12,7 @@ from gpustack.files import share_dir
 from gpustack.findings import Finding, finding
 from gpustack.nova import releases
 from gpustack.nova.existing import BEGIN, END, MARK, Existing, carried, filters, in_the_way
-from gpustack.nova.sections import CONTROL, FILTER, Carried, Section, sections
+from gpustack.nova.sections import CONTROL, Carried, Section, sections
 from gpustack.nova.sources import SERVICES
 from gpustack.nova.wanted import Wanted
 
@@ -91,10 +91,12 @@ def render(
     existing = existing or Existing()
     by_name = {host.hostname: host for host in hosts}
     names = [name for name in wanted.computes if only is None or name in only] if "compute" in services else []
-    whole, chosen = filters(existing, wanted.release)
+    whole, chosen = filters(existing, wanted)
     found = list(wanted.findings)
     if "scheduler" in services and chosen is None and deployment != "openstack-ansible":
-        found.append(finding("GPU317", place="[filter_scheduler] enabled_filters", release=wanted.release))
+        added = " and ".join(wanted.filters)
+        place = "[filter_scheduler] enabled_filters"
+        found.append(finding("GPU317", place=place, release=wanted.release, filters=added))
     found += in_the_way(existing, wanted, hosts, whole=deployment in ("kolla", "kayobe"), own=DROP_IN)
     job = _Job(wanted=wanted, existing=existing, filters=whole, hosts=by_name, services=tuple(services))
     if deployment == "drop-in":
@@ -215,7 +217,7 @@ def _variables(job: _Job, names: Sequence[str]) -> Iterator[RenderedFile]:
     kept = carried(job.existing, wanted, "api")
     common: dict[str, Any] = {"nova_pci_alias": [*kept.aliases, *map(str, wanted.aliases)]}
     if "scheduler" in job.services:
-        common["nova_scheduler_extra_filters"] = [FILTER]
+        common["nova_scheduler_extra_filters"] = list(wanted.filters)
     overrides: dict[str, dict[str, bool]] = {}
     if wanted.placement != "off":
         overrides["pci"] = {"report_in_placement": True}

@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpustack.nova import releases
-from gpustack.nova.wanted import DeviceEntry, Wanted
+from gpustack.nova.wanted import PCI_FILTER, DeviceEntry, Wanted
 
 CONTROL = ("api", "scheduler", "conductor")
-FILTER = "PciPassthroughFilter"
 ALL_PARTS = frozenset({"alias", "devices", "switches", "filters"})
 
 
@@ -45,9 +44,9 @@ class Carried:
 NOTHING = Carried()
 
 
-def with_pci_filter(filters: Sequence[str]) -> tuple[str, ...]:
-    """A list of filters with PciPassthroughFilter, in its own order."""
-    return tuple(filters) if FILTER in filters else (*filters, FILTER)
+def with_filters(filters: Sequence[str], needed: Sequence[str] = (PCI_FILTER,)) -> tuple[str, ...]:
+    """A list of filters in its own order, with those that are needed and not yet in it at its end."""
+    return tuple(dict.fromkeys((*filters, *needed)))
 
 
 def sections(

@@ -21,6 +21,9 @@ from gpustack.nova.releases import Release
 from gpustack.nova.targets import Placement, Target, alias_of, targets
 from gpustack.spec.model import Model, Spec
 
+PCI_FILTER = "PciPassthroughFilter"
+NUMA_FILTER = "NUMATopologyFilter"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Alias:
@@ -85,6 +88,7 @@ class Wanted:
     """What a whole deployment needs.
 
     :ivar aliases: for the API and every compute host.
+    :ivar filters: what the scheduler must have among its filters.
     :ivar computes: the entries of ``device_spec`` of each compute host with facts, by its name.
     :ivar without_ids: whether an alias carries no ids, so that even nova-compute must know that
         ``pci_in_placement`` is on (Nova 2025.2 refuses such an alias otherwise).
@@ -93,6 +97,7 @@ class Wanted:
     release: Release
     placement: Placement
     aliases: tuple[Alias, ...]
+    filters: tuple[str, ...] = (PCI_FILTER,)
     computes: Mapping[str, tuple[DeviceEntry, ...]]
     findings: tuple[Finding, ...]
 
@@ -120,9 +125,15 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release, placement: Pl
         release=release,
         placement=asked,
         aliases=_aliases(spec, found, asked),
+        filters=(PCI_FILTER, NUMA_FILTER) if _with_numa(spec) else (PCI_FILTER,),
         computes=computes,
         findings=tuple(findings),
     )
+
+
+def _with_numa(spec: Spec) -> bool:
+    """Whether a guest of the spec has NUMA nodes: without the filter, hosts that can't fit it use up its attempts."""
+    return any(flavor.has_numa_nodes for flavor in spec.flavors.values())
 
 
 def _aliases(spec: Spec, targets: Sequence[Target], placement: Placement) -> tuple[Alias, ...]:

@@ -226,6 +226,18 @@ class Flavor(Section):
     ] = {}
     """Other extra specs, with their values as text in quotes."""
 
+    @property
+    def has_numa_nodes(self) -> bool:
+        """Whether Nova gives the guest NUMA nodes (nova/virt/hardware.py, numa_get_constraints)."""
+        others = self.extra_specs
+        return (
+            self.numa.nodes is not None
+            or self.mem_page_size is not None
+            or "dedicated" in (self.cpu_policy, others.get("hw:cpu_policy"))
+            or others.get("hw:cpu_policy") == "mixed"
+            or not others.keys().isdisjoint({"hw:numa_nodes", "hw:mem_page_size", "hw:pmem"})
+        )
+
 
 def named(template: str, count: int) -> str:
     """A flavor's name, id or description for so many GPUs."""

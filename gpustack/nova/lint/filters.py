@@ -9,7 +9,8 @@ from gpustack.nova import releases
 from gpustack.nova.existing import AVAILABLE, FILTERS, makes_available, values
 from gpustack.nova.lint.registry import check
 from gpustack.nova.lint.subject import Subject
-from gpustack.nova.sections import FILTER, with_pci_filter
+from gpustack.nova.sections import with_filters
+from gpustack.nova.wanted import PCI_FILTER
 
 _TITLE = "Scheduler filters"
 
@@ -20,13 +21,13 @@ def enabled(subject: Subject) -> Iterator[Finding]:
     for source in subject.serving("scheduler"):
         settings = source.configuration.effective(FILTERS.of(subject.release))
         current = values(settings[-1].value) if settings else releases.default_filters(subject.release)
-        if FILTER in current or not (settings or subject.aliases or source.services == ("scheduler",)):
+        if PCI_FILTER in current or not (settings or subject.aliases or source.services == ("scheduler",)):
             continue
         what = "enabled_filters has no PciPassthroughFilter"
         if not settings:
             what = f"enabled_filters is not set, and the default of Nova {subject.release} has no PciPassthroughFilter"
         place = settings[-1].place if settings else source.label
-        yield finding("GPU355", place=place, what=what, filters=",".join(with_pci_filter(current)))
+        yield finding("GPU355", place=place, what=what, filters=",".join(with_filters(current)))
 
 
 @check(_TITLE)

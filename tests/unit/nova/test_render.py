@@ -101,6 +101,27 @@ def test_oslo_config_reads_back_what_was_wanted(tmp_path_factory, case):
         assert conf.filter_scheduler.pci_in_placement is (found.placement == "schedule")
 
 
+FLAVORS = {
+    "numa: {nodes: 1}": True,
+    "cpu_policy: dedicated": True,
+    "mem_page_size: 1GB": True,
+    'extra_specs: {"hw:cpu_policy": "mixed"}': True,
+    "cpu_policy: shared": False,
+    'extra_specs: {"hw:cpu_max_sockets": "2"}': False,
+}
+
+
+@pytest.mark.parametrize(("flavor", "has_nodes"), FLAVORS.items())
+def test_flavors_with_numa_nodes_need_their_filter(flavor, has_nodes):
+    text = SPEC.replace("RELEASE", "2025.2").replace("PLACEMENT", "off")
+    text += f"flavors: {{gpu: {{model: k4200, vcpus: 2, ram: 2048, disk: 20, {flavor}}}}}\n"
+    asked = parse_spec(text, "gpustack.yaml")
+    found = wanted(asked, HOSTS, release=releases.release("2025.2"))
+    (control, *_) = render(found, deployment="drop-in", hosts=HOSTS).files
+    assert ("PciPassthroughFilter,NUMATopologyFilter\n" in control.text) is has_nodes
+    assert ("PciPassthroughFilter\n" in control.text) is not has_nodes
+
+
 def test_ansible_reads_back_what_was_wanted():
     rendering = rendered("openstack-ansible")
     common, *of_hosts = [yaml.safe_load(file.text) for file in rendering.files]
