@@ -87,6 +87,12 @@ class JournalError(GpustackError):
     exit_code = 15
 
 
+class VerifyError(GpustackError):
+    """A host is not ready for guests: its verification found errors."""
+
+    exit_code = 16
+
+
 class NovaConfigError(GpustackError):
     """A nova configuration can't be read or rendered."""
 

@@ -92,8 +92,8 @@ class Place:
     def spec(self, text: str, name: str = "gpustack.yaml") -> None:
         (self.path / name).write_text(text, encoding="utf-8")
 
-    def play(self, playbook: str, *arguments: str, **variables: Any) -> Run:
-        """Run a playbook from this directory, with the spec given by a relative path."""
+    def inventory(self) -> None:
+        """Write the inventory, with the spec given by a relative path."""
         inventory = {
             "all": {
                 "hosts": self.variables,
@@ -106,6 +106,10 @@ class Place:
             }
         }
         (self.path / "inventory.json").write_text(json.dumps(inventory), encoding="utf-8")
+
+    def play(self, playbook: str, *arguments: str, **variables: Any) -> Run:
+        """Run a playbook from this directory."""
+        self.inventory()
         done = subprocess.run(
             [
                 str(Path(sys.executable).with_name("ansible-playbook")),

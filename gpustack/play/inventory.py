@@ -1,0 +1,49 @@
+"""The hosts to work on: an operator's inventory, or one made of names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from gpustack.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpustack.spec.model import Spec
+
+INVENTORY = "name an inventory with -i, or the hosts on the command line"
+
+
+def hosts_of(spec: Spec, where: str) -> tuple[str, ...]:
+    """Every host that the spec names by itself or through ranges, in the spec's order.
+
+    :raises UsageError: when a pattern holds ``*`` or ``?``, which stand for no list of names, or there is no host.
+    """
+    from gpustack.spec.hosts import expand
+
+    found: dict[str, None] = {}
+    for pattern in spec.hosts:
+        try:
+            found.update(dict.fromkeys(expand(pattern)))
+        except ValueError as error:
+            raise UsageError(f"the hosts of {where} can't be listed: {pattern!r}: {error}", remedy=INVENTORY) from error
+    if not found:
+        raise UsageError(f"{where} names no host", remedy=INVENTORY)
+    return tuple(found)
+
+
+def inventory_of(hosts: Sequence[str]) -> str:
+    """An inventory in JSON, which Ansible reads as YAML.
+
+    :param hosts: names, each as ``[user@]name``.
+    """
+    entries: dict[str, dict[str, str]] = {}
+    for host in hosts:
+        user, _, name = host.rpartition("@")
+        entries[name] = {"ansible_user": user} if user else {}
+    return json.dumps({"all": {"hosts": entries}}, indent=2)
+
+
+def limit_of(hosts: Iterable[str]) -> str:
+    """The text of a file for ``--limit @FILE``: one name a line."""
+    return "".join(f"{host}\n" for host in hosts)

@@ -1,0 +1,201 @@
+"""What became of each host, out of the events that a run tells."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_PLANS = ("gpustack_plan", "gpustack_undo", "gpustack_service")
+_VERIFIES = ("gpustack_verify",)
+_READS = ("gpustack_facts",)
+_PLANNING = "Plan every host"
+
+
+class Outcome(enum.StrEnum):
+    """How it ended for a host."""
+
+    DONE = "done"
+    """Everything that was to be done is done."""
+    NOTHING = "nothing to do"
+    """It was right already."""
+    NOT_BEGUN = "not begun"
+    """The run ended before its turn came."""
+    UNREACHABLE = "unreachable"
+    """It could not be reached or read; nothing was changed in this run, or the connection was lost."""
+    REFUSED = "refused"
+    """An error finding stands against its plan; nothing was changed."""
+    NOT_READY = "not ready"
+    """Its verification found errors."""
+    FAILED = "failed"
+    """A change could not be carried out."""
+
+
+@dataclass(kw_only=True)
+class HostRecord:
+    """One host, as far as the run has told.
+
+    :ivar task: what is being done there.
+    :ivar begun: whether more than planning was begun there.
+    :ivar text: the last plan or verification that was shown, for people.
+    :ivar todo: whether the plan has anything to do.
+    :ivar reboot: why the plan needs a reboot.
+    :ivar changed: the tasks that changed something.
+    :ivar findings: those that stand against the host.
+    """
+
+    host: str
+    task: str = ""
+    begun: bool = False
+    text: str = ""
+    todo: bool = False
+    reboot: tuple[str, ...] = ()
+    changed: list[str] = field(default_factory=list)
+    rebooted: bool = False
+    verified: bool = False
+    outcome: Outcome | None = None
+    problem: str = ""
+    findings: tuple[Mapping[str, str], ...] = ()
+
+    def details(self) -> list[str]:
+        """What is worth saying beside the outcome."""
+        if self.problem:
+            return [self.problem.strip().partition("\n")[0].rstrip(":")]
+        found = []
+        if self.changed:
+            found.append(f"{len(self.changed)} change{'s' if len(self.changed) != 1 else ''}")
+        if self.rebooted:
+            found.append("rebooted")
+        elif self.reboot:
+            found.append("needs a reboot")
+        if self.verified:
+            found.append("verified")
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as plain data."""
+        return {
+            "host": self.host,
+            "outcome": str(self.outcome or "planned"),
+            "changed": list(self.changed),
+            "rebooted": self.rebooted,
+            "verified": self.verified,
+            "reboot": [] if self.rebooted else list(self.reboot),
+            "problem": self.problem,
+            "findings": [dict(found) for found in self.findings],
+        }
+
+
+@dataclass(kw_only=True)
+class Record:
+    """A run, as far as it has told.
+
+    :param checked: whether the run only looks (``--check``): what it calls changed is then what would be.
+    :ivar ended: whether it came to its end, with totals.
+    :ivar planning: whether the play that is under way only plans.
+    :ivar active: the hosts of the batch that is under way.
+    """
+
+    checked: bool = False
+    hosts: dict[str, HostRecord] = field(default_factory=dict)
+    ended: bool = False
+    no_hosts: bool = False
+    planning: bool = False
+    active: dict[str, None] = field(default_factory=dict)
+
+    def take(self, event: Mapping[str, Any]) -> tuple[str, ...]:
+        """Take in one event; → the hosts whose turn is over with it."""
+        match event.get("event"):
+            case "start":
+                one = self._host(event["host"])
+                one.task = event["task"]
+                one.begun = one.begun or not self.planning
+            case "task":
+                self._task(self._host(event["host"]), event)
+            case "play":
+                self.planning = event["play"] == _PLANNING
+                return self._batch_over()
+            case "no hosts":
+                self.no_hosts = True
+            case "end":
+                self.ended = True
+                over = self._batch_over()
+                for name, totals in event["hosts"].items():
+                    self._total(self._host(name), totals)
+                return over
+        return ()
+
+    def _host(self, name: str) -> HostRecord:
+        self.active[name] = None
+        return self.hosts.setdefault(name, HostRecord(host=name))
+
+    def _batch_over(self) -> tuple[str, ...]:
+        over = tuple(self.active)
+        self.active.clear()
+        return over
+
+    def _task(self, one: HostRecord, event: Mapping[str, Any]) -> None:
+        result, action = event["result"], event["action"]
+        if event["state"] == "ok":
+            self._well(one, event, result, action)
+            return
+        if event["ignored"]:
+            return
+        one.findings = tuple(result.get("findings") or ())
+        one.problem = _problem(event, result)
+        if event["state"] == "unreachable" or action in _READS:
+            one.outcome = Outcome.UNREACHABLE
+        elif action in _PLANS and one.findings and not one.changed:
+            one.outcome = Outcome.REFUSED
+        elif action in (*_VERIFIES, "gpustack_undo") and one.findings:
+            one.outcome = Outcome.NOT_READY
+        else:
+            one.outcome = Outcome.FAILED
+
+    def _well(self, one: HostRecord, event: Mapping[str, Any], result: Mapping[str, Any], action: str) -> None:
+        # A failure that a rescue has dealt with is followed by tasks that go well.
+        one.outcome, one.problem, one.findings = None, "", ()
+        if event["changed"]:
+            one.changed.append(event["task"])
+            one.rebooted = one.rebooted or (event["task"].startswith("Reboot ") and not self.checked)
+        if result.get("text"):
+            one.text = result["text"]
+        if "todo" in result and not one.changed:
+            one.todo = one.todo or bool(result["todo"])
+        if "reboot" in result and "todo" in result:
+            one.reboot = tuple(result["reboot"])
+        if result.get("verification"):
+            one.verified = True
+
+    def _total(self, one: HostRecord, totals: Mapping[str, int]) -> None:
+        """Ansible's own count has the last word."""
+        if totals.get("unreachable"):
+            one.outcome = Outcome.UNREACHABLE
+        elif totals.get("failures"):
+            one.outcome = one.outcome or Outcome.FAILED
+        elif one.outcome is None or totals.get("rescued"):
+            one.outcome = None if self.planning and one.todo else _good(one)
+
+
+def _good(one: HostRecord) -> Outcome:
+    if one.todo and not one.begun:
+        return Outcome.NOT_BEGUN
+    return Outcome.DONE if one.changed or one.verified else Outcome.NOTHING
+
+
+def _problem(event: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """What went wrong on a host: the message, and what a command said last."""
+    items: Sequence[Mapping[str, Any]] = result.get("items") or (result,)
+    lines = []
+    for one in items:
+        lines.append(str(one.get("msg") or "failed"))
+        if one.get("cmd"):
+            words = one["cmd"]
+            lines.append(f"  command: {' '.join(words) if isinstance(words, list) else words}")
+        for key in ("stderr", "module_stderr", "stdout"):
+            if one.get(key):
+                lines += [f"  {line}" for line in str(one[key]).strip().splitlines()[-6:]]
+                break
+    text = "\n".join(lines)
+    return text if result.get("findings") or event["state"] == "unreachable" else f"{event['task']}: {text}"

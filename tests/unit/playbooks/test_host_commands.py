@@ -1,0 +1,104 @@
+"""gpustack host apply, verify and undo, with the real ansible-playbook on example hosts."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from gpustack.cli.app import main
+
+from .conftest import Place, drivers, environment, tree
+
+
+class Terminal(io.StringIO):
+    """Somebody who can be asked."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def gpustack(place: Place, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
+    """Run a command line where the hosts of ``place`` are the inventory."""
+    for name in [name for name in os.environ if name.startswith("ANSIBLE_")]:
+        monkeypatch.delenv(name)
+    for name, value in environment(place.path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(place.path)
+    monkeypatch.setenv("ANSIBLE_HOST_KEY_CHECKING", "False")
+
+    def run(*argv: str, answer: str | None = None) -> tuple[int, str, str]:
+        place.inventory()
+        monkeypatch.setattr("sys.stdin", io.StringIO() if answer is None else Terminal(answer))
+        code = main(["host", argv[0], *argv[1:], "-i", "inventory.json", "--log", "the.log"])
+        return code, *capfd.readouterr()
+
+    return run
+
+
+def test_apply_asks_shows_prepares_and_is_verified_and_undone(place: Place, gpustack) -> None:
+    root = place.add("talk")
+    place.add("shared")
+    before = tree(root)
+    code, out, err = gpustack("apply", "gpustack.yaml", "--reboot", "talk", answer="no\n")
+    assert (code, tree(root)) == (1, before)
+    assert "create /etc/modprobe.d/gpustack.conf" in out
+    assert "Prepare talk? (reboot talk) [y/N]" in err
+
+    code, out, err = gpustack("apply", "gpustack.yaml", "--reboot", "--yes")
+    assert code == 13, "of two hosts one is prepared, and the plan of the other is refused"
+    assert drivers(root) == {"vfio-pci"}
+    assert "working: talk: done (3 changes, rebooted, verified)\n" in err
+    assert out.splitlines()[-2:] == [
+        "talk: done (3 changes, rebooted, verified)",
+        "shared: refused (the plan for shared refuses, and nothing is changed there)",
+    ]
+    assert "GPU013 shared 0000:65:00.0" in err
+    log = place.path / "the.log"
+    assert log.stat().st_mode & 0o777 == 0o600
+    assert "PLAY RECAP" in log.read_text(encoding="utf-8")
+
+    code, out, _ = gpustack("verify", "gpustack.yaml", "-f", "json", "talk")
+    assert (code, json.loads(out)[0]["verified"]) == (0, True)
+    code, out, _ = gpustack("apply", "gpustack.yaml", "talk", answer="")
+    assert (code, out.splitlines()[-1]) == (0, "talk: nothing to do")
+
+    code, out, _ = gpustack("undo", "talk", "--check")
+    assert code == 0
+    assert drivers(root) == {"vfio-pci"}
+    code, out, _ = gpustack("undo", "talk", "--reboot", "--yes")
+    assert code == 0
+    assert drivers(root) == {"nouveau", "snd_hda_intel"}
+
+
+def test_what_goes_wrong_has_its_exit_code(place: Place, gpustack, tmp_path: Path) -> None:
+    root = place.add("talk", gpustack_command_prefix=["/bin/false"])
+    place.add("talk", "talk-gone", gpustack_root=str(tmp_path / "nowhere"))
+    before = tree(root)
+    assert gpustack("apply", "gpustack.yaml", "--check", "talk")[0] == 0
+    assert tree(root) == before
+    code, _, err = gpustack("apply", "gpustack.yaml", "talk")
+    assert (code, tree(root)) == (2, before)
+    assert "say --yes" in err
+    code, out, err = gpustack("verify", "gpustack.yaml")
+    assert code == 16
+    assert "not the absolute path of a directory" in err
+    code, out, err = gpustack("apply", "gpustack.yaml", "--yes")
+    assert code == 14
+    assert "command: /bin/false update-initramfs" in err
+    assert "talk-gone: unreachable" in out
+    code, _, err = gpustack("verify", "gpustack.yaml", "--limit", "nobody")
+    assert code == 2
+    code, _, err = gpustack("verify", "gpustack.yaml", "talk", "-e", "@missing.yaml")
+    assert code == 14
+    assert "missing.yaml" in err
+
+
+def test_host_keys_are_always_checked() -> None:
+    from gpustack.play.run import environment as of_ansible
+
+    assert of_ansible(7)["ANSIBLE_HOST_KEY_CHECKING"] == "True"
