@@ -35,6 +35,7 @@ class CallbackModule(CallbackBase):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._stream = None
+        self._failed_items: dict[tuple[str, str], list[dict[str, str]]] = {}
         number = os.environ.get("GPUSTACK_EVENTS_FD", "")
         if number.isdigit():
             # Nothing that outlives this process (an SSH master, say) may keep the pipe open.
@@ -59,12 +60,9 @@ class CallbackModule(CallbackBase):
         for key in ("stderr", "stdout", "module_stderr"):
             if state == "failed" and found.get(key):
                 told[key] = str(found[key])[-_TAIL:]
-        if state == "failed" and isinstance(found.get("results"), list):
-            failed = [one for one in found["results"] if isinstance(one, dict) and one.get("failed")]
-            told["items"] = [
-                {key: str(one[key])[-_TAIL:] for key in ("msg", "cmd", "stderr", "stdout") if one.get(key)}
-                for one in failed[:4]
-            ]
+        items = self._failed_items.pop((result._host.get_name(), result._task._uuid), None)
+        if state == "failed" and items:
+            told["items"] = items
         self._tell(
             "task",
             host=result._host.get_name(),
@@ -90,6 +88,13 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
         self._tell_result("failed", result, ignored=ignore_errors)
+
+    def v2_runner_item_on_failed(self, result: Any) -> None:
+        found = result._result
+        words = {key: found[key] for key in ("msg", "cmd") if found.get(key)}
+        said = {key: str(found[key])[-_TAIL:] for key in ("stderr", "stdout") if found.get(key)}
+        key = (result._host.get_name(), result._task._uuid)
+        self._failed_items.setdefault(key, []).append({**words, **said})
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         self._tell_result("unreachable", result)
