@@ -16,7 +16,7 @@ from gpustack.files import share_dir
 from gpustack.play.record import Record
 
 _TAIL = 12
-_NO_HOSTS = "no host of the inventory is meant"
+_NO_HOSTS = "no host of the inventory is meant"  # Ansible itself refuses a limit that no host fits
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -92,7 +92,8 @@ def test_what_goes_wrong_has_its_exit_code(place: Place, gpustack, tmp_path: Pat
     assert "command: /bin/false update-initramfs" in err
     assert "talk-gone: unreachable" in out
     code, _, err = gpustack("verify", "gpustack.yaml", "--limit", "nobody")
-    assert code == 2
+    assert code == 14
+    assert "leaves us with no hosts to target" in err
     code, _, err = gpustack("verify", "gpustack.yaml", "talk", "-e", "@missing.yaml")
     assert code == 14
     assert "missing.yaml" in err
