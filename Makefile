@@ -21,6 +21,10 @@ soak: ## clean-up beside a working Nova: a thousand cycles, and then the books a
 	@tools/setup test
 	GPUSTACK_SOAK_CYCLES=1000 $(PYTEST) tests/nova/cleanup/test_soak.py
 
+walks: ## clean-up after random walks over Nova's operations and failures; new ones each time
+	@tools/setup test
+	GPUSTACK_WALKS=100 $(PYTEST) -s tests/nova/cleanup/test_walks.py
+
 lab: ## the central path on a QEMU machine: a real kernel, GRUB, initramfs, IOMMU and vfio
 	@tools/setup test
 	@tests/lab/setup
@@ -66,4 +70,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test soak lab lab-addresses lab-dracut lab-live lab-trial lab-faults lint docs bench
+.PHONY: help demo test soak walks lab lab-addresses lab-dracut lab-live lab-trial lab-faults lint docs bench

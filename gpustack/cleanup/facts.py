@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from gpustack.cleanup.hardware import Hardware
@@ -39,9 +39,11 @@ IN_FLIGHT = frozenset(
 _REPORT_INTERVAL = timedelta(seconds=10)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PciRow:
-    """A row of ``pci_devices``. ``deleted`` is 0 for a live row, else the row's own id."""
+class PciRow(NamedTuple):
+    """A row of ``pci_devices``. ``deleted`` is 0 for a live row, else the row's own id.
+
+    There may be a million of them: a named tuple is made in a tenth of the time of a data class.
+    """
 
     id: int
     compute_node_id: int
@@ -305,10 +307,15 @@ class NodeView:
         return {address: tuple(rows) for address, rows in found.items()}
 
     @cached_property
+    def taken(self) -> tuple[PciRow, ...]:
+        """The live rows that are claimed or allocated."""
+        return tuple(row for row in self.rows if row.deleted == 0 and row.status in ("claimed", "allocated"))
+
+    @cached_property
     def held(self) -> Mapping[str, tuple[PciRow, ...]]:
         """The live claimed or allocated rows by owner."""
         found: dict[str, list[PciRow]] = {}
-        for row in self.rows:
-            if row.live and row.taken and row.instance_uuid:
+        for row in self.taken:
+            if row.instance_uuid:
                 found.setdefault(row.instance_uuid, []).append(row)
         return {uuid: tuple(rows) for uuid, rows in found.items()}

@@ -32,24 +32,7 @@ from gpustack.cleanup.schema import Schema
 
 _NODES_AT_ONCE = 100
 
-ROW = tuple(
-    tables.pci_devices.c[name]
-    for name in (
-        "id",
-        "compute_node_id",
-        "address",
-        "vendor_id",
-        "product_id",
-        "dev_type",
-        "status",
-        "instance_uuid",
-        "request_id",
-        "parent_addr",
-        "deleted",
-        "updated_at",
-        "created_at",
-    )
-)
+ROW = tuple(tables.pci_devices.c[name] for name in PciRow._fields)
 _NODE = tuple(
     tables.compute_nodes.c[name]
     for name in ("id", "uuid", "host", "hypervisor_hostname", "deleted", "updated_at", "deleted_at", "pci_stats")
@@ -184,7 +167,7 @@ class CellReader:
         )
         found: dict[int, list[PciRow]] = {}
         for row in self.connection.execute(query):
-            found.setdefault(row[1], []).append(PciRow(**row._mapping))
+            found.setdefault(row[1], []).append(PciRow._make(row))
         return found
 
     def _residents(self, hosts: Iterable[str]) -> list[Instance]:
@@ -277,7 +260,7 @@ class CellReader:
                 .where(rows.instance_uuid.in_(batch), rows.status.in_(("claimed", "allocated")))
             )
             for host, *values in self.connection.execute(query):
-                row = PciRow(**dict(zip((column.name for column in ROW), values, strict=True)))
+                row = PciRow._make(values)
                 found.setdefault(row.instance_uuid or "", []).append((host or "an unknown host", row))
         return found
 

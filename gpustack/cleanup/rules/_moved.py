@@ -12,9 +12,9 @@ def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:
     """The live, taken rows of a live compute node whose owner is alive, or unknown, and not placed here."""
     if view.node.deleted:
         return
-    for row in view.rows:
+    for row in view.taken:
         owner = owner_of(view, row)
-        if row.live and row.taken and owner is not None and not owner.on(view.node) and (owner.alive or unknown(owner)):
+        if owner is not None and not owner.on(view.node) and (owner.alive or unknown(owner)):
             yield row, owner
 
 

@@ -21,8 +21,10 @@ TITLE = "soft-deleted, but still a device of its instance"
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Soft-deleted rows in status allocated whose owner is alive."""
     for row in view.rows:
+        if row.live:
+            continue
         owner = owner_of(view, row)
-        if row.live or row.status != "allocated" or owner is None or not (owner.alive or unknown(owner)):
+        if row.status != "allocated" or owner is None or not (owner.alive or unknown(owner)):
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         if held_back := case.held_back():

@@ -19,9 +19,9 @@ TITLE = "held by an instance that does not exist"
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Live, taken rows whose owner is in no cell, or deleted."""
-    for row in view.rows:
+    for row in view.taken:
         owner = owner_of(view, row)
-        if not row.live or not row.taken or owner is None or owner.alive or unknown(owner):
+        if owner is None or owner.alive or unknown(owner):
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         if held_back := case.held_back():

@@ -22,9 +22,9 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Live rows in status claimed whose owner is alive."""
     if view.node.deleted:
         return
-    for row in view.rows:
+    for row in view.taken:
         owner = owner_of(view, row)
-        if not row.live or row.status != "claimed" or owner is None:
+        if row.status != "claimed" or owner is None:
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         if held_back := case.held_back():

@@ -25,11 +25,7 @@ _GRACE_TIMES = 3
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Rows on a host that is up which should have been freed several grace times ago."""
-    ghosts = [
-        (row, owner)
-        for row in view.rows
-        if row.live and row.taken and (owner := owner_of(view, row)) is not None and not owner.alive
-    ]
+    ghosts = [(row, owner) for row in view.taken if (owner := owner_of(view, row)) is not None and not owner.alive]
     for row, owner in [*left_behind(view), *ghosts]:
         written = stale_since(row, owner)
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
