@@ -1,0 +1,33 @@
+"""A host on which guests run is not rebooted unless told otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .conftest import Place, drivers, tree
+
+
+def run_guest(root: Path) -> None:
+    """What libvirt keeps of a guest that runs."""
+    directory = root / "run/libvirt/qemu"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "instance-0000000a.xml").write_text("<domstatus state='running'/>\n", encoding="utf-8")
+
+
+def test_no_reboot_under_running_guests(place: Place) -> None:
+    root = place.add("talk")
+    run_guest(root)
+    before = tree(root)
+    run = place.play("prepare", gpustack_reboot=True)
+    assert run.code == 2
+    assert tree(root) == before
+    assert "guests run there: instance-0000000a" in run.fatal("talk")
+    run = place.play("prepare", gpustack_reboot=True, gpustack_ignore_guests=True)
+    assert run.code == 0, run.output
+    assert drivers(root) == {"vfio-pci"}
+    run_guest(root)
+    before = tree(root)
+    run = place.play("undo", gpustack_reboot=True)
+    assert run.code == 2
+    assert tree(root) == before
+    assert "guests run there: instance-0000000a" in run.fatal("talk")
