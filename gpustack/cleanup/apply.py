@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import enum
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -18,52 +17,18 @@ from gpustack.cleanup.connect import BusyError, Cell, Database, snapshot, unreac
 from gpustack.cleanup.facts import HostState, PciRow
 from gpustack.cleanup.hypervisor import UNKNOWN, Ask
 from gpustack.cleanup.journal import Journal
+from gpustack.cleanup.outcome import Outcome, Result, key, stub
 from gpustack.cleanup.plan import Selection, Sources, verdicts_of
 from gpustack.cleanup.read import ROW
 from gpustack.cleanup.repair import Change, changes
+from gpustack.cleanup.unset import unset
 from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
 
 # How long a statement waits for a lock of Nova's before it gives up, in seconds.
 LOCK_TIMEOUT = 5
-
-
-class Result(enum.StrEnum):
-    """How one repair ended."""
-
-    REPAIRED = "repaired"
-    WAITING = "waiting"
-    """Written, and Nova has not freed the device yet."""
-    SKIPPED = "skipped"
-    """Something speaks against it: nothing was written."""
-    FAILED = "failed"
-    """The database would not: nothing was written."""
-    GONE = "in order"
-    """Nothing is left to do: it was repaired, or healed, meanwhile."""
-    RESTART = "restart"
-    """Nothing is written: nova-compute of the host must be restarted."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """One repair and how it ended."""
-
-    verdict: Verdict
-    result: Result
-    detail: str
-
-
-def key(verdict: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What makes two verdicts (as plain data) the same one."""
-    return (
-        verdict["cell"],
-        verdict["class"],
-        verdict["host"],
-        verdict["node"],
-        tuple(device["id"] for device in verdict["devices"]),
-        verdict["instance"],
-        verdict["repair"],
-        tuple(verdict["migrations"]),
-    )
 
 
 def carry_out(
@@ -74,20 +39,26 @@ def carry_out(
     *,
     ask: Ask,
     wait: float = 150.0,
+    cloud: Connection | None = None,
 ) -> Iterator[Outcome]:
     """Carry out the repairs of a plan, one after another; what is no longer as it was planned is skipped.
 
     :param planned: verdicts as plain data, from a plan that was just made or saved.
     :param wait: how long to wait for Nova's periodic after a migration was set to failed, in seconds.
+    :param cloud: whose Placement is written, for class Q; these repairs come last.
+    :raises CloudError: when Placement is lost.
     :raises DatabaseError: when a database is lost; the repair under way is then done or not done, never half done.
     """
-    for wanted in planned:
+    for wanted in sorted(planned, key=lambda one: one["repair"] == Repair.UNSET_ALLOCATION):
         cell = next((cell for cell in sources.cells if cell.name == wanted["cell"]), None)
         if cell is None:
             continue
+        if wanted["repair"] == Repair.UNSET_ALLOCATION:
+            yield unset(sources, cell, wanted, selection, journal, ask, cloud)
+            continue
         verdict = _judge_again(sources, cell, wanted, selection)
         if verdict is None:
-            yield Outcome(verdict=_stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
+            yield Outcome(verdict=stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
         elif verdict.status is Status.HEALS:
             yield Outcome(verdict=verdict, result=Result.GONE, detail=verdict.because)
         elif verdict.status is not Status.STALE or key(verdict.to_dict()) != key(wanted):
@@ -226,20 +197,3 @@ def writing(database: Database) -> Iterator[sa.Connection]:
         raise unreachable(database, error) from None
     finally:
         engine.dispose()
-
-
-def _stub(wanted: Mapping[str, Any]) -> Verdict:
-    """A planned verdict of which nothing is left to see."""
-    return Verdict(
-        klass=wanted["class"],
-        title=wanted["title"],
-        status=Status.STALE,
-        cell=wanted["cell"],
-        host=wanted["host"],
-        node=wanted["node"],
-        host_state=HostState(wanted["host_state"]),
-        rows=(),
-        owner=wanted["instance"],
-        evidence=(),
-        because="",
-    )

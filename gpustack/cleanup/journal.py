@@ -37,6 +37,8 @@ class Entry:
     changes: tuple[Change, ...]
     before: tuple[Mapping[str, Any], ...]
     outcome: str | None = None
+    allocation: Mapping[str, Any] | None = None
+    """What a consumer had in Placement before one allocation was taken away."""
 
 
 @dataclass(kw_only=True)
@@ -70,6 +72,7 @@ class Journal:
         verdict: Mapping[str, Any],
         changes: Sequence[Change],
         before: Sequence[Mapping[str, Any]],
+        allocation: Mapping[str, Any] | None = None,
     ) -> int:
         """Note a repair before it is done; its number."""
         self._count += 1
@@ -81,6 +84,7 @@ class Journal:
                 "verdict": dict(verdict),
                 "changes": [{"table": c.table, "id": c.id, "seen": dict(c.seen), "new": dict(c.new)} for c in changes],
                 "before": [dict(row) for row in before],
+                "allocation": allocation,
             }
         )
         return self._count
@@ -142,6 +146,7 @@ def read(path: Path) -> Iterator[Entry]:
                 changes=tuple(Change(**change) for change in entry["changes"]),
                 before=tuple(entry["before"]),
                 outcome=outcomes.get(entry["begin"]),
+                allocation=entry.get("allocation"),
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -97,7 +98,7 @@ class Selection:
 class CleanupPlan:
     """What was found.
 
-    :ivar verdicts: cell after cell, compute node after compute node.
+    :ivar verdicts: cell after cell, compute node after compute node; Placement's leftovers last.
     :ivar unread: cells that could not be read, with the reason.
     """
 
@@ -126,11 +127,9 @@ class CleanupPlan:
         write_atomic(path, json.dumps(self.to_dict(), indent=1) + "\n", mode=0o600)
 
 
-def verdicts_of(sources: Sources, cell: Cell, selection: Selection) -> Iterator[Verdict]:
-    """Judge one cell through one read-only snapshot.
-
-    :raises DatabaseError: when the cell can't be read, or has a schema that is not known.
-    """
+@contextmanager
+def _reading(sources: Sources, cell: Cell, selection: Selection) -> Iterator[tuple[read.CellReader, Clock]]:
+    """One read-only snapshot of a cell, and the other cells at hand."""
     others = OtherCells(api=sources.api, cells=sources.all_cells)
     try:
         with connect.snapshot(cell.database) as connection:
@@ -141,14 +140,40 @@ def verdicts_of(sources: Sources, cell: Cell, selection: Selection) -> Iterator[
                 cell_uuid=cell.uuid,
                 others=others,
             )
-            clock = selection.clock(read.now(connection))
-            for view in reader.views(selection.hosts, selection.instance):
-                if sources.hardware:
-                    known = hardware.of_host(sources.hardware, view.node.host, view.node.hypervisor_hostname)
-                    view = replace(view, hardware=known)
-                yield from filter(selection.wants, rules.judge(view, clock))
+            yield reader, selection.clock(read.now(connection))
     finally:
         others.close()
+
+
+def verdicts_of(sources: Sources, cell: Cell, selection: Selection) -> Iterator[Verdict]:
+    """Judge one cell through one read-only snapshot.
+
+    :raises DatabaseError: when the cell can't be read, or has a schema that is not known.
+    """
+    with _reading(sources, cell, selection) as (reader, clock):
+        for view in reader.views(selection.hosts, selection.instance):
+            known = hardware.of_host(sources.hardware, view.node.host, view.node.hypervisor_hostname)
+            seen = view if known is None else replace(view, hardware=known)
+            yield from filter(selection.wants, rules.judge(seen, clock))
+
+
+def leftovers_of(sources: Sources, cell: Cell, selection: Selection, cloud: Connection) -> list[Verdict]:
+    """Judge Placement's allocations of one cell's devices (class Q).
+
+    Placement is asked before the cell: what is seen of the rows is then the newer of the two.
+
+    :raises CloudError: when Placement can't be asked.
+    :raises DatabaseError: when the cell can't be read.
+    """
+    roots = None
+    if selection.hosts is not None:
+        with connect.snapshot(cell.database) as connection:
+            roots = list(placement.nodes(connection, selection.hosts))
+    held = list(placement.providers(cloud, roots))
+    if not held:
+        return []
+    with _reading(sources, cell, selection) as (reader, clock):
+        return [verdict for verdict in placement.judge(reader, clock, held) if selection.wants(verdict)]
 
 
 def unknown_hosts(sources: Sources, hosts: Iterable[str]) -> set[str]:
@@ -165,12 +190,6 @@ def unknown_hosts(sources: Sources, hosts: Iterable[str]) -> set[str]:
     return missing
 
 
-def _leftovers(cell: Cell, selection: Selection, held: list[tuple[str, str, str, str]]) -> list[Verdict]:
-    with connect.snapshot(cell.database) as connection:
-        found = placement.leftovers(connection, cell.name, selection.clock(read.now(connection)), held)
-        return [v for v in found if selection.wants(v) and (selection.hosts is None or v.host in selection.hosts)]
-
-
 def make(sources: Sources, selection: Selection, cloud: Connection | None = None) -> CleanupPlan:
     """Judge every cell; one that can't be read is told of, and the others are judged.
 
@@ -181,17 +200,17 @@ def make(sources: Sources, selection: Selection, cloud: Connection | None = None
     verdicts: list[Verdict] = []
     unread: list[tuple[str, str]] = []
     failure: DatabaseError | None = None
-    held = list(placement.allocations(cloud)) if cloud is not None else []
+    left: list[Verdict] = []
     for cell in sources.cells:
         if cell.uuid == connect.CELL0:
             continue  # cell0 holds instances that were never placed, and no compute host
         try:
             verdicts += verdicts_of(sources, cell, selection)
-            if held:
-                verdicts += _leftovers(cell, selection, held)
+            if cloud is not None and (not selection.classes or placement.CLASS in selection.classes):
+                left += leftovers_of(sources, cell, selection, cloud)
         except DatabaseError as error:
             failure = error
             unread.append((cell.name, str(error)))
     if failure is not None and len(unread) == sum(cell.uuid != connect.CELL0 for cell in sources.cells):
         raise failure
-    return CleanupPlan(verdicts=tuple(verdicts), unread=tuple(unread))
+    return CleanupPlan(verdicts=(*verdicts, *left), unread=tuple(unread))

@@ -75,6 +75,10 @@ class CellReader:
         for start in range(0, len(ids), _NODES_AT_ONCE):
             yield from self._chunk(ids[start : start + _NODES_AT_ONCE], services, unfinished)
 
+    def owner(self, uuid: str) -> Owner:
+        """What is known of one instance, wherever it is."""
+        return self._owners({uuid}, {}, {uuid}, {})[uuid]
+
     # --- once for a cell ------------------------------------------------------------------------------------------
 
     def _services(self) -> dict[str, Service]:

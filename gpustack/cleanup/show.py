@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpustack.cleanup.apply import key, relatives
+from gpustack.cleanup.apply import relatives
 from gpustack.cleanup.connect import snapshot
+from gpustack.cleanup.outcome import key
 from gpustack.cleanup.plan import FORMAT, VERSION, CleanupPlan, Sources
 from gpustack.cleanup.repair import changes
 from gpustack.cleanup.verdict import Verdict
@@ -41,9 +42,18 @@ def _next(data: Mapping[str, Any]) -> str:
         "unblock": "write the row back to available",
         "block-parent": "write the physical function to unavailable",
         "clear-owner": "take the owner off the row",
+        "unset-allocation": _unset_command(data),
     }
     stopped = f", while nova-compute on {data['host']} is stopped" if data["stop_service"] else ""
     return words[data["repair"]] + stopped
+
+
+def _unset_command(data: Mapping[str, Any]) -> str:
+    held = data.get("allocation") or {"provider": "", "consumer": ""}
+    return (
+        "take the allocation away in Placement, as by hand: openstack --os-placement-api-version 1.28 resource "
+        f"provider allocation unset --provider {held['provider']} {held['consumer']}"
+    )
 
 
 def load_plan(path: Path) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -12,7 +13,11 @@ from sqlalchemy.exc import IntegrityError
 from gpustack.cleanup.apply import whole_row, writing
 from gpustack.cleanup.connect import Cell
 from gpustack.cleanup.journal import Entry
+from gpustack.cleanup.unset import put_back
 from gpustack.errors import JournalError
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
 
 
 class Undone(enum.StrEnum):
@@ -34,14 +39,28 @@ class Undoing:
     detail: str
 
 
-def undo(entries: Sequence[Entry], cells: Sequence[Cell]) -> Iterator[Undoing]:
+def undo(entries: Sequence[Entry], cells: Sequence[Cell], cloud: Connection | None = None) -> Iterator[Undoing]:
     """Undo the repairs of a journal, the last one first; each in one transaction, wholly or not at all.
 
+    :param cloud: whose Placement was written, where it was.
+    :raises CloudError: when Placement can't be asked.
     :raises JournalError: when a repair was made in a cell that is not among ``cells``.
     """
     for entry in sorted(entries, key=lambda entry: -entry.number):
-        if entry.outcome not in ("skipped", "failed"):
+        if entry.outcome in ("skipped", "failed"):
+            continue
+        if entry.allocation is not None:
+            yield _undo_allocation(entry, cloud)
+        else:
             yield _undo_one(entry, _cell_of(entry, cells))
+
+
+def _undo_allocation(entry: Entry, cloud: Connection | None) -> Undoing:
+    if cloud is None:
+        raise JournalError(f"repair {entry.number} was made in Placement", remedy="name its cloud with --os-cloud")
+    done, detail = put_back(cloud, entry)
+    result = {True: Undone.RESTORED, None: Undone.NOT_DONE, False: Undone.USED}[done]
+    return Undoing(entry=entry, result=result, detail=detail)
 
 
 def _cell_of(entry: Entry, cells: Sequence[Cell]) -> Cell:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpustack.cleanup.facts import HostState, PciRow
@@ -43,6 +43,27 @@ class Repair(enum.StrEnum):
     """Write a physical function to unavailable while one of its virtual functions is taken."""
     CLEAR_OWNER = "clear-owner"
     """Take owner and request off a row that is available."""
+    UNSET_ALLOCATION = "unset-allocation"
+    """Take one allocation away in Placement; it comes last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """An allocation of a device in Placement.
+
+    :ivar provider: the uuid of the device's resource provider, called ``name``.
+    :ivar addresses: the functions that it stands for, separated by spaces.
+    :ivar consumer: the uuid of the instance, or of the migration, that has it.
+    """
+
+    provider: str
+    name: str
+    addresses: str
+    consumer: str
+
+    def to_dict(self) -> dict[str, str]:
+        """As plain data."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +78,8 @@ class Verdict:
     :ivar migrations: ids of the migrations that the repair sets to failed.
     :ivar stop: whether the host's nova-compute must be stopped while the repair is written.
     :ivar ask_hypervisor: whether the repair must not go ahead where the hypervisor says that the device is in use.
+    :ivar must_ask: whether nothing may be written where the hypervisor can't be asked.
+    :ivar allocation: the allocation in Placement that it is about.
     :ivar advice: what a person does where gpustack does nothing.
     """
 
@@ -76,6 +99,8 @@ class Verdict:
     stop: bool = False
     ask_hypervisor: bool = False
     advice: str = ""
+    must_ask: bool = False
+    allocation: Allocation | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The verdict as plain data, for JSON."""
@@ -99,6 +124,7 @@ class Verdict:
             "stop_service": self.stop,
             "ask_hypervisor": self.ask_hypervisor,
             "advice": self.advice,
+            "allocation": self.allocation.to_dict() if self.allocation else None,
         }
 
 

@@ -14,6 +14,8 @@ from gpustack.cli.text import printable
 from gpustack.errors import UsageError
 
 if TYPE_CHECKING:
+    from openstack.connection import Connection
+
     from gpustack.cleanup.plan import CleanupPlan, Selection, Sources
 
 NOTHING_TO_DO = 4
@@ -72,6 +74,18 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         metavar="HOST",
         help="nova-compute of this host was stopped for the repair; may be repeated",
     )
+
+
+def _add_cloud(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--os-cloud", metavar="NAME", help="its Placement too, for class Q (a name of clouds.yaml)")
+
+
+def _cloud(parsed_args: argparse.Namespace) -> Connection | None:
+    if not parsed_args.os_cloud:
+        return None
+    from gpustack.flavor.cloud import connect
+
+    return connect(parsed_args.os_cloud)
 
 
 def _add_hardware(parser: argparse.ArgumentParser) -> None:
@@ -160,9 +174,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         parser = super().get_parser(prog_name)
         _add_databases(parser)
         _add_selection(parser)
-        parser.add_argument(
-            "--os-cloud", metavar="NAME", help="ask this cloud's Placement for leftovers too (a name of clouds.yaml)"
-        )
+        _add_cloud(parser)
         _add_hardware(parser)
         parser.add_argument("--all", action="store_true", help="list what is protected or heals by itself as well")
         parser.add_argument("--out", type=Path, metavar="FILE", help="save the plan, for `gpustack cleanup apply FILE`")
@@ -175,11 +187,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         """Make the plan and list its verdicts."""
         from gpustack.cleanup import metrics, plan
 
-        cloud = None
-        if parsed_args.os_cloud:
-            import openstack
-
-            cloud = openstack.connect(cloud=parsed_args.os_cloud)
+        cloud = _cloud(parsed_args)
         sources = _with_hardware(_sources(self, parsed_args), parsed_args)
         self._plan = plan.make(sources, _selection(parsed_args, sources), cloud)
         _known(self._plan, sources, parsed_args.host)
@@ -242,6 +250,7 @@ gpustack cleanup apply --sql"""
         parser.add_argument("plan", nargs="?", type=Path, metavar="PLAN", help="a plan saved by `cleanup plan --out`")
         _add_databases(parser)
         _add_selection(parser)
+        _add_cloud(parser)
         parser.add_argument("--yes", action="store_true", help="do not ask")
         parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
         parser.add_argument("--max-count", type=int, metavar="N", help="stop after so many repairs")
@@ -267,15 +276,17 @@ gpustack cleanup apply --sql"""
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Show, ask, carry out, sum up."""
         from gpustack.cleanup import plan
-        from gpustack.cleanup.apply import Result, carry_out
+        from gpustack.cleanup.apply import carry_out
         from gpustack.cleanup.hypervisor import Hypervisors
         from gpustack.cleanup.journal import Journal
+        from gpustack.cleanup.outcome import Result
         from gpustack.cleanup.show import explanation, load_plan, script
         from gpustack.facts.ssh_config import SshOptions
 
         sources = _sources(self, parsed_args)
         selection = _selection(parsed_args, sources)
-        made = plan.make(sources, selection)
+        cloud = _cloud(parsed_args)
+        made = plan.make(sources, selection, cloud)
         _known(made, sources, parsed_args.host)
         wanted = load_plan(parsed_args.plan) if parsed_args.plan else [v.to_dict() for v in made.repairs]
         limited = parsed_args.max_count is not None and len(wanted) > parsed_args.max_count
@@ -308,7 +319,9 @@ gpustack cleanup apply --sql"""
             sudo=parsed_args.sudo,
         )
         with closing(journal), Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh) as hypervisors:
-            for outcome in carry_out(sources, wanted, selection, journal, ask=hypervisors.ask, wait=parsed_args.wait):
+            for outcome in carry_out(
+                sources, wanted, selection, journal, ask=hypervisors.ask, wait=parsed_args.wait, cloud=cloud
+            ):
                 verdict = outcome.verdict
                 what = f"class {verdict.klass} on {verdict.host}"
                 print(f"{outcome.result}: {what}: {printable(outcome.detail)}", file=self.app.stdout, flush=True)
@@ -341,6 +354,7 @@ class Undo(Command):
         parser = super().get_parser(prog_name)
         parser.add_argument("journal", type=Path, metavar="JOURNAL", help="the journal that apply wrote")
         _add_databases(parser)
+        _add_cloud(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -350,7 +364,7 @@ class Undo(Command):
 
         entries = tuple(journal.read(parsed_args.journal))
         results = []
-        for undone in undo(entries, _sources(self, parsed_args).cells):
+        for undone in undo(entries, _sources(self, parsed_args).cells, _cloud(parsed_args)):
             results.append(undone.result)
             print(f"{undone.result}: repair {undone.entry.number}: {undone.detail}", file=self.app.stdout)
         if Undone.USED in results:

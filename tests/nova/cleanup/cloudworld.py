@@ -232,6 +232,11 @@ class World:
         assert "Traceback" not in done.stderr, done.stderr
         return Ran(done.returncode, done.stdout, done.stderr)
 
+    def scan(self, root: Path, facts: Path) -> None:
+        """Save the facts of a host whose files lie below a directory."""
+        command = [sys.executable, "-m", "gpustack", "scan", "--root", str(root), "--save", str(facts)]
+        subprocess.run(command, capture_output=True, check=True)
+
     def _variables(self) -> dict[str, str]:
         return {**os.environ, "OS_CLIENT_CONFIG_FILE": str(self.nova.clouds_yaml), "OS_CLOUD": "embedded"}
 
@@ -251,17 +256,17 @@ class World:
         ran = self.gpustack("plan", *named, "--class", "Q", "--os-cloud", "embedded", "-f", "json")
         assert ran.code in (0, 4), ran
         found = json.loads(ran.out)
-        assert all(one["status"] == "report" for one in found)
-        return [(one["host"], one["advice"].split()[-2], one["advice"].split()[-1]) for one in found]
+        assert all(one["status"] == "stale" for one in found), found
+        return [(one["host"], one["allocation"]["provider"], one["allocation"]["consumer"]) for one in found]
 
-    def unset_allocation(self, provider: str, consumer: str) -> None:
-        """What ``openstack resource provider allocation unset --provider`` does."""
-        path = f"/allocations/{consumer}"
-        found = self.api.placement.get(path, microversion="1.28").json()
-        kept = {uuid: {"resources": one["resources"]} for uuid, one in found["allocations"].items() if uuid != provider}
-        names = ("consumer_generation", "project_id", "user_id")
-        body = {"allocations": kept, **{name: found[name] for name in names}}
-        assert self.api.placement.put(path, json=body, microversion="1.28").status_code == 204
+    def allocations(self, server: Server) -> dict[str, dict[str, int]]:
+        """What a guest has in Placement, by provider."""
+        found = self.api.placement.get(f"/allocations/{server.id}", microversion="1.28").json()["allocations"]
+        return {provider: one["resources"] for provider, one in found.items()}
+
+    def unset_leftovers(self) -> Ran:
+        """Repair what Placement has left."""
+        return self.apply("--class", "Q", "--os-cloud", "embedded")
 
     def apply(self, *arguments: str, code: int | None = 0) -> Ran:
         """Repair what is stale on the hosts of this test."""

@@ -45,7 +45,14 @@ def test_a_claim_that_a_restart_made_a_surplus_device(world: World) -> None:
     if world.placement:  # it keeps an allocation of the surplus device, which nobody can boot on
         ((_host, provider, consumer),) = world.leftovers(host)
         assert consumer == server.id
-        world.unset_allocation(provider, consumer)
+        held = world.allocations(server)
+        world.unset_leftovers()
+        assert held.keys() - world.allocations(server).keys() == {provider}
+        assert world.leftovers(host) == []
+        assert world.gpustack("undo", str(world.journal), "--os-cloud", "embedded").code == 0
+        assert world.allocations(server) == held
+        assert world.gpustack("undo", str(world.journal), "--os-cloud", "embedded").code == 4
+        world.unset_leftovers()
     assert world.leftovers(host) == []
     world.agrees_beside(host, server)
 

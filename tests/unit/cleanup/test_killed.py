@@ -89,7 +89,7 @@ def cell(tmp_path: Path) -> CellFile:
     return made
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Repair if kind is not Repair.RESTART])
+@pytest.mark.parametrize("kind", [kind for kind in Repair if kind not in (Repair.RESTART, Repair.UNSET_ALLOCATION)])
 def test_killed_anywhere_nothing_is_half_done(cell: CellFile, tmp_path: Path, kind: Repair) -> None:
     sources = Sources.from_nova_conf([tmp_path])
     file, kept = tmp_path / "cell.sqlite", tmp_path / "kept"

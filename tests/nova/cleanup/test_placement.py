@@ -1,0 +1,179 @@
+"""What Placement is left with, on a real Placement: what is taken away and what is not; killed at every write."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shlex
+import signal
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cloudworld import WORLDS, World
+from openstack.compute.v2.server import Server
+from test_killed import Killer
+
+from gpustack.cleanup import apply, journal, placement, plan
+from gpustack.cleanup.hypervisor import Usage
+from gpustack.cleanup.journal import Journal
+from gpustack.cleanup.outcome import Outcome, Result
+from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.undo import Undone, undo
+
+pytestmark = pytest.mark.parametrize("cloud", [one for one in WORLDS if "placement" in str(one.id)], indirect=True)
+
+SELECTION = Selection(grace=timedelta(0), classes=frozenset({"Q"}))
+
+
+def leave(world: World, server: Server, host: str) -> str:
+    """Give a guest an allocation of the host's other GPU, as Nova's healing does for a surplus row; its provider."""
+    (tree,) = (one.uuid for one in world.api.placement.resource_providers(name=host))
+    found = world.api.placement.get(f"/resource_providers?in_tree={tree}", microversion="1.28").json()
+    held = placement.allocations_of(world.api, server.id)
+    (spare,) = (
+        one["uuid"]
+        for one in found["resource_providers"]
+        if one["uuid"] not in held["allocations"] and one["uuid"] != tree
+    )
+    gpu = next(one for uuid, one in held["allocations"].items() if uuid != tree)
+    assert placement.put(world.api, server.id, held, {**held["allocations"], spare: gpu})
+    return spare
+
+
+def sources(world: World) -> Sources:
+    return Sources.from_nova_conf([world.nova.nova_conf])
+
+
+def stale(world: World) -> list[dict]:
+    return [one.to_dict() for one in plan.make(sources(world), SELECTION, world.api).repairs]
+
+
+def nobody(_host: str) -> Usage:
+    """No guest has any device."""
+    return Usage(users={})
+
+
+def carry_out(world: World, wanted: list[dict], path: Path, ask: object = None) -> list[Outcome]:
+    with contextlib.closing(Journal(path=path)) as written:
+        asked = ask or nobody
+        return list(apply.carry_out(sources(world), wanted, SELECTION, written, ask=asked, wait=0, cloud=world.api))
+
+
+def test_killed_at_every_write(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    spare = leave(world, server, host)
+    before = world.allocations(server)
+    original, seen = placement.put, set()
+    for at in range(1, 100):
+        path, second = tmp_path / f"{at}.jsonl", tmp_path / f"{at}-second.jsonl"
+        wanted = stale(world)
+        assert [one["allocation"]["provider"] for one in wanted] == [spare]
+        child = os.fork()
+        if not child:
+            killer = Killer(at)
+            monkeypatch.setattr(os, "fsync", killer.around(os.fsync))
+            monkeypatch.setattr(placement, "put", killer.around(original))
+            with world.nova.connection() as mine, contextlib.closing(Journal(path=path)) as written:
+                every = apply.carry_out(sources(world), wanted, SELECTION, written, ask=nobody, wait=0, cloud=mine)
+                list(every)
+            os._exit(0)
+        _pid, status = os.waitpid(child, 0)
+        assert status in (0, signal.SIGKILL)
+        now = world.allocations(server)
+        assert now in (before, {uuid: one for uuid, one in before.items() if uuid != spare})
+        seen.add(spare in now)
+        if at % 2:  # go on, before going back
+            again = stale(world)
+            assert bool(again) is (spare in now)
+            carry_out(world, again, second)
+            assert spare not in world.allocations(server)
+            list(undo(tuple(journal.read(second)), sources(world).cells, world.api))
+        if path.exists() and path.stat().st_size:
+            list(undo(tuple(journal.read(path)), sources(world).cells, world.api))
+        assert world.allocations(server) == before, at
+        if status == 0:
+            break
+    assert at > 8
+    assert seen == {True, False}
+
+
+def test_what_must_stay(world: World, tmp_path: Path) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    leave(world, server, host)
+    (wanted,) = stale(world)
+    before = world.allocations(server)
+
+    # Its host can't be asked, though the guest runs there; a guest has the device, by its hypervisor's word.
+    users = dict.fromkeys(wanted["allocation"]["addresses"].split(), frozenset({server.id}))
+    for number, said in enumerate((Usage(users=None, reason="no way"), Usage(users=users))):
+        (outcome,) = carry_out(world, [wanted], tmp_path / f"left-{number}", lambda host, said=said: said)
+        assert outcome.result is Result.SKIPPED, outcome.detail
+
+    # The guest's row was freed by hand: the allocation is all that keeps its GPU from others.
+    world.sql(
+        "UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = :vm", vm=server.id
+    )
+    assert stale(world) == []
+    (outcome,) = carry_out(world, [wanted], tmp_path / "lacks")
+    assert outcome.result is Result.SKIPPED
+    assert "lacks a device" in outcome.detail
+    assert world.allocations(server) == before
+
+
+def test_changed_at_the_last_moment_and_used_since(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    leave(world, server, host)
+    wanted = stale(world)
+    original = placement.put
+
+    def meanwhile(*arguments: object) -> bool:
+        held = placement.allocations_of(world.api, server.id)
+        assert original(world.api, server.id, held, held["allocations"])  # Nova writes the same, and bumps it
+        return original(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(placement, "put", meanwhile)
+        (outcome,) = carry_out(world, wanted, tmp_path / "late")
+    assert outcome.result is Result.SKIPPED
+    assert stale(world) == wanted
+
+    (outcome,) = carry_out(world, wanted, tmp_path / "journal")
+    assert outcome.result is Result.REPAIRED
+    world.agrees_beside(host)  # a new guest boots on the GPU that was given free
+    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources(world).cells, world.api)
+    assert undone.result is Undone.USED
+
+
+def test_without_the_cloud_nothing_is_written(world: World, tmp_path: Path) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    leave(world, server, host)
+    saved = tmp_path / "plan.json"
+    plan.make(sources(world), SELECTION, world.api).save(saved)
+    assert "skipped" in world.gpustack("apply", str(saved), "--yes", "--journal", str(tmp_path / "j")).out
+    assert len(stale(world)) == 1
+
+
+def test_the_commands_of_the_runbook(world: World, tmp_path: Path) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    before, spare = world.allocations(server), leave(world, server, host)
+    page = (Path(__file__).parents[3] / "docs/runbook/class-q.md").read_text(encoding="utf-8")
+    world.hypervisors()
+    codes = []
+    for line in re.findall(r"^\$ gpustack cleanup (.+)$", page, re.MULTILINE):
+        words = [{"gpu01": host, "mycloud": "embedded"}.get(word, word) for word in shlex.split(line)]
+        words = [str(tmp_path / word) if word == "journal.jsonl" else word for word in words]
+        more = ["--yes", "--journal", str(tmp_path / "journal.jsonl")] if words[0] == "apply" else []
+        codes.append((words[0], world.gpustack(*words, *more).code))
+        if words[0] == "apply":
+            assert world.allocations(server) == before
+    assert codes == [("plan", 0), ("apply", 0), ("plan", 4), ("undo", 0)]
+    assert spare in world.allocations(server)

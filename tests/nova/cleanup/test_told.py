@@ -1,0 +1,128 @@
+"""What is only told, and what only looks like a leak, on a real Nova."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cloudworld import GPUS, WORLDS, World
+from sysroot import SysRoot
+from test_by_hand import stop
+
+from gpustack.embedded import servers
+from gpustack.embedded.nova import gpus
+
+pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)
+
+
+def look(world: World, host: str, addresses: list[str], directory: Path) -> list[str]:
+    """What class O says of a host that has K4200s at these addresses."""
+    root = SysRoot(directory / f"{host}-{len(addresses)}-{addresses[0][5:7]}").host(name=host)
+    for address in addresses:
+        root.function(address, vendor="10de", product="11b4")
+    facts, offered = directory / "facts.json", directory / "compute.conf"
+    offered.write_text('[pci]\ndevice_spec = {"vendor_id": "10de", "product_id": "11b4"}\n')
+    world.scan(root.path, facts)
+    arguments = ("--host", host, "--class", "O", "--snapshot", str(facts), "--compute-config", str(offered))
+    found = json.loads(world.gpustack("plan", *arguments, "-f", "json").out)
+    return sorted(f"{one['status']} {' '.join(device['address'] for device in one['devices'])}" for one in found)
+
+
+def test_a_gpu_that_died_and_one_at_a_new_address(world: World, tmp_path: Path) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    (mine,) = world.nova.control.hostdevs(server.id)[host]
+    addresses = [device.address for device in gpus(GPUS)]
+    (spare,) = set(addresses) - {mine}
+    assert look(world, host, addresses, tmp_path) == []
+
+    # The free GPU is gone, another sits at a new address: nova-compute sees neither until it is started again.
+    moved = [mine, "0000:91:00.0"]
+    assert look(world, host, moved, tmp_path) == ["report ", f"report {spare}"]
+    before = world.dump()
+    assert world.apply(code=4).code == 4
+    assert world.dump() == before
+    pci = tuple(one for one in gpus(GPUS) if one.address == mine) + gpus(1, bus=0x91)
+    world.nova.control.restart_compute(host, pci=pci)
+    world.nova.control.periodic(host)
+
+    assert look(world, host, moved, tmp_path) == []
+    world.agrees_beside(host, server)
+
+
+def test_a_gpu_that_died_under_its_guest(world: World, tmp_path: Path) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    (mine,) = world.nova.control.hostdevs(server.id)[host]
+    left = tuple(one for one in gpus(GPUS) if one.address != mine)
+    world.nova.control.restart_compute(host, pci=left)
+    world.nova.control.periodic(host)
+
+    assert look(world, host, [one.address for one in left], tmp_path) == [f"report {mine}"]
+
+    assert world.plan() == []  # without the host's facts nothing is said, and nothing is done
+
+
+def test_a_periodic_that_fails(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.boot(old)
+    world.nova.control.fail(old, "rt.update_available_resource", times=0)
+    moved = "UPDATE instances SET host = :new, node = :new, updated_at = :long WHERE uuid = :vm"
+    long = "2026-01-01 00:00:00"
+    assert world.sql(moved, new=new, vm=server.id, long=long) == 1
+    world.sql("UPDATE pci_devices SET updated_at = :long WHERE instance_uuid = :vm", long=long, vm=server.id)
+    before = world.dump()
+    assert f"R report {old}" in world.plan()
+    world.apply(code=None)
+    assert world.dump() == before
+    back = "UPDATE instances SET host = :old, node = :old WHERE uuid = :vm"
+    world.sql(back, old=old, vm=server.id)
+    world.nova.control.clear_faults(old)
+
+
+def test_a_node_of_another_name(world: World) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    renamed = "UPDATE instances SET node = :node WHERE uuid = :vm"
+    stop(world, host)
+    world.sql(renamed, node=f"{host}.example.org", vm=server.id)
+    before = world.dump()
+    assert world.plan() == [f"N report {host}"]
+    world.apply("--stopped", host, code=4)
+    assert world.dump() == before
+    world.sql(renamed, node=host, vm=server.id)
+    world.nova.control.restart_compute(host)
+    world.nova.control.periodic(host)
+    assert world.plan() == []
+    world.agrees_beside(host, server)
+
+
+def test_a_resize_that_hangs_at_every_step(world: World) -> None:
+    for step, on_source in (("copy", True), ("finish", False)):
+        old, new = world.hosts(2)
+        server = world.boot(old)
+        where = old if on_source else new
+        world.nova.control.fail(where, step, action="hang")
+        world.api.compute.migrate_server(server, host=new)
+        world.nova.control.wait_for_fault(where, step)
+        before = world.dump()
+        assert all("protected" in one for one in world.plan(everything=True)), step
+        assert world.apply(code=4).code == 4
+        assert world.dump() == before
+        world.nova.control.clear_faults(where)
+        server = servers.settled(world.api, server)
+        assert server.status == "VERIFY_RESIZE"
+
+
+def test_a_revert_that_failed_is_told_until_somebody_decides(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.migrate(world.boot(old), new)
+    world.nova.control.fail(new, "revert")
+    world.api.compute.revert_server_resize(server)
+    server = servers.until(world.api, server, lambda one: one.status == "ERROR" and one.task_state is None)
+    world.nova.control.clear_faults(new)
+    before = world.dump()
+    assert all(one.split()[1] in ("report", "protected") for one in world.plan(everything=True))
+    world.apply(code=None)
+    assert world.dump() == before
