@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)
 
 def look(world: World, host: str, addresses: list[str], directory: Path) -> list[str]:
     """What class O says of a host that has K4200s at these addresses."""
-    root = SysRoot(directory / f"{host}-{len(addresses)}-{addresses[0][5:7]}").host(name=host)
+    root = SysRoot(Path(tempfile.mkdtemp(dir=directory))).host(name=host)
     for address in addresses:
         root.function(address, vendor="10de", product="11b4")
     facts, offered = directory / "facts.json", directory / "compute.conf"
