@@ -37,6 +37,7 @@ IN_FLIGHT = frozenset(
 
 
 _REPORT_INTERVAL = timedelta(seconds=10)
+_TAKEN = frozenset({"claimed", "allocated"})
 
 
 class PciRow(NamedTuple):
@@ -67,7 +68,7 @@ class PciRow(NamedTuple):
     @property
     def taken(self) -> bool:
         """Whether the row's status says that an instance has the device."""
-        return self.status in ("claimed", "allocated")
+        return self.status in _TAKEN
 
     @property
     def changed_at(self) -> datetime | None:
@@ -293,23 +294,33 @@ class NodeView:
         return seen is not None and abs(clock.now - seen) <= 2 * _REPORT_INTERVAL
 
     @cached_property
+    def odd(self) -> tuple[PciRow, ...]:
+        """The rows that are neither live and free of an owner nor live and taken by one: few, in a healthy cell."""
+        return tuple(
+            row
+            for row in self.rows
+            if row.deleted != 0
+            or (row.status not in _TAKEN if row.instance_uuid is not None else row.status != "available")
+        )
+
+    @cached_property
     def by_address(self) -> Mapping[str, PciRow]:
         """The live rows by address."""
-        return {row.address: row for row in self.rows if row.live}
+        return {row.address: row for row in self.rows if row.deleted == 0}
 
     @cached_property
     def children(self) -> Mapping[str, tuple[PciRow, ...]]:
         """The live virtual functions by the address of their physical function."""
         found: dict[str, list[PciRow]] = {}
         for row in self.rows:
-            if row.live and row.parent_addr:
+            if row.parent_addr and row.deleted == 0:
                 found.setdefault(row.parent_addr, []).append(row)
         return {address: tuple(rows) for address, rows in found.items()}
 
     @cached_property
     def taken(self) -> tuple[PciRow, ...]:
         """The live rows that are claimed or allocated."""
-        return tuple(row for row in self.rows if row.deleted == 0 and row.status in ("claimed", "allocated"))
+        return tuple(row for row in self.rows if row.status in _TAKEN and row.deleted == 0)
 
     @cached_property
     def held(self) -> Mapping[str, tuple[PciRow, ...]]:

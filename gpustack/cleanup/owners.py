@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -33,29 +33,41 @@ def batches(items: Iterable[Item]) -> Iterator[Sequence[Item]]:
 
 def read_instances(connection: sa.Connection, uuids: Iterable[str], cell: str) -> dict[str, Instance]:
     """The instances with these uuids in one cell, deleted ones too."""
-    columns = tables.columns(connection, tables.instances)
+    columns = instance_columns(connection)
     found: dict[str, Instance] = {}
     for batch in batches(uuids):
         query = sa.select(*columns).where(tables.instances.c.uuid.in_(batch))
-        for row in connection.execute(query).mappings():
-            found[row["uuid"]] = instance(row, cell)
+        for row in connection.execute(query):
+            found[row.uuid] = instance(row, cell)
     return found
 
 
-def instance(row: sa.RowMapping, cell: str) -> Instance:
+_INSTANCE = (
+    *("uuid", "host", "node", "vm_state", "task_state", "deleted", "hidden", "display_name"),
+    *("updated_at", "deleted_at"),
+)
+
+
+def instance_columns(connection: sa.Connection) -> list[sa.ColumnElement[Any]]:
+    """The columns of ``instances`` in the order in which :func:`instance` takes them; NULL for one that is missing."""
+    present = {column.name: column for column in tables.columns(connection, tables.instances)}
+    return [present.get(name, sa.null().label(name)) for name in _INSTANCE]
+
+
+def instance(row: Sequence[Any], cell: str) -> Instance:
     """A row of ``instances`` as facts."""
-    moments = [moment for moment in (row.get("updated_at"), row.get("deleted_at")) if moment is not None]
+    uuid, host, node, vm_state, task_state, deleted, hidden, display_name, updated_at, deleted_at = row
     return Instance(
-        uuid=row["uuid"],
-        host=row["host"],
-        node=row["node"],
-        vm_state=row["vm_state"],
-        task_state=row["task_state"],
-        deleted=row["deleted"] or 0,
-        hidden=bool(row.get("hidden")),
-        display_name=row["display_name"],
+        uuid=uuid,
+        host=host,
+        node=node,
+        vm_state=vm_state,
+        task_state=task_state,
+        deleted=deleted or 0,
+        hidden=bool(hidden),
+        display_name=display_name,
         cell=cell,
-        updated_at=max(moments, default=None),
+        updated_at=max(updated_at, deleted_at) if updated_at and deleted_at else updated_at or deleted_at,
     )
 
 

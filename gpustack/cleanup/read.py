@@ -27,7 +27,7 @@ from gpustack.cleanup.facts import (
     Service,
     Whereabouts,
 )
-from gpustack.cleanup.owners import OtherCells, batches, instance, read_instances
+from gpustack.cleanup.owners import OtherCells, batches, instance, instance_columns, read_instances
 from gpustack.cleanup.schema import Schema
 
 _NODES_AT_ONCE = 100
@@ -123,15 +123,11 @@ class CellReader:
         rows = self._rows(ids)
         residents = self._residents({node.host for node in nodes.values() if node.host and not node.deleted})
         here = {found.uuid: found for found in residents}
-        uuids = {row.instance_uuid for of_node in rows.values() for row in of_node if row.instance_uuid}
+        owned = [(row.instance_uuid, row) for of_node in rows.values() for row in of_node if row.instance_uuid]
         displaced = {
-            row.instance_uuid
-            for node_id, of_node in rows.items()
-            for row in of_node
-            if row.instance_uuid
-            and not (row.live and row.instance_uuid in here and _placed(here[row.instance_uuid], nodes.get(node_id)))
+            uuid for uuid, row in owned if not (row.live and _placed(here.get(uuid), nodes.get(row.compute_node_id)))
         }
-        owners = self._owners(uuids | set(here), here, displaced, unfinished)
+        owners = self._owners({uuid for uuid, _row in owned} | set(here), here, displaced, unfinished)
         elsewhere = self._elsewhere(displaced)
         by_place: dict[tuple[str | None, str | None], list[str]] = {}
         for found in residents:
@@ -170,17 +166,17 @@ class CellReader:
             .order_by(table.compute_node_id, table.address, table.deleted)
         )
         found: dict[int, list[PciRow]] = {}
-        for row in self.connection.execute(query):
-            found.setdefault(row[1], []).append(PciRow._make(row))
+        for row in map(PciRow._make, self.connection.execute(query).all()):
+            found.setdefault(row.compute_node_id, []).append(row)
         return found
 
     def _residents(self, hosts: Iterable[str]) -> list[Instance]:
         table = tables.instances.c
-        columns = tables.columns(self.connection, tables.instances)
+        columns = instance_columns(self.connection)
         found: list[Instance] = []
         for batch in batches(sorted(hosts)):
             query = sa.select(*columns).where(table.host.in_(batch), table.deleted == 0)
-            found += [instance(row, self.cell) for row in self.connection.execute(query).mappings()]
+            found += [instance(row, self.cell) for row in self.connection.execute(query).all()]
         return found
 
     # --- owners ---------------------------------------------------------------------------------------------------
@@ -221,7 +217,7 @@ class CellReader:
         found: dict[str, tuple[Request, ...] | None] = {}
         for batch in batches(sorted(uuids)):
             query = sa.select(table.instance_uuid, table.pci_requests).where(table.instance_uuid.in_(batch))
-            for uuid, text in self.connection.execute(query):
+            for uuid, text in self.connection.execute(query).all():
                 found[uuid] = _parse_requests(text)
         return found
 
@@ -269,8 +265,10 @@ class CellReader:
         return found
 
 
-def _placed(found: Instance, node: ComputeNode | None) -> bool:
-    return node is not None and not node.deleted and found.host == node.host and found.node == node.hypervisor_hostname
+def _placed(found: Instance | None, node: ComputeNode | None) -> bool:
+    if found is None or node is None or node.deleted:
+        return False
+    return found.host == node.host and found.node == node.hypervisor_hostname
 
 
 def _lost(node_id: int) -> ComputeNode:

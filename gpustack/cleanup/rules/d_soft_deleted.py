@@ -20,7 +20,7 @@ TITLE = "soft-deleted, but still a device of its instance"
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Soft-deleted rows in status allocated whose owner is alive."""
-    for row in view.rows:
+    for row in view.odd:
         if row.live:
             continue
         owner = owner_of(view, row)

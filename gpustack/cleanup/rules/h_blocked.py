@@ -22,7 +22,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Unavailable and unclaimable rows without a taken parent or child."""
     if view.node.deleted:
         return
-    for row in view.rows:
+    for row in view.odd:
         if not row.live or row.status not in ("unavailable", "unclaimable"):
             continue
         relatives = _relatives(view, row)

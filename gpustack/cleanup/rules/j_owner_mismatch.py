@@ -18,7 +18,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Live rows that are taken by nobody, or free and owned."""
     if view.node.deleted:
         return
-    for row in view.rows:
+    for row in view.odd:
         if (
             not row.live
             or row.taken != (row.instance_uuid is None)

@@ -16,7 +16,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Live rows in status removed or deleted."""
     if view.node.deleted:
         return
-    for row in view.rows:
+    for row in view.odd:
         if not row.live or row.status not in ("removed", "deleted"):
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))

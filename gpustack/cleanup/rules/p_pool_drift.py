@@ -24,14 +24,17 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """A node that is up, whose pools do not count its free rows."""
     if view.host_state(clock) is not HostState.UP or not view.rows:
         return
-    live = [row for row in view.rows if row.live]
-    free = Counter((row.vendor_id, row.product_id, row.dev_type) for row in live if row.status == "available")
+    free = Counter(
+        (row.vendor_id, row.product_id, row.dev_type)
+        for row in view.rows
+        if row.status == "available" and row.deleted == 0
+    )
     pools = _pools(view.node.pci_stats)
     if pools == free:
         return
     # The row is written before the node's pools: within the grace time a difference means nothing.
     moving = [reason for owner in view.owners.values() for reason in in_flight(owner)]
-    if clock.recent(view.node.updated_at) or any(clock.recent(row.changed_at) for row in live):
+    if clock.recent(view.node.updated_at) or any(clock.recent(row.changed_at) for row in view.rows if row.live):
         moving.append("rows or pools were written within the grace time")
     seen = "not written at all" if pools is None else _words(pools)
     yield Verdict(
