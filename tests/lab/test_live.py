@@ -13,15 +13,14 @@ from .topology import Shape
 # Opens a device node and keeps it open until it is told to end.
 HOLD = """\
 import os, subprocess, sys
-code = "import os, time; os.open({!r}, os.O_RDWR); time.sleep(3600)"
+code = "import os, time; os.open({!r}, os.O_RDWR); print('open', flush=True); time.sleep(3600)"
 child = subprocess.Popen(
     [sys.executable, "-c", code.format(sys.argv[1])],
-    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
 )
-while not any(os.readlink("/proc/%d/fd/%s" % (child.pid, name)) == sys.argv[1] for name in os.listdir("/proc/%d/fd" % child.pid)):
-    pass
+assert child.stdout.readline() == b"open\\n"
 print(child.pid)
-"""  # noqa: E501
+"""
 
 
 def node(host: Machine, function: Function) -> str:
