@@ -16,7 +16,7 @@ from pathlib import Path
 import nox
 
 RELEASES = list(tomllib.loads(Path("gpustack/embedded/releases.toml").read_text(encoding="utf-8"))["releases"])
-TESTS = ("tests/nova/parsers", "tests/nova/render", "tests/nova/embedded", "tests/nova/flavor/test_requests.py")
+TESTS = ("tests/nova/parsers", "tests/nova/render", "tests/nova/embedded", "tests/nova/flavor")
 ASK = "import sys; from gpustack.embedded.releases import release; print(release(sys.argv[1]).interpreter() or '')"
 
 nox.needs_version = ">=2024.10.9"

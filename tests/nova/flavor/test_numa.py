@@ -19,7 +19,7 @@ from gpustack.flavor.apply import apply, plan
 from gpustack.flavor.cloud import Cloud
 from gpustack.flavor.compare import Choices
 from gpustack.flavor.wanted import wanted
-from gpustack.nova.releases import release
+from gpustack.nova.releases import device_spec_option, release
 from gpustack.spec.load import parse_spec
 
 pytestmark = [
@@ -35,7 +35,7 @@ cpu_dedicated_set = 0-3,5-8
 cpu_shared_set = 4,9
 [pci]
 alias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}
-device_spec = {"vendor_id": "10de", "product_id": "11b4"}
+DEVICE_SPEC = {"vendor_id": "10de", "product_id": "11b4"}
 [filter_scheduler]
 enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,NUMATopologyFilter,PciPassthroughFilter
 """
@@ -69,8 +69,8 @@ def _chosen() -> list[str]:
 class World:
     """A Nova with the flavors, and guests that are gone after each test."""
 
-    def __init__(self, nova: Nova, cloud: Connection, flavors: dict[str, Flavor]) -> None:
-        self.nova, self.cloud, self.flavors = nova, cloud, flavors
+    def __init__(self, release: str, nova: Nova, cloud: Connection, flavors: dict[str, Flavor]) -> None:
+        self.release, self.nova, self.cloud, self.flavors = release, nova, cloud, flavors
         self.made: list[Server] = []
 
     def boot(self, flavor: str, host: str) -> Server:
@@ -95,12 +95,13 @@ class World:
 @pytest.fixture(scope="module", params=_chosen())
 def cloud(request: pytest.FixtureRequest) -> Iterator[World]:
     name = request.param
-    with Nova(name, hosts=HOSTS, config=[CONFIG]) as nova, nova.connection() as connection:
+    config = CONFIG.replace("DEVICE_SPEC", device_spec_option(release(name)).name)
+    with Nova(name, hosts=HOSTS, config=[config]) as nova, nova.connection() as connection:
         api = Cloud(connection)
         asked = wanted(parse_spec(SPEC.replace("RELEASE", name), "spec"), release=release(name))
         assert not apply(api, plan(api, asked.flavors, Choices()).operations, jobs=1)
         flavors = {one.name: connection.compute.get_flavor(one.id) for one in api.flavors()}
-        yield World(nova, connection, flavors)
+        yield World(name, nova, connection, flavors)
 
 
 @pytest.fixture
@@ -130,6 +131,8 @@ def test_a_guest_goes_to_the_node_of_its_gpu_where_there_is_room(world: World, p
     ],
 )
 def test_a_free_gpu_whose_node_has_no_processor_left(world: World, host: str, policy: str, boots: bool) -> None:
+    if world.release == "yoga" and policy == "socket":
+        pytest.skip("Nova's bug 1995153, mended in 2023.1: after a first guest, every other one with this policy fails")
     first = world.boot("required", host)
     assert world.place(first) == {"cpus": [1], "gpus": [1]}
     server = world.boot(policy, host)
