@@ -3,10 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from gpustack.cleanup.facts import Clock, HostState, NodeView, Owner, PciRow
 from gpustack.cleanup.predicates import doubts, owner_of, protection, seen
 from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+
+class Place(TypedDict):
+    """The compute node of a verdict."""
+
+    cell: str
+    host: str
+    node: str
+    host_state: HostState
+
+
+def place(view: NodeView, clock: Clock) -> Place:
+    """Where a verdict on a compute node, or on rows of it, is to be looked for."""
+    node = view.node
+    return Place(
+        cell=view.cell,
+        host=node.host or "",
+        node=node.hypervisor_hostname or "",
+        host_state=view.host_state(clock),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +82,7 @@ class Case:
             klass=self.klass,
             title=self.title,
             status=status,
-            cell=self.view.cell,
-            host=self.view.node.host or "",
-            node=self.view.node.hypervisor_hostname or "",
-            host_state=self.host_state,
+            **place(self.view, self.clock),
             rows=self.rows,
             owner=self.rows[0].instance_uuid,
             evidence=tuple(dict.fromkeys(evidence)),

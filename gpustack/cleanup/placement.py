@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from gpustack.cleanup import tables
+from gpustack.cleanup.case import place
 from gpustack.cleanup.facts import TERMINAL, Clock, HostState, NodeView, Owner, PciRow
 from gpustack.cleanup.predicates import doubts, in_flight, lacks, node_words, owner_words, pinning
 from gpustack.cleanup.read import CellReader
@@ -178,10 +179,7 @@ def _judge(reader: CellReader, view: NodeView, clock: Clock, provider: Provider,
         klass=CLASS,
         title=TITLE,
         status=status,
-        cell=view.cell,
-        host=view.node.host or "",
-        node=view.node.hypervisor_hostname or "",
-        host_state=view.host_state(clock),
+        **place(view, clock),
         rows=(),
         owner=uuid,
         evidence=(

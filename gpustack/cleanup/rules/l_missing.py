@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpustack.cleanup.case import place
 from gpustack.cleanup.facts import Clock, NodeView
 from gpustack.cleanup.predicates import in_flight, node_words, owner_words
 from gpustack.cleanup.verdict import Status, Verdict, words
@@ -30,10 +31,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             klass=CLASS,
             title=TITLE,
             status=Status.PROTECTED if moving else Status.REPORT,
-            cell=view.cell,
-            host=view.node.host or "",
-            node=view.node.hypervisor_hostname or "",
-            host_state=view.host_state(clock),
+            **place(view, clock),
             rows=(),
             owner=uuid,
             evidence=(owner_words(owner), node_words(view, clock), *(words(row) for row in held)),

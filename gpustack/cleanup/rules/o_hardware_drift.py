@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.case import Case
+from gpustack.cleanup.case import Case, place
 from gpustack.cleanup.facts import Clock, NodeView, PciRow
 from gpustack.cleanup.hardware import Hardware, Present
 from gpustack.cleanup.predicates import node_words
@@ -48,10 +48,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             klass=CLASS,
             title=TITLE,
             status=Status.REPORT,
-            cell=view.cell,
-            host=view.node.host or "",
-            node=view.node.hypervisor_hostname or "",
-            host_state=view.host_state(clock),
+            **place(view, clock),
             rows=(),
             owner=None,
             evidence=(

@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
+from gpustack.cleanup.case import place
 from gpustack.cleanup.facts import Clock, HostState, NodeView
 from gpustack.cleanup.predicates import in_flight, node_words
 from gpustack.cleanup.verdict import Repair, Status, Verdict
@@ -41,10 +42,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         klass=CLASS,
         title=TITLE,
         status=Status.PROTECTED if moving else Status.STALE,
-        cell=view.cell,
-        host=view.node.host or "",
-        node=view.node.hypervisor_hostname or "",
-        host_state=view.host_state(clock),
+        **place(view, clock),
         rows=(),
         owner=None,
         evidence=(f"the pools are {seen}", f"the free rows are {_words(free)}", node_words(view, clock)),
