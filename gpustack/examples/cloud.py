@@ -35,7 +35,9 @@ def install(say: Callable[[str], None]) -> Environment:
     :raises NotInstalledError: when it can't be installed.
     """
     try:
-        with _patience(say):
+        began = time.monotonic()
+        told = "this happens once, and may take some minutes"
+        with repeatedly(_TICK, lambda: say(f"… at it for {time.monotonic() - began:.0f} s; {told}")):
             environment = ensure(RELEASE, say=say)
             ensure_templates(environment, say=say)
     except GpustackError as error:
@@ -89,16 +91,15 @@ def _host(facts: Mapping[str, Any], rendered: Path) -> Host:
 
 
 @contextlib.contextmanager
-def _patience(say: Callable[[str], None]) -> Iterator[None]:
-    """Give a sign of life now and then."""
+def repeatedly(seconds: float, do: Callable[[], object]) -> Iterator[None]:
+    """Do something every so many seconds, meanwhile."""
     done = threading.Event()
-    began = time.monotonic()
 
-    def tick() -> None:
-        while not done.wait(_TICK):
-            say(f"… at it for {time.monotonic() - began:.0f} s; this happens once, and may take some minutes")
+    def run() -> None:
+        while not done.wait(seconds):
+            do()
 
-    thread = threading.Thread(target=tick, daemon=True)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
         yield

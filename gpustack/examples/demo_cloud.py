@@ -6,13 +6,9 @@ machine's loopback. Below it, libvirt is Nova's own test double, which has the P
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Event, Thread
-
 from gpustack.embedded.nova import Nova
 from gpustack.embedded.servers import settled, until
-from gpustack.examples.cloud import RELEASE, start_nova
+from gpustack.examples.cloud import RELEASE, repeatedly, start_nova
 from gpustack.examples.stage import Stage, Surprise
 
 _HOSTS = "hosts:\n  gpu01: [k4200]\n"
@@ -149,7 +145,7 @@ def found(stage: Stage) -> None:
         "apply judges it afresh, writes a journal, and sets the migration to failed; then nova-compute's periodic task "
         "frees both devices. That task runs every minute; here, every second while apply waits for it."
     )
-    with _periodic(_nova(stage)):
+    with repeatedly(1, _nova(stage).control.periodic):  # Nova's own does it every minute
         stage.run("gpustack", "cleanup", "apply", *_CLEANUP, "--yes", "--journal", "journal.jsonl")
     said = _devices(stage)
     stage.check(said.count("available") == 2, f"the two GPUs of {old} are free again")
@@ -200,24 +196,6 @@ def _refused(stage: Stage) -> int:
 
 def _devices(stage: Stage) -> str:
     return stage.run("python", "-m", "gpustack.examples.devices", "cloud/demo.json")
-
-
-@contextmanager
-def _periodic(nova: Nova) -> Iterator[None]:
-    """Run the periodic task of every nova-compute every second, meanwhile."""
-    done = Event()
-
-    def run() -> None:
-        while not done.wait(1):
-            nova.control.periodic()
-
-    thread = Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
 
 
 CHAPTERS = (configuration, a_real_nova, flavors, a_guest, the_leak, found)
