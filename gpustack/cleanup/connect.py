@@ -18,8 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from gpustack.errors import DatabaseError, NovaConfigError
-from gpustack.nova.config import files_of, read_files
-from gpustack.nova.releases import Option
+from gpustack.novaconf.config import files_of, read_files
+from gpustack.novaconf.releases import Option
 
 CELL0 = "00000000-0000-0000-0000-000000000000"
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from gpustack.errors import NovaConfigError
 from gpustack.facts.model import Function, Host
-from gpustack.nova.config import files_of, read_files
-from gpustack.nova.devspec import DeviceSpec, offered
-from gpustack.nova.entries import EntryError, specs_of
-from gpustack.nova.releases import Option
+from gpustack.novaconf.config import files_of, read_files
+from gpustack.novaconf.devspec import DeviceSpec, offered
+from gpustack.novaconf.entries import EntryError, specs_of
+from gpustack.novaconf.releases import Option
 
 _DEVICE_SPEC = Option(
     group="pci",

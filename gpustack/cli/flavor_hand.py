@@ -191,7 +191,7 @@ def _add_properties(parser: argparse.ArgumentParser) -> None:
 
 
 def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str, Any]:
-    from gpustack.nova import releases
+    from gpustack.novaconf import releases
     from gpustack.spec.flavors import PAGE_PATTERN
 
     others = {}

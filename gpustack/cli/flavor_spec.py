@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpustack.flavor.cloud import Cloud
     from gpustack.flavor.compare import Plan as FlavorPlan
     from gpustack.flavor.operations import FlavorOperation
-    from gpustack.nova.releases import Release
+    from gpustack.novaconf.releases import Release
     from gpustack.spec.model import Spec
 
 CHANGES = 2
@@ -186,7 +186,7 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
 
 
 def _release(name: str | None, spec: Spec) -> Release:
-    from gpustack.nova import releases
+    from gpustack.novaconf import releases
 
     if name is None and spec.nova is None:
         raise NovaConfigError(

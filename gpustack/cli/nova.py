@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered
     from gpustack.facts.model import Host
     from gpustack.nova.lint import Report
-    from gpustack.nova.releases import Release
     from gpustack.nova.render import Deployment, RenderedFile, Rendering
+    from gpustack.novaconf.releases import Release
     from gpustack.spec.model import Spec
 
 _SERVICES = ("api", "compute", "scheduler", "conductor")
@@ -297,7 +297,7 @@ def _details(findings: Sequence[Any], fit: Callable[..., str]) -> str:
 
 
 def _release(name: str | None, spec: Spec | None) -> Release:
-    from gpustack.nova import releases
+    from gpustack.novaconf import releases
 
     if name is not None:
         return releases.release(name)

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 
+from gpustack.embedded.environment import Say
 from gpustack.embedded.hosts import Config
 from gpustack.embedded.identity import AUTH, clouds_with_keystone, inside_command, start_keystone, write_clouds
-from gpustack.embedded.install import Say
 from gpustack.embedded.process import Service, free_port
 from gpustack.embedded.run import Running
 from gpustack.embedded.templates import copy_template

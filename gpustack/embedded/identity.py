@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpustack.embedded.install import Environment
+from gpustack.embedded.environment import Environment
 from gpustack.embedded.process import Service
 from gpustack.embedded.templates import copy_template
 from gpustack.files import write_atomic

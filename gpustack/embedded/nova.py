@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.embedded.control import Control
+from gpustack.embedded.environment import Say
 from gpustack.embedded.hosts import Config, Device, Host, devices_of_snapshot, gpus
 from gpustack.embedded.identity import (
     AUTH,
@@ -26,7 +27,6 @@ from gpustack.embedded.identity import (
     start_keystone,
     write_clouds,
 )
-from gpustack.embedded.install import Say
 from gpustack.embedded.process import Service, free_port
 from gpustack.embedded.run import Running, run_captured
 from gpustack.embedded.templates import copy_template

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from gpustack.embedded.install import Environment, Say, ensure
+from gpustack.embedded.environment import Environment, Say, ensure
 from gpustack.embedded.templates import ensure_templates
 
 if TYPE_CHECKING:

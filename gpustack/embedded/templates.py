@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from gpustack.embedded.install import Environment, Say, locked
+from gpustack.embedded.environment import Environment, Say, locked
 from gpustack.embedded.process import tail
 from gpustack.errors import GpustackError
 

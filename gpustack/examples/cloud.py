@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.embedded.install import Environment, ensure
+from gpustack.embedded.environment import Environment, ensure
 from gpustack.embedded.nova import Host, Nova, devices_of_snapshot
 from gpustack.embedded.templates import ensure_templates
 from gpustack.errors import GpustackError

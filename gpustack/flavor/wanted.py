@@ -23,8 +23,8 @@ from gpustack.flavor.flavors import (
     alias_value,
 )
 from gpustack.flavor.shares import HostShare, host_shares, ram_for_each, vcpus_for_each
-from gpustack.nova import releases
-from gpustack.nova.releases import Release
+from gpustack.novaconf import releases
+from gpustack.novaconf.releases import Release
 from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
 

@@ -15,13 +15,13 @@ from gpustack.errors import NovaConfigError
 from gpustack.facts.model import Host
 from gpustack.facts.store import load_snapshot, parse_host
 from gpustack.findings import Finding, Severity, errors
-from gpustack.nova import releases
-from gpustack.nova.config import Configuration, files_of, read_files
 from gpustack.nova.existing import BEGIN, END, Existing
-from gpustack.nova.releases import Release
 from gpustack.nova.render import RenderedFile, render
 from gpustack.nova.sources import Source
 from gpustack.nova.wanted import Alias, DeviceEntry, Wanted, wanted
+from gpustack.novaconf import releases
+from gpustack.novaconf.config import Configuration, files_of, read_files
+from gpustack.novaconf.releases import Release
 from gpustack.spec.hosts import patterns_for
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec

@@ -8,9 +8,9 @@ from typing import Any
 from gpustack.facts.model import Host
 from gpustack.facts.readiness import nvswitches
 from gpustack.findings import Finding, finding
-from gpustack.nova import releases
-from gpustack.nova.releases import Release
 from gpustack.nova.targets import Placement, Target, alias_of
+from gpustack.novaconf import releases
+from gpustack.novaconf.releases import Release
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import NvSwitch, Spec
 

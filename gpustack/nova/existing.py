@@ -12,14 +12,14 @@ from pathlib import Path, PurePath
 
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
-from gpustack.nova import releases
-from gpustack.nova.config import Setting
-from gpustack.nova.devspec import DeviceSpec, offered
-from gpustack.nova.entries import EntryError, alias_of, quotes_hint, specs_of
-from gpustack.nova.releases import Option
 from gpustack.nova.sections import Carried, with_filters
 from gpustack.nova.sources import Source
 from gpustack.nova.wanted import PCI_FILTER, Wanted
+from gpustack.novaconf import releases
+from gpustack.novaconf.config import Setting
+from gpustack.novaconf.devspec import DeviceSpec, offered
+from gpustack.novaconf.entries import EntryError, alias_of, quotes_hint, specs_of
+from gpustack.novaconf.releases import Option
 
 MARK = "# Written by gpustack"
 BEGIN = "# BEGIN gpustack: change the spec and render again"

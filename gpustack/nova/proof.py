@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
-from gpustack.nova.devspec import DeviceSpec, matched
 from gpustack.nova.targets import Target
+from gpustack.novaconf.devspec import DeviceSpec, matched
 
 
 def proof(host: Host, entries: Sequence[Mapping[str, str]], targets: Sequence[Target]) -> Iterator[Finding]:

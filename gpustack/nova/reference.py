@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpustack.nova import releases
-from gpustack.nova.releases import Key, Option, Release
+from gpustack.novaconf import releases
+from gpustack.novaconf.releases import Key, Option, Release
 
 
 def markdown() -> str:

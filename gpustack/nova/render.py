@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from gpustack.facts.model import Host
 from gpustack.files import share_dir
 from gpustack.findings import Finding, finding
-from gpustack.nova import releases
 from gpustack.nova.existing import BEGIN, END, MARK, Existing, carried, filters, in_the_way
 from gpustack.nova.sections import CONTROL, Carried, Section, sections
 from gpustack.nova.sources import SERVICES
 from gpustack.nova.wanted import Wanted
+from gpustack.novaconf import releases
 
 if TYPE_CHECKING:
     import jinja2
@@ -245,7 +245,7 @@ def _as_list(lines: Sequence[str]) -> str:
     """Several device_specs as the one JSON list that an older role writes into one line."""
     import json
 
-    from gpustack.nova.entries import specs_of
+    from gpustack.novaconf.entries import specs_of
 
     return json.dumps([entry for line in lines for entry in specs_of(line)])
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpustack.nova import releases
 from gpustack.nova.wanted import PCI_FILTER, DeviceEntry, Wanted
+from gpustack.novaconf import releases
 
 CONTROL = ("api", "scheduler", "conductor")
 ALL_PARTS = frozenset({"alias", "devices", "switches", "filters"})

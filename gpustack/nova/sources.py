@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpustack.errors import UsageError
-from gpustack.nova.config import Configuration, files_of, read_files
-from gpustack.nova.releases import Option
+from gpustack.novaconf.config import Configuration, files_of, read_files
+from gpustack.novaconf.releases import Option
 
 SERVICES = ("api", "compute", "scheduler", "conductor")
 _NAMES = {"cpu": "compute", "super-conductor": "conductor", "cell-conductor": "conductor", "api-wsgi": "api"}

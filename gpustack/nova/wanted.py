@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 from gpustack.facts.model import Host
 from gpustack.findings import Finding
-from gpustack.nova import releases
 from gpustack.nova.doubts import doubts
 from gpustack.nova.proof import proof
-from gpustack.nova.releases import Release
 from gpustack.nova.targets import Placement, Target, alias_of, targets
+from gpustack.novaconf import releases
+from gpustack.novaconf.releases import Release
 from gpustack.spec.model import Model, Spec
 
 PCI_FILTER = "PciPassthroughFilter"

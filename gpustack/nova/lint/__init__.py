@@ -15,8 +15,8 @@ from gpustack.findings import Finding, Severity, finding, worst
 from gpustack.nova.lint import agreement, aliases, devices, filters, options, placement
 from gpustack.nova.lint.registry import CHECKS
 from gpustack.nova.lint.subject import Subject
-from gpustack.nova.releases import Release
 from gpustack.nova.sources import Source, read_sources
+from gpustack.novaconf.releases import Release
 
 FAMILIES = (options, aliases, devices, agreement, filters, placement)
 """The modules with checks, in the order of the report."""

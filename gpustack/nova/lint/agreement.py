@@ -8,11 +8,11 @@ from typing import Any
 
 from gpustack.facts.gpus import gpus
 from gpustack.findings import Finding, finding
-from gpustack.nova.devspec import ANY
-from gpustack.nova.entries import is_true
 from gpustack.nova.lint.registry import check
 from gpustack.nova.lint.subject import AliasLine, DeviceLine, Subject
 from gpustack.nova.sources import Source
+from gpustack.novaconf.devspec import ANY
+from gpustack.novaconf.entries import is_true
 
 _STANDARD = frozenset(("PGPU", "VGPU", "PCI_DEVICE", "SRIOV_NET_VF", "FPGA"))
 

@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Iterator, Sequence
 
 from gpustack.findings import Finding, finding
-from gpustack.nova import releases
-from gpustack.nova.entries import EntryError, alias_faults, alias_of, load, quotes_hint
 from gpustack.nova.lint.registry import check
 from gpustack.nova.lint.subject import ALIAS, SCHEDULE, AliasLine, Subject
+from gpustack.novaconf import releases
+from gpustack.novaconf.entries import EntryError, alias_faults, alias_of, load, quotes_hint
 
 _TITLE = "Aliases"
 _CHECKS_IDS_SINCE = 32

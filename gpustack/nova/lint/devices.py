@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from gpustack.facts.gpus import gpus, is_gpu
 from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, Severity, finding
-from gpustack.nova import releases
-from gpustack.nova.devspec import ANY, DeviceSpec, offered
-from gpustack.nova.entries import EntryError, is_true, load, quotes_hint, specs_of
 from gpustack.nova.lint.registry import check
 from gpustack.nova.lint.subject import REPORT, DeviceLine, Subject
 from gpustack.nova.proof import what_is
+from gpustack.novaconf import releases
+from gpustack.novaconf.devspec import ANY, DeviceSpec, offered
+from gpustack.novaconf.entries import EntryError, is_true, load, quotes_hint, specs_of
 from gpustack.pci import catalogue, classes
 
 _TITLE = "Device specs"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.findings import Finding, finding
-from gpustack.nova import releases
 from gpustack.nova.existing import AVAILABLE, FILTERS, makes_available, values
 from gpustack.nova.lint.registry import check
 from gpustack.nova.lint.subject import Subject
 from gpustack.nova.sections import with_filters
 from gpustack.nova.wanted import PCI_FILTER
+from gpustack.novaconf import releases
 
 _TITLE = "Scheduler filters"
 

@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Iterator
 
 from gpustack.findings import Finding, finding
-from gpustack.nova import releases
-from gpustack.nova.config import Setting
 from gpustack.nova.lint.registry import check
 from gpustack.nova.lint.subject import Subject
-from gpustack.nova.releases import Option, Release
+from gpustack.novaconf import releases
+from gpustack.novaconf.config import Setting
+from gpustack.novaconf.releases import Option, Release
 
 _TITLE = "Option names"
 _TRUE, _FALSE = ("true", "1", "on", "yes"), ("false", "0", "off", "no")

@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import Any
 
 from gpustack.facts.model import Host
-from gpustack.nova import releases
-from gpustack.nova.config import Setting
-from gpustack.nova.devspec import NORMALISED, DeviceSpec
-from gpustack.nova.entries import EntryError, alias_of, specs_of
 from gpustack.nova.existing import hosts_of
-from gpustack.nova.releases import Option, Release
 from gpustack.nova.sources import Source
+from gpustack.novaconf import releases
+from gpustack.novaconf.config import Setting
+from gpustack.novaconf.devspec import NORMALISED, DeviceSpec
+from gpustack.novaconf.entries import EntryError, alias_of, specs_of
+from gpustack.novaconf.releases import Option, Release
 
 ALIAS = releases.option("pci/alias")
 REPORT = releases.option("pci/report_in_placement")

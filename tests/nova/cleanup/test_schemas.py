@@ -14,7 +14,7 @@ from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.undo import undo
-from gpustack.embedded.install import ensure
+from gpustack.embedded.environment import ensure
 from gpustack.embedded.releases import Release, available
 from gpustack.embedded.templates import copy_template, ensure_templates
 

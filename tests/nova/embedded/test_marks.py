@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from gpustack import embedded
-from gpustack.embedded.install import ensure
+from gpustack.embedded.environment import ensure
 
 
 def test_a_thread_keeps_its_mark_beside_native_threads(release_name: str) -> None:

@@ -12,7 +12,7 @@ from gpustack.flavor.apply import apply, plan
 from gpustack.flavor.cloud import Cloud
 from gpustack.flavor.compare import Choices
 from gpustack.flavor.wanted import wanted
-from gpustack.nova.releases import release
+from gpustack.novaconf.releases import release
 from gpustack.spec.load import parse_spec
 
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # openstacksdk warns of its own code

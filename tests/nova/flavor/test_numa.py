@@ -19,7 +19,7 @@ from gpustack.flavor.apply import apply, plan
 from gpustack.flavor.cloud import Cloud
 from gpustack.flavor.compare import Choices
 from gpustack.flavor.wanted import wanted
-from gpustack.nova.releases import device_spec_option, release
+from gpustack.novaconf.releases import device_spec_option, release
 from gpustack.spec.load import parse_spec
 
 pytestmark = [

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpustack.embedded.install import Environment
+from gpustack.embedded.environment import Environment
 from gpustack.facts.model import Host
 
 _SCRIPT = Path(__file__).with_name("judge.py")

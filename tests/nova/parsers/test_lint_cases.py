@@ -8,7 +8,7 @@ import pytest
 from nova_cases import Case, cases
 from nova_judge import Judge
 
-from gpustack.embedded.install import ensure
+from gpustack.embedded.environment import ensure
 from gpustack.embedded.releases import available
 
 CASES = [case for case in cases() if "nova" in case.data]

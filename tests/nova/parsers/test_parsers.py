@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from nova_judge import Judge
 from nova_made import IDS, cards, made
 
-from gpustack.embedded.install import ensure
+from gpustack.embedded.environment import ensure
 from gpustack.embedded.releases import available
 from gpustack.facts.model import Host
 from gpustack.findings import errors
-from gpustack.nova import releases
-from gpustack.nova.devspec import DeviceSpec, matched
-from gpustack.nova.entries import EntryError, specs_of
 from gpustack.nova.lint import lint
 from gpustack.nova.render import render
 from gpustack.nova.wanted import wanted
+from gpustack.novaconf import releases
+from gpustack.novaconf.devspec import DeviceSpec, matched
+from gpustack.novaconf.entries import EntryError, specs_of
 
 CHOSEN = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
 RELEASES = [entry.name for entry in available() if entry.name in CHOSEN or CHOSEN == ["all"]]

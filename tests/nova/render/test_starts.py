@@ -14,10 +14,10 @@ from gpustack.findings import errors
 from gpustack.flavor.apply import apply, plan
 from gpustack.flavor.cloud import Cloud
 from gpustack.flavor.wanted import wanted as flavors_of
-from gpustack.nova import releases
 from gpustack.nova.lint import lint
 from gpustack.nova.render import render
 from gpustack.nova.wanted import wanted
+from gpustack.novaconf import releases
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.embedded.install import Environment
+from gpustack.embedded.environment import Environment
 from gpustack.errors import GpustackError
 from gpustack.examples import cloud, demo
 from gpustack.examples.stage import Stage, Surprise

@@ -10,7 +10,7 @@ from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
 from gpustack.flavor.flavors import ALIAS, Sizes, needs_judging
 from gpustack.flavor.wanted import Wanted, wanted
-from gpustack.nova.releases import release
+from gpustack.novaconf.releases import release
 from gpustack.spec.load import parse_spec
 
 GIB = 1 << 30

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from gpustack.facts.model import Host
-from gpustack.nova import releases
-from gpustack.nova.releases import Release
+from gpustack.novaconf import releases
+from gpustack.novaconf.releases import Release
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 

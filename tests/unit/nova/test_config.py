@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from oslo_config import cfg
 
 from gpustack.errors import NovaConfigError
-from gpustack.nova import releases
-from gpustack.nova.config import files_of, read_files
+from gpustack.novaconf import releases
+from gpustack.novaconf.config import files_of, read_files
 
 ALIAS = releases.option("pci/alias")
 SPEC = releases.option("pci/device_spec")

@@ -7,8 +7,8 @@ from nova_cases import cases
 
 from gpustack.errors import UsageError
 from gpustack.findings import Severity, definitions
-from gpustack.nova import releases
 from gpustack.nova.lint import lint
+from gpustack.novaconf import releases
 
 CASES = list(cases())
 

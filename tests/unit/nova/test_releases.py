@@ -3,8 +3,8 @@
 import pytest
 
 from gpustack.errors import UsageError
-from gpustack.nova import releases
-from gpustack.nova.releases import release
+from gpustack.novaconf import releases
+from gpustack.novaconf.releases import release
 
 
 @pytest.mark.parametrize(

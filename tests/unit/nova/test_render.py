@@ -12,11 +12,11 @@ from nova_made import made
 from oslo_config import cfg
 
 from gpustack.findings import errors
-from gpustack.nova import releases
 from gpustack.nova.existing import Existing
 from gpustack.nova.render import DROP_IN, render, without_block
 from gpustack.nova.sources import read_sources
 from gpustack.nova.wanted import wanted
+from gpustack.novaconf import releases
 from gpustack.spec.load import parse_spec
 
 GOLDEN = Path(__file__).parent / "golden"

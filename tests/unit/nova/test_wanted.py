@@ -6,9 +6,9 @@ from nova_hosts import host, raw
 from nova_made import made
 
 from gpustack.findings import errors
-from gpustack.nova.devspec import DeviceSpec, offered
-from gpustack.nova.releases import release
 from gpustack.nova.wanted import wanted
+from gpustack.novaconf.devspec import DeviceSpec, offered
+from gpustack.novaconf.releases import release
 from gpustack.spec.load import parse_spec
 
 FLAMINGO = release("2025.2")

@@ -9,8 +9,8 @@ import pytest
 
 from gpustack.facts.collect import collect
 from gpustack.facts.store import save_snapshot
-from gpustack.nova import releases
 from gpustack.nova.lint import lint
+from gpustack.novaconf import releases
 
 from .conftest import Place, tree
 

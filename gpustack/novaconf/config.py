@@ -15,7 +15,7 @@ from pathlib import Path
 from oslo_config import iniparser
 
 from gpustack.errors import NovaConfigError
-from gpustack.nova.releases import Option
+from gpustack.novaconf.releases import Option
 
 _MAX_BYTES = 4 * 1024 * 1024
 

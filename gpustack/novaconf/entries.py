@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpustack.nova import releases
-from gpustack.nova.releases import Key, Release
+from gpustack.novaconf import releases
+from gpustack.novaconf.releases import Key, Release
 
 _HEX4 = re.compile(r"^([\da-fA-F]{4})$", re.ASCII)
 _BOOLEANS = frozenset(("1", "t", "true", "on", "y", "yes", "0", "f", "false", "off", "n", "no"))
