@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.errors import GpustackError, HostError
-from gpustack.facts import collect
+from gpustack.facts.collector import collect
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host, read_snapshot
 
@@ -93,7 +93,7 @@ def _from_snapshot(path: Path, wanted: Sequence[str]) -> Gathered:
 def _from_root(root: Path | None) -> Gathered:
     name = "this host" if root is None else str(root)
     try:
-        raw = collect.collect("/" if root is None else str(root))
+        raw = collect("/" if root is None else str(root))
     except OSError as error:
         reason = error.strerror or str(error)
         raise HostError(

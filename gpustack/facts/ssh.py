@@ -23,7 +23,7 @@ from typing import Any, Self
 import paramiko
 
 from gpustack.errors import HostError
-from gpustack.facts import collect
+from gpustack.facts import bundle
 from gpustack.facts.known_hosts import KnownHosts
 from gpustack.facts.ssh_config import SshConfig, SshOptions, Target
 
@@ -309,7 +309,7 @@ def _public_blob(path: Path) -> bytes | None:
 
 @functools.cache
 def _program() -> bytes:
-    return Path(collect.__file__).read_bytes()
+    return bundle.program().encode()
 
 
 def _run_program(transport: paramiko.Transport, name: str, program: bytes, options: SshOptions) -> dict[str, Any]:

@@ -49,7 +49,7 @@ import os  # noqa: E402
 from typing import Any, Dict  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.gpustack_collect import collect  # noqa: E402
+from ansible.module_utils.gpustack_collector import collect  # noqa: E402
 from ansible.module_utils.gpustack_initramfs import InitramfsError, read_initramfs  # noqa: E402
 
 

@@ -103,7 +103,7 @@ import time  # noqa: E402
 from typing import Any, Dict, List, Optional  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
-from ansible.module_utils.gpustack_collect import collect  # noqa: E402
+from ansible.module_utils.gpustack_collector import collect  # noqa: E402
 
 PATIENCE = 10  # seconds for a driver to take a function back: it may have none to go back to
 RECORD = "run/gpustack/devices"

@@ -15,7 +15,7 @@ from gpustack.examples.host import write_host
 from gpustack.examples.images import read_image
 from gpustack.examples.initramfs import update_initramfs
 from gpustack.examples.machine import Machine
-from gpustack.facts.collect import collect
+from gpustack.facts.collector import collect
 from gpustack.files import share_dir
 
 CARDS = ("0000:84:00.0", "0000:84:00.1", "0000:88:00.0", "0000:88:00.1")

@@ -14,17 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sysroot import SysRoot, nvswitch_host, talk_host
 
-from gpustack.facts import collect as collector
-from gpustack.facts.collect import (
-    Aliases,
-    Host,
-    alias_matches,
-    bars,
-    collect,
-    count_range,
-    interrupt_remapping,
-    version_key,
-)
+from gpustack.facts.collector import collect
+from gpustack.facts.collector.aliases import Aliases, alias_matches
+from gpustack.facts.collector.kernel import interrupt_remapping
+from gpustack.facts.collector.machine import count_range
+from gpustack.facts.collector.reader import Host, version_key
+from gpustack.facts.collector.resources import bars
 from gpustack.facts.model import Host as HostFacts
 
 # --- identity, processor, memory ---
@@ -275,7 +270,7 @@ def test_every_other_failure_than_absence_is_noted(tmp_path: Path, monkeypatch: 
             raise OSError(code, os.strerror(code))
         return real_open(path, flags, *rest)
 
-    monkeypatch.setattr(collector.os, "open", failing)
+    monkeypatch.setattr(os, "open", failing)
     found = collect(str(root.path))
     assert found["kernel"]["release"] is None
     assert found["iommu"]["interrupt_remapping"] is None
@@ -297,7 +292,7 @@ def test_directories_that_can_not_be_listed_are_noted(tmp_path: Path, monkeypatc
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return real_listdir(path)
 
-    monkeypatch.setattr(collector.os, "listdir", failing)
+    monkeypatch.setattr(os, "listdir", failing)
     found = collect(str(root.path))
     assert found["iommu"]["group_count"] == 0
     assert found["unread"] == [
@@ -356,7 +351,7 @@ def test_a_link_put_in_place_of_a_file_is_not_followed(tmp_path: Path, monkeypat
             root.at("/etc/default/grub").symlink_to(secret)
         return real_open(path, flags, *rest)
 
-    monkeypatch.setattr(collector.os, "open", racing)
+    monkeypatch.setattr(os, "open", racing)
     found = collect(str(root.path))
     assert "SECRET" not in json.dumps(found)
     assert [entry["path"] for entry in found["unread"]] == ["/etc/default/grub"]

@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sysroot import SysRoot, talk_host
 
-from gpustack.facts.collect import Host, collect, expanded, grub_entries, grub_environment, grub_statements
+from gpustack.facts.collector import collect
+from gpustack.facts.collector.entries import grub_entries
+from gpustack.facts.collector.grub import expanded, grub_environment, grub_statements
+from gpustack.facts.collector.reader import Host
 from gpustack.facts.model import Host as HostFacts
 
 DEBIAN = r"""#

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sysroot import IO, MEM, MEM64, PREFETCHABLE, SysRoot, nvswitch_host, talk_host
 
-from gpustack.facts import collect as collector
-from gpustack.facts.collect import collect
+from gpustack.facts.collector import collect
+from gpustack.facts.collector.resources import bars
 
 
 def functions(root: SysRoot) -> dict[str, dict[str, Any]]:
@@ -148,7 +148,7 @@ def test_unassigned_bars_keep_their_size_and_start_at_zero() -> None:
         "not a resource\n"
         f"0x{0x1000:016x} 0x{0x0FFF:016x} 0x{MEM:016x}\n"
     )
-    assert collector.bars(text) == [
+    assert bars(text) == [
         {"index": 0, "start": 0, "size": 64 << 30, "prefetchable": True, "bits": 64, "io": False},
         {"index": 2, "start": 0x3000, "size": 128, "prefetchable": False, "bits": 32, "io": True},
     ]
@@ -245,7 +245,7 @@ def test_unreadable_attributes_are_noted_and_the_function_stays(
             raise OSError(broken[name], os.strerror(broken[name]))
         return real_open(path, flags, *rest)
 
-    monkeypatch.setattr(collector.os, "open", failing)
+    monkeypatch.setattr(os, "open", failing)
     found = collect(str(root.path))
     card = next(entry for entry in found["pci"] if entry["address"] == "0000:88:00.0")
     assert (card["numa_node"], card["serial"], card["driver"]) == (None, None, "nouveau")
@@ -274,7 +274,7 @@ def test_a_device_that_vanishes_while_it_is_read_is_left_out(
                 (root.path / "sys/bus/pci/devices/0000:88:00.0").unlink()
         return real_open(path, flags, *rest)
 
-    monkeypatch.setattr(collector.os, "open", vanishing)
+    monkeypatch.setattr(os, "open", vanishing)
     found = collect(str(root.path))
     assert gone
     assert "0000:88:00.0" not in {entry["address"] for entry in found["pci"]}
@@ -293,7 +293,7 @@ def test_a_device_that_is_dead_but_still_listed_is_left_out(tmp_path: Path, monk
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
         return real_open(path, flags, *rest)
 
-    monkeypatch.setattr(collector.os, "open", dead)
+    monkeypatch.setattr(os, "open", dead)
     found = collect(str(root.path))
     assert [entry["error"] for entry in found["unread"]] == ["the device went away while it was read"]
 

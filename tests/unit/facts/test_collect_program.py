@@ -12,25 +12,41 @@ from pathlib import Path
 import pytest
 from sysroot import talk_host
 
-from gpustack.facts import collect, initramfs
+from gpustack.facts import collector, initramfs
+from gpustack.facts.bundle import program
 from gpustack.facts.model import Host as HostFacts
 
-PROGRAM = Path(collect.__file__)
+MODULES = sorted(Path(collector.__file__).parent.glob("*.py"))
 
 
-@pytest.mark.parametrize("module", [collect, initramfs])
-def test_it_needs_nothing_but_python_3_6_and_its_standard_library(module: object) -> None:
-    source = Path(module.__file__).read_bytes().decode("ascii")  # Python 3.6 reads standard input as the locale says
+@pytest.fixture
+def collect_py(tmp_path: Path) -> Path:
+    """The collector as somebody would carry it to a host."""
+    path = tmp_path / "collect.py"
+    path.write_text(program())
+    return path
+
+
+@pytest.mark.parametrize("path", [*MODULES, Path(initramfs.__file__)], ids=lambda path: path.stem)
+def test_it_needs_nothing_but_python_3_6_and_its_standard_library(path: Path) -> None:
+    source = path.read_bytes().decode("ascii")  # Python 3.6 reads standard input as the locale says
     tree = ast.parse(source, feature_version=(3, 6))
     imported = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             imported |= {name.name.partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            assert node.level == 1
+            assert f"{node.module}.py" in {path.name for path in MODULES}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0
             imported.add(str(node.module).partition(".")[0])
     assert imported <= sys.stdlib_module_names
     assert "__future__" not in imported  # postponed annotations came with 3.7
+
+
+def test_the_program_is_one_file_of_ascii() -> None:
+    assert program().isascii()
+    ast.parse(program(), feature_version=(3, 6))
 
 
 def run(*arguments: str, python: str = sys.executable, **options: object) -> subprocess.CompletedProcess[str]:
@@ -39,9 +55,9 @@ def run(*arguments: str, python: str = sys.executable, **options: object) -> sub
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, **options)
 
 
-def test_from_a_file_with_another_root(tmp_path: Path) -> None:
+def test_from_a_file_with_another_root(collect_py: Path, tmp_path: Path) -> None:
     root = talk_host(tmp_path / "caf\u00e9").write("/etc/modprobe.d/caf\u00e9.conf", "# caf\u00e9\n")
-    done = run(str(PROGRAM), "--root", str(root.path))
+    done = run(str(collect_py), "--root", str(root.path))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.isascii()
     assert done.stdout.count("\n") == 1
@@ -53,8 +69,7 @@ def test_from_a_file_with_another_root(tmp_path: Path) -> None:
 
 
 def test_this_machine_from_standard_input() -> None:
-    with PROGRAM.open() as source:
-        done = run("-", stdin=source)
+    done = run("-", input=program())
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     assert HostFacts.model_validate(found).hostname == os.uname().nodename
@@ -73,9 +88,7 @@ SYSTEM_PYTHON = Path("/usr/bin/python3")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 @pytest.mark.skipif(not SYSTEM_PYTHON.exists(), reason="the system has no Python of its own")
 def test_this_machine_without_privilege() -> None:
-    done = run(
-        "-", python=str(SYSTEM_PYTHON), input=PROGRAM.read_text(), user=65534, group=65534, extra_groups=[], cwd="/"
-    )
+    done = run("-", python=str(SYSTEM_PYTHON), input=program(), user=65534, group=65534, extra_groups=[], cwd="/")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["privileged"] is False
@@ -83,8 +96,8 @@ def test_this_machine_without_privilege() -> None:
     HostFacts.model_validate(found)
 
 
-def test_a_wrong_root_is_told_and_nothing_is_printed() -> None:
-    done = run(str(PROGRAM), "--root", "/nonexistent/root")
+def test_a_wrong_root_is_told_and_nothing_is_printed(collect_py: Path) -> None:
+    done = run(str(collect_py), "--root", "/nonexistent/root")
     assert (done.returncode, done.stdout) == (2, "")
     assert "/nonexistent/root: Not a directory" in done.stderr
-    assert run(str(PROGRAM), "--rot").returncode == 2
+    assert run(str(collect_py), "--rot").returncode == 2

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sysroot import config_space
 
-from gpustack.facts.collect import serial_number
+from gpustack.facts.collector.resources import serial_number
 
 
 def reader(space: bytes) -> tuple[list[tuple[int, int]], object]:

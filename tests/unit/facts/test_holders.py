@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from sysroot import SysRoot, nvswitch_host, talk_host
 
-from gpustack.facts.collect import collect
+from gpustack.facts.bundle import program
+from gpustack.facts.collector import collect
 
 CARD, AUDIO = "0000:88:00.0", "0000:88:00.1"
 
@@ -167,10 +168,9 @@ def unprivileged(root: SysRoot) -> None:
     process(root, 5, "mine", "/dev/dri/card1")
     process(root, 6, "theirs", "/dev/dri/card2")
     root.at("/proc/6/fd").chmod(0o700)
-    program = Path(collect.__code__.co_filename).read_text(encoding="utf-8")
     said = subprocess.run(
         ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-", "--root", root.path],
-        input=program,
+        input=program(),
         capture_output=True,
         text=True,
         check=False,

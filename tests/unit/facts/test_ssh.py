@@ -20,7 +20,7 @@ from sshd import Sshd, free_port, keygen, program, user
 from gpustack.cli.app import main
 from gpustack.errors import HostError
 from gpustack.facts import ssh
-from gpustack.facts.collect import collect
+from gpustack.facts.collector import collect
 from gpustack.facts.gather import gather
 from gpustack.facts.known_hosts import KnownHosts
 from gpustack.facts.ssh_config import SshOptions, Target

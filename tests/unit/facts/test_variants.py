@@ -8,7 +8,7 @@ import pytest
 from samples import function as sample
 from sysroot import talk_host
 
-from gpustack.facts.collect import collect
+from gpustack.facts.collector import collect
 from gpustack.facts.model import BootKernel, Function, VfioAlias
 from gpustack.facts.variants import best
 

@@ -18,7 +18,7 @@ import pytest
 from gpustack.examples import hosts
 from gpustack.examples.host import write_host
 from gpustack.examples.machine import Machine
-from gpustack.facts.collect import collect
+from gpustack.facts.collector import collect
 from gpustack.files import share_dir
 
 EXAMPLES: dict[str, Callable[[str], Machine]] = {

@@ -15,7 +15,7 @@ import pytest
 
 from gpustack.examples.boot import boot
 from gpustack.examples.live import LiveKernel
-from gpustack.facts.collect import collect
+from gpustack.facts.collector import collect
 from gpustack.files import share_dir
 
 from .conftest import SPEC, Place, drivers, tree

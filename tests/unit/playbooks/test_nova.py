@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpustack.facts.collect import collect
+from gpustack.facts.collector import collect
 from gpustack.facts.store import save_snapshot
 from gpustack.nova.lint import lint
 from gpustack.novaconf import releases

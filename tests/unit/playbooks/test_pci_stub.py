@@ -8,7 +8,7 @@ import pytest
 
 from gpustack.examples import hosts
 from gpustack.examples.host import write_host
-from gpustack.facts.collect import collect
+from gpustack.facts.collector import collect
 from gpustack.facts.initramfs import read_initramfs
 
 from .conftest import SPEC, Place, drivers

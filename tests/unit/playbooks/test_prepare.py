@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.controller import plan
-from gpustack.facts.collect import collect
+from gpustack.facts.collector import collect
 from gpustack.host.render import GRUB, HOOK, MODPROBE, MODULES_LOAD
 
 from .conftest import SPEC, Place, drivers, tree

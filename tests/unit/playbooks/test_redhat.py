@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.facts.collect import collect
+from gpustack.facts.collector import collect
 
 from .conftest import SPEC, Place, drivers, tree
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from gpustack.examples.boot import boot
-from gpustack.facts.collect import collect
+from gpustack.facts.collector import collect
 from gpustack.host.owned import JOURNAL, MODPROBE, SCRIPT
 
 from .conftest import Place, drivers, tree

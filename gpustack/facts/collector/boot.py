@@ -1,0 +1,81 @@
+"""How the host boots: firmware, boot loader, entries and kernels."""
+
+import re
+from typing import Any, Dict, Iterable, Optional
+
+from .entries import grub_entries, loader_entries
+from .grub import GRUB_LIMIT, grub_configuration, grub_environment, grub_environment_block
+from .images import initramfs_of, kernel_images, kernel_modules, vfio_aliases
+from .kernel import EFIVARS, LOADER_INFO
+from .limits import VALUE_LIMIT
+from .mounts import BOOT_PARTITIONS
+from .names import NAMED_MODULES
+from .reader import Host, version_key
+from .tools import BOOT_TOOLS, any_of
+
+
+def boot_loader(host: Host, grub: bool) -> Optional[str]:
+    """The boot loader: what started this system according to its ``LoaderInfo`` variable, else what is configured.
+
+    ``LoaderInfo`` (systemd.io/BOOT_LOADER_INTERFACE) holds UTF-16 after four bytes of attributes.
+    """
+    told = host.data(f"{EFIVARS}/{LOADER_INFO}", VALUE_LIMIT) or b""
+    if told[4:].decode("utf-16-le", "replace").startswith("systemd-boot"):
+        return "systemd-boot"
+    if grub or host.exists("/etc/default/grub"):
+        return "grub"
+    if any(host.exists(partition + "/loader/loader.conf") for partition in BOOT_PARTITIONS):
+        return "systemd-boot"
+    return None
+
+
+def firmware(host: Host, machine_type: Optional[str]) -> Optional[str]:
+    """``efi`` or ``bios``; ``None`` where neither can be told."""
+    if host.exists("/sys/firmware/efi"):
+        return "efi"
+    if machine_type in ("x86_64", "i686", "i386") and host.exists("/sys/firmware"):
+        return "bios"
+    return None
+
+
+def boot(host: Host, machine_type: Optional[str], gpu_modules: Iterable[str]) -> Dict[str, Any]:
+    """Firmware, boot loader, its entries and the kernels that can boot.
+
+    :param gpu_modules: further modules whose presence matters: the host drivers of the GPUs that are there.
+    """
+    configuration = grub_configuration(host)
+    text = (host.text(configuration, GRUB_LIMIT) or "") if configuration else ""
+    status = host.status(configuration) if configuration else None
+    loader = boot_loader(host, configuration is not None)
+    # Where grub.cfg has the command blscfg, GRUB reads the entries itself.
+    reads_entries = loader == "systemd-boot" or re.search(r"^\s*blscfg\b", text, re.MULTILINE) is not None
+    entries = []
+    if configuration and loader == "grub":
+        entries += grub_entries(host, configuration, text)
+    listed = loader_entries(host, grub_environment(host, configuration or "", text)) if reads_entries else []
+    wanted = sorted(set(NAMED_MODULES).union(gpu_modules))
+    kernels = []
+    for release, (image, candidates) in kernel_images(host).items():
+        initramfs, written = initramfs_of(host, candidates)
+        kernels.append(
+            {
+                "release": release,
+                "image": image,
+                "initramfs": initramfs,
+                "initramfs_mtime_ns": written,
+                "modules": kernel_modules(host, release, wanted),
+                "vfio_aliases": vfio_aliases(host, release),
+            }
+        )
+    return {
+        "firmware": firmware(host, machine_type),
+        "loader": loader,
+        "bls": reads_entries,
+        "entries": entries + listed,
+        "config_mtime": status.st_mtime_ns if status is not None else None,
+        "tools": [name for name in BOOT_TOOLS if any_of(host, name)],
+        "environment": grub_environment_block(host, configuration, text)
+        if configuration and loader == "grub"
+        else None,
+        "kernels": sorted(kernels, key=lambda found: version_key(found["release"])),
+    }

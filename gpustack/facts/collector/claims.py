@@ -1,0 +1,53 @@
+"""Which drivers hold parts of a function's memory, by ``/proc/iomem``."""
+
+import bisect
+import re
+from typing import Any, Dict, Iterable, List
+
+from .limits import ADDRESS, CONTROL
+from .reader import Host
+
+
+class Claims:
+    """The named memory ranges of ``/proc/iomem``.
+
+    A boot framebuffer (``BOOTFB``, ``efifb``, ``simpledrm``) on a card's memory keeps vfio-pci from reserving the
+    region; a driver's own name tells who holds it. Without privilege the kernel shows zeros for all addresses.
+    """
+
+    def __init__(self, iomem: str) -> None:
+        ranges = []
+        for line in iomem.splitlines():
+            match = _IOMEM.fullmatch(line)
+            if match and not CONTROL.search(match.group(3)):
+                ranges.append((int(match.group(1), 16), int(match.group(2), 16), match.group(3)))
+        self.hidden = bool(ranges) and all(end == 0 for _, end, _ in ranges)
+        # The names of functions and buses are the kernel's own book-keeping of the same ranges.
+        self._ranges = sorted(r for r in ranges if not _BOOK_KEEPING.match(r[2]))
+        self._starts = [start for start, _, _ in self._ranges]
+
+    def within(self, found: Iterable[Dict[str, Any]]) -> List[str]:
+        """The names in the memory BARs of one function."""
+        names: List[str] = []
+        for bar in found:
+            if bar["io"] or not bar["start"]:
+                continue
+            last = bar["start"] + bar["size"] - 1
+            first = bisect.bisect_left(self._starts, bar["start"])
+            for index in range(first, bisect.bisect_right(self._starts, last)):
+                _, end, name = self._ranges[index]
+                if end <= last and name not in names:
+                    names.append(name)
+        return names
+
+
+_IOMEM = re.compile(r" *([0-9a-f]{1,16})-([0-9a-f]{1,16}) : (.*?)\s*")
+_BOOK_KEEPING = re.compile(ADDRESS.pattern + r"|PCI (?:Bus|ECAM|MMCONFIG|CardBus)\b")
+
+
+def claims(host: Host) -> Claims:
+    """The claims of ``/proc/iomem``, with a note when the kernel hides the addresses."""
+    found = Claims(host.text("/proc/iomem") or "")
+    if found.hidden:
+        host.note("/proc/iomem", "the kernel hides addresses from unprivileged users")
+    return found

@@ -1,0 +1,108 @@
+"""The configuration files that decide about passthrough, as they are."""
+
+import fnmatch
+import re
+import stat
+from typing import Any, Dict, List, Optional
+
+from .limits import TEXT_LIMIT
+from .reader import Host
+
+RELEVANT = re.compile(
+    r"\bblacklist\b|vfio|pci[-_]stub|nouveau|nvidia|nova[-_](?:core|drm)|amdgpu|radeon|\bi915\b|\bxe\b|snd[-_]hda[-_]intel"
+)
+
+OURS = "*gpustack*"
+CONFIGURATION = (
+    "/etc/default/grub",
+    "/etc/default/grub.d/*.cfg",
+    "/etc/grub.d/" + OURS,
+    "/etc/modprobe.d/*.conf",
+    "/etc/modules",
+    "/etc/modules-load.d/*.conf",
+    "/etc/initramfs-tools/modules",
+    "/etc/initramfs-tools/initramfs.conf",
+    "/etc/initramfs-tools/update-initramfs.conf",
+    "/etc/initramfs-tools/conf.d/*",
+    "/etc/initramfs-tools/hooks/" + OURS,
+    "/etc/initramfs-tools/scripts/*/" + OURS,
+    "/etc/dracut.conf",
+    "/etc/dracut.conf.d/*.conf",
+    "/usr/lib/dracut/modules.d/" + OURS + "/*",
+    "/etc/mkinitcpio.conf",
+    "/etc/mkinitcpio.conf.d/*.conf",
+    "/etc/kernel/cmdline",
+    "/etc/kernel/install.conf",
+    "/etc/driverctl.d/*",
+    "/etc/rc.local",
+    "/etc/rc.d/rc.local",
+    "/etc/udev/rules.d/" + OURS,
+    "/etc/systemd/system/" + OURS,
+    "/usr/local/sbin/" + OURS,
+    "/run/gpustack/*",
+    "/var/lib/gpustack/*",
+)
+# Where distributions put theirs: only what speaks of passthrough or of a GPU's driver matters there.
+VENDOR_CONFIGURATION = tuple(
+    f"{directory}/{name}"
+    for name in ("modprobe.d/*.conf", "modules-load.d/*.conf", "dracut/dracut.conf.d/*.conf")
+    for directory in ("/run", "/usr/local/lib", "/usr/lib", "/lib")
+)
+# Where people bind devices by hand, beside the places above: only what does that matters there.
+SCRIPTS = (
+    "/etc/udev/rules.d/*.rules",
+    "/etc/systemd/system/*.service",
+    "/etc/initramfs-tools/hooks/*",
+    "/etc/initramfs-tools/scripts/*/*",
+)
+HAND_MADE = re.compile(r"vfio|pci[-_]stub|driver_override|/sys/bus/pci/|/drivers_probe\b")
+
+
+def matching(host: Host, pattern: str) -> List[str]:
+    """The paths that match a shell pattern, one directory at a time."""
+    found = [""]
+    for part in pattern.split("/")[1:]:
+        if "*" in part:
+            found = [
+                f"{base}/{name}"
+                for base in found
+                for name in (host.names(base) if is_directory(host, base) else ())
+                if fnmatch.fnmatchcase(name, part)
+            ]
+        else:
+            found = [f"{base}/{part}" for base in found]
+    return found
+
+
+def is_directory(host: Host, path: str) -> bool:
+    """Whether a path leads to a directory."""
+    status = host.status(path)
+    return status is not None and stat.S_ISDIR(status.st_mode)
+
+
+def configuration_file(host: Host, path: str) -> Optional[Dict[str, Any]]:
+    """One file: text, mode, time. A link to ``/dev/null``, which masks a vendor's file, counts as an empty one."""
+    if host.link(path) == "/dev/null":
+        return {"text": "", "mode": "0666", "mtime_ns": None}
+    status = host.status(path)
+    if status is None or stat.S_ISDIR(status.st_mode):
+        return None
+    text = host.text(path, TEXT_LIMIT)
+    if text is None:
+        return None
+    return {"text": text, "mode": f"{stat.S_IMODE(status.st_mode):04o}", "mtime_ns": status.st_mtime_ns}
+
+
+def configuration_files(host: Host) -> Dict[str, Dict[str, Any]]:
+    """The configuration files that passthrough depends on."""
+    found: Dict[str, Dict[str, Any]] = {}
+    merged = host.link("/lib") is not None  # /lib is /usr/lib: the same files under a second name
+    for pattern in CONFIGURATION + VENDOR_CONFIGURATION + SCRIPTS:
+        if merged and pattern.startswith("/lib/"):
+            continue
+        for path in matching(host, pattern):
+            entry = configuration_file(host, path) if path not in found else None
+            wanted = HAND_MADE if pattern in SCRIPTS else RELEVANT
+            if entry is not None and (pattern in CONFIGURATION or wanted.search(entry["text"])):
+                found[path] = entry
+    return found

@@ -1,0 +1,107 @@
+"""The boot entries: of GRUB's configuration, and of the Boot Loader Specification."""
+
+import os
+import re
+from typing import Any, Dict, List, Optional
+
+from .grub import expanded, grub_statements
+from .limits import CONTROL, CONTROL_BUT_TAB, LINE_LIMIT, TEXT_LIMIT
+from .mounts import BOOT_PARTITIONS, boot_path
+from .reader import Host
+
+LINUX_COMMANDS = ("linux", "linux16", "linuxefi")
+INITRD_COMMANDS = ("initrd", "initrd16", "initrdefi")
+# What single-user and rescue entries add (kernel-parameters.txt: single; systemd(1): rescue, emergency, 1, s, S;
+# Ubuntu's 10_linux: recovery). Titles are translated, so they tell less.
+RECOVERY_ARGUMENTS = frozenset(
+    ("single", "recovery", "rescue", "emergency", "1", "s", "S", "systemd.unit=rescue.target")
+)
+_MEMORY_TEST = re.compile(r"(?:memtest|mt86)", re.IGNORECASE)
+
+
+def is_recovery(title: str, image: str, arguments: str) -> bool:
+    """Whether an entry boots to single-user mode or a rescue image."""
+    return (
+        not RECOVERY_ARGUMENTS.isdisjoint(arguments.split())
+        or "(recovery mode)" in title
+        or os.path.basename(image).startswith("vmlinuz-0-rescue")
+    )
+
+
+def boot_entry(
+    host: Host, source: str, title: str, image: str, initrds: List[str], arguments: str
+) -> Optional[Dict[str, Any]]:
+    """One entry of the boot menu; ``None``, with a note, when it holds what no boot loader would take."""
+    kernel_path = boot_path(host, image)
+    initrd = boot_path(host, initrds[-1]) if initrds else None
+    title = re.sub(r"\s+", " ", title).strip()
+    strings = (title, kernel_path, initrd or "")
+    if any(CONTROL.search(s) for s in strings) or CONTROL_BUT_TAB.search(arguments):
+        host.note(source, "an entry with control characters was left out")
+        return None
+    if max(len(title), len(kernel_path), len(initrd or ""), len(arguments)) > LINE_LIMIT:
+        host.note(source, "an entry with an endless line was left out")
+        return None
+    return {
+        "source": source,
+        "title": title,
+        "kernel": kernel_path,
+        "initrd": initrd,
+        "arguments": arguments,
+        "recovery": is_recovery(title, kernel_path, arguments),
+    }
+
+
+def grub_entries(host: Host, source: str, text: str) -> List[Dict[str, Any]]:
+    """The menu entries of a ``grub.cfg`` that boot this system's Linux kernels.
+
+    Memory tests and the entries that os-prober made for other systems are none of them.
+    """
+    found = []
+    blocks: List[bool] = []
+    entries: List[Dict[str, Any]] = []
+    for words, rest, end in grub_statements(text):
+        if end == "{":
+            is_entry = len(words) > 1 and words[0] == "menuentry"
+            blocks.append(is_entry)
+            if is_entry:
+                other = any(word.startswith("osprober-") for word in words)
+                entries.append({"title": words[1], "other": other, "image": None, "initrds": [], "arguments": ""})
+            continue
+        if entries and len(words) > 1:
+            if words[0] in LINUX_COMMANDS and entries[-1]["image"] is None:
+                entries[-1].update(image=words[1], arguments=rest.lstrip(" \t"))
+            elif words[0] in INITRD_COMMANDS:
+                entries[-1]["initrds"] = words[1:]
+        if end == "}" and blocks and blocks.pop():
+            entry = entries.pop()
+            image = entry["image"]
+            if image is None or entry["other"] or _MEMORY_TEST.match(os.path.basename(image)):
+                continue
+            found.append(boot_entry(host, source, entry["title"], image, entry["initrds"], entry["arguments"]))
+    return [entry for entry in found if entry is not None]
+
+
+def loader_entries(host: Host, variables: Dict[str, str]) -> List[Dict[str, Any]]:
+    """The entries of the Boot Loader Specification, type 1: ``loader/entries/*.conf`` of the boot partition."""
+    found = []
+    for partition in BOOT_PARTITIONS:
+        directory = partition + "/loader/entries"
+        for name in host.names(directory):
+            if not name.endswith(".conf"):
+                continue
+            path = f"{directory}/{name}"
+            fields: Dict[str, List[str]] = {}
+            for line in (host.text(path, TEXT_LIMIT) or "").split("\n"):
+                match = re.match(r"[ \t]*([a-z][a-z0-9-]*)[ \t]+(.*)", line)
+                if match:
+                    fields.setdefault(match.group(1), []).append(match.group(2))
+            if "linux" not in fields:
+                continue
+            initrds = [word for line in fields.get("initrd", []) for word in line.split() if word[:1] != "$"]
+            options = " ".join(fields.get("options", []))
+            if "$" in options:
+                options = expanded(options, variables)
+            title = fields.get("title", [name])[0]
+            found.append(boot_entry(host, path, title, fields["linux"][0].strip(), initrds, options))
+    return [entry for entry in found if entry is not None]

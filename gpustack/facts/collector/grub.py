@@ -1,0 +1,116 @@
+"""Reading GRUB's configuration and its environment block, as far as that tells how the host boots next."""
+
+import re
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from .limits import TEXT_LIMIT
+from .mounts import mounted
+from .reader import Host
+
+GRUB_LIMIT = 4 * 1024 * 1024
+GRUB_DIRECTORIES = ("/boot/grub", "/boot/grub2")
+_BLANK = re.compile(r"[ \t]+")
+_GRUB_WORD = re.compile(
+    r"""(?:[^\s{}|&$;<>'"\\]+|\\.|\$\{[^}\n]*\}|\$|'[^']*'|"(?:[^"\\]|\\.)*")+""",
+    re.DOTALL,
+)
+_GRUB_PIECE = re.compile(r"""\\(.)|'([^']*)'|"((?:[^"\\]|\\.)*)"|([^'"\\]+)""", re.DOTALL)
+
+
+def grub_unquoted(word: str) -> str:
+    """A word of GRUB's script language without its quotes; variables stay as they are."""
+    pieces = []
+    for escaped, single, double, plain in _GRUB_PIECE.findall(word):
+        pieces.append(escaped or single or re.sub(r'\\([\\"$])', r"\1", double) or plain)
+    return "".join(pieces)
+
+
+GRUB_KEYWORDS = ("if", "then", "elif", "else", "while", "until", "do", "!")  # a command follows them
+
+
+def grub_statements(text: str) -> Iterator[Tuple[List[str], str, str]]:
+    """The statements of a GRUB script: their words, the text after the second word, and what ends them.
+
+    The end is ``{`` (a block begins), ``}`` (one ends) or a line's end or ``;``. The grammar is that of
+    ``grub-core/script/yylex.l``: a comment starts where a word could, braces count wherever they are unquoted.
+    """
+    text = text.replace("\\\n", "")
+    words: List[str] = []
+    rest = position = 0
+    while position < len(text):
+        blank = _BLANK.match(text, position)
+        if blank:
+            position = blank.end()
+            continue
+        word = None if text[position] == "#" else _GRUB_WORD.match(text, position)
+        if word:
+            position = word.end()
+            if words or word.group(0) not in GRUB_KEYWORDS:
+                words.append(grub_unquoted(word.group(0)))
+            if len(words) == 2 and not rest:
+                rest = position
+            continue
+        character = text[position]
+        if character in "#\n;{}&|":
+            yield words, text[rest:position] if rest else "", character if character in "{}" else "\n"
+            words, rest = [], 0
+        if character == "#":
+            end = text.find("\n", position)
+            position = len(text) if end < 0 else end
+        position += 1
+    yield words, text[rest:] if rest else "", "\n"
+
+
+def grub_environment(host: Host, configuration: str, text: str) -> Dict[str, str]:
+    """The variables that a boot entry's options may name: those of ``grubenv``, then those that ``grub.cfg`` sets.
+
+    ``grubenv`` has a line for each variable, with a backslash before a backslash and a line's end, and is filled up
+    with ``#`` (``grub-core/lib/envblk.c``).
+    """
+    found: Dict[str, str] = {}
+    for name, value in re.findall(r'^\s*set (\w+)="([^"\n]*)"\s*$', text, re.MULTILINE):
+        found.setdefault(name.replace("default_kernelopts", "kernelopts"), value)
+    directory = configuration.rpartition("/")[0]
+    block = host.text(directory + "/grubenv", TEXT_LIMIT) or ""
+    for name, value in re.findall(r"^(\w+)=((?:[^\\\n]|\\.)*)$", block, re.MULTILINE | re.DOTALL):
+        found[name] = re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
+    return found
+
+
+def grub_environment_block(host: Host, configuration: str, text: str) -> Dict[str, Any]:
+    """``grubenv``, in which GRUB keeps what holds for one boot only, and whether GRUB can write it.
+
+    :param configuration: the path of GRUB's menu, whose directory it is in.
+    :param text: the menu.
+    """
+    path = configuration.rpartition("/")[0] + "/grubenv"
+    status = host.status(path)
+    block = host.text(path, TEXT_LIMIT) or ""
+    variables = dict(re.findall(r"^(\w+)=([^\n]*)$", block, re.MULTILINE))
+    filesystem, device = mounted(host, path)
+    return {
+        "path": path,
+        "exists": status is not None and bool(status.st_size),
+        "read": re.search(r"^\s*load_env\b", text, re.MULTILINE) is not None and "next_entry" in text,
+        "saved_entry": variables.get("saved_entry") or None,
+        "next_entry": variables.get("next_entry") or None,
+        "filesystem": filesystem,
+        "device": device,
+    }
+
+
+def expanded(text: str, variables: Dict[str, str]) -> str:
+    """Options with GRUB's variables replaced; an unknown one is empty, as GRUB has it."""
+    return re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda m: variables.get(m.group(1) or m.group(2), ""), text)
+
+
+def grub_configuration(host: Host) -> Optional[str]:
+    """The ``grub.cfg`` that the host boots from; on some EFI systems it is on the EFI system partition only."""
+    for directory in GRUB_DIRECTORIES:
+        if host.exists(directory + "/grub.cfg"):
+            return directory + "/grub.cfg"
+    for vendor in host.names("/boot/efi/EFI"):
+        path = f"/boot/efi/EFI/{vendor}/grub.cfg"
+        if host.exists(path):
+            return path
+    return None

@@ -1,0 +1,92 @@
+"""The installed kernels, their initramfs images and modules."""
+
+import re
+import stat
+from typing import Dict, Iterable, List, Optional, Tuple
+
+from .aliases import normalised
+from .limits import RELEASE
+from .mounts import BOOT_PARTITIONS
+from .reader import Host
+
+
+def initramfs_of(host: Host, candidates: Iterable[str]) -> Tuple[Optional[str], Optional[int]]:
+    """The first initramfs image that exists, and when it was written (ns)."""
+    for path in candidates:
+        status = host.status(path)
+        if status is not None and stat.S_ISREG(status.st_mode):
+            return path, status.st_mtime_ns
+    return None, None
+
+
+def kernel_images(host: Host) -> Dict[str, Tuple[str, List[str]]]:
+    """The kernel images by release, each with the paths that its initramfs may have.
+
+    ``/boot/vmlinuz-RELEASE`` and ``vmlinux-RELEASE`` (Debian, Ubuntu, Red Hat, SUSE), the same below
+    ``/boot/ostree/*`` (image mode), ``/boot/vmlinuz-PKGBASE`` (Arch Linux, whose modules' directory names its package)
+    and ``MACHINE-ID/RELEASE/linux`` on a boot partition (kernel-install(8)). Rescue images are left out.
+    """
+    found: Dict[str, Tuple[str, List[str]]] = {}
+    packages = {}
+    for release in host.names("/lib/modules"):
+        package = host.word(f"/lib/modules/{release}/pkgbase", RELEASE)
+        if package and RELEASE.fullmatch(release):
+            packages[package] = release
+    ostree = ["/boot/ostree/" + name for name in host.names("/boot/ostree")]
+    for directory in ["/boot", *ostree]:
+        for name in host.names(directory):
+            match = re.fullmatch(r"vmlinu[xz]-(.+)", name)
+            if not match or _NO_KERNEL.search(name) or not RELEASE.fullmatch(match.group(1)):
+                continue
+            told = match.group(1)
+            names = (
+                f"initrd.img-{told}",
+                f"initramfs-{told}.img",
+                f"initrd-{told}",
+                f"initramfs-{told}",
+                f"initrd-{told}.img",
+            )
+            paths = [f"{directory}/{initramfs}" for initramfs in names]
+            found[packages.get(told, told)] = (f"{directory}/{name}", paths)
+    tokens = {host.word(path, RELEASE) for path in ("/etc/machine-id", "/etc/kernel/entry-token")} - {None}
+    for partition in BOOT_PARTITIONS:
+        for token in tokens:
+            for release in host.names(f"{partition}/{token}"):
+                base = f"{partition}/{token}/{release}"
+                if RELEASE.fullmatch(release) and release not in found and host.exists(base + "/linux"):
+                    found[release] = (base + "/linux", [base + "/initrd"])
+    return found
+
+
+_NO_KERNEL = re.compile(r"-0-rescue|\.(?:old|bak|gz|sig|hmac|signed|dpkg-\w+|rpm\w+)$")
+_VARIANT = re.compile(rb"/([A-Za-z0-9_-]*vfio[_-]pci[A-Za-z0-9_-]*)\.ko\b")
+
+
+def kernel_modules(host: Host, release: str, wanted: Iterable[str]) -> Dict[str, str]:
+    """Which of the modules that matter a kernel has, loadable (``modules.dep``) or built in (``modules.builtin``)."""
+    found = {}
+    for listing, kind in (("modules.dep", "module"), ("modules.builtin", "builtin")):
+        content = host.data(f"/lib/modules/{release}/{listing}") or b""
+        for name in wanted:
+            if any(f"/{spelt}.ko".encode() in content for spelt in (name, name.replace("_", "-"))):
+                found[name] = kind
+        for match in set(_VARIANT.findall(content)):
+            found[normalised(match.decode("ascii"))] = kind
+    return found
+
+
+def vfio_aliases(host: Host, release: str) -> List[Dict[str, str]]:
+    """The aliases of a kernel's VFIO variant drivers: those with ``vfio_pci:`` in the place of ``pci:``.
+
+    vfio-pci's own alias, which matches everything, is none of them.
+    """
+    directory = "/lib/modules/" + release
+    pairs = set(_VFIO_ALIAS_LINE.findall(host.data(directory + "/modules.alias") or b""))
+    built_in = _VFIO_BUILTIN_ALIAS.findall(host.data(directory + "/modules.builtin.modinfo") or b"")
+    pairs.update((pattern, module) for module, pattern in built_in)
+    found = sorted((pattern.decode("ascii"), normalised(module.decode("ascii"))) for pattern, module in pairs)
+    return [{"pattern": pattern, "module": module} for pattern, module in found if module != "vfio_pci"]
+
+
+_VFIO_ALIAS_LINE = re.compile(rb"^alias (vfio_pci:[!-~]{1,256}) ([A-Za-z0-9_.+-]{1,64})$", re.MULTILINE)
+_VFIO_BUILTIN_ALIAS = re.compile(rb"(?:\A|(?<=\0))([A-Za-z0-9_.+-]{1,64})\.alias=(vfio_pci:[!-~]{1,256})(?=\0|\Z)")

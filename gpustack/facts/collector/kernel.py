@@ -1,0 +1,100 @@
+"""The running kernel and its IOMMU."""
+
+import re
+from typing import Any, Dict, List, Optional
+
+from .limits import CONTROL_BUT_TAB, LINE_LIMIT, MODULE_NAME, RELEASE, VALUE_LIMIT
+from .reader import Host
+
+EFIVARS = "/sys/firmware/efi/efivars"
+SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+LOADER_INFO = "LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
+
+
+def secure_boot(host: Host) -> Optional[bool]:
+    """Whether the firmware enforces Secure Boot.
+
+    An EFI variable file holds four bytes of attributes, then the data: one byte here. A firmware without EFI, or
+    without that variable, has no Secure Boot; ``None`` when the variables are not mounted or not readable.
+    """
+    if not host.exists("/sys/firmware/efi"):
+        return False if host.exists("/sys/firmware") else None
+    path = f"{EFIVARS}/{SECURE_BOOT}"
+    if not host.exists(path):
+        return False if host.names(EFIVARS) else None
+    content = host.data(path, VALUE_LIMIT)
+    if content is None:
+        return None
+    if len(content) != 5 or content[4] not in (0, 1):
+        host.note(path, "unexpected content")
+        return None
+    return content[4] == 1
+
+
+def lockdown(host: Host) -> Optional[str]:
+    """The kernel's lockdown mode: the bracketed word of ``[none] integrity confidentiality``."""
+    match = re.search(r"\[([a-z]+)\]", host.value("/sys/kernel/security/lockdown") or "")
+    return match.group(1) if match else None
+
+
+def running_release(host: Host) -> Optional[str]:
+    """The release of the running kernel."""
+    return host.word("/proc/sys/kernel/osrelease", RELEASE)
+
+
+def loaded_modules(host: Host) -> List[str]:
+    """The names of the loaded modules, from ``/proc/modules``."""
+    lines = (host.text("/proc/modules") or "").splitlines()
+    names = {line.split(" ", 1)[0] for line in lines}
+    return sorted(name for name in names if MODULE_NAME.fullmatch(name))
+
+
+def kernel(host: Host) -> Dict[str, Any]:
+    """The running kernel."""
+    command_line = host.text("/proc/cmdline", LINE_LIMIT)
+    if command_line is not None:
+        command_line = command_line.rstrip("\n\0")
+        if CONTROL_BUT_TAB.search(command_line):
+            host.note("/proc/cmdline", "unexpected content")
+            command_line = None
+    booted = re.search(r"^btime ([0-9]{1,12})$", host.text("/proc/stat") or "", re.MULTILINE)
+    return {
+        "release": running_release(host),
+        "command_line": command_line,
+        "booted_at": int(booted.group(1)) if booted else None,
+        "lockdown": lockdown(host),
+        "secure_boot": secure_boot(host),
+        "loaded_modules": loaded_modules(host),
+    }
+
+
+def interrupt_remapping(interrupts: str) -> Optional[bool]:
+    """Whether interrupts are remapped, told by the interrupt chips that ``/proc/interrupts`` names.
+
+    With remapping every I/O APIC and PCI MSI interrupt goes through a chip whose name starts with ``IR-``
+    (``IR-IO-APIC``, ``IR-PCI-MSI``, ``IR-PCI-MSIX-0000:01:00.0``); Intel (``drivers/iommu/intel/irq_remapping.c``)
+    and AMD (``drivers/iommu/amd/iommu.c``) name them alike. Without it the names are bare. The ACPI tables only
+    say that the firmware supports it, and the kernel log is not always there to be read.
+
+    :returns: ``None`` when neither kind of chip is there (no such interrupts, another architecture).
+    """
+    if re.search(r"\sv?IR-(?:IO-APIC|PCI-MSI)", interrupts):
+        return True
+    return False if re.search(r"\s(?:IO-APIC|PCI-MSI)", interrupts) else None
+
+
+IOMMU_TABLES = ("DMAR", "IVRS", "IORT", "VIOT")  # Intel, AMD, Arm SMMU, virtio-iommu
+
+
+def iommu(host: Host) -> Dict[str, Any]:
+    """The IOMMU: what the firmware announces and what the kernel made of it."""
+    tables = host.names("/sys/firmware/acpi/tables")
+    # The kernel numbers a table's name where the firmware has several of them (DMAR1, DMAR2).
+    kinds = {name.rstrip("0123456789") for name in tables}
+    return {
+        "acpi_tables": [name for name in IOMMU_TABLES if name in kinds],
+        "units": host.names("/sys/class/iommu"),
+        "group_count": sum(1 for name in host.names("/sys/kernel/iommu_groups") if name.isdigit()),
+        "interrupt_remapping": interrupt_remapping(host.text("/proc/interrupts") or ""),
+        "unsafe_interrupts": host.flag("/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts"),
+    }

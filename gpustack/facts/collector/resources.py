@@ -1,0 +1,79 @@
+"""What a PCI function says of itself in binary: its BARs and its serial number."""
+
+import re
+from typing import Any, Dict, List, Optional, Set
+
+from .limits import Reader
+from .reader import Host
+
+# Resource flags (kernel: include/linux/ioport.h).
+IORESOURCE_IO = 0x100
+IORESOURCE_MEM = 0x200
+IORESOURCE_PREFETCH = 0x2000
+IORESOURCE_MEM_64 = 0x100000
+_RESOURCE = re.compile(r"0x([0-9a-fA-F]{1,16}) 0x([0-9a-fA-F]{1,16}) 0x([0-9a-fA-F]{1,16})")
+
+
+def bars(resource: str) -> List[Dict[str, Any]]:
+    """The base address registers (the first six lines) of a ``resource`` file: start, end and flags of each.
+
+    A register that the kernel found no room for keeps its size and starts at 0.
+    """
+    found = []
+    for index, line in enumerate(resource.splitlines()[:6]):
+        match = _RESOURCE.fullmatch(line.strip())
+        if not match:
+            continue
+        start, end, flags = (int(field, 16) for field in match.groups())
+        if not flags & (IORESOURCE_IO | IORESOURCE_MEM) or end < start or end == 0:
+            continue
+        found.append(
+            {
+                "index": index,
+                "start": start,
+                "size": end - start + 1,
+                "prefetchable": bool(flags & IORESOURCE_PREFETCH),
+                "bits": 64 if flags & IORESOURCE_MEM_64 else 32,
+                "io": bool(flags & IORESOURCE_IO),
+            }
+        )
+    return found
+
+
+EXTENDED_CONFIG = 0x100
+CONFIG_SIZE = 4096
+SERIAL_NUMBER_CAPABILITY = 0x0003
+
+
+def serial_number(read: Reader) -> Optional[str]:
+    """The Device Serial Number (extended capability 3), written as ``lspci`` writes it.
+
+    Only the headers of the capability list and the number itself are read, never undefined registers, which some
+    devices answer badly. An erased number (all zeros or all ones) is none.
+
+    :param read: reads ``(offset, length)`` of the function's configuration space.
+    """
+    offset = EXTENDED_CONFIG
+    seen: Set[int] = set()
+    while EXTENDED_CONFIG <= offset <= CONFIG_SIZE - 4 and offset not in seen:
+        seen.add(offset)
+        header = int.from_bytes(read(offset, 4), "little")
+        if header == 0xFFFFFFFF:
+            return None
+        if header & 0xFFFF == SERIAL_NUMBER_CAPABILITY:
+            number = read(offset + 4, 8)
+            if len(number) != 8 or number in (bytes(8), b"\xff" * 8):
+                return None
+            return "-".join(f"{byte:02x}" for byte in reversed(number))
+        offset = header >> 20 & 0xFFC
+    return None
+
+
+def config_serial(host: Host, path: str) -> Optional[str]:
+    """The serial number in a ``config`` file.
+
+    A function with extended configuration space has 4096 bytes there; without CAP_SYS_ADMIN the kernel gives only
+    the first 64, and the number stays unknown.
+    """
+    status = host.status(path)
+    return host.pieces(path, serial_number) if status is not None and status.st_size == CONFIG_SIZE else None

@@ -1,0 +1,82 @@
+"""What the host has made of its PCI functions: network interfaces, disks, USB devices, sound cards, screens."""
+
+import re
+from typing import Any, Dict, Iterator, List, Pattern, Set, Tuple
+
+from .addresses import last_address
+from .reader import Host
+
+
+def slot_names(host: Host) -> Dict[str, str]:
+    """The physical slots by the address they hold: ``0000:88:00``, or ``0000:88`` for a whole bus."""
+    base = "/sys/bus/pci/slots"
+    found = {}
+    for name in host.names(base):
+        address = host.word(f"{base}/{name}/address", _SLOT_ADDRESS)
+        if address:
+            found[address.lower()] = name
+    return found
+
+
+_SLOT_ADDRESS = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})?")
+
+
+def class_devices(host: Host, directory: str, names: Pattern[str]) -> Iterator[Tuple[str, str, str]]:
+    """The devices of a class that hang off PCI functions: name, place in the device tree, function.
+
+    Each device's link names its place. It belongs to the innermost function on that path, so a disk behind a USB
+    controller is the controller's, and nothing is a bridge's.
+    """
+    for name in host.names(directory):
+        if names.fullmatch(name):
+            path = f"{directory}/{name}"
+            place = host.link(path) or host.link(path + "/device") or ""
+            address = last_address(place)
+            if address:
+                yield name, place, address
+
+
+def usb_label(host: Host, path: str) -> str:
+    """A USB device's maker and product, as it names itself, else its identifiers."""
+    maker, product = (host.value(f"{path}/{name}") or "" for name in ("manufacturer", "product"))
+    if not product:
+        identifiers = [host.value(f"{path}/{name}") or "?" for name in ("idVendor", "idProduct")]
+        return " ".join(part for part in (maker, ":".join(identifiers)) if part)
+    return product if product.lower().startswith(maker.lower()) else f"{maker} {product}"
+
+
+ANY = re.compile(r".+")
+CARD = re.compile(r"card[0-9]+")
+_EVENT = re.compile(r"event[0-9]+")
+_USB_DEVICE = re.compile(r"[0-9]+-[0-9.]+")
+USB_HUB = "09"
+
+
+def uses(host: Host) -> Dict[str, Dict[str, List[Any]]]:
+    """What the running host makes of each PCI function: network interfaces, disks, USB devices and so on."""
+    found: Dict[str, Dict[str, List[Any]]] = {}
+
+    def add(address: str, kind: str, value: object) -> None:
+        values = found.setdefault(address, {}).setdefault(kind, [])
+        if value not in values:
+            values.append(value)
+
+    for name, _, address in class_devices(host, "/sys/class/net", ANY):
+        add(address, "net", {"name": name, "state": host.value(f"/sys/class/net/{name}/operstate")})
+    disks: Set[str] = set()
+    for name, place, address in class_devices(host, "/sys/class/block", ANY):
+        disks.add(name)
+        if ("/" + place).split("/")[-2] not in disks:  # else a partition, which sorts after its disk
+            # With native multipath the function has a hidden path nvme0c1n1 to the disk nvme0n1.
+            add(address, "block", re.sub(r"^(nvme[0-9]+)c[0-9]+(n[0-9]+)$", r"\1\2", name))
+    for name, _, address in class_devices(host, "/sys/bus/usb/devices", _USB_DEVICE):
+        path = "/sys/bus/usb/devices/" + name
+        if host.value(path + "/bDeviceClass") != USB_HUB:
+            add(address, "usb", usb_label(host, path))
+    for name, place, address in class_devices(host, "/sys/class/input", _EVENT):
+        if "/sound/" not in place:  # the jack switches of a sound card are nothing that a person types on
+            add(address, "input", name)
+    for kind in ("drm", "sound"):
+        for name, _, address in class_devices(host, "/sys/class/" + kind, CARD):
+            add(address, kind, name)
+    return found

@@ -1,1 +1,0 @@
-../../gpustack/facts/collect.py
