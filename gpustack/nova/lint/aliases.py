@@ -87,7 +87,7 @@ def what_is_asked(subject: Subject) -> Iterator[Finding]:
                 "GPU346",
                 place=line.place,
                 alias=line.name,
-                or_class=" nor a resource_class" if scheduled else "",
+                lacks="vendor_id with product_id, and a resource_class" if scheduled else "vendor_id with product_id",
                 use=use,
             )
         given = [key for key in ("resource_class", "traits") if key in line.data]

@@ -23,11 +23,15 @@ def enabled(subject: Subject) -> Iterator[Finding]:
         current = values(settings[-1].value) if settings else releases.default_filters(subject.release)
         if PCI_FILTER in current or not (settings or subject.aliases or source.services == ("scheduler",)):
             continue
+        misspelled = [name for name in current if name.lower() == PCI_FILTER.lower()]
         what = "enabled_filters has no PciPassthroughFilter"
+        if misspelled:
+            what += f": it is spelled {misspelled[0]}, and nova-scheduler does not start with a filter that is none"
         if not settings:
             what = f"enabled_filters is not set, and the default of Nova {subject.release} has no PciPassthroughFilter"
         place = settings[-1].place if settings else source.label
-        yield finding("GPU355", place=place, what=what, filters=",".join(with_filters(current)))
+        rest = [name for name in current if name not in misspelled]
+        yield finding("GPU355", place=place, what=what, filters=",".join(with_filters(rest)))
 
 
 @check(_TITLE)

@@ -61,3 +61,11 @@ def test_words_that_name_no_configuration(tmp_path):
     report = lint([str(tmp_path / "missing.conf")], release=releases.release("2025.2"))
     assert report.code == 2
     assert found(report, list(Severity)) == [("GPU330", str(tmp_path / "missing.conf"))]
+
+
+def test_a_misspelled_filter_is_named_and_not_kept(tmp_path):
+    file = tmp_path / "nova-scheduler.conf"
+    file.write_text("[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassThroughFilter\n")
+    (told,) = (f for f in lint([str(file)], release=releases.release("2025.2")).findings if f.code == "GPU355")
+    assert "PciPassThroughFilter" in told.message
+    assert told.remedy.endswith(": ComputeFilter,PciPassthroughFilter")
