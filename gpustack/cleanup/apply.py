@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from gpustack.cleanup import tables
-from gpustack.cleanup.connect import BusyError, Cell, Database, snapshot, unreachable
+from gpustack.cleanup.connect import BusyError, Cell, Database, engine, snapshot, unreachable
 from gpustack.cleanup.facts import HostState, PciRow
 from gpustack.cleanup.hypervisor import UNKNOWN, Ask
 from gpustack.cleanup.journal import Journal
@@ -180,9 +180,9 @@ def writing(database: Database) -> Iterator[sa.Connection]:
     """
     sqlite = database.url.get_backend_name() == "sqlite"
     arguments = {"timeout": LOCK_TIMEOUT} if sqlite else {}
-    engine = sa.create_engine(database.url, poolclass=sa.NullPool, hide_parameters=True, connect_args=arguments)
+    opened = engine(database, **arguments)
     try:
-        with engine.connect() as connection:
+        with opened.connect() as connection:
             match connection.dialect.name:
                 case "sqlite":
                     connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -196,4 +196,4 @@ def writing(database: Database) -> Iterator[sa.Connection]:
     except SQLAlchemyError as error:
         raise unreachable(database, error) from None
     finally:
-        engine.dispose()
+        opened.dispose()

@@ -17,6 +17,7 @@ from urllib.parse import urlparse
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from gpustack.cleanup import schema
 from gpustack.errors import DatabaseError, NovaConfigError
 from gpustack.novaconf.config import files_of, read_files
 from gpustack.novaconf.releases import Option
@@ -98,6 +99,12 @@ def database(name: str, url: str) -> Database:
         raise DatabaseError(
             f"{kind} is no database that Nova uses", where=name, remedy="expected mysql, postgresql or sqlite"
         )
+    if parsed.host and "@" in parsed.host:  # what stands before it is the end of the password: not to be shown
+        raise DatabaseError(
+            "the user's name or the password has a character that means something else in a URL",
+            where=name,
+            remedy="write it percent-encoded: @ is %40, / is %2F, : is %3A, # is %23",
+        )
     return Database(name=name, url=parsed.set(drivername=_DRIVERS[kind]))
 
 
@@ -131,6 +138,18 @@ def fill_template(template: str, default: str | None, where: str) -> str:
     return _TEMPLATE.sub(lambda match: str(values[match[1]]), template)
 
 
+def engine(of: Database, **arguments: object) -> sa.Engine:
+    """What makes connections to a database, each of which is closed after its use.
+
+    :param arguments: for the driver.
+    :raises DatabaseError: when there is no such file: SQLite would make an empty database in its place.
+    """
+    path = of.url.database
+    if of.url.get_backend_name() == "sqlite" and not (path and (path.startswith("file:") or Path(path).is_file())):
+        raise DatabaseError("there is no such database file", where=of.where, remedy="check the path of the connection")
+    return sa.create_engine(of.url, poolclass=sa.NullPool, hide_parameters=True, connect_args=arguments)
+
+
 @contextmanager
 def snapshot(of: Database) -> Iterator[sa.Connection]:
     """A read-only connection that sees one consistent state of the database for as long as it is open.
@@ -140,15 +159,15 @@ def snapshot(of: Database) -> Iterator[sa.Connection]:
 
     :raises DatabaseError: when the database can't be reached or read; never with the password in it.
     """
-    engine = sa.create_engine(of.url, poolclass=sa.NullPool, hide_parameters=True)
+    opened = engine(of)
     try:
-        with engine.connect() as connection:
+        with opened.connect() as connection:
             _begin_reading(connection)
             yield connection
     except SQLAlchemyError as error:
         raise unreachable(of, error) from None
     finally:
-        engine.dispose()
+        opened.dispose()
 
 
 def _begin_reading(connection: sa.Connection) -> None:
@@ -190,7 +209,11 @@ def unreachable(of: Database, error: SQLAlchemyError) -> DatabaseError:
         text = text.replace(str(password), "***")
     if _busy(cause):
         return BusyError(f"a lock could not be had: {' '.join(text.split())}", where=of.where, remedy="try it again")
-    return DatabaseError(f"the database refused or was lost: {' '.join(text.split())}", where=of.where)
+    return DatabaseError(
+        f"the database refused or was lost: {' '.join(text.split())}",
+        where=of.where,
+        remedy="see that this machine reaches the database with this connection, as Nova's own services do",
+    )
 
 
 def cells(api: Database, default: str | None) -> tuple[Cell, ...]:
@@ -202,6 +225,7 @@ def cells(api: Database, default: str | None) -> tuple[Cell, ...]:
         "cell_mappings", *(sa.column(name) for name in ("uuid", "name", "database_connection", "disabled"))
     )
     with snapshot(api) as connection:
+        schema.read(connection, "api", api.where)
         has_disabled = "disabled" in {c["name"] for c in sa.inspect(connection).get_columns("cell_mappings")}
         columns = [column for column in table.columns if column.name != "disabled" or has_disabled]
         rows: Sequence[sa.RowMapping] = connection.execute(sa.select(*columns)).mappings().all()

@@ -124,7 +124,13 @@ def _sources(command: Command | Lister, parsed_args: argparse.Namespace) -> Sour
         if parsed_args.db_url and sources.cells[0].database.url.password:
             command.say(f"the password in --db-url can be read in the list of processes; {URL_VARIABLE} hides it")
     else:
-        sources = Sources.from_nova_conf(parsed_args.config_file or [Path("/etc/nova")])
+        files = parsed_args.config_file or [Path("/etc/nova")]
+        if not parsed_args.config_file and not files[0].exists():
+            raise UsageError(
+                "neither a configuration nor a database is named, and there is no /etc/nova here",
+                remedy=f"name nova-api's configuration with --config-file, or one cell with {URL_VARIABLE} or --db-url",
+            )
+        sources = Sources.from_nova_conf(files)
     return sources.named(getattr(parsed_args, "cell", None) or ())
 
 
@@ -283,12 +289,13 @@ gpustack cleanup apply --sql"""
         from gpustack.cleanup.show import explanation, load_plan, script
         from gpustack.facts.ssh_config import SshOptions
 
+        saved = load_plan(parsed_args.plan) if parsed_args.plan else None
         sources = _sources(self, parsed_args)
         selection = _selection(parsed_args, sources)
         cloud = _cloud(parsed_args)
         made = plan.make(sources, selection, cloud)
         _known(made, sources, parsed_args.host)
-        wanted = load_plan(parsed_args.plan) if parsed_args.plan else [v.to_dict() for v in made.repairs]
+        wanted = [v.to_dict() for v in made.repairs] if saved is None else saved
         limited = parsed_args.max_count is not None and len(wanted) > parsed_args.max_count
         wanted = wanted[: parsed_args.max_count] if limited else wanted
         for _cell, reason in made.unread:
