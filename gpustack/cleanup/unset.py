@@ -87,7 +87,7 @@ def put_back(cloud: Connection, entry: Entry) -> tuple[bool | None, str]:
     like = {**before, "consumer_generation": generation}
     whole = {**now["allocations"], provider: before["allocations"][provider]}
     if not placement.put(cloud, consumer, like, whole):
-        return False, "the device is allocated to another by now; nothing was put back"
+        return False, "the device is allocated to another by now, or reserved; nothing was put back"
     return True, "the allocation is as it was before the repair"
 
 

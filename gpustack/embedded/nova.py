@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gpustack.embedded.control import Control
@@ -66,6 +67,7 @@ class Nova(Running):
         ``PREFIX_cell0`` … are made there, or emptied, and stay.
     :param database_prefix: what their names begin with.
     :param cells: the names of the cells, beside ``cell0``.
+    :param policy: rules of the API's policy that are other than Nova's defaults, by name.
     :param keystone: start a real Keystone, and ask every request for its token; without, none is asked for.
     :param debug: log at level DEBUG.
     """
@@ -83,6 +85,7 @@ class Nova(Running):
         database: str | None = None,
         database_prefix: str = "nova",
         cells: Sequence[str] = ("cell1",),
+        policy: Mapping[str, str] = MappingProxyType({}),
         keystone: bool = False,
         debug: bool = False,
         directory: Path | None = None,
@@ -94,6 +97,7 @@ class Nova(Running):
         self._server = database
         self._prefix = database_prefix
         self._cells = tuple(cells)
+        self._policy = dict(policy)
         self._keystone = keystone
         self._debug = debug
 
@@ -201,6 +205,7 @@ class Nova(Running):
         description = {
             **configs,
             "cells": {name: self.database_url(name) for name in names[1:]},
+            "policy": self._policy,
             "keystone": self._keystone,
             "debug": self._debug,
             "ports": dict(ports),

@@ -99,6 +99,7 @@ class Harness(base.ServersTestBase):
         self.STUB_KEYSTONE = not self.description.get("keystone")
         marks.install(CONF)
         super().setUp()
+        self.policy.set_rules(self.description.get("policy") or {}, overwrite=False)
         self._stub_hypervisor()
 
     def serve(self) -> None:

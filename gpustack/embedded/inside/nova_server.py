@@ -5,7 +5,7 @@
 Description (JSON)::
 
     {"api_config": [files], "scheduler_config": [files] | null, "conductor_config": [files] | null,
-     "cells": {"cell0": url, "cell1": url, …}, "keystone": bool, "debug": bool,
+     "cells": {"cell0": url, "cell1": url, …}, "policy": {rule: check}, "keystone": bool, "debug": bool,
      "ports": {"compute": n, "placement": n, "image": n, "control": n}, "token": "…",
      "ready": "file that is made when all is up",
      "hosts": [{"name": …, "cell": …, "config": [files] | null, "pci": [devices], "numa_nodes": n, "sockets": n,

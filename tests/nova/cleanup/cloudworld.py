@@ -22,6 +22,7 @@ from openstack.connection import Connection
 from openstack.exceptions import HttpException
 from sshd import Sshd, keygen
 
+from gpustack.cleanup.facts import ERROR, IN_FLIGHT
 from gpustack.embedded import servers
 from gpustack.embedded.database import DatabaseServer
 from gpustack.embedded.nova import Device, Host, Nova, gpus
@@ -42,6 +43,8 @@ report_in_placement = true
 [filter_scheduler]
 pci_in_placement = true
 """
+_POLICY = {"compute:servers:resize:cross_cell": "rule:admin_api"}
+"""Nobody may resize into another cell otherwise; where there is but one, it means nothing."""
 GPUS = 2
 
 
@@ -54,21 +57,43 @@ def _worlds() -> Iterator[object]:
 
 
 WORLDS = list(_worlds())
+_NOT_LIVE = ("yoga", "2023.1")
+"""Guests with GPUs can be moved live since 2025.1."""
+LIVE_WORLDS = [
+    pytest.param((*values, "live"), id=one.id) for one in WORLDS for values in one.values if values[0] not in _NOT_LIVE
+]
+
+
+def nova_conf(release: str, *, placement: bool, live: bool = False, once: bool = False) -> str:
+    """The nova.conf of the hosts and of the API.
+
+    :param live: let guests with GPUs be moved live (since 2025.1).
+    :param once: let each GPU be used once (since 2025.2, with PCI in Placement).
+    """
+    basic = _NOVA.replace("device_spec", "passthrough_whitelist") if release == "yoga" else _NOVA
+    if live:
+        basic = basic.replace('"11b4"}', '"11b4", "live_migratable": "yes", "managed": "no"}')
+        basic = basic.replace('"name": "k4200"', '"name": "k4200", "live_migratable": "yes"')
+    if once:
+        basic = basic.replace('"11b4"}', '"11b4", "one_time_use": "yes"}')
+    return basic + _PLACEMENT if placement else basic
 
 
 @contextlib.contextmanager
 def running(
-    release: str, placement: bool, database: str | None, directory: Path, *, live: bool = False
+    release: str,
+    placement: bool,
+    database: str | None,
+    directory: Path,
+    *,
+    live: bool = False,
+    cells: tuple[str, ...] = ("cell1",),
 ) -> Iterator[World]:
     """A Nova without hosts, and an SSH server that stands for all hosts that are up."""
-    basic = _NOVA.replace("device_spec", "passthrough_whitelist") if release == "yoga" else _NOVA
-    if live:  # since 2025.1
-        basic = basic.replace('"11b4"}', '"11b4", "live_migratable": "yes", "managed": "no"}')
-        basic = basic.replace('"name": "k4200"', '"name": "k4200", "live_migratable": "yes"')
-    config = (basic, _PLACEMENT) if placement else (basic,)
+    config = (nova_conf(release, placement=placement, live=live),)
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(DatabaseServer(database)).url if database else None
-        nova = stack.enter_context(Nova(release, config=config, database=url))
+        nova = stack.enter_context(Nova(release, config=config, database=url, cells=cells, policy=_POLICY))
         connection = stack.enter_context(nova.connection())
         ssh = Sshd(directory=directory / "sshd")
         ssh.start()
@@ -111,17 +136,23 @@ class World:
     engine: sa.Engine
     flavors: dict[int, Flavor]
     journal: Path = Path()
+    plain: Flavor | None = None
+    """A flavor that asks for no device, where there is one."""
     made: list[Server] = field(default_factory=list)
     used: list[str] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     # --- hosts and guests -----------------------------------------------------------------------------------------
 
-    def hosts(self, count: int, pci: tuple[Device, ...] | None = None) -> list[str]:
-        """Start new hosts with two GPUs each."""
+    def hosts(
+        self, count: int, pci: tuple[Device, ...] | None = None, config: str | None = None, cell: str = "cell1"
+    ) -> list[str]:
+        """Start new hosts with two GPUs each; and with a nova.conf of their own."""
         names = [f"gpu{next(self._numbers)}" for _ in range(count)]
         for name in names:
-            self.nova.start_compute(Host(name=name, pci=gpus(GPUS) if pci is None else pci))
+            self.nova.start_compute(
+                Host(name=name, pci=gpus(GPUS) if pci is None else pci, config=[config] if config else None, cell=cell)
+            )
             self._reachable(name)
         self.used += names
         return names
@@ -156,6 +187,26 @@ class World:
         """Move a guest, as far as VERIFY_RESIZE, or as far as it comes."""
         self.api.compute.migrate_server(server, host=host)
         return servers.settled(self.api, server)
+
+    def live(self, server: Server, host: str, move: str) -> Server:
+        """Move a running guest, and wait until its move is in that status; how the guest is then."""
+        self.api.compute.live_migrate_server(server.id, host=host, block_migration="auto")
+        return self.moved(server, move)
+
+    def moves(self, server: Server) -> list[str]:
+        """The statuses of the moves of a guest, the last one first."""
+        last = "SELECT status FROM migrations WHERE instance_uuid = :vm ORDER BY id DESC"
+        with self.engine.connect() as connection:
+            return list(connection.execute(sa.text(last), {"vm": server.id}).scalars())
+
+    def moved(self, server: Server, move: str) -> Server:
+        """Wait until the last move of a guest is in a status, and the guest is left alone if the move is over."""
+
+        def done(one: Server) -> bool:
+            settled = one.task_state is None and (move != ERROR or one.status == "ERROR")
+            return self.moves(server)[:1] == [move] and (settled or move in IN_FLIGHT)
+
+        return servers.until(self.api, server, done)
 
     def confirm(self, server: Server) -> Server:
         """Confirm the move."""
@@ -196,9 +247,13 @@ class World:
 
     # --- rows -----------------------------------------------------------------------------------------------------
 
-    def sql(self, statement: str, **values: object) -> int:
-        """Write to the cell as an operator does by hand; the number of rows that it changed."""
-        with self.engine.begin() as connection:
+    def cell(self, name: str) -> sa.Engine:
+        """The database of a cell."""
+        return self.engine if name == "cell1" else sa.create_engine(self.nova.database_url(name), poolclass=sa.NullPool)
+
+    def sql(self, statement: str, *, cell: str = "cell1", **values: object) -> int:
+        """Write to a cell as an operator does by hand; the number of rows that it changed."""
+        with self.cell(cell).begin() as connection:
             return connection.execute(sa.text(statement), values).rowcount
 
     def rows(self, host: str) -> list[tuple[str, str, str | None]]:
@@ -210,9 +265,9 @@ class World:
         with self.engine.connect() as connection:
             return [tuple(row) for row in connection.execute(query, {"host": host})]
 
-    def dump(self) -> dict[str, list[tuple[Any, ...]]]:
+    def dump(self, cell: str = "cell1") -> dict[str, list[tuple[Any, ...]]]:
         """Everything that a repair may touch, to compare."""
-        with self.engine.connect() as connection:
+        with self.cell(cell).connect() as connection:
             return {
                 name: [tuple(row) for row in connection.execute(sa.text(f"SELECT * FROM {name} ORDER BY id"))]
                 for name in ("pci_devices", "migrations")
@@ -226,8 +281,9 @@ class World:
         if arguments[0] != "undo":
             command += ["--grace", grace]
         if arguments[0] == "apply":
-            command += ["--ssh-config", str(self.ssh.directory / "config"), "--wait", "20"]
+            command += ["--ssh-config", str(self.ssh.directory / "config")]
             command += ["--known-hosts", str(self.ssh.directory / "known_hosts")]
+            command += [] if "--wait" in arguments else ["--wait", "20"]
         done = subprocess.run(command, capture_output=True, text=True, env=self._variables(), check=False)
         assert "Traceback" not in done.stderr, done.stderr
         return Ran(done.returncode, done.stdout, done.stderr)
