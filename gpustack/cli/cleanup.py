@@ -83,7 +83,7 @@ def _add_cloud(parser: argparse.ArgumentParser) -> None:
 def _cloud(parsed_args: argparse.Namespace) -> Connection | None:
     if not parsed_args.os_cloud:
         return None
-    from gpustack.flavor.cloud import connect
+    from gpustack.cloudapi import connect
 
     return connect(parsed_args.os_cloud)
 

@@ -45,7 +45,8 @@ class InCloud(Command):
 
     def cloud(self, parsed_args: argparse.Namespace) -> Cloud:
         """The cloud, signed in to."""
-        from gpustack.flavor.cloud import Cloud, connect
+        from gpustack.cloudapi import connect
+        from gpustack.flavor.cloud import Cloud
 
         if self.in_openstack:
             manager: Any = getattr(self.app, "client_manager", None)

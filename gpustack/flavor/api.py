@@ -4,29 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gpustack.errors import CloudError
 from gpustack.flavor.flavors import PresentFlavor, Sizes
-
-
-class Unanswered(CloudError):  # noqa: N818 - it is what happened
-    """A request got no answer: whether it was carried out is unknown."""
-
-
-class Refused(CloudError):  # noqa: N818 - it is what happened
-    """The API refused a request.
-
-    :ivar status: the HTTP status.
-    """
-
-    def __init__(self, what: str, *, status: int, where: str | None = None, remedy: str | None = None) -> None:
-        super().__init__(what, where=where, remedy=remedy)
-        self.status = status
 
 
 class FlavorApi(Protocol):
     """Each method is one request; all but the first three change something.
 
-    Every method raises :class:`Refused` or :class:`Unanswered`.
+    Every method raises :class:`gpustack.cloudapi.Refused` or :class:`gpustack.cloudapi.Unanswered`.
     """
 
     def flavors(self) -> tuple[PresentFlavor, ...]:

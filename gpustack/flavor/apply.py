@@ -16,8 +16,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
+from gpustack.cloudapi import Refused, Unanswered
 from gpustack.errors import CloudError, FlavorError
-from gpustack.flavor.api import FlavorApi, Refused, Unanswered
+from gpustack.flavor.api import FlavorApi
 from gpustack.flavor.compare import Answers, Choices, Plan, Questions, compare, questions
 from gpustack.flavor.flavors import ACCESS, ACCESS_CHANGES, WantedFlavor
 from gpustack.flavor.operations import ChangeFlavor, CreateFlavor, FlavorOperation

@@ -10,13 +10,11 @@ The SDK lacks nothing that is needed here; python-novaclient is not used.
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from gpustack.cloudapi import Refused, numbers, raise_refusal, told
 from gpustack.errors import CloudError
-from gpustack.flavor.api import Refused, Unanswered
 from gpustack.flavor.flavors import PresentFlavor, Sizes, needs_judging
 
 if TYPE_CHECKING:
@@ -25,30 +23,10 @@ if TYPE_CHECKING:
 _VERSION = "2.61"
 _VALIDATED = "2.86"
 _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_FORBIDDEN = "flavors are changed by administrators: use a cloud of clouds.yaml with the role admin"
 _NOT_FOUND, _CONFLICT = 404, 409
 _EPHEMERAL = "OS-FLV-EXT-DATA:ephemeral"
 _PUBLIC = "os-flavor-access:is_public"
-
-
-def connect(cloud: str | None = None) -> Connection:
-    """A connection by ``clouds.yaml`` and the ``OS_*`` variables, as all OpenStack clients read them.
-
-    :param cloud: a name in clouds.yaml; ``OS_CLOUD``, or the variables alone, when None.
-    :raises CloudError: when there is no such cloud, or nothing to sign in with.
-    """
-    import keystoneauth1.exceptions
-    import openstack.config
-    import openstack.connection
-    import openstack.exceptions
-
-    try:
-        region = openstack.config.OpenStackConfig().get_one(cloud=cloud)
-        return openstack.connection.Connection(config=region)
-    except (openstack.exceptions.ConfigException, keystoneauth1.exceptions.ClientException, OSError) as error:
-        raise CloudError(
-            f"the cloud's configuration can't be used: {error}",
-            remedy="name a cloud of clouds.yaml with --os-cloud or OS_CLOUD, or set the OS_* variables",
-        ) from error
 
 
 class Cloud:
@@ -57,18 +35,18 @@ class Cloud:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._projects: dict[str, str] = {}
-        with _told("find the compute service"):
+        with told("find the compute service"):
             self._compute = connection.compute
             data = self._compute.get_endpoint_data()
         self._where = data.url if data else None
         newest = tuple(data.max_microversion or ()) if data else ()
-        if newest and newest < _numbers(_VERSION):
+        if newest and newest < numbers(_VERSION):
             raise CloudError(
                 f"the compute API ends at microversion {'.'.join(map(str, newest))}; flavors need {_VERSION} (Rocky)",
                 where=self._where,
                 remedy="flavors of older clouds are for `openstack flavor`",
             )
-        self._writing = _VALIDATED if newest >= _numbers(_VALIDATED) else _VERSION
+        self._writing = _VALIDATED if newest >= numbers(_VALIDATED) else _VERSION
 
     def flavors(self) -> tuple[PresentFlavor, ...]:
         """All flavors: one request for each thousand of them (``[api] max_limit``)."""
@@ -108,9 +86,9 @@ class Cloud:
         return self._projects[word]
 
     def _look_up(self, word: str) -> str:
-        with _told(f"look up the project {word!r}"):
+        with told(f"look up the project {word!r}"):
             answer = self._connection.identity.get("/projects", params={"name": word})
-            _raise_refusal(answer, f"look up the project {word!r}", None)
+            raise_refusal(answer, f"look up the project {word!r}", None, forbidden=_FORBIDDEN)
             found = [entry["id"] for entry in answer.json()["projects"]]
         if len(found) != 1:
             several = f"{len(found)} projects are" if found else "no project is"
@@ -169,53 +147,12 @@ class Cloud:
         missing_ok: bool = False,
         **body: Any,  # noqa: ANN401 - requests' own
     ) -> Any:  # noqa: ANN401 - JSON
-        with _told(doing):
+        with told(doing):
             answer = self._compute.request(path, method, microversion=microversion, raise_exc=False, **body)
             if missing_ok and answer.status_code == _NOT_FOUND:
                 return None
-            _raise_refusal(answer, doing, self._where)
+            raise_refusal(answer, doing, self._where, forbidden=_FORBIDDEN)
             return answer.json() if answer.content else None
-
-
-@contextlib.contextmanager
-def _told(doing: str) -> Iterator[None]:
-    """Turn the ways in which a request can fail into ours; no message holds a password or a token."""
-    import keystoneauth1.exceptions as failures
-    import openstack.exceptions
-
-    try:
-        yield
-    except (failures.ConnectFailure, failures.RetriableConnectionFailure, failures.UnknownConnectionError) as error:
-        remedy = "see whether the API can be reached, and run the command again: it goes on where this one stopped"
-        raise Unanswered(f"can't {doing}: {error}", remedy=remedy) from error
-    except (failures.Unauthorized, failures.MissingRequiredOptions, failures.MissingAuthPlugin) as error:
-        remedy = "check the user, the password and the project in clouds.yaml or the OS_* variables"
-        raise CloudError(f"can't sign in to {doing}: {error}", remedy=remedy) from error
-    except (failures.ClientException, openstack.exceptions.SDKException) as error:
-        raise CloudError(f"can't {doing}: {error}") from error
-    except ValueError as error:
-        raise Unanswered(f"can't {doing}: the answer is no JSON", remedy="see what answers at this address") from error
-
-
-def _raise_refusal(answer: Any, doing: str, where: str | None) -> None:  # noqa: ANN401 - a response
-    status = answer.status_code
-    if status < 400:
-        return
-    remedy = {
-        401: "check the user, the password and the project",
-        403: "flavors are changed by administrators: use a cloud of clouds.yaml with the role admin",
-    }.get(status, "see the log of nova-api" if status >= 500 else None)
-    raise Refused(f"can't {doing}: HTTP {status}, {_message(answer)}", status=status, where=where, remedy=remedy)
-
-
-def _message(answer: Any) -> str:  # noqa: ANN401 - a response
-    """What the API says of its refusal: Nova and Keystone wrap it in an object of one key."""
-    try:
-        content = answer.json()
-    except ValueError:
-        return str(answer.reason)
-    inner = next(iter(content.values()), None) if isinstance(content, dict) else None
-    return str(inner.get("message", answer.reason)) if isinstance(inner, dict) else str(answer.reason)
 
 
 def _flavor(entry: dict[str, Any], where: str | None) -> PresentFlavor:
@@ -239,7 +176,3 @@ def _flavor(entry: dict[str, Any], where: str | None) -> PresentFlavor:
         description=str(entry.get("description") or ""),
         extra_specs={str(key): str(value) for key, value in entry["extra_specs"].items()},
     )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split("."))

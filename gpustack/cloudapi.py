@@ -1,0 +1,109 @@
+"""The way to an OpenStack API that the domains share: signing in, and how a request can fail.
+
+Requests go through a service's proxy of openstacksdk's connection, at a microversion that the caller names. No message
+holds a password or a token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from gpustack.errors import CloudError
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+_FORBIDDEN = "this needs a user who may administer Nova: use a cloud of clouds.yaml with the role admin"
+
+
+class Unanswered(CloudError):  # noqa: N818 - it is what happened
+    """A request got no answer: whether it was carried out is unknown."""
+
+
+class Refused(CloudError):  # noqa: N818 - it is what happened
+    """The API refused a request.
+
+    :ivar status: the HTTP status.
+    """
+
+    def __init__(self, what: str, *, status: int, where: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(what, where=where, remedy=remedy)
+        self.status = status
+
+
+def connect(cloud: str | None = None) -> Connection:
+    """A connection by ``clouds.yaml`` and the ``OS_*`` variables, as all OpenStack clients read them.
+
+    :param cloud: a name in clouds.yaml; ``OS_CLOUD``, or the variables alone, when None.
+    :raises CloudError: when there is no such cloud, or nothing to sign in with.
+    """
+    import keystoneauth1.exceptions
+    import openstack.config
+    import openstack.connection
+    import openstack.exceptions
+
+    try:
+        region = openstack.config.OpenStackConfig().get_one(cloud=cloud)
+        return openstack.connection.Connection(config=region)
+    except (openstack.exceptions.ConfigException, keystoneauth1.exceptions.ClientException, OSError) as error:
+        raise CloudError(
+            f"the cloud's configuration can't be used: {error}",
+            remedy="name a cloud of clouds.yaml with --os-cloud or OS_CLOUD, or set the OS_* variables",
+        ) from error
+
+
+@contextlib.contextmanager
+def told(doing: str) -> Iterator[None]:
+    """Turn the ways in which a request can fail into ours.
+
+    :raises Unanswered: when there was no answer, or none that can be read.
+    :raises CloudError: when it could not be sent.
+    """
+    import keystoneauth1.exceptions as failures
+    import openstack.exceptions
+
+    try:
+        yield
+    except (failures.ConnectFailure, failures.RetriableConnectionFailure, failures.UnknownConnectionError) as error:
+        remedy = "see whether the API can be reached, and run the command again: it goes on where this one stopped"
+        raise Unanswered(f"can't {doing}: {error}", remedy=remedy) from error
+    except (failures.Unauthorized, failures.MissingRequiredOptions, failures.MissingAuthPlugin) as error:
+        remedy = "check the user, the password and the project in clouds.yaml or the OS_* variables"
+        raise CloudError(f"can't sign in to {doing}: {error}", remedy=remedy) from error
+    except (failures.ClientException, openstack.exceptions.SDKException) as error:
+        raise CloudError(f"can't {doing}: {error}") from error
+    except ValueError as error:
+        raise Unanswered(f"can't {doing}: the answer is no JSON", remedy="see what answers at this address") from error
+
+
+def raise_refusal(answer: Any, doing: str, where: str | None, *, forbidden: str = _FORBIDDEN) -> None:  # noqa: ANN401
+    """Raise :class:`Refused` when the answer says so.
+
+    :param answer: a response of requests.
+    :param forbidden: what to do when the user may not.
+    """
+    status = answer.status_code
+    if status < 400:
+        return
+    remedy = {
+        401: "check the user, the password and the project",
+        403: forbidden,
+    }.get(status, "see the log of nova-api" if status >= 500 else None)
+    raise Refused(f"can't {doing}: HTTP {status}, {_message(answer)}", status=status, where=where, remedy=remedy)
+
+
+def _message(answer: Any) -> str:  # noqa: ANN401 - a response
+    """What the API says of its refusal: Nova and Keystone wrap it in an object of one key."""
+    try:
+        content = answer.json()
+    except ValueError:
+        return str(answer.reason)
+    inner = next(iter(content.values()), None) if isinstance(content, dict) else None
+    return str(inner.get("message", answer.reason)) if isinstance(inner, dict) else str(answer.reason)
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A microversion to compare by."""
+    return tuple(int(part) for part in version.split("."))
