@@ -27,6 +27,7 @@ def findings_page() -> str:
         "3": "A nova configuration",
         "4": "Flavors",
         "5": "Clean-up",
+        "6": "A host in service",
     }
     lines = ["# Findings", "", "Each code is stable: scripts and runbooks may rely on it.", ""]
     last = ""

@@ -1,0 +1,123 @@
+"""What the playbooks' action plugin calls: a host of the inventory in, plain data out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpustack.errors import UsageError
+from gpustack.findings import errors
+from gpustack.service.model import Choices, Policy
+from gpustack.service.plan import ServicePlan, show
+from gpustack.service.run import Runner, Target
+
+PHASES = ("plan", "disable", "empty", "resume")
+
+
+def carry_out(
+    phase: str,
+    cloud: str,
+    target: Target,
+    choices: Choices,
+    *,
+    why: str,
+    seconds: float,
+    told: Callable[[str], None],
+    reboot: bool = False,
+    disabled: bool = False,
+) -> dict[str, Any]:
+    """One phase of bringing a host out of service and back.
+
+    ``plan`` shows what the others would do and changes nothing; ``disable`` keeps new guests away; ``empty`` moves or
+    stops those that run; ``resume`` starts and enables again what gpustack stopped and disabled, and is for a host that
+    has just been verified.
+
+    :param cloud: a name in clouds.yaml, ``envvars`` for the ``OS_*`` variables.
+    :param why: what the reboot is for.
+    :param seconds: how long guests may take.
+    :param told: is told of each step before it is done.
+    :param reboot: whether the host is going to be rebooted, for ``plan``.
+    :param disabled: whether this run disabled the service, for ``empty``.
+    :returns: ``text`` to show; ``todo`` (of ``plan``: whether an earlier run has left something to do); ``changed``;
+        ``service`` as plain data; ``failed``, ``msg`` and ``findings`` when something stands against it.
+    :raises gpustack.errors.CloudError: when the API refuses, or can't be reached.
+    """
+    from gpustack.cloudapi import connect
+    from gpustack.service.cloud import Cloud
+
+    with connect(cloud) as connection:
+        runner = Runner(api=Cloud(connection), target=target, seconds=seconds, told=told)
+        if phase == "plan":
+            return _planned(runner, choices, why, reboot=reboot)
+        if phase == "disable":
+            plan = runner.disable(choices, why)
+            shown = plan.refused
+        elif phase == "empty":
+            plan, shown = runner.empty(choices, why, disabled=disabled), True
+        else:
+            plan, shown = runner.resume(), True
+    outcome = _outcome(plan)
+    return {**outcome, "text": outcome["text"] if shown else "", "changed": bool(runner.done)}
+
+
+def _planned(runner: Runner, choices: Choices, why: str, *, reboot: bool) -> dict[str, Any]:
+    left = runner.pending()
+    if not reboot:
+        shown = show(left) if left.todo or left.refused else ""
+        return {"text": shown, "todo": left.todo, "service": left.to_dict(), "changed": False}
+    # What an earlier run stopped is started after the reboot, by the same rules as ever.
+    return {**_outcome(runner.look(choices, why)), "todo": left.todo, "changed": False}
+
+
+def _outcome(plan: ServicePlan) -> dict[str, Any]:
+    text = show(plan)
+    outcome: dict[str, Any] = {"text": text, "todo": plan.todo, "service": plan.to_dict()}
+    if plan.refused:
+        against = [f"{one.code} {one.place}: {one.message}" for one in errors(plan.findings)]
+        outcome |= {
+            "failed": True,
+            "msg": "\n".join([f"{plan.host} {plan.title}:", *against]),
+            "findings": [one.to_dict() for one in plan.findings],
+        }
+    return outcome
+
+
+def choices(guests: str, device_guests: str, live_migratable: Collection[str], spec: str | None) -> Choices:
+    """The operator's choices, out of variables.
+
+    :param live_migratable: aliases whose devices can migrate live, beside those of which the spec says so.
+    :param spec: the spec's path, where there is one.
+    :raises gpustack.errors.UsageError: when there is no such policy.
+    :raises gpustack.errors.SpecError: when the spec can't be used.
+    """
+    return Choices(
+        guests=_policy("gpustack_guests", guests),
+        device_guests=_policy("gpustack_device_guests", device_guests),
+        live_migratable=frozenset(live_migratable) | _of_spec(spec),
+    )
+
+
+def _policy(variable: str, word: str) -> Policy:
+    try:
+        return Policy(word)
+    except ValueError:
+        known = ", ".join(Policy)
+        raise UsageError(f"{variable} is {word!r}", remedy=f"it must be one of {known}") from None
+
+
+def _of_spec(path: str | None) -> frozenset[str]:
+    if not path:
+        return frozenset()
+    from gpustack.spec.load import load_spec
+
+    spec = load_spec(Path.cwd() / Path(path).expanduser())
+    return frozenset(spec.alias_of(name) for name, model in spec.models.items() if model.live_migratable)
+
+
+def target(hostname: str, facts: Mapping[str, Any] | None, wanted: str) -> Target:
+    """The host that is meant.
+
+    :param facts: what the collector printed on it.
+    """
+    return Target(host=hostname, own_name=(facts or {}).get("hostname"), wanted=wanted)

@@ -1,0 +1,77 @@
+"""What a plan of this package is: steps, what is waited for, what is left as it is, and what stands against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gpustack.findings import Finding, errors, tellings
+from gpustack.operations import Operation
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServicePlan:
+    """What is done in Nova for one host.
+
+    :param title: what it is for.
+    :param steps: in their order.
+    :param waits: what must come to its end first, one sentence each.
+    :param notes: guests that are left as they are, and why.
+    """
+
+    host: str
+    title: str
+    steps: tuple[Operation, ...] = ()
+    waits: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def refused(self) -> bool:
+        """Whether an error finding stands against it."""
+        return bool(errors(self.findings))
+
+    @property
+    def todo(self) -> bool:
+        """Whether there is anything to do or to wait for."""
+        return bool(self.steps or self.waits)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain data."""
+        return {
+            "host": self.host,
+            "refused": self.refused,
+            "steps": [step.to_dict() for step in self.steps],
+            "waits": list(self.waits),
+            "notes": list(self.notes),
+            "findings": [found.to_dict() for found in self.findings],
+        }
+
+
+def show(plan: ServicePlan) -> str:
+    """A plan as text for people."""
+    return "\n".join(printable(line) for line in _lines(plan))
+
+
+def _lines(plan: ServicePlan) -> Iterator[str]:
+    if plan.refused:
+        yield f"{plan.host}: {plan.title}: refused"
+    elif plan.todo:
+        yield f"{plan.host}: {plan.title}:"
+    else:
+        yield f"{plan.host}: {plan.title}: nothing to do"
+    steps = () if plan.refused else plan.steps
+    for number, step in enumerate(steps, 1):
+        yield f"    {number}. {step.describe()}"
+        if step.why:
+            yield f"       ({step.why})"
+    yield from (f"    wait: {wait}" for wait in plan.waits)
+    yield from (f"    leave: {note}" for note in plan.notes)
+    for group in tellings(plan.findings):
+        yield from ("", *(f"  {told}" for told in group))
+
+
+def printable(text: str) -> str:
+    """A guest's name is its owner's choice: nothing in it can move a terminal's cursor."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
