@@ -190,12 +190,24 @@ class _Change(_Play):
         parser.add_argument(
             "--serial", type=int, metavar="N", help="hosts to change at a time (default: one, then four at a time)"
         )
+        group = parser.add_argument_group("hosts in service", "what is done in Nova around a reboot")
+        group.add_argument(
+            "--os-cloud", metavar="NAME", help="the cloud whose Nova is told: a name in clouds.yaml, or envvars"
+        )
+        policies = ("refuse", "live-migrate", "cold-migrate", "stop")
+        group.add_argument("--guests", choices=policies, help="what becomes of guests there (default: refuse)")
+        group.add_argument("--device-guests", choices=policies, help="the same for guests with a device of the host")
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
         found: dict[str, Any] = {"gpustack_reboot": parsed_args.reboot}
         if parsed_args.serial:
             found["gpustack_serial"] = parsed_args.serial
-        return found
+        nova = {
+            "gpustack_cloud": parsed_args.os_cloud,
+            "gpustack_guests": parsed_args.guests,
+            "gpustack_device_guests": parsed_args.device_guests,
+        }
+        return {**found, **{name: value for name, value in nova.items() if value}}
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Plan, show, ask, change."""

@@ -160,7 +160,8 @@ class Record:
             one.changed.append(event["task"])
             one.rebooted = one.rebooted or (event["task"].startswith("Reboot ") and not self.checked)
         if result.get("text"):
-            one.text = result["text"]
+            # What Nova needs is told beside what the host needs.
+            one.text = f"{one.text}\n\n{result['text']}" if action == "gpustack_service" else result["text"]
         if "todo" in result and not one.changed:
             one.todo = one.todo or bool(result["todo"])
         if "reboot" in result and "todo" in result:

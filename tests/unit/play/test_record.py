@@ -98,3 +98,17 @@ def test_an_inventory_runs_nothing() -> None:
     """Names are keys of JSON, so nothing in them is a template or another host."""
     entries = json.loads(inventory_of(["root@gpu1", "gpu2"]))["all"]["hosts"]
     assert entries == {"gpu1": {"ansible_user": "root"}, "gpu2": {}}
+
+
+def test_what_nova_needs_is_told_beside_the_plan() -> None:
+    record = told(
+        {"event": "play", "play": "Plan every host"},
+        task(action="gpustack_plan", result={"todo": False, "reboot": [], "text": "the plan"}),
+        task(action="gpustack_service", result={"todo": True, "text": "what was left", "service": {}}),
+        end(),
+    )
+    one = record.hosts["a"]
+    assert one.text == "the plan\n\nwhat was left"
+    assert one.todo, "a host with nothing else to do has its turn when an earlier run has left something"
+    refused = told(task("failed", "gpustack_service", result={"findings": [ERROR]}), end(failures=1))
+    assert refused.hosts["a"].outcome is Outcome.REFUSED

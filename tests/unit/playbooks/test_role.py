@@ -69,7 +69,7 @@ def test_the_readmes_list_every_variable() -> None:
         for path in (ROLE / "README.md", PLAYBOOKS / "README.md")
     ]
     assert set(rows[0]) == described
-    assert set(rows[1]) == described | {"gpustack_hosts", "gpustack_serial"}
+    assert set(rows[1]) == described | {"gpustack_hosts", "gpustack_max_fail_percentage", "gpustack_serial"}
 
 
 @pytest.mark.parametrize("name", ["collect", "initramfs"])
