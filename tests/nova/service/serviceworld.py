@@ -15,7 +15,7 @@ from gpustack.embedded.nova import IMAGE, Host, Nova, gpus
 from gpustack.embedded.servers import boot, delete, gpu_flavor, settled, until
 from gpustack.examples import hosts
 from gpustack.examples.host import write_host
-from gpustack.facts.collect import collect
+from gpustack.facts.collector import collect
 from gpustack.files import share_dir
 
 if TYPE_CHECKING:
