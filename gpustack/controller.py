@@ -39,14 +39,16 @@ def plan(
     :param live: whether to bind on the running host what can be bound there, in place of a reboot.
     :param trial: how many seconds a trial boot of new kernel arguments has; None for none.
     :returns: ``text`` to show; ``write``, ``remove``, ``commands``, ``bind``, ``reboot`` and ``trial`` to carry out,
-        and ``todo`` whether there is any of it; ``plan`` as ``gpustack host plan -f json`` prints it. Only ``text``,
+        and ``todo`` whether there is any of it; ``prove`` whether the commands make boot entries that are files, which
+        are looked at before a reboot; ``plan`` as ``gpustack host plan -f json`` prints it. Only ``text``,
         ``failed``, ``msg`` and ``findings`` when the plan refuses.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     from gpustack.host.plan import plan_host
 
-    planned = plan_host(_spec(spec_path), _host(facts, hostname), adopt=adopt, live=live, trial=trial)
-    return _outcome(planned, hostname)
+    host = _host(facts, hostname)
+    outcome = _outcome(plan_host(_spec(spec_path), host, adopt=adopt, live=live, trial=trial), hostname)
+    return {**outcome, "prove": host.boot.bls and bool(outcome.get("commands"))}
 
 
 def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> dict[str, Any]:
@@ -56,15 +58,14 @@ def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> dict[str, A
     :returns: as :func:`plan`, and ``last``: the files to remove once the commands have run.
     :raises gpustack.errors.GpustackError: when the facts can't be used.
     """
-    from gpustack.host.owned import ADOPTED, JOURNAL, RECORD
-    from gpustack.host.undo import plan_undo
+    from gpustack.host.undo import LAST, plan_undo
 
     outcome = _outcome(plan_undo(_host(facts, hostname), force=force), hostname)
     removed = outcome.get("remove", [])
     return {
         **outcome,
-        "remove": [path for path in removed if path not in (ADOPTED, JOURNAL, RECORD)],
-        "last": [path for path in removed if path in (ADOPTED, JOURNAL, RECORD)],
+        "remove": [path for path in removed if path not in LAST],
+        "last": [path for path in removed if path in LAST],
     }
 
 
@@ -126,6 +127,23 @@ def verify(
     text = show_verification(verified)
     if not verified.passed:
         return _failure(f"{hostname} is not ready for guests", text, verified.findings)
+    return {"text": text, "verification": verified.to_dict()}
+
+
+def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict[str, Any]:
+    """Verify before a reboot that the boot loader's entries have the arguments.
+
+    :returns: as :func:`verify`.
+    :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
+    """
+    from gpustack.host.show import BOOTABLE, show_verification
+    from gpustack.host.verify import verify_next as judge
+
+    verified = judge(_spec(spec_path), _host(facts, hostname))
+    text = show_verification(verified, BOOTABLE)
+    if not verified.passed:
+        what = f"{hostname} is not rebooted: its commands have run, and its next boot would not have its arguments"
+        return _failure(what, text, verified.findings)
     return {"text": text, "verification": verified.to_dict()}
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpustack.examples import grub, images, redhat
+from gpustack.examples import grub, images, redhat, systemd_boot
 from gpustack.examples.distribution import object_path
 from gpustack.examples.errors import StandInError
 from gpustack.examples.kmod import Configuration, Kernel, Userspace
@@ -33,12 +33,14 @@ def boot(root: Path, *, at: int | None = None) -> str:
         whatever was written before is older.
     """
     machine = Machine.load(root)
-    once = None if redhat.is_redhat(machine) else grub.take_once(root)
-    entry = redhat.default_entry(root, machine) if redhat.is_redhat(machine) else grub.default_entry(root, once)
+    once, entry = _chosen(root, machine)
     if once is not None and (bad := set(machine.panics_with) & set(entry.arguments.split())):
         return f"Kernel panic - not syncing: {', '.join(sorted(bad))}; then {boot(root, at=at)}"
     release = machine.kernel(entry.release)
-    image = root / redhat.image_of(machine, entry.release)
+    has_systemd_boot = machine.loader == "systemd-boot"
+    image = root / (
+        systemd_boot.image_of(entry.release) if has_systemd_boot else redhat.image_of(machine, entry.release)
+    )
     if release is None or not image.exists():
         raise StandInError(f"Kernel panic - not syncing: no kernel or initramfs of {entry.release}")
     arguments = entry.arguments.split()
@@ -60,6 +62,16 @@ def boot(root: Path, *, at: int | None = None) -> str:
     )
     write_running(root, machine, running)
     return f"Linux {release.release} is up, with {entry.arguments!r}"
+
+
+def _chosen(root: Path, machine: Machine) -> tuple[str | None, grub.Entry]:
+    """The entry that is booted, and its id where GRUB boots it this time only."""
+    if redhat.is_redhat(machine):
+        return None, redhat.default_entry(root, machine)
+    if machine.loader == "systemd-boot":
+        return None, systemd_boot.default_entry(root, machine)
+    once = grub.take_once(root)
+    return once, grub.default_entry(root, once)
 
 
 def _builtin(release: Release, name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpustack.examples import redhat
+from gpustack.examples import redhat, systemd_boot
 from gpustack.examples.machine import Kernel, Machine, Module
 
 # Modules whose files are spelt with _; those of the others have - for it.
@@ -93,24 +93,29 @@ FSTYPE=auto
 }
 
 
+# What a host has not got without its distribution's family, or without its boot loader.
 _DEBIAN_ONLY = ("boot/grub", "etc/grub.d", "etc/initramfs-tools", "etc/modules", "usr/share/initramfs-tools")
+_GRUB_ONLY = ("boot/grub", "etc/grub.d")
+_GRUB_TOOLS = ("update-grub", "grub-mkconfig")
 
 
 def write_distribution(root: Path, machine: Machine) -> None:
     """Write everything of the disk but the boot menu and the initramfs images, which the stand-ins build."""
     redhats = redhat.is_redhat(machine)
-    common = [d for d in _DIRECTORIES if not redhats or not _is_debians(d)]
-    for directory in (*common, *(redhat.DIRECTORIES if redhats else ())):
+    missing = _DEBIAN_ONLY if redhats else _GRUB_ONLY if machine.loader != "grub" else ()
+    own = redhat if redhats else systemd_boot if machine.loader == "systemd-boot" else None
+    common = [d for d in _DIRECTORIES if not _is_below(d, missing)]
+    for directory in (*common, *(own.DIRECTORIES if own else ())):
         (root / directory).mkdir(parents=True, exist_ok=True)
     for link in ("bin", "lib", "sbin"):
         (root / link).symlink_to(f"usr/{link}")
     if not redhats:
         (root / "etc/modules-load.d/modules.conf").symlink_to("../modules")
-    own = redhat.files(machine) if redhats else {}
-    usual = {path: text for path, text in _FILES.items() if not redhats or not _is_debians(path.lstrip("/"))}
-    for path, text in {**usual, **own, **_identity(machine), **machine.files}.items():
+    usual = {path: text for path, text in _FILES.items() if not _is_below(path.lstrip("/"), missing)}
+    for path, text in {**usual, **(own.files(machine) if own else {}), **_identity(machine), **machine.files}.items():
         _write(root, path, text)
-    for tool in redhat.TOOLS if redhats else _TOOLS:
+    tools = () if redhats else _TOOLS if machine.loader == "grub" else [t for t in _TOOLS if t not in _GRUB_TOOLS]
+    for tool in (*tools, *(own.TOOLS if own else ())):
         _write(root, f"/usr/sbin/{tool}", _NO_TOOL, 0o755)
     _write(root, "/usr/sbin/modprobe", _MODPROBE, 0o755)
     for script in () if redhats else ("all_generic_ide", "blacklist", "keymap", "udev"):
@@ -119,8 +124,8 @@ def write_distribution(root: Path, machine: Machine) -> None:
         _write_kernel(root, kernel)
 
 
-def _is_debians(path: str) -> bool:
-    return any(path == own or path.startswith(f"{own}/") for own in _DEBIAN_ONLY)
+def _is_below(path: str, directories: Iterable[str]) -> bool:
+    return any(path == own or path.startswith(f"{own}/") for own in directories)
 
 
 def _identity(machine: Machine) -> dict[str, str]:

@@ -13,6 +13,7 @@ from gpustack.examples.dracut import dracut
 from gpustack.examples.grub import update_grub, write_environment
 from gpustack.examples.initramfs import update_initramfs
 from gpustack.examples.machine import Machine
+from gpustack.examples.systemd_boot import kernel_install
 
 _INSTALLED = 30 * 86_400
 _UP_FOR = 86_400
@@ -32,11 +33,20 @@ def write_host(root: Path, machine: Machine) -> Path:
             dracut(root, ["--force", f"/{redhat.image_of(machine, kernel.release)}", kernel.release])
     else:
         update_initramfs(root, ["-u", "-k", "all"])
-        write_environment(root, {})
-        update_grub(root)
+        _write_entries(root, machine)
     now = int(time.time())
     for directory in ("boot", "etc", "usr"):
         for path in (root / directory).rglob("*"):
             os.utime(path, (now - _INSTALLED, now - _INSTALLED), follow_symlinks=False)
     boot(root, at=now - _UP_FOR)
     return root
+
+
+def _write_entries(root: Path, machine: Machine) -> None:
+    """What the boot loader starts, as the packages leave it."""
+    if machine.loader == "systemd-boot":
+        for kernel in machine.kernels:
+            kernel_install(root, ["add", kernel.release, f"/boot/vmlinuz-{kernel.release}"])
+    else:
+        write_environment(root, {})
+        update_grub(root)

@@ -99,6 +99,11 @@ def rhel8_host(name: str = "gpu06") -> Machine:
     return _rhel(name, "8.10", "8.10 (Green Obsidian)", ("4.18.0-553.27.1.el8_10.x86_64",))
 
 
+def systemd_boot_host(name: str = "gpu07") -> Machine:
+    """The talk's cards in a host that systemd-boot starts, as Debian's package of that name leaves it."""
+    return talk_host(name).model_copy(update={"loader": "systemd-boot", "files": {}})
+
+
 def _rhel(name: str, version: str, full: str, releases: tuple[str, ...]) -> Machine:
     os_release = {
         "PRETTY_NAME": f"Rocky Linux {full}",

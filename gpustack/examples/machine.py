@@ -116,6 +116,7 @@ class Machine(_Part):
     """A whole host: hardware, distribution and what its administrator wrote.
 
     :ivar files: files of the distribution and the administrator by path, beside those every example host has.
+    :ivar loader: what starts a machine of Debian's family; one of the RHEL family has GRUB.
     :ivar panics_with: kernel arguments with which this machine does not come up.
     """
 
@@ -133,6 +134,7 @@ class Machine(_Part):
     root_uuid: str
     files: Mapping[str, str]
     devices: tuple[Device, ...]
+    loader: Literal["grub", "systemd-boot"] = "grub"
     panics_with: tuple[str, ...] = ()
 
     @classmethod

@@ -1,8 +1,8 @@
 """``python -m gpustack.examples.standin --root DIR COMMAND ARGS…``: plays a command on an example host.
 
-The commands are ``update-grub``, ``update-initramfs``, ``dracut``, ``grubby``, ``modprobe``, ``mv``, ``reboot``, and
-those that a trial boot needs. They stand in for the distribution's tools and the kernel, which can't run in a
-directory; what they read and write are the real files in their real formats.
+The commands are ``update-grub``, ``update-initramfs``, ``dracut``, ``grubby``, ``kernel-install``, ``modprobe``,
+``mv``, ``reboot``, and those that a trial boot needs. They stand in for the distribution's tools and the kernel, which
+can't run in a directory; what they read and write are the real files in their real formats.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from gpustack.examples.grub import environment, update_grub, write_environment
 from gpustack.examples.initramfs import update_initramfs
 from gpustack.examples.live import modprobe
 from gpustack.examples.redhat import grubby
+from gpustack.examples.systemd_boot import kernel_install
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -48,6 +49,8 @@ def _play(root: Path, command: str, arguments: list[str]) -> str:
         return dracut(root, arguments)
     if command == "grubby":
         return grubby(root, arguments)
+    if command == "kernel-install":
+        return kernel_install(root, arguments)
     if command == "mv" and len(arguments) == 3 and arguments[0] == "--force":
         _, source, target = arguments
         (root / source.lstrip("/")).replace(root / target.lstrip("/"))

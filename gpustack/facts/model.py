@@ -174,11 +174,13 @@ class VfioAlias(_Facts):
 class BootKernel(_Facts):
     """A kernel that can boot; ``modules`` maps a module's name to ``module`` or ``builtin``.
 
+    :ivar source: the image that kernel-install(8) copies it from: that of its package.
     :ivar vfio_aliases: the aliases of the kernel's VFIO variant drivers.
     """
 
     release: KernelRelease
     image: HostPath | None = None
+    source: HostPath | None = None
     initramfs: HostPath | None = None
     initramfs_mtime_ns: int | None = None
     modules: Mapping[Module, Literal["module", "builtin"]] = {}
@@ -205,6 +207,7 @@ class BootEnvironment(_Facts):
 class Boot(_Facts):
     """How the host boots.
 
+    :ivar unified: the unified kernel images (entries of type 2 of the Boot Loader Specification) that are there.
     :ivar tools: those of the boot loader's tools that are installed (``grubby``).
     :ivar environment: only where GRUB's menu is there.
     """
@@ -212,6 +215,7 @@ class Boot(_Facts):
     firmware: Line | None = None
     loader: Line | None = None
     bls: bool = False
+    unified: tuple[HostPath, ...] = ()
     entries: tuple[BootEntry, ...] = ()
     config_mtime: int | None = None
     tools: tuple[Line, ...] = ()

@@ -8,7 +8,6 @@ from gpustack.facts.cmdline import CommandLine
 from gpustack.facts.grub import paths as grub_paths
 from gpustack.facts.model import BootEntry, BootKernel, Host
 from gpustack.findings import Finding, finding
-from gpustack.host import entries
 from gpustack.host.adopt import journalled
 from gpustack.host.desired import PARAMETERS, Desired
 from gpustack.host.owned import IN_INITRAMFS, IN_MENU, OWNED, TRIAL_ENTRY
@@ -38,7 +37,8 @@ def _file_operations(host: Host, desired: Desired) -> Iterator[Operation]:
         elif there is not None:
             yield RemoveFile(path=path, before=there.text, why="nothing is left to say in it")
     for path, edit in desired.entries.edits.items() if desired.entries is not None else ():
-        before = host.files[path].text
+        there = host.files.get(path)
+        before = None if there is None else there.text
         if edit.content != before:
             yield WriteFile(path=path, content=edit.content, before=before, mode=edit.mode, why=edit.why)
 
@@ -54,7 +54,9 @@ def commands(host: Host, desired: Desired, files: tuple[Operation, ...]) -> tupl
     """The commands that carry changed files, or those that an earlier run left, into the next boot."""
     changed = {op.path for op in files if isinstance(op, WriteFile | RemoveFile)}
     if desired.entries is not None:
-        return (*_initramfs_commands(host, changed), *entries.commands(desired.entries))
+        rebuilt = tuple(_initramfs_commands(host, changed))
+        done = {command.argv for command in rebuilt}
+        return (*rebuilt, *(command for command in desired.entries.commands if command.argv not in done))
     return (*_initramfs_commands(host, changed), *_grub_commands(host, desired, changed))
 
 

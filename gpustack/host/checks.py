@@ -164,7 +164,7 @@ def future(host: Host, desired: Desired) -> Iterator[Check]:
     """The files that entries of kernels to come are made from have the arguments, too."""
     for path, wanted in desired.entries.edits.items() if desired.entries is not None else ():
         what, place = "kernels to come get the arguments", f"{host.hostname} {path}"
-        if host.files[path].text == wanted.content:
+        if path in host.files and host.files[path].text == wanted.content:
             yield _ok(what, place, ", ".join(desired.arguments) or "none needed")
         else:
             yield _failed("GPU206", what, place, "it lacks some, or has some too many")

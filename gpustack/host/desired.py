@@ -11,15 +11,15 @@ from gpustack.facts.grub import DEFAULTS, LINUX, LINUX_DEFAULT
 from gpustack.facts.model import Host
 from gpustack.facts.readiness import host_reasons
 from gpustack.findings import Finding, finding
-from gpustack.host import addresses, handmade, iommu, support
+from gpustack.host import addresses, entries, handmade, iommu, kernel_install, support
 from gpustack.host.binding import IDS_ARGUMENTS, Binding, bind
 from gpustack.host.elsewhere import Elsewhere, elsewhere
-from gpustack.host.entries import Entries, plan_entries
+from gpustack.host.entries import Entries
 from gpustack.host.handmade import Trace
 from gpustack.host.owned import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
 from gpustack.host.render import render
 from gpustack.host.targets import Targets, choose
-from gpustack.host.tools import has_dracut, has_entries
+from gpustack.host.tools import has_dracut, has_entries, has_systemd_boot
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
@@ -77,17 +77,17 @@ def desire(spec: Spec, host: Host) -> Desired:
     by_hand = handmade.traces(host, targets, binding, options, other)
     wanted = (*arguments.wanted, *binding.arguments) if targets.all else ()
     added = tuple(argument for argument in wanted if not other.has(argument))
-    entries = plan_entries(host, wanted) if has_entries(host) else None
-    files = render(() if entries else added, binding, dracut=has_dracut(host)) | (entries.files if entries else {})
+    planned = _entries(host, wanted)
+    files = render(() if planned else added, binding, dracut=has_dracut(host)) | (planned.files if planned else {})
     drop_in = files.get(GRUB)
-    next_line = entries.next_line if entries else other.line(drop_in.content if drop_in else None)
+    next_line = planned.next_line if planned else other.line(drop_in.content if drop_in else None)
     found = [
         *(f for f in host_reasons(host) if f.code not in _NOT_REPEATED),
         *targets.findings,
     ]
     if targets.all:
         found += [*support.findings(host), *arguments.findings, *binding.findings]
-        found += entries.findings if entries else _grub(host, other, added, next_line)
+        found += planned.findings if planned else _grub(host, other, added, next_line)
         found += _not_ours(host, files)
         found += _moved(host)
         found += handmade.findings(host, targets, by_hand)
@@ -99,9 +99,16 @@ def desire(spec: Spec, host: Host) -> Desired:
         next_line=next_line,
         files=files,
         by_hand=by_hand,
-        entries=entries,
+        entries=planned,
         findings=tuple(dict.fromkeys(found)),
     )
+
+
+def _entries(host: Host, wanted: tuple[str, ...]) -> Entries | None:
+    """What becomes of boot entries that are files; None where GRUB has a menu."""
+    if has_systemd_boot(host):
+        return kernel_install.plan_entries(host, wanted)
+    return entries.plan_entries(host, wanted) if has_entries(host) else None
 
 
 def _grub(host: Host, other: Elsewhere, added: tuple[str, ...], next_line: CommandLine | None) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Kernel arguments where boot entries are files, as on RHEL and its kin: grubby, and what entries are made from.
+"""Kernel arguments where GRUB's boot entries are files, as on RHEL and its kin: grubby, and what they are made from.
 
 grubby(8) changes the entries of the kernels that are installed. Those of kernels to come are made from
 ``/etc/kernel/cmdline`` (kernel-install(8)), or where that is missing from ``GRUB_CMDLINE_LINUX`` of
@@ -28,15 +28,13 @@ class Entries:
 
     :ivar files: gpustack's record.
     :ivar edits: the files of others, as they shall be.
-    :ivar remove: arguments that grubby takes out of the entries.
-    :ivar add: arguments that grubby puts into them.
+    :ivar commands: what changes the entries.
     :ivar next_line: the command line of the first entry once that is done; None without entries.
     """
 
     files: dict[str, OwnedFile]
     edits: dict[str, OwnedFile]
-    remove: tuple[str, ...]
-    add: tuple[str, ...]
+    commands: tuple[RunCommand, ...]
     next_line: CommandLine | None
     findings: tuple[Finding, ...]
 
@@ -62,24 +60,32 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     lines = record.in_entries(host, without=ours.get(ENTRIES, ()))
     needs[ENTRIES] = tuple(a for a in wanted if any(not line.has(a) for line in lines.values()))
     found += _replaced(host, lines, needs[ENTRIES])
+    found += (
+        finding("GPU128", place=f"{host.hostname} {entry.source}")
+        for entry in host.boot.entries
+        if not entry.recovery and CommandLine(text=entry.arguments).for_init is not None
+    )
     now = record.in_entries(host)
     gone = [a for a in ours.get(ENTRIES, ()) if a not in needs[ENTRIES]]
+    remove = tuple(dict.fromkeys(a for a in gone if any(line.has(a) for line in now.values())))
+    add = tuple(a for a in needs[ENTRIES] if any(not line.has(a) for line in now.values()))
     first = next(iter(lines.values()), None)
     return Entries(
-        files=_record(ours, needs),
+        files=record_of(ours, needs),
         edits=edits,
-        remove=tuple(dict.fromkeys(a for a in gone if any(line.has(a) for line in now.values()))),
-        add=tuple(a for a in needs[ENTRIES] if any(not line.has(a) for line in now.values())),
-        next_line=None if first is None else _with(first, needs[ENTRIES]),
+        commands=tuple(_commands(remove, add)),
+        next_line=None if first is None else with_arguments(first, needs[ENTRIES]),
         findings=tuple(found),
     )
 
 
-def _with(line: CommandLine, added: tuple[str, ...]) -> CommandLine:
+def with_arguments(line: CommandLine, added: tuple[str, ...]) -> CommandLine:
+    """A line with what it lacks of some arguments."""
     return CommandLine.of([line.text, *(a for a in added if not line.has(a))])
 
 
-def _record(ours: dict[str, tuple[str, ...]], needs: dict[str, tuple[str, ...]]) -> dict[str, OwnedFile]:
+def record_of(ours: dict[str, tuple[str, ...]], needs: dict[str, tuple[str, ...]]) -> dict[str, OwnedFile]:
+    """The record of what was added where, now and earlier."""
     lines = [
         f"{place} {a}" for place in record.PLACES for a in dict.fromkeys((*needs.get(place, ()), *ours.get(place, ())))
     ]
@@ -96,18 +102,25 @@ def _replaced(host: Host, lines: dict[str, CommandLine], add: tuple[str, ...]) -
                 yield finding("GPU154", place=f"{host.hostname} {source}", said=other.text, wanted=text)
 
 
-def commands(entries: Entries) -> Iterator[RunCommand]:
+def _commands(remove: tuple[str, ...], add: tuple[str, ...]) -> Iterator[RunCommand]:
     """grubby's calls; it leaves ``/etc/default/grub`` alone, which has been edited by then."""
-    if entries.remove:
-        yield remove_arguments(entries.remove, "they are no longer wanted")
-    if entries.add:
-        words = " ".join(entries.add)
+    if remove:
+        yield _remove_arguments(remove, "they are no longer wanted")
+    if add:
+        words = " ".join(add)
         argv = ("grubby", "--update-kernel=ALL", f"--args={words}", "--no-etc-grub-update")
         yield RunCommand(argv=argv, why=f"boot entries lack {words}")
 
 
-def remove_arguments(arguments: tuple[str, ...], why: str) -> RunCommand:
-    """Take arguments out of every boot entry."""
+def undo_commands(host: Host) -> Iterator[RunCommand]:
+    """Take gpustack's arguments out of every boot entry."""
+    lines = record.in_entries(host).values()
+    ours = record.recorded(host).get(ENTRIES, ())
+    if gone := tuple(argument for argument in ours if any(line.has(argument) for line in lines)):
+        yield _remove_arguments(gone, "gpustack added them")
+
+
+def _remove_arguments(arguments: tuple[str, ...], why: str) -> RunCommand:
     words = " ".join(arguments)
     argv = ("grubby", "--update-kernel=ALL", f"--remove-args={words}", "--no-etc-grub-update")
     return RunCommand(argv=argv, why=why)

@@ -15,6 +15,7 @@ from gpustack.host.boot import lacking, withdrawn
 from gpustack.host.desired import Desired
 from gpustack.host.elsewhere import elsewhere
 from gpustack.host.owned import MODPROBE, OWNED
+from gpustack.host.tools import has_systemd_boot
 
 
 def reasons(host: Host, desired: Desired) -> tuple[str, ...]:
@@ -103,7 +104,7 @@ def futile(host: Host, desired: Desired, why: tuple[str, ...]) -> Finding | None
     booted = host.kernel.booted_at
     if not why or booted is None:
         return None
-    times: list[int | None] = [host.boot.config_mtime]
+    times: list[int | None] = [] if has_systemd_boot(host) else [host.boot.config_mtime]
     times += [host.files[path].mtime_ns for path in {*OWNED, *grub_paths(host.files)} if path in host.files]
     times += [
         kernel.initramfs_mtime_ns

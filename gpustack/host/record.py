@@ -18,7 +18,9 @@ from gpustack.host.owned import RECORD, is_ours
 KERNEL_CMDLINE = "/etc/kernel/cmdline"
 ENTRIES = "entries"
 """The place of an argument that was added to the boot entries themselves."""
-PLACES = (DEFAULTS, KERNEL_CMDLINE, ENTRIES)
+MADE = "made"
+"""In the place of a place: gpustack made ``/etc/kernel/cmdline``; then the digest of it without its arguments."""
+PLACES = (DEFAULTS, KERNEL_CMDLINE, ENTRIES, MADE)
 # The assignment that grubby keeps up, too: one line, in quotes.
 _ASSIGNMENT = re.compile(
     r"""^(?P<before>[ \t]*GRUB_CMDLINE_LINUX=(?P<quote>["']))"""
@@ -40,7 +42,8 @@ def recorded(host: Host) -> dict[str, tuple[str, ...]]:
 
 def files(host: Host) -> tuple[str, ...]:
     """The files of the host that arguments of kernels to come are made from."""
-    return tuple(path for path in (DEFAULTS, KERNEL_CMDLINE) if path in host.files)
+    candidates = (DEFAULTS, KERNEL_CMDLINE) if host.boot.loader == "grub" else (KERNEL_CMDLINE,)
+    return tuple(path for path in candidates if path in host.files)
 
 
 def value_of(path: str, text: str) -> str | None:

@@ -38,6 +38,7 @@ def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
 
 READY = ("ready for guests", "NOT ready for guests")
 """What is said of a prepared host that passes its verification, and of one that does not."""
+BOOTABLE = ("the next boot has its arguments", "the next boot does NOT have its arguments")
 UNDONE = ("as it was before gpustack", "NOT as it was before gpustack")
 """What is said of a host that was given back."""
 

@@ -1,4 +1,4 @@
-"""Which hosts can be prepared: Debian and its kin, GRUB, initramfs-tools, and facts that are whole."""
+"""Which hosts can be prepared: distribution, boot loader, initramfs tool, and facts that are whole."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Iterator
 
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
+from gpustack.host import kernel_install
 from gpustack.host.elsewhere import UPDATE_INITRAMFS
-from gpustack.host.tools import family
+from gpustack.host.tools import family, has_systemd_boot
 
 _INITRAMFS = ("initramfs-tools", "dracut")
 # A plan that has not read these could overwrite or contradict what is there.
 _ESSENTIAL = (
     "/boot",
+    "/efi",
     "/etc/kernel/cmdline",
     "/etc/default/grub",
     "/etc/dracut.conf",
@@ -40,9 +42,11 @@ def _kind(host: Host) -> Iterator[Finding]:
     if family(host) is None:
         name = host.os_release.get("PRETTY_NAME") or host.os_release.get("ID") or "an unknown distribution"
         yield finding("GPU130", place=host.hostname, what=name, wanted="Debian, Ubuntu, and RHEL with its kin")
-    if host.boot.loader != "grub":
+    if has_systemd_boot(host):
+        yield from kernel_install.hindrances(host)
+    elif host.boot.loader != "grub":
         loader = host.boot.loader or "an unknown boot loader"
-        yield finding("GPU130", place=host.hostname, what=loader, wanted="GRUB")
+        yield finding("GPU130", place=host.hostname, what=loader, wanted="GRUB and systemd-boot")
     elif host.boot.bls and "grubby" not in host.boot.tools:
         what = "GRUB with boot loader entries (BLS) and without grubby"
         yield finding("GPU130", place=host.hostname, what=what, wanted="a menu in grub.cfg, or grubby for the entries")
@@ -62,7 +66,7 @@ def _boot(host: Host) -> Iterator[Finding]:
         yield finding("GPU136", place=host.hostname, what="kernel in /boot")
     is_unread = any(entry.path.endswith("/grub.cfg") for entry in host.unread)
     if not is_unread and all(entry.recovery for entry in host.boot.entries):
-        yield finding("GPU136", place=host.hostname, what="ordinary entry in GRUB's menu")
+        yield finding("GPU136", place=host.hostname, what="ordinary boot entry")
     file = host.files.get(UPDATE_INITRAMFS)
     if host.initramfs_tool == "initramfs-tools" and file is not None and _NEVER.search(file.text):
         yield finding("GPU134", place=f"{host.hostname} {UPDATE_INITRAMFS}")

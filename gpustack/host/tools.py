@@ -21,8 +21,13 @@ def family(host: Host) -> str | None:
 
 
 def has_entries(host: Host) -> bool:
-    """Whether GRUB boots from entries that are files (Boot Loader Specification), which grubby keeps."""
-    return host.boot.loader == "grub" and host.boot.bls
+    """Whether the host boots from entries that are files (Boot Loader Specification), not from a menu of GRUB's."""
+    return host.boot.bls
+
+
+def has_systemd_boot(host: Host) -> bool:
+    """Whether systemd-boot starts the host; kernel-install makes its entries."""
+    return host.boot.loader == "systemd-boot"
 
 
 def has_dracut(host: Host) -> bool:
@@ -45,11 +50,20 @@ def rebuild(host: Host, kernel: BootKernel, why: str) -> Iterator[RunCommand]:
     """Make one kernel's initramfs anew.
 
     dracut removes an image that it can't write to its end (``/boot`` is full), so it writes a new one beside the old,
-    which then takes its place in one step. update-initramfs does that by itself.
+    which then takes its place in one step. update-initramfs does that by itself. Where systemd-boot starts the host,
+    kernel-install puts the image onto the boot partition; dracut's it has made in the same step (50-dracut.install).
     """
     if not has_dracut(host):
         yield RunCommand(argv=("update-initramfs", "-u", "-k", kernel.release), why=why)
+    if has_systemd_boot(host):
+        yield install_kernel(kernel, why)
+    if has_systemd_boot(host) or not has_dracut(host):
         return
     image = image_of(host, kernel)
     yield RunCommand(argv=("dracut", "--force", f"{image}.new", kernel.release), why=why)
     yield RunCommand(argv=("mv", "--force", f"{image}.new", image), why="the new image takes the place of the old")
+
+
+def install_kernel(kernel: BootKernel, why: str) -> RunCommand:
+    """Have a kernel's files on the boot partition and its boot entry made anew (kernel-install(8))."""
+    return RunCommand(argv=("kernel-install", "add", kernel.release, kernel.source or ""), why=why)

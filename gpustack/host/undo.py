@@ -13,13 +13,12 @@ from gpustack.facts.grub import paths as grub_paths
 from gpustack.facts.model import Function, Host
 from gpustack.facts.needs import is_passthrough_driver
 from gpustack.findings import Finding, Severity, finding
-from gpustack.host import record, support
+from gpustack.host import entries, kernel_install, record, support
 from gpustack.host.addresses import kept_at_boot
 from gpustack.host.adopt import give_back
 from gpustack.host.boot import MADE_FROM
 from gpustack.host.desired import PARAMETERS
 from gpustack.host.elsewhere import Elsewhere, elsewhere
-from gpustack.host.entries import remove_arguments
 from gpustack.host.owned import (
     ADOPTED,
     GRUB,
@@ -35,9 +34,11 @@ from gpustack.host.owned import (
 )
 from gpustack.host.plan import HostPlan
 from gpustack.host.reboot import ids_of
-from gpustack.host.tools import has_entries, rebuild
+from gpustack.host.tools import has_entries, has_systemd_boot, rebuild
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
 
+LAST = (ADOPTED, RECORD, JOURNAL, record.KERNEL_CMDLINE)
+"""What is removed once the commands have run: it tells an undo that is cut short what is left."""
 _JOURNAL = f"{MARK}\n#\n# An undo has begun, and has not ended: run undo.yml again.\n"
 
 
@@ -110,12 +111,16 @@ def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...
         if made_from
         else "an earlier undo was cut short"
     )
+    rebuilt: set[tuple[str, ...]] = set()
     if made_from or is_unfinished:
         for kernel in host.boot.kernels:
-            yield from rebuild(host, kernel, why)
+            commands = tuple(rebuild(host, kernel, why))
+            rebuilt.update(command.argv for command in commands)
+            yield from commands
     made_from = [path for path in (*grub_paths(changed), *IN_MENU) if path in changed or path in removed]
     if has_entries(host):
-        yield from _arguments(host, removed)
+        undo = kernel_install.undo_commands if has_systemd_boot(host) else entries.undo_commands
+        yield from (c for c in (undo(host) if RECORD in removed else ()) if c.argv not in rebuilt)
     elif made_from or is_unfinished:
         verb = "changes" if changed else "goes"
         why = f"{' and '.join(made_from)} {verb}" if made_from else "an earlier undo was cut short"
@@ -126,14 +131,10 @@ def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...
         yield RemoveFile(path=RECORD, before=host.files[RECORD].text, why="nothing of it is left")
     before = host.files[JOURNAL].text if is_unfinished else _JOURNAL
     yield RemoveFile(path=JOURNAL, before=before, why="the undo is done")
-
-
-def _arguments(host: Host, removed: list[str]) -> Iterator[Operation]:
-    """Take gpustack's arguments out of the boot entries."""
-    lines = record.in_entries(host).values()
-    ours = record.recorded(host).get(record.ENTRIES, ()) if RECORD in removed else ()
-    if gone := tuple(argument for argument in ours if any(line.has(argument) for line in lines)):
-        yield remove_arguments(gone, "gpustack added them")
+    # After the journal: as long as entries may have to be made anew, it is what they are made from.
+    if RECORD in removed and kernel_install.is_made(host):
+        before = record.plain(host)[record.KERNEL_CMDLINE]
+        yield RemoveFile(path=record.KERNEL_CMDLINE, before=before, why="gpustack made it")
 
 
 def reasons(host: Host, *, left: frozenset[str] = frozenset()) -> Iterator[str]:

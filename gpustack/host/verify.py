@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,13 @@ class Verification:
         }
 
 
+def verify_next(spec: Spec, host: Host) -> Verification:
+    """Check before a reboot that the boot entries, and what those of kernels to come are made from, are right."""
+    desired = desire(spec, host)
+    done = (*checks.menu(host, desired), *checks.future(host, desired)) if desired.targets.all else ()
+    return _verification(host, done, ())
+
+
 def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool = False) -> Verification:
     """Check everything that has to be so for guests to have the GPUs.
 
@@ -58,9 +66,14 @@ def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool
         for target in desired.targets.all:
             done += checks.gpu(host, target)
     done += checks.addresses(host, desired)
-    found = [*desired.findings, *(check.finding for check in done if check.finding is not None)]
+    return _verification(host, done, desired.findings)
+
+
+def _verification(host: Host, done: Iterable[Check], others: Iterable[Finding]) -> Verification:
+    checked = tuple(done)
+    found = [*others, *(check.finding for check in checked if check.finding is not None)]
     return Verification(
         host=host.hostname,
-        checks=tuple(done),
+        checks=checked,
         findings=tuple(sorted(found, key=lambda f: (-f.severity.rank, f.code, f.place))),
     )

@@ -34,6 +34,7 @@ class ActionModule(ActionBase):
                 "initramfs": {"type": "dict"},
                 "hostname": {"type": "str", "required": True},
                 "trial": {"type": "bool", "default": False},
+                "next": {"type": "bool", "default": False},
             }
         )
         if controller is None:
@@ -42,9 +43,12 @@ class ActionModule(ActionBase):
                 "of gpustack's own environment, or install nova-gpustack beside Ansible"
             )
         try:
-            outcome = controller.verify(
-                args["spec"], args["facts"], args["initramfs"], args["hostname"], trial=args["trial"]
-            )
+            if args["next"]:
+                outcome = controller.verify_next(args["spec"], args["facts"], args["hostname"])
+            else:
+                outcome = controller.verify(
+                    args["spec"], args["facts"], args["initramfs"], args["hostname"], trial=args["trial"]
+                )
         except GpustackError as error:
             raise AnsibleActionFail(str(error)) from error
         Display().display(outcome["text"])

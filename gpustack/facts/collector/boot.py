@@ -6,6 +6,7 @@ from typing import Any, Dict, Iterable, Optional
 from .entries import grub_entries, loader_entries
 from .grub import GRUB_LIMIT, grub_configuration, grub_environment, grub_environment_block
 from .images import initramfs_of, kernel_images, kernel_modules, vfio_aliases
+from .installed import kernel_source, unified_images
 from .kernel import EFIVARS, LOADER_INFO
 from .limits import VALUE_LIMIT
 from .mounts import BOOT_PARTITIONS
@@ -55,12 +56,13 @@ def boot(host: Host, machine_type: Optional[str], gpu_modules: Iterable[str]) ->
     listed = loader_entries(host, grub_environment(host, configuration or "", text)) if reads_entries else []
     wanted = sorted(set(NAMED_MODULES).union(gpu_modules))
     kernels = []
-    for release, (image, candidates) in kernel_images(host).items():
+    for release, (image, candidates) in kernel_images(host, loader).items():
         initramfs, written = initramfs_of(host, candidates)
         kernels.append(
             {
                 "release": release,
                 "image": image,
+                "source": kernel_source(host, release),
                 "initramfs": initramfs,
                 "initramfs_mtime_ns": written,
                 "modules": kernel_modules(host, release, wanted),
@@ -71,6 +73,7 @@ def boot(host: Host, machine_type: Optional[str], gpu_modules: Iterable[str]) ->
         "firmware": firmware(host, machine_type),
         "loader": loader,
         "bls": reads_entries,
+        "unified": unified_images(host) if loader == "systemd-boot" else [],
         "entries": entries + listed,
         "config_mtime": status.st_mtime_ns if status is not None else None,
         "tools": [name for name in BOOT_TOOLS if any_of(host, name)],

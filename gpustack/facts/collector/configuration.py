@@ -6,6 +6,7 @@ import stat
 from typing import Any, Dict, List, Optional
 
 from .limits import TEXT_LIMIT
+from .mounts import BOOT_PARTITIONS
 from .reader import Host
 
 RELEVANT = re.compile(
@@ -32,7 +33,13 @@ CONFIGURATION = (
     "/etc/mkinitcpio.conf",
     "/etc/mkinitcpio.conf.d/*.conf",
     "/etc/kernel/cmdline",
+    "/etc/kernel/tries",
     "/etc/kernel/install.conf",
+    "/etc/kernel/install.conf.d/*.conf",
+    "/usr/lib/kernel/cmdline",
+    "/usr/lib/kernel/install.conf",
+    "/usr/lib/kernel/install.conf.d/*.conf",
+    *(partition + "/loader/entries.srel" for partition in BOOT_PARTITIONS),
     "/etc/driverctl.d/*",
     "/etc/rc.local",
     "/etc/rc.d/rc.local",

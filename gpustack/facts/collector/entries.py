@@ -24,7 +24,7 @@ def is_recovery(title: str, image: str, arguments: str) -> bool:
     return (
         not RECOVERY_ARGUMENTS.isdisjoint(arguments.split())
         or "(recovery mode)" in title
-        or os.path.basename(image).startswith("vmlinuz-0-rescue")
+        or re.search(r"/(?:vmlinuz-)?0-rescue", image) is not None  # dracut's, also below an entry token
     )
 
 

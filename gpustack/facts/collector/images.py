@@ -5,8 +5,8 @@ import stat
 from typing import Dict, Iterable, List, Optional, Tuple
 
 from .aliases import normalised
+from .installed import installed_images
 from .limits import RELEASE
-from .mounts import BOOT_PARTITIONS
 from .reader import Host
 
 
@@ -19,12 +19,13 @@ def initramfs_of(host: Host, candidates: Iterable[str]) -> Tuple[Optional[str], 
     return None, None
 
 
-def kernel_images(host: Host) -> Dict[str, Tuple[str, List[str]]]:
+def kernel_images(host: Host, loader: Optional[str] = None) -> Dict[str, Tuple[str, List[str]]]:
     """The kernel images by release, each with the paths that its initramfs may have.
 
     ``/boot/vmlinuz-RELEASE`` and ``vmlinux-RELEASE`` (Debian, Ubuntu, Red Hat, SUSE), the same below
     ``/boot/ostree/*`` (image mode), ``/boot/vmlinuz-PKGBASE`` (Arch Linux, whose modules' directory names its package)
-    and ``MACHINE-ID/RELEASE/linux`` on a boot partition (kernel-install(8)). Rescue images are left out.
+    and ``ENTRY-TOKEN/RELEASE/linux`` on a boot partition (kernel-install(8)). Rescue images are left out. systemd-boot
+    starts those on a boot partition: where there are any, the images that they were copied from are none of them.
     """
     found: Dict[str, Tuple[str, List[str]]] = {}
     packages = {}
@@ -48,14 +49,8 @@ def kernel_images(host: Host) -> Dict[str, Tuple[str, List[str]]]:
             )
             paths = [f"{directory}/{initramfs}" for initramfs in names]
             found[packages.get(told, told)] = (f"{directory}/{name}", paths)
-    tokens = {host.word(path, RELEASE) for path in ("/etc/machine-id", "/etc/kernel/entry-token")} - {None}
-    for partition in BOOT_PARTITIONS:
-        for token in tokens:
-            for release in host.names(f"{partition}/{token}"):
-                base = f"{partition}/{token}/{release}"
-                if RELEASE.fullmatch(release) and release not in found and host.exists(base + "/linux"):
-                    found[release] = (base + "/linux", [base + "/initrd"])
-    return found
+    copied = installed_images(host)
+    return copied if copied and loader == "systemd-boot" else {**copied, **found}
 
 
 _NO_KERNEL = re.compile(r"-0-rescue|\.(?:old|bak|gz|sig|hmac|signed|dpkg-\w+|rpm\w+)$")

@@ -194,6 +194,32 @@ def test_systemd_boot_by_its_own_word(tmp_path: Path) -> None:
     ]
 
 
+def test_systemd_boots_kernels_are_those_on_its_partition(tmp_path: Path) -> None:
+    root = SysRoot(tmp_path).host().write("/etc/kernel/entry-token", "mine\n")
+    root.kernel("6.1.0-37-amd64")
+    root.kernel("6.1.0-36-amd64")
+    root.write("/boot/efi/loader/loader.conf", "").write("/boot/efi/loader/entries.srel", "type1\n")
+    root.write("/boot/efi/mine/6.1.0-37-amd64/linux", "").write("/boot/efi/mine/0-rescue/linux", "")
+    root.write("/boot/efi/mine/6.1.0-37-amd64/initrd.img-6.1.0-37-amd64", "")
+    root.write("/boot/efi/loader/entries/mine-0-rescue.conf", "linux /mine/0-rescue/linux\noptions ro\n")
+    root.write("/boot/efi/EFI/Linux/6.1.EFI", "").write("/boot/efi/EFI/Linux/readme.txt", "")
+    found = collect(str(root.path))
+    assert found["boot"]["loader"] == "systemd-boot"
+    assert [(k["release"], k["image"], k["source"], k["initramfs"]) for k in found["boot"]["kernels"]] == [
+        (
+            "6.1.0-37-amd64",
+            "/boot/efi/mine/6.1.0-37-amd64/linux",
+            "/boot/vmlinuz-6.1.0-37-amd64",
+            "/boot/efi/mine/6.1.0-37-amd64/initrd.img-6.1.0-37-amd64",
+        )
+    ]
+    assert [entry["recovery"] for entry in found["boot"]["entries"]] == [True]
+    assert found["boot"]["unified"] == ["/boot/efi/EFI/Linux/6.1.EFI"]
+    assert found["files"]["/boot/efi/loader/entries.srel"]["text"] == "type1\n"
+    root.write("/lib/modules/6.1.0-37-amd64/vmlinuz", "")  # where Fedora's package has it
+    assert collect(str(root.path))["boot"]["kernels"][0]["source"] == "/lib/modules/6.1.0-37-amd64/vmlinuz"
+
+
 def test_kernels_are_listed_oldest_first_with_what_they_have(tmp_path: Path) -> None:
     root = talk_host(tmp_path)
     root.kernel(

@@ -130,6 +130,8 @@ class Machine:
                 self._put(image, self.made.pop(new))
             case RunCommand(argv=("grubby", "--update-kernel=ALL", words, "--no-etc-grub-update")):
                 self._grubby(*words.split("=", 1))
+            case RunCommand(argv=("kernel-install", "add", release, source)):
+                self._kernel_install(release, source)
             case RunCommand(argv=("update-grub",)):
                 self._update_grub()
             case TrialReboot():
@@ -143,8 +145,6 @@ class Machine:
 
     def _update_initramfs(self, release: str) -> None:
         kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
-        kernel["initramfs"] = f"/boot/initrd.img-{release}"
-        kernel["initramfs_mtime_ns"] = self.now * 10**9
         hook = self.texts().get("/etc/initramfs-tools/hooks/gpustack", "")
         named = next((line for line in hook.splitlines() if line.startswith("for module in ")), "")
         wanted = named.removeprefix("for module in ").removesuffix("; do").split()
@@ -156,7 +156,23 @@ class Machine:
         names = [*(["gpustack"] if script is not None else []), "udev"]
         files["/scripts/init-top/ORDER"] = {"text": "".join(f'/scripts/init-top/{name} "$@"\n' for name in names)}
         files["/conf/modules"] = {"text": "".join(f"{name}\n" for name in early)}
-        self.images[release] = {"releases": [release], "modules": sorted(early), "files": files, "links": {}}
+        image = {"releases": [release], "modules": sorted(early), "files": files, "links": {}}
+        if self.raw["boot"]["loader"] == "systemd-boot":  # it is kernel-install that brings it to where it boots from
+            self.made[f"/boot/initrd.img-{release}"] = release, image
+        else:
+            self._put(f"/boot/initrd.img-{release}", (release, image))
+
+    def _kernel_install(self, release: str, source: str) -> None:
+        """What kernel-install(8) says: the initramfs goes to the boot partition, the file's line into the entry."""
+        kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
+        assert source == kernel["source"]
+        if self.raw["initramfs_tool"] == "dracut":
+            self._put(kernel["initramfs"], self._dracut(release))
+        elif (made := self.made.pop(f"/boot/initrd.img-{release}", None)) is not None:
+            self._put(kernel["initramfs"], made)
+        line = self.texts().get("/etc/kernel/cmdline", self.raw["kernel"]["command_line"])
+        entry = next(e for e in self.raw["boot"]["entries"] if e["kernel"] == kernel["image"])
+        entry["arguments"] = " ".join([*line.split(), f"systemd.machine_id={kernel['image'].split('/')[-3]}"])
 
     def _dracut(self, release: str) -> tuple[str, Raw]:
         """An image as dracut makes it of its configuration, with ``hostonly=no``."""

@@ -9,11 +9,15 @@ from pathlib import Path
 import pytest
 from test_cases import load
 
+from gpustack.facts.collector import collect
 from gpustack.facts.grub import LINUX_DEFAULT, read_defaults
 from gpustack.host.desired import desire
 from gpustack.host.owned import DRACUT, DRACUT_MODULE, DRACUT_SCRIPT, GRUB, HOOK, MODPROBE, MODULES_LOAD
+from gpustack.host.plan import plan_host
+from gpustack.operations import WriteFile
 
 CASES = Path(__file__).parent / "cases"
+LOADER_ENTRY = Path("/usr/lib/kernel/install.d/90-loaderentry.install")
 
 
 def files_of(case: str) -> dict[str, str]:
@@ -94,6 +98,41 @@ def test_the_hook_answers_what_it_depends_on(tmp_path: Path) -> None:
 def test_modules_load_d_holds_names_and_comments_only() -> None:
     lines = files_of("first-run")[MODULES_LOAD].splitlines()
     assert [line for line in lines if not line.startswith("#")] == ["vfio_pci", "vfio_iommu_type1"]
+
+
+@pytest.mark.skipif(not LOADER_ENTRY.exists(), reason="systemd's kernel-install is not installed")
+def test_kernel_install_makes_entries_of_what_was_written(tmp_path: Path) -> None:
+    """Its own part of kernel-install reads the file and writes the entry; the collector reads that."""
+    _, spec, machine = load(CASES / "systemd-boot-cmdline.yaml")
+    plan = plan_host(spec, machine.host)
+    written = {op.path: op.content for op in plan.operations if isinstance(op, WriteFile)}
+    token, release = "f834400e090bec4b1157042a6b015662", "6.1.0-37-amd64"
+    boot, configuration = tmp_path / "boot/efi", tmp_path / "etc/kernel"
+    for directory in (configuration, tmp_path / "staging", boot / token / release, boot / "loader/entries"):
+        directory.mkdir(parents=True)
+    (configuration / "cmdline").write_text(written["/etc/kernel/cmdline"], encoding="utf-8")
+    image = tmp_path / "vmlinuz"
+    image.touch()
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "KERNEL_INSTALL_CONF_ROOT": str(configuration),
+        "KERNEL_INSTALL_BOOT_ROOT": str(boot),
+        "KERNEL_INSTALL_ENTRY_TOKEN": token,
+        "KERNEL_INSTALL_MACHINE_ID": token,
+        "KERNEL_INSTALL_LAYOUT": "bls",
+        "KERNEL_INSTALL_STAGING_AREA": str(tmp_path / "staging"),
+        "KERNEL_INSTALL_VERBOSE": "0",
+    }
+    argv = [str(LOADER_ENTRY), "add", release, str(boot / token / release), str(image)]
+    subprocess.run(argv, env=environment, check=True, capture_output=True)
+    (boot / "loader/loader.conf").touch()
+    (tmp_path / "etc/machine-id").write_text(f"{token}\n", encoding="utf-8")
+    found = collect(str(tmp_path))["boot"]["entries"]
+    assert [entry["source"] for entry in found] == [f"/boot/efi/loader/entries/{token}-{release}.conf"]
+    for operation in plan.operations:  # the simulation's entry is the real one's
+        machine.do(operation, reboot=False)
+    wanted = machine.host.boot.entries[0]
+    assert (found[0]["arguments"], wanted.source) == (wanted.arguments, found[0]["source"])
 
 
 def test_bash_reads_what_dracut_is_told(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ PREPARED = (
     "rhel-9",
     "rhel-8",
     "dracut-by-address",
+    "systemd-boot",
+    "systemd-boot-cmdline",
+    "systemd-boot-fedora",
 )
 
 
@@ -38,7 +41,8 @@ def prepared(case: str) -> tuple[Machine, Machine]:
     """A host before it was prepared, and after."""
     data, spec, _ = load(CASES / f"{case}.yaml")
     before = Machine(load_raw(data))
-    before.do(RunCommand(argv=("update-grub",), why="its menu is that of its defaults"))
+    if before.host.boot.loader == "grub":
+        before.do(RunCommand(argv=("update-grub",), why="its menu is that of its defaults"))
     after = Machine(before.raw)
     after.carry_out(plan_host(spec, after.host))
     return before, after

@@ -28,6 +28,7 @@ EXAMPLES: dict[str, Callable[[str], Machine]] = {
     "epyc": hosts.epyc_host,
     "rhel9": hosts.rhel9_host,
     "rhel8": hosts.rhel8_host,
+    "sdboot": hosts.systemd_boot_host,
 }
 SPEC = """\
 version: 1
@@ -42,6 +43,7 @@ hosts:
   "shared*": [a4000]
   "epyc*": [mi210]
   "rhel*": [k4200]
+  "sdboot*": [k4200]
 """
 
 

@@ -1,0 +1,40 @@
+"""What kernel-install(8) has put on a boot partition, and where it took it from."""
+
+from typing import Dict, List, Optional, Tuple
+
+from .limits import RELEASE
+from .machine import os_release
+from .mounts import BOOT_PARTITIONS
+from .reader import Host
+
+
+def installed_images(host: Host) -> Dict[str, Tuple[str, List[str]]]:
+    """The images ``ENTRY-TOKEN/RELEASE/linux`` by release, each with the paths that its initramfs may have."""
+    found: Dict[str, Tuple[str, List[str]]] = {}
+    for base in (f"{partition}/{token}" for partition in BOOT_PARTITIONS for token in entry_tokens(host)):
+        for release in host.names(base):
+            image = f"{base}/{release}/linux"
+            is_kernel = RELEASE.fullmatch(release) and not release.startswith("0-rescue")
+            if is_kernel and release not in found and host.exists(image):
+                found[release] = (image, [f"{base}/{release}/{name}" for name in ("initrd", f"initrd.img-{release}")])
+    return found
+
+
+def entry_tokens(host: Host) -> List[str]:
+    """What a host's directory on the boot partition may be named after."""
+    identity = os_release(host)
+    told = [host.word(path, RELEASE) for path in ("/etc/kernel/entry-token", "/etc/machine-id")]
+    named = [*told, identity.get("IMAGE_ID"), identity.get("ID"), "Default"]
+    return [token for token in dict.fromkeys(named) if token and RELEASE.fullmatch(token)]
+
+
+def kernel_source(host: Host, release: str) -> Optional[str]:
+    """The image that a kernel is copied from: that of its package."""
+    paths = (f"/lib/modules/{release}/vmlinuz", f"/boot/vmlinuz-{release}")
+    return next((path for path in paths if host.exists(path)), None)
+
+
+def unified_images(host: Host) -> List[str]:
+    """Unified kernel images: entries of type 2 of the Boot Loader Specification."""
+    directories = [partition + "/EFI/Linux" for partition in BOOT_PARTITIONS]
+    return [f"{path}/{name}" for path in directories for name in host.names(path) if name.lower().endswith(".efi")]
