@@ -63,8 +63,8 @@ class Cloud:
         return tuple(_service(entry) for entry in answer["services"])
 
     def servers(self, host: str) -> tuple[Server, ...]:
-        found = tuple(self._servers({"host": host}))
-        return tuple(one for one in found if one.host == host or one.status == "UNKNOWN")
+        # Guests of a cell that does not answer have no host here; the host's own cell has told of its service.
+        return tuple(one for one in self._servers({"host": host}) if one.host == host)
 
     def unconfirmed(self) -> tuple[Server, ...]:
         return tuple(self._servers({"status": "VERIFY_RESIZE"}))
@@ -177,7 +177,7 @@ class Cloud:
 
 def _service(entry: Mapping[str, Any]) -> Service:
     return Service(
-        id=str(entry["id"]),
+        id=str(entry.get("id") or ""),
         host=str(entry["host"]),
         enabled=entry.get("status") == "enabled",
         up=entry.get("state") == "up" and not entry.get("forced_down"),

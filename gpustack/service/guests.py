@@ -50,11 +50,8 @@ def judge(server: Server, host: str, choices: Choices, *, user: str, up: bool, a
     :param up: whether nova-compute answers.
     :param asked: the steps that this run has asked for already: ``KIND:SERVER``.
     """
-    place = f"{host} {server.label}"
     if server.task is not None:
         return Verdict(wait=f"{server.label}: {server.task}")
-    if server.status == "UNKNOWN":
-        return Verdict(against=finding("GPU604", place=place))
     if half_moved(server, user):
         return confirm(server, asked)
     if server.status in _AT_REST:

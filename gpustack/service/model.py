@@ -34,6 +34,7 @@ class Choices:
 class Service:
     """A nova-compute service.
 
+    :param id: empty when its cell does not answer: nothing but its name is known then.
     :param host: the host as Nova calls it (``[DEFAULT] host``).
     :param up: whether it has reported lately, and nobody has forced it down.
     :param reason: why it is disabled, as whoever disabled it wrote.

@@ -147,6 +147,9 @@ class Runner:
             return World(service=None), ServicePlan(host=target.host, title="in Nova", findings=against)
         if service is None:
             return World(service=None), None
+        if not service.id:
+            down = (finding("GPU604", place=service.host),)
+            return World(service=None), ServicePlan(host=target.host, title="in Nova", findings=down)
         servers = self.api.servers(service.host)
         return World(
             service=service,

@@ -238,3 +238,13 @@ def test_a_limit_a_number_of_hosts_and_a_spec_each_can_be_given(place: Place) ->
     run = place.play("prepare", "--limit", "talk-a,talk-c", "-e", "gpustack_serial=50%")
     assert run.code == 0, run.output
     assert [bool(written(root)) for root in roots] == [True, False, True]
+
+
+def test_how_many_of_a_batch_may_fail_before_the_rest_is_left_alone_can_be_said(place: Place) -> None:
+    place.add("talk", "talk-a", gpustack_command_prefix=["/bin/false"])
+    second, third = (place.add("talk", name) for name in ("talk-b", "talk-c"))
+    assert place.play("prepare", gpustack_serial=2).code == 2
+    assert not written(third)
+    run = place.play("prepare", gpustack_serial=2, gpustack_max_fail_percentage=50, gpustack_reboot=True)
+    assert run.code == 2
+    assert drivers(second) == drivers(third) == {"vfio-pci"}

@@ -149,6 +149,14 @@ def test_no_room_elsewhere() -> None:
     as_it_should_be(api, Policy.STOP)
 
 
+def test_a_cell_that_does_not_answer() -> None:
+    api = two()
+    api.service = replace(api.service, id="", enabled=False, up=False)
+    for plan in (emptied(api, Policy.STOP), runner(api).pending(), runner(api).resume()):
+        assert [found.code for found in plan.findings] == ["GPU604"]
+    assert api.writes == []
+
+
 def test_time_is_up() -> None:
     api = two()
     api.slow = 10**6
