@@ -1,7 +1,9 @@
 """Class R: nova-compute is up, and yet does not free what its periodic would have freed long ago.
 
 Any exception in ``update_available_resource`` ends it before the rows are saved
-(``nova/compute/resource_tracker.py``), and from then on nothing on the host is freed.
+(``nova/compute/resource_tracker.py``), and from then on nothing on the host is freed. Or a claim failed half-way, as
+that of a resize into another cell does: then nova-compute has forgotten for whom the device is taken, and frees it only
+when it starts.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if case.up and overdue and not pinning(view, owner) and case.held_back() is None:
             yield case.verdict(
                 Status.REPORT,
-                "nova-compute is up and should have freed the row long ago: its periodic fails",
-                advice='look for "Error updating resources for node" in the log of nova-compute, and mend that first',
+                "nova-compute is up and should have freed the row long ago: its periodic fails, or has forgotten it",
+                advice='look for "Error updating resources for node" in the log of nova-compute, and mend that first; '
+                "where there is none, restart nova-compute",
             )

@@ -36,6 +36,8 @@ ram = -1
 [pci]
 device_spec = {"vendor_id": "10de", "product_id": "11b4"}
 alias = {"vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI", "name": "k4200"}
+alias = {"vendor_id": "10de", "product_id": "25b6", "device_type": "type-PF", "name": "card"}
+alias = {"vendor_id": "10de", "product_id": "25b7", "device_type": "type-VF", "name": "function"}
 """
 _PLACEMENT = """
 [pci]

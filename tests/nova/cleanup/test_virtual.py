@@ -1,0 +1,108 @@
+"""Virtual and physical functions of one card, as device_spec changes below guests that run."""
+
+from __future__ import annotations
+
+import pytest
+from cloudworld import WORLDS, World
+from test_by_hand import repair_stopped, stop
+
+from gpustack.embedded import servers
+from gpustack.embedded.nova import Device
+
+# With PCI in Placement Nova offers either a card or its functions, and does not start with both.
+WITHOUT = [
+    pytest.param((values[0], False, None), id=values[0])
+    for one in WORLDS
+    for values in one.values
+    if values[0] != "yoga"
+]
+pytestmark = pytest.mark.parametrize("cloud", WITHOUT, indirect=True)
+
+CARD, FUNCTIONS = "0000:a1:00.0", ("0000:a1:00.1", "0000:a1:00.2")
+PCI = (
+    Device(address=CARD, vendor="10de", product="25b6", sriov_totalvfs=2, virtual_functions=FUNCTIONS),
+    *(Device(address=one, vendor="10de", product="25b7", physical_function=CARD) for one in FUNCTIONS),
+)
+ALIASES = """
+alias = {"vendor_id": "10de", "product_id": "25b6", "device_type": "type-PF", "name": "card"}
+alias = {"vendor_id": "10de", "product_id": "25b7", "device_type": "type-VF", "name": "function"}
+"""
+ALL = '[pci]\ndevice_spec = {"vendor_id": "10de"}\n' + ALIASES
+ONLY_FUNCTIONS = '[pci]\ndevice_spec = {"vendor_id": "10de", "product_id": "25b7"}\n' + ALIASES
+
+
+def states(world: World, host: str) -> dict[str, str]:
+    return {address: status for address, status, _owner in world.rows(host)}
+
+
+def boot(world: World, host: str, alias: str) -> servers.Server:
+    flavor = servers.gpu_flavor(world.api, f"{alias}-{host}-{len(world.made)}", alias)
+    server = servers.boot(world.api, f"{alias}-{host}", flavor, host=host)
+    world.made.append(server)
+    return server
+
+
+def test_a_card_that_is_offered_above_a_function_in_use(world: World) -> None:
+    """device_spec took in the card when a function was a guest's: nova-compute makes its row as if it were free."""
+    (host,) = world.hosts(1, pci=PCI, config=ONLY_FUNCTIONS)
+    server = boot(world, host, "function")
+    assert server.status == "ACTIVE", server.fault
+    files = world.nova.write_config(f"{host}-all", [ALL])
+    world.nova.control.restart_compute(host, config=files)
+    world.nova.control.periodic(host)
+    assert states(world, host)[CARD] == "available"
+    assert world.plan() == [f"I stale {host} block-parent"]
+
+    repair_stopped(world, host)
+
+    assert states(world, host)[CARD] == "unavailable"
+    assert boot(world, host, "card").status == "ERROR"
+    assert boot(world, host, "function").status == "ACTIVE"
+    world.exclusive()
+    for one in world.made:
+        servers.delete(world.api, one)
+    world.made.clear()
+    world.nova.control.periodic(host)
+    assert set(states(world, host).values()) == {"available"}  # Nova gives the card free with its last function
+    assert world.plan(everything=True) == []
+    assert boot(world, host, "card").status == "ACTIVE"
+
+
+def test_what_is_blocked_for_a_reason_stays_so(world: World) -> None:
+    (host,) = world.hosts(1, pci=PCI, config=ALL)
+    for alias in ("function", "card"):
+        server = boot(world, host, alias)
+        assert server.status == "ACTIVE", server.fault
+        assert "unavailable" in states(world, host).values()
+        assert world.plan(everything=True) == []
+        before = world.dump()
+        assert world.apply(code=4).code == 4
+        assert world.dump() == before
+        servers.delete(world.api, server)
+        world.nova.control.periodic(host)
+        assert set(states(world, host).values()) == {"available"}
+    world.made.clear()
+
+
+def test_functions_that_stay_blocked_below_a_free_card(world: World) -> None:
+    """A crash between the two rows that Nova writes when a guest that had the card goes (bug 1969496)."""
+    (host,) = world.hosts(1, pci=PCI, config=ALL)
+    server = boot(world, host, "card")
+    stop(world, host)
+    freed = (
+        "UPDATE pci_devices SET status = 'available', instance_uuid = NULL, request_id = NULL WHERE instance_uuid = :vm"
+    )
+    world.sql("UPDATE instances SET deleted = id, host = NULL WHERE uuid = :vm", vm=server.id)
+    assert world.sql(freed, vm=server.id) == 1
+    world.nova.control.wipe_host(host)
+    world.nova.control.restart_compute(host)
+    world.nova.control.periodic(host)
+    assert [states(world, host)[one] for one in (CARD, *FUNCTIONS)] == ["available", *["unavailable"] * 2]
+    assert world.plan() == [f"H stale {host} unblock"] * 2
+
+    repair_stopped(world, host)
+
+    world.made.clear()
+    assert boot(world, host, "function").status == "ACTIVE"
+    assert boot(world, host, "function").status == "ACTIVE"
+    world.exclusive()
