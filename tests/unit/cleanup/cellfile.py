@@ -133,14 +133,14 @@ def nova_conf(directory: Path, cells: dict[str, str]) -> Path:
 
 
 def fill(cell: CellFile) -> None:
-    """One leak of each kind of repair, on hosts that are down, deleted, or up."""
+    """A leak of each class that is repaired in the database, on hosts that are down, deleted, stopped, or up."""
     old, orphan, up, stopped = (
         cell.host("old"),
         cell.host("orphan", deleted=True),
         cell.host("up", seen=1),
         cell.host("stopped"),
     )
-    for uuid in ("vm-a", "vm-b", "vm-bd", "vm-c", "vm-d", "vm-v"):
+    for uuid in ("vm-a", "vm-b", "vm-bd", "vm-c", "vm-d", "vm-v", "vm-g"):
         cell.instance(uuid, "new")
     cell.instance("vm-f", "stopped")
     cell.device(old, "0000:01:00.0", "allocated", instance_uuid="vm-a", request_id="x")
@@ -157,7 +157,9 @@ def fill(cell: CellFile) -> None:
     cell.device(old, "0000:05:00.0", "unavailable", dev_type="type-PF")
     virtual = {"dev_type": "type-VF", "parent_addr": "0000:05:00.0"}
     cell.device(old, "0000:05:00.1", "allocated", instance_uuid="vm-v", request_id="x", **virtual)
+    cell.device(old, "0000:06:00.0", "claimed", instance_uuid="vm-g", request_id="x")
     cell.device(stopped, "0000:01:00.0", "allocated", instance_uuid="vm-f", request_id="r1")
+    cell.device(stopped, "0000:06:00.0", "claimed", instance_uuid="vm-f", request_id="x")
     cell.device(stopped, "0000:02:00.0", "allocated", instance_uuid="vm-f", request_id="x")
     cell.device(stopped, "0000:03:00.0", "unavailable")
     cell.device(stopped, "0000:04:00.0", "available", instance_uuid="vm-f")

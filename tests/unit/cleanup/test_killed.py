@@ -1,4 +1,7 @@
-"""``apply`` killed at every statement that writes and at every write of the journal, for every kind of repair."""
+"""``apply`` killed at every statement that writes and at every write of the journal, for every class and its repairs.
+
+What class Q writes is in Placement: ``tests/nova/cleanup/test_placement.py``.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,19 @@ from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import Repair
 
 SELECTION = Selection(stopped=frozenset({"stopped"}), service_down_time=timedelta(days=1))
+REPAIRS = (
+    ("A", Repair.FREE),
+    ("B", Repair.FAIL_MIGRATION),
+    ("B", Repair.FREE),
+    ("C", Repair.RETIRE),
+    ("D", Repair.CLEAR_DELETED),
+    ("E", Repair.FREE),
+    ("F", Repair.FREE),
+    ("G", Repair.FREE),
+    ("H", Repair.UNBLOCK),
+    ("I", Repair.BLOCK_PARENT),
+    ("J", Repair.CLEAR_OWNER),
+)
 READS = 40
 """Statements that only read are many, and change nothing: of them every so many is a step."""
 
@@ -89,11 +105,18 @@ def cell(tmp_path: Path) -> CellFile:
     return made
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Repair if kind not in (Repair.RESTART, Repair.UNSET_ALLOCATION)])
-def test_killed_anywhere_nothing_is_half_done(cell: CellFile, tmp_path: Path, kind: Repair) -> None:
+def test_these_are_all_the_repairs_in_a_database(cell: CellFile, tmp_path: Path) -> None:
+    repairs = plan.make(Sources.from_nova_conf([tmp_path]), SELECTION).repairs
+    assert {(one.klass, one.repair) for one in repairs if one.repair is not Repair.RESTART} == set(REPAIRS)
+    assert {kind for _klass, kind in REPAIRS} == set(Repair) - {Repair.RESTART, Repair.UNSET_ALLOCATION}
+
+
+@pytest.mark.parametrize(("klass", "kind"), REPAIRS)
+def test_killed_anywhere_nothing_is_half_done(cell: CellFile, tmp_path: Path, klass: str, kind: Repair) -> None:
     sources = Sources.from_nova_conf([tmp_path])
     file, kept = tmp_path / "cell.sqlite", tmp_path / "kept"
-    wanted = [one.to_dict() for one in plan.make(sources, SELECTION).repairs if one.repair is kind][-2:]
+    repairs = plan.make(sources, SELECTION).repairs
+    wanted = [one.to_dict() for one in repairs if (one.klass, one.repair) == (klass, kind)][-2:]
     original = cell.dump()
     shutil.copyfile(file, kept)
     assert repair(sources, wanted, tmp_path / "whole.jsonl")
