@@ -3,174 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import os
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cli.common import Command, expanded
+from gpustack.cli.common import expanded
+from gpustack.cli.playing import Play
+from gpustack.cli.progress import progress
 from gpustack.cli.text import printable
 from gpustack.errors import GpustackError, UsageError
 
 if TYPE_CHECKING:
-    from gpustack.play.record import HostRecord, Record
-
-Told = Callable[["Record", Sequence[str]], None]
+    from gpustack.play.record import HostRecord
 
 
-class _Play(Command):
-    """What the three have in common.
-
-    :cvar playbook: the playbook that does it.
-    """
-
-    playbook = ""
-    _records: tuple[HostRecord, ...] = ()
-    _log: Path
-
-    def _add_hosts(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "hosts",
-            nargs="*",
-            metavar="HOST",
-            help="the hosts, as [user@]name; ranges as gpu-[01:04] are expanded. With -i: those of the inventory that"
-            " are meant",
-        )
-        group = parser.add_argument_group("Ansible", "its configuration applies; SSH host keys are always checked")
-        group.add_argument("-i", "--inventory", metavar="FILE", help="an Ansible inventory: file, directory or script")
-        group.add_argument("-l", "--limit", metavar="PATTERN", help="only these hosts, as an Ansible host pattern")
-        group.add_argument("--user", metavar="NAME", help="user to log in as")
-        group.add_argument("--private-key", type=Path, metavar="FILE", help="key to log in with")
-        group.add_argument("-K", "--ask-become-pass", action="store_true", help="ask for sudo's password")
-        group.add_argument("--forks", type=int, metavar="N", help="hosts at the same time (Ansible's own: 5)")
-        group.add_argument(
-            "-e",
-            "--extra-vars",
-            action="append",
-            default=[],
-            metavar="VARS",
-            help="more variables for the playbook, as ansible-playbook takes them; may be repeated",
-        )
-        parser.add_argument(
-            "-f", "--format", choices=("text", "json"), default="text", help="the output format (%(default)s)"
-        )
-        parser.add_argument("--log", type=Path, metavar="FILE", help="where the full log goes (default: made up)")
-        # HOST may stand after options as well.
-        parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
-
-    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
-        return {}
-
-    def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
-        """The hosts when there is no inventory."""
-        return tuple(expanded(parsed_args.hosts))
-
-    @contextlib.contextmanager
-    def _stage(self, parsed_args: argparse.Namespace) -> Iterator[Runner]:
-        """Make the inventory and the log, and drive playbooks with them."""
-        directory = tempfile.mkdtemp(prefix="gpustack-")
-        try:
-            inventory, limit = self._inventory(parsed_args, Path(directory))
-            self._log = parsed_args.log or default_log(self.playbook)
-            make_log(self._log)
-            yield Runner(
-                inventory=inventory,
-                limit=limit,
-                variables=self._variables(parsed_args),
-                arguments=_arguments(parsed_args),
-                log=self._log,
-                directory=Path(directory),
-            )
-        finally:
-            import shutil
-
-            shutil.rmtree(directory, ignore_errors=True)
-
-    def _inventory(self, parsed_args: argparse.Namespace, directory: Path) -> tuple[str, str | None]:
-        from gpustack.files import write_atomic
-        from gpustack.play.inventory import inventory_of
-
-        if parsed_args.inventory:
-            patterns = [*parsed_args.hosts, *([parsed_args.limit] if parsed_args.limit else [])]
-            if len(patterns) > 1 and parsed_args.limit:
-                raise UsageError("HOST and --limit say the same: give one of them")
-            return parsed_args.inventory, ",".join(patterns) or None
-        path = directory / "inventory.json"
-        write_atomic(path, inventory_of(self._names(parsed_args)), mode=0o600)
-        return str(path), parsed_args.limit
-
-    def _tell(self, parsed_args: argparse.Namespace, records: Sequence[HostRecord], *, checked: bool = False) -> None:
-        """Print the summary on stdout, and what went wrong on stderr."""
-        from gpustack.play.show import problems, summary
-
-        self._records = tuple(records)
-        if parsed_args.format == "json":
-            text = json.dumps([one.to_dict() for one in records], indent=2, ensure_ascii=True)
-        else:
-            for one in records:
-                if told := problems(one):
-                    self.say(told)
-            text = printable(summary(records, checked=checked))
-        print(text, file=self.app.stdout)
-
-    def after(self, parsed_args: argparse.Namespace) -> int:
-        """End with the error of the host where it went worst."""
-        from gpustack.play.show import verdict
-
-        if self.verbosity:
-            self.say(f"log: {self._log}")
-        if error := verdict(self._records, str(self._log)):
-            raise error
-        return 0
-
-    def _show(self, text: str) -> None:
-        print(printable(text, keep="\n\t"), file=self.app.stdout)
-
-
-class Runner:
-    """Runs playbooks with the same inventory, variables and log."""
-
-    def __init__(
-        self,
-        *,
-        inventory: str,
-        limit: str | None,
-        variables: Mapping[str, Any],
-        arguments: Sequence[str],
-        log: Path,
-        directory: Path,
-    ) -> None:
-        self._common = {"inventory": inventory, "variables": variables, "arguments": arguments}
-        self._limit = limit
-        self._log = log
-        self._directory = directory
-
-    def run(
-        self, playbook: str, told: Told, *, check: bool = False, hosts: Sequence[str] | None = None
-    ) -> dict[str, HostRecord]:
-        """Run a playbook; → what became of each host.
-
-        :param hosts: only these; all that are meant when None.
-        """
-        from gpustack.files import write_atomic
-        from gpustack.play.inventory import limit_of
-        from gpustack.play.run import Call, play
-
-        limit = self._limit
-        if hosts is not None:
-            path = self._directory / "hosts"
-            write_atomic(path, limit_of(hosts), mode=0o600)
-            limit = f"@{path}"
-        call = Call(playbook=playbook, limit=limit, check=check, **self._common)  # type: ignore[arg-type]
-        return play(call, self._log, told).hosts
-
-
-class _Change(_Play):
+class _Change(Play):
     """A command that shows what it would do, asks, and does it.
 
     :cvar first: the playbook that shows it, and whether with ``--check``.
@@ -266,10 +114,19 @@ gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         self._add_hosts(parser)
         self._add_choices(parser)
+        parser.add_argument(
+            "--adopt", action="store_true", help="take over what was set up by hand for the same devices"
+        )
+        parser.add_argument(
+            "--live", action="store_true", help="bind on the running host what can be bound there, in place of a reboot"
+        )
+        parser.add_argument("--trial", action="store_true", help="try new kernel arguments for one boot first")
         return parser
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
-        return {"gpustack_spec": str(parsed_args.spec.absolute()), **super()._variables(parsed_args)}
+        found = {"gpustack_spec": str(parsed_args.spec.absolute()), **super()._variables(parsed_args)}
+        ways = [name for name in ("adopt", "live", "trial") if getattr(parsed_args, name)]
+        return {**found, **{f"gpustack_{name}": True for name in ways}}
 
     def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
         return _hosts_or_spec(parsed_args)
@@ -308,7 +165,7 @@ class Undo(_Change):
         return super()._names(parsed_args)
 
 
-class Verify(_Play):
+class Verify(Play):
     """Prove on running hosts that their GPUs can go to guests. Changes nothing.
 
     The same as the playbook verify.yml. Without -i the hosts are those that are named, or those of the spec. Exit code
@@ -357,76 +214,3 @@ def _hosts_or_spec(parsed_args: argparse.Namespace) -> tuple[str, ...]:
     if parsed_args.hosts:
         return tuple(expanded(parsed_args.hosts))
     return hosts_of(load_spec(parsed_args.spec), str(parsed_args.spec))
-
-
-def _arguments(parsed_args: argparse.Namespace) -> list[str]:
-    found = [f"--extra-vars={text}" for text in parsed_args.extra_vars]
-    if parsed_args.user:
-        found.append(f"--user={parsed_args.user}")
-    if parsed_args.private_key:
-        found.append(f"--private-key={parsed_args.private_key}")
-    if parsed_args.forks:
-        found.append(f"--forks={parsed_args.forks}")
-    if parsed_args.ask_become_pass:
-        found.append("--ask-become-pass")
-    return found
-
-
-def default_log(playbook: str) -> Path:
-    """A new log's path: below the state directory of the user (XDG Base Directory Specification)."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    return state / "gpustack" / "log" / f"{playbook}-{stamp}-{os.getpid()}.log"
-
-
-def make_log(path: Path) -> None:
-    """Make a log that only its owner can read: plans and addresses of hosts are in it. One that is there is kept.
-
-    :raises GpustackError: when it can't be made.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.fchmod(descriptor, 0o600)
-        os.close(descriptor)
-    except OSError as error:
-        what = f"the log can't be written: {error.strerror}; nothing was done"
-        raise GpustackError(what, where=str(path), remedy="name another place with --log") from error
-
-
-@contextlib.contextmanager
-def progress(command: Command, doing: str) -> Iterator[Told]:
-    """Tell on stderr how it goes: a line a host that moves on a terminal, one line a host when it is done in a pipe."""
-    if not command.verbosity:
-        yield lambda record, over: None
-        return
-    if not command.app.stderr.isatty():
-        from gpustack.play.show import line
-
-        def told(record: Record, over: Sequence[str]) -> None:
-            for name in over:
-                if doing == "planning" or record.hosts[name].begun or record.hosts[name].problem:
-                    command.say(f"{doing}: {line(record.hosts[name], checked=record.checked)}")
-
-        yield told
-        return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    from gpustack.play.show import line
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=command.app.stderr), transient=True) as shown:
-        rows: dict[str, Any] = {}
-
-        def moved(record: Record, over: Sequence[str]) -> None:
-            for name in record.active:
-                if name not in rows:
-                    rows[name] = shown.add_task(name, total=None)
-                shown.update(rows[name], description=printable(f"{name}: {record.hosts[name].task}"))
-            for name in over:
-                if name in rows:
-                    shown.remove_task(rows.pop(name))
-                shown.console.print(printable(line(record.hosts[name], checked=record.checked)), markup=False)
-
-        yield moved

@@ -100,6 +100,17 @@ def test_what_goes_wrong_has_its_exit_code(place: Place, gpustack, tmp_path: Pat
     assert "missing.yaml" in err
 
 
+def test_the_ways_of_a_plan_are_those_of_host_plan(place: Place, gpustack) -> None:
+    root = place.add("talk")
+    before = tree(root)
+    code, out, _ = gpustack("apply", "gpustack.yaml", "--check", "--reboot", "--trial")
+    assert code == 0
+    assert "gpustack_trial" in out
+    code, out, _ = gpustack("apply", "gpustack.yaml", "--check", "--reboot")
+    assert "gpustack_trial" not in out
+    assert tree(root) == before
+
+
 def test_host_keys_are_always_checked() -> None:
     from gpustack.play.run import environment as of_ansible
 
