@@ -1,0 +1,167 @@
+#!/usr/bin/python
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one command that remakes an initramfs or a boot menu, while nobody else can do the same."""
+
+from __future__ import annotations
+
+DOCUMENTATION = """
+---
+module: gpustack_run
+short_description: Run a command while no package manager and no other run of gpustack is at work
+description:
+  - Runs a command that remakes an initramfs image or a boot menu.
+  - Two of them at the same time write to the same temporary file, and what becomes of it may not boot.
+  - So it takes the locks of the package managers that are there, which remake them, too, and one of its own, which the
+    command keeps when the connection breaks.
+  - Waits for who holds a lock, and fails with their names when they take too long.
+options:
+  argv:
+    description: The command and its arguments; no shell sees them.
+    type: list
+    elements: str
+    required: true
+  root:
+    description: The directory that holds the locks.
+    type: path
+    default: /
+  wait:
+    description: How long to wait for the locks, in seconds.
+    type: int
+    default: 300
+attributes:
+  check_mode:
+    support: none
+author:
+  - The gpustack authors
+"""
+
+EXAMPLES = """
+- name: Make GRUB's menu
+  gpustack_run:
+    argv: [update-grub]
+"""
+
+RETURN = """
+rc:
+  description: How the command ended.
+  returned: when it ran
+  type: int
+stdout:
+  description: What it printed.
+  returned: when it ran
+  type: str
+stderr:
+  description: What it said of errors.
+  returned: when it ran
+  type: str
+"""
+
+import errno  # noqa: E402
+import fcntl  # noqa: E402
+import os  # noqa: E402
+import struct  # noqa: E402
+import time  # noqa: E402
+
+from ansible.module_utils.basic import AnsibleModule  # noqa: E402
+
+# What apt and dpkg lock, and what rpm does; all of them with fcntl.
+OF_PACKAGES = (
+    "var/lib/dpkg/lock-frontend",
+    "var/lib/dpkg/lock",
+    "var/lib/rpm/.rpm.lock",
+    "usr/lib/sysimage/rpm/.rpm.lock",
+)
+# A directory that is there and that can be locked without a trace.
+OWN = "boot"
+FLOCK = "hhqqi"  # struct flock
+
+
+class HeldError(Exception):
+    """Somebody else holds a lock."""
+
+
+def take(path: str) -> int:
+    """Take a package manager's lock; answers the open file."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = _holder(descriptor)
+        os.close(descriptor)
+        if error.errno not in (errno.EAGAIN, errno.EACCES):
+            raise
+        raise HeldError("{} is locked by {}".format(path, holder)) from error
+    return descriptor
+
+
+def _holder(descriptor: int) -> str:
+    asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, process = struct.unpack(FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    if kind == fcntl.F_UNLCK or process <= 0:
+        return "another process"
+    try:
+        with open("/proc/{}/cmdline".format(process), "rb") as stream:
+            words = stream.read().decode("utf-8", "replace").split("\0")
+    except OSError:
+        words = []
+    return "process {} ({})".format(process, " ".join(words).strip()[:100])
+
+
+def take_own(path: str) -> int:
+    """Take gpustack's own lock; answers the open directory."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise HeldError("a command of another run of gpustack is still at work on this host") from error
+    return descriptor
+
+
+def take_all(root: str, wait: float) -> int:
+    """Take all locks; answers the one that the command is to keep."""
+    end = time.monotonic() + wait
+    for name in OF_PACKAGES:
+        path = os.path.join(root, name)
+        if os.path.isfile(path) and os.access(path, os.W_OK):
+            patient(take, path, end)
+    own = os.path.join(root, OWN)
+    return patient(take_own, own, end) if os.path.isdir(own) else -1
+
+
+def patient(step, path: str, end: float) -> int:  # noqa: ANN001  (a function; typing.Callable says no more)
+    """Try until it works or the time is over."""
+    while True:
+        try:
+            return step(path)
+        except HeldError:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(1)
+
+
+def main() -> None:
+    """Take the locks, run, answer."""
+    module = AnsibleModule(
+        argument_spec={
+            "argv": {"type": "list", "elements": "str", "required": True},
+            "root": {"type": "path", "default": "/"},
+            "wait": {"type": "int", "default": 300},
+        }
+    )
+    wait = module.params["wait"]
+    try:
+        own = take_all(module.params["root"], wait)
+    except HeldError as error:
+        module.fail_json(msg="{}; waited {} s for that lock, and ran nothing".format(error, wait))
+    except OSError as error:
+        module.fail_json(msg="can't take a lock: {}".format(error))
+    code, out, err = module.run_command(module.params["argv"], pass_fds=[own] if own >= 0 else None)
+    result = {"rc": code, "stdout": out, "stderr": err, "changed": True}
+    if code != 0:
+        module.fail_json(msg="ended with code {}".format(code), **result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""The module that runs commands: alone on the host, and truthful about who is in the way."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpustack.files import share_dir
+
+from .conftest import Place, environment
+
+HOLD = """\
+import fcntl, os, sys, time
+if sys.argv[1] == "lockf":
+    fcntl.lockf(os.open(sys.argv[2], os.O_RDWR), fcntl.LOCK_EX)
+else:
+    fcntl.flock(os.open(sys.argv[2], os.O_RDONLY), fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(float(sys.argv[3]))
+"""
+
+
+def hold(kind: str, path: Path, seconds: float = 3600) -> subprocess.Popen[str]:
+    """A process that has a lock."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, kind, str(path), str(seconds)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+@pytest.mark.parametrize(
+    ("kind", "lock", "said"),
+    [
+        ("lockf", "var/lib/dpkg/lock-frontend", "lock-frontend is locked by process {pid} ("),
+        ("lockf", "usr/lib/sysimage/rpm/.rpm.lock", ".rpm.lock is locked by process {pid} ("),
+        ("flock", "boot", "another run of gpustack is still at work"),
+    ],
+)
+def test_who_holds_a_lock_is_named_and_a_second_run_finishes(place: Place, kind: str, lock: str, said: str) -> None:
+    root = place.add("talk")
+    path = root / lock
+    if not path.is_dir():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    menu = (root / "boot/grub/grub.cfg").read_bytes()
+    with hold(kind, path) as holder:
+        run = place.play("prepare", gpustack_reboot=True, gpustack_lock_timeout=0)
+        holder.kill()
+    assert run.code == 2
+    assert said.format(pid=holder.pid) in run.output
+    assert "Run the playbook again" in run.output
+    assert (root / "boot/grub/grub.cfg").read_bytes() == menu
+    run = place.play("prepare", gpustack_reboot=True, gpustack_lock_timeout=0)
+    assert run.code == 0, run.output
+    assert "talk: ready for guests" in run.output
+
+
+def test_it_waits_for_a_lock(place: Place) -> None:
+    root = place.add("talk")
+    with hold("flock", root / "boot", seconds=6) as holder:
+        run = place.play("prepare", gpustack_reboot=True, gpustack_lock_timeout=120)
+        assert holder.poll() == 0
+    assert run.code == 0, run.output
+
+
+def test_the_command_keeps_the_lock_when_the_module_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "boot").mkdir()
+    (tmp_path / "var/lib/dpkg").mkdir(parents=True)
+    packages = tmp_path / "var/lib/dpkg/lock-frontend"
+    packages.touch()
+    orphan = "import os, signal, time; os.kill(os.getppid(), signal.SIGKILL)"
+    script = f"{orphan}; open({str(tmp_path / 'on')!r}, 'w'); time.sleep(4)"
+    argv = [str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local"]
+    argv += ["-e", f"ansible_python_interpreter={sys.executable}", "-M", str(share_dir("playbooks") / "library")]
+    argv += ["-m", "gpustack_run", "-a", f'{{"argv": ["{sys.executable}", "-c", "{script}"], "root": "{tmp_path}"}}']
+    subprocess.run(argv, cwd=tmp_path, env=environment(tmp_path), capture_output=True, check=False)
+    assert (tmp_path / "on").exists()
+    own = os.open(tmp_path / "boot", os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    other = os.open(packages, os.O_RDWR)
+    fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # this one is not inherited
+    fcntl.flock(own, fcntl.LOCK_EX)  # comes when the command has ended
+    os.close(own)
+    os.close(other)
