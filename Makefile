@@ -50,10 +50,15 @@ lab-trial: ## on the same machine: kernel arguments with which the host does not
 	@tests/lab/setup
 	$(PYTEST) tests/lab/test_trial.py
 
-lab-faults: ## on the same machine: power cuts at random moments of prepare.yml; over an hour
+lab-faults: ## on the same machine: power cuts at 20 moments of prepare.yml; some forty minutes
 	@tools/setup test
 	@tests/lab/setup
 	$(PYTEST) tests/lab/test_faults.py
+
+lab-mishaps: ## on the same machine: /boot full, /etc read-only, a tool that fails, dpkg's lock, SSH cut, --check
+	@tools/setup test
+	@tests/lab/setup
+	$(PYTEST) tests/lab/test_mishaps.py
 
 lint: ## ruff, mypy, ansible-lint
 	@tools/setup lint
@@ -70,4 +75,5 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test soak walks lab lab-addresses lab-dracut lab-live lab-trial lab-faults lint docs bench
+.PHONY: help demo test soak walks lab lab-addresses lab-dracut lab-live lab-trial lab-faults \
+	lab-mishaps lint docs bench

@@ -28,9 +28,19 @@ class Lab:
     report: Callable[[str], None]
 
     @contextmanager
-    def host(self, name: str, shape: Shape) -> Iterator[Machine]:
-        """A freshly installed host of the given shape that answers on SSH; its logs go to a directory `name`."""
-        machine = Machine(image=self.image, directory=self.directory / name, accelerator=self.accelerator, shape=shape)
+    def host(self, name: str, shape: Shape, *, extra_mebibytes: int = 0, kept: Path | None = None) -> Iterator[Machine]:
+        """A freshly installed host of the given shape that answers on SSH; its logs go to a directory `name`.
+
+        With `kept` it is a host as another one was at that moment (see `Machine.keep`).
+        """
+        machine = Machine(
+            image=self.image,
+            directory=self.directory / name,
+            accelerator=self.accelerator,
+            shape=shape,
+            extra_mebibytes=extra_mebibytes,
+            kept=kept,
+        )
         with machine:
             self.report(f"{name}: power on; logs in {machine.directory}")
             machine.wait_ssh()

@@ -8,14 +8,15 @@ import shlex
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from . import topology
+from . import monitor, topology
 from .errors import LabError, tail
 from .image import Image
 
@@ -39,7 +40,8 @@ class Machine:
     """A host that runs from `__enter__` to `__exit__`.
 
     What it writes goes to overlays in `directory`, which end with it, and to logs, which stay. `panics` is how often
-    its kernel may panic in all: one more is the end of waiting for it.
+    its kernel may panic in all: one more is the end of waiting for it. `extra_mebibytes` is the size of one more disk,
+    empty at first: the host's /dev/vdc. `kept` is a moment of another machine to start from (see `keep`).
     """
 
     image: Image
@@ -49,7 +51,10 @@ class Machine:
     direct_boot: DirectBoot | None = None
     port: int = 0
     panics: int = 0
+    extra_mebibytes: int = 0
+    kept: Path | None = None
     _process: subprocess.Popen[bytes] | None = None
+    _sockets: Path | None = None
 
     @property
     def serial_log(self) -> Path:
@@ -63,11 +68,18 @@ class Machine:
 
     def __enter__(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)
-        if self.direct_boot is None:
+        if self.kept is not None:
+            for path in self.kept.iterdir():
+                shutil.move(path, self.directory / path.name)
+            self.kept.rmdir()
+        elif self.direct_boot is None:
             for source in self._sources():
                 overlay = str(self._overlay(source))
                 _run("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(source), overlay)
-        shutil.copyfile(FIRMWARE_VARIABLES, self._variables())
+        if self.extra_mebibytes:
+            _run("qemu-img", "create", "-q", "-f", "qcow2", str(self._extra()), f"{self.extra_mebibytes}M")
+        if self.kept is None:
+            shutil.copyfile(FIRMWARE_VARIABLES, self._variables())
         self.port = _free_port()
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {self.image.host_key_public}\n")
         self.power_on()
@@ -83,6 +95,7 @@ class Machine:
             *("-drive", f"if=pflash,format=raw,unit=1,file={self._variables()}"),
             *self._disks(),
             *("-chardev", f"file,id=serial,path={self.serial_log},append=on", "-serial", "chardev:serial"),
+            *("-qmp", f"unix:{self._socket()},server=on,wait=off"),
         ]
         if self.direct_boot is not None:
             argv += ["-kernel", str(self.direct_boot.kernel), "-initrd", str(self.direct_boot.initramfs)]
@@ -94,8 +107,13 @@ class Machine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-        for scratch in (*self.directory.glob("*.qcow2"), *self.directory.glob("*.fd")):
+        for scratch in self._scratch():
             scratch.unlink()
+        shutil.rmtree(self._socket().parent)
+
+    def _scratch(self) -> list[Path]:
+        """What a machine writes and that ends with it: disks, and the firmware's variables."""
+        return [*self.directory.glob("*.qcow2"), *self.directory.glob("*.fd")]
 
     def _sources(self) -> tuple[Path, ...]:
         return self.image.esp, self.image.disk
@@ -103,8 +121,17 @@ class Machine:
     def _overlay(self, source: Path) -> Path:
         return self.directory / f"{source.stem}.qcow2"
 
+    def _extra(self) -> Path:
+        return self.directory / "extra.qcow2"
+
     def _variables(self) -> Path:
         return self.directory / "variables.fd"
+
+    def _socket(self) -> Path:
+        """The control socket, by a short path: a socket's may have no more than 107 characters."""
+        if self._sockets is None:
+            self._sockets = Path(tempfile.mkdtemp(prefix="gpustack-lab-"))
+        return self._sockets / "qmp"
 
     def _disks(self) -> list[str]:
         """Root disk and ESP: overlays, or the image itself while it is being finished.
@@ -119,6 +146,9 @@ class Machine:
             # Fixed slots: the root disk is vda and the ESP vdb, though the firmware tries the ESP first.
             slot = "10" if name == "esp" else "f"
             result += ["-device", f"virtio-blk-pci,drive={name},addr={slot},bootindex={index + 1}"]
+        if self.extra_mebibytes:
+            result += ["-drive", f"if=none,id=extra,format=qcow2,cache=unsafe,file={self._extra()}"]
+            result += ["-device", "virtio-blk-pci,drive=extra,addr=11,bootindex=3"]
         return result
 
     def kill(self) -> None:
@@ -132,6 +162,25 @@ class Machine:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    def keep(self, directory: Path) -> None:
+        """Copies what a power cut at this moment would leave, for a machine that starts from it; the host goes on."""
+        directory.mkdir(parents=True)
+        monitor.command(self._socket(), "stop")  # hands all that the host has written to the files
+        try:
+            for path in self._scratch():
+                _run("cp", "--sparse=always", "--reflink=auto", str(path), str(directory))
+        finally:
+            monitor.command(self._socket(), "cont")
+
+    @contextlib.contextmanager
+    def cable_pulled(self) -> Iterator[None]:
+        """Nothing comes from or to the host's network card in the meantime."""
+        monitor.command(self._socket(), "set_link", name="net0", up=False)
+        try:
+            yield
+        finally:
+            monitor.command(self._socket(), "set_link", name="net0", up=True)
 
     def boots(self) -> int:
         """How often the firmware has started a boot loader since power-on."""
