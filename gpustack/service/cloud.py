@@ -70,16 +70,15 @@ class Cloud:
         return tuple(self._servers({"status": "VERIFY_RESIZE"}))
 
     def left(self, host: str) -> tuple[str, ...]:
-        since = (datetime.now(UTC) - _LATELY).strftime("%Y-%m-%dT%H:%M:%SZ")
-        found = self._migrations({"host": host, "changes-since": since})
-        return tuple(dict.fromkeys(str(one["instance_uuid"]) for one in found if one["source_compute"] == host))
+        found = [one for one in self._migrations(host) if one["source_compute"] == host]
+        return tuple(dict.fromkeys(str(one["instance_uuid"]) for one in found))
 
     def server(self, server_id: str) -> Server | None:
         answer = self._call("GET", f"/servers/{server_id}", "read a guest", missing_ok=True)
         return _server(answer["server"]) if answer else None
 
     def migrations(self, host: str) -> tuple[Migration, ...]:
-        found = [one for one in self._migrations({"host": host}) if str(one.get("status")).lower() not in _OVER]
+        found = [one for one in self._migrations(host) if str(one.get("status")).lower() not in _OVER]
         pairs = [(one, self.server(one["instance_uuid"])) for one in found]
         return tuple(self._migration(one, server) for one, server in pairs if server is not None)
 
@@ -132,10 +131,12 @@ class Cloud:
         doing = f"{action.replace('_', '-')} a guest"
         self._call("POST", f"/servers/{server_id}/action", doing, json=_ACTIONS[action])
 
-    def _migrations(self, query: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+    def _migrations(self, host: str) -> Iterator[Mapping[str, Any]]:
+        """Those that something became of lately: what moves is written anew all the time; old ones stay for ever."""
+        lately = (datetime.now(UTC) - _LATELY).strftime("%Y-%m-%dT%H:%M:%SZ")
         marker: str | None = None
         while True:
-            page = {**query, **({"marker": marker} if marker else {})}
+            page = {"host": host, "changes-since": lately, **({"marker": marker} if marker else {})}
             answer = self._call("GET", "/os-migrations", "list migrations", params=page)
             yield from answer["migrations"]
             if not answer.get("migrations_links"):

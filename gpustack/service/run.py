@@ -22,7 +22,7 @@ from gpustack.service.match import find_service
 from gpustack.service.model import Choices, Server, World
 from gpustack.service.plan import ServicePlan, printable
 from gpustack.service.resume import plan_resume
-from gpustack.service.steps import DisableService, EnableService, Forget, GuestStep
+from gpustack.service.steps import Confirm, DisableService, EnableService, Forget, GuestStep
 
 _PAUSE = 2.0
 """Seconds between two looks."""
@@ -90,8 +90,15 @@ class Runner:
         end = self.clock() + self.seconds
         while True:
             plan = self.look(choices, why)
+            touched = any(isinstance(step, GuestStep) for step in self.done)
+            if plan.refused and touched:
+                # What was begun comes to its end: a move that nobody confirms would keep devices on both hosts.
+                begun = replace(plan, steps=tuple(step for step in plan.steps if isinstance(step, Confirm)))
+                if not begun.todo or not self._go_on(begun, end):
+                    return plan
+                continue
             if plan.refused:
-                if disabled and not any(isinstance(step, GuestStep) for step in self.done):
+                if disabled:
                     self._enable_again()
                 return plan
             if not plan.todo:

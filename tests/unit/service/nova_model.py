@@ -37,6 +37,7 @@ class Nova:
     carried_out: bool = False
     slow: int = 1
     no_room: bool = False
+    room: int = 10**6
     asked: dict[str, list[Action]] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
     _requests: int = 0
@@ -119,7 +120,7 @@ class Nova:
     def why_failed(self, server_id: str, request: str) -> str:
         self.request()
         self.answered()
-        return "No valid host was found." if self.no_room else ""
+        return "No valid host was found." if self.no_room or self.room < 0 else ""
 
     # -- writes ----------------------------------------------------------------------------------------------
 
@@ -168,7 +169,8 @@ class Nova:
         }[action]
         if action.endswith("migrate"):
             self._left.append(server_id)
-            change = {} if self.no_room else change
-        self._tasks[server_id] = (self.slow, change)
+            self.room -= 1
+            change = {} if self.no_room or self.room < 0 else change
+        self._tasks[server_id] = (self.slow if change else 0, change)
         if action != "confirm":  # Nova shows no task while it confirms
             self.guests[server_id] = replace(one, task=action)

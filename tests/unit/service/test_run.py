@@ -149,6 +149,18 @@ def test_no_room_elsewhere() -> None:
     as_it_should_be(api, Policy.STOP)
 
 
+def test_one_that_finds_no_room_does_not_leave_another_half_moved() -> None:
+    api = nova(*(guest(name) for name in "abc"))
+    api.room, api.slow = 1, 6
+    plan = emptied(api, Policy.COLD_MIGRATE)
+    assert [(found.code, found.place.split()[1]) for found in plan.findings] == [("GPU611", "b"), ("GPU611", "c")]
+    assert [(one.status, one.host) for one in api.guests.values()] == [
+        ("ACTIVE", "gpu2"),
+        ("ACTIVE", "gpu1"),
+        ("ACTIVE", "gpu1"),
+    ]
+
+
 def test_a_cell_that_does_not_answer() -> None:
     api = two()
     api.service = replace(api.service, id="", enabled=False, up=False)
