@@ -72,8 +72,13 @@ def delete(cloud: Connection, server: Server, *, seconds: float = SECONDS) -> No
 
 
 def service_id(cloud: Connection, host: str) -> str:
-    """The id of the nova-compute service of ``host``."""
-    return str(next(one.id for one in cloud.compute.services(host=host, binary="nova-compute")))
+    """The id of the nova-compute service of ``host``.
+
+    :raises CloudError: when it has none (any more).
+    """
+    for one in cloud.compute.services(host=host, binary="nova-compute"):
+        return str(one.id)
+    raise CloudError("there is no nova-compute service of this host", where=host)
 
 
 def force_down(cloud: Connection, host: str, down: bool = True) -> None:

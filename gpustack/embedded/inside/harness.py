@@ -172,7 +172,7 @@ class Harness(base.ServersTestBase):
         }
         connection = self._connection(host)
         connection.gpustack_mark = mark
-        self._forget_lost_mapping(name)
+        self._restore_lost_mapping(host)
         uuid = host.get("compute_id") or getattr(uuidsentinel, f"node_{name}")
         with mark.active(), _local_node_uuid(uuid):
             self.mock_conn.return_value = connection
@@ -212,12 +212,22 @@ class Harness(base.ServersTestBase):
         self.connections[name] = connection
         return connection
 
-    def _forget_lost_mapping(self, name: str) -> None:
-        """The API deletes a host mapping with its service; Nova's test base would not make it again."""
+    def _restore_lost_mapping(self, host: dict[str, Any]) -> None:
+        """The API deletes a host mapping with its service, and Nova's test base makes none for a host that it knows.
+
+        It can't be left to it either: 2025.2's then looks for the compute node by the new service, which one that is
+        undeleted belongs to only after the next periodic.
+        """
+        name = host["name"]
+        if name not in self.host_mappings:
+            return
+        admin = context.get_admin_context()
         try:
-            objects.HostMapping.get_by_host(context.get_admin_context(), name)
+            objects.HostMapping.get_by_host(admin, name)
         except exception.HostMappingNotFound:
-            self.host_mappings.pop(name, None)
+            mapping = objects.HostMapping(context=admin, host=name, cell_mapping=self.cell_mappings[host["cell"]])
+            mapping.create()
+            self.host_mappings[name] = mapping
 
     def _mark_periodic_tasks(self, service: Any) -> None:
         run, mark = service.manager.periodic_tasks, service.gpustack_mark

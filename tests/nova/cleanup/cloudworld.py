@@ -50,15 +50,25 @@ _POLICY = {"compute:servers:resize:cross_cell": "rule:admin_api"}
 GPUS = 2
 
 
-def _worlds() -> Iterator[object]:
-    """2025.2 and 2026.2, or what ``GPUSTACK_NOVA_RELEASES`` names (``all``: what fits); the last one with Placement."""
+def _named() -> tuple[str, ...]:
+    """2025.2 and 2026.2, or what ``GPUSTACK_NOVA_RELEASES`` names (``all``: what fits)."""
     named = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
-    for name in [entry.name for entry in available()] if named == ["all"] else named:
-        placement = name == "2026.2"
-        yield pytest.param((name, placement, None), id=f"{name}-placement" if placement else name)
+    return tuple(entry.name for entry in available()) if named == ["all"] else tuple(named)
 
 
-WORLDS = list(_worlds())
+NAMED = _named()
+
+
+def _world(release: str, placement: bool) -> object:
+    return pytest.param((release, placement, None), id=f"{release}-placement" if placement else release)
+
+
+WORLDS = [_world(name, name == "2026.2") for name in NAMED]
+"""Every release, the last one with PCI in Placement."""
+BOTH_WAYS = [
+    _world(name, placement) for name in NAMED for placement in (False, True) if not placement or name != "yoga"
+]
+"""Every release, with PCI in Placement and without; Yoga had none."""
 _NOT_LIVE = ("yoga", "2023.1")
 """Guests with GPUs can be moved live since 2025.1."""
 LIVE_WORLDS = [
@@ -107,6 +117,7 @@ def running(
             api=connection,
             placement=placement,
             request_ids=release != "yoga",
+            undeletes=release != "yoga",
             ssh=ssh,
             engine=engine,
             flavors=flavors,
@@ -134,6 +145,8 @@ class World:
     placement: bool
     request_ids: bool
     """Whether rows tell the request of a flavor, since Zed: a foreign row then keeps a guest from starting."""
+    undeletes: bool
+    """Whether a compute node that was deleted with its service comes back as the same one, since 2023.1."""
     ssh: Sshd
     engine: sa.Engine
     flavors: dict[int, Flavor]
@@ -227,6 +240,11 @@ class World:
         found = servers.until(self.api, found, lambda one: one.task_state is None)
         assert found.status == status, (action, found.status, found.fault)
         return found
+
+    def runs(self, server: Server) -> Server:
+        """Start a guest that was evacuated. Up to Yoga (before API 2.95) it runs already: then it is rebooted."""
+        stopped = self.api.compute.get_server(server.id).status == "SHUTOFF"
+        return self.state(server, "start" if stopped else "reboot", "ACTIVE")
 
     def starts(self, server: Server) -> bool:
         """Whether a stopped guest can be started."""

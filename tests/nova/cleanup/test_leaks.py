@@ -25,7 +25,7 @@ def test_the_two_gpus_of_an_old_host_after_an_evacuation(world: World) -> None:
 
     assert world.plan() == []
     assert [status for _address, status, _owner in world.rows(old)] == ["available"] * 2
-    world.state(server, "start", "ACTIVE")
+    world.runs(server)
     world.back(old)
     world.agrees(old, server)
 
@@ -143,10 +143,29 @@ def test_a_compute_service_that_was_deleted(world: World) -> None:
     world.apply()
 
     assert world.plan() == []
-    world.state(server, "start", "ACTIVE")
+    world.runs(server)
     world.nova.control.wipe_host(old)  # with guests on it, Nova would not let it in again
     world.nova.control.restart_compute(old, compute_id=str(uuid.uuid4()))
     world.nova.control.periodic(old)
+    world.agrees(old, server)
+
+
+def test_a_compute_service_that_was_deleted_and_comes_back(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.boot(old, 2)
+    world.die(old)
+    server = world.evacuate(server, new)
+    delete_service(world, old)
+    assert world.plan() == [f"C stale {old} retire"] * 2
+    world.nova.control.wipe_host(old)  # with guests on it, Nova would not let it in again
+    world.nova.control.restart_compute(old)
+    world.nova.control.periodic(old)
+    if world.undeletes:  # the very compute node is back, and its nova-compute frees the rows
+        assert world.plan() == []
+    else:
+        assert world.plan() == [f"C stale {old} retire"] * 2
+        world.apply()
+        assert world.plan() == []
     world.agrees(old, server)
 
 
@@ -165,7 +184,7 @@ def test_a_host_that_was_installed_anew(world: World) -> None:
     world.apply()  # the hypervisor says that the devices are in use: by another instance, whose rows are others
 
     assert world.plan() == []
-    world.state(server, "start", "ACTIVE")
+    world.runs(server)
     world.exclusive()
     world.state(other, "reboot", "ACTIVE")
 
@@ -184,7 +203,7 @@ def test_rows_that_somebody_soft_deleted(world: World) -> None:
     world.apply()
 
     assert world.plan() == []
-    world.state(server, "start", "ACTIVE")
+    world.runs(server)
     world.back(old)
     world.agrees(old, server)
 

@@ -10,12 +10,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from cloudworld import World
+from cloudworld import NAMED, World
 from test_by_hand import FREE
 
 ON_SERVERS = [
-    pytest.param(("2025.2", True, "mariadb"), id="2025.2-mariadb-placement"),
-    pytest.param(("2026.2", False, "postgresql"), id="2026.2-postgresql"),
+    pytest.param((name, placed, server), id=f"{name}-{server}{'-placement' if placed else ''}")
+    for name, placed, server in (
+        *(("2026.2", False, "postgresql"), ("2025.2", True, "mariadb")),
+        *(("2023.1", True, "mariadb"), ("yoga", False, "postgresql")),
+    )
+    if name in NAMED
 ]
 pytestmark = pytest.mark.parametrize("cloud", ON_SERVERS, indirect=True)
 
@@ -34,7 +38,7 @@ def test_an_evacuation_from_a_host_that_stays_away(world: World) -> None:
     world.apply()
 
     assert world.plan() == []
-    world.state(server, "start", "ACTIVE")
+    world.runs(server)
     world.back(old)
     world.agrees(old, server)
 
