@@ -21,9 +21,9 @@ soak: ## clean-up beside a working Nova: a thousand cycles, and then the books a
 	@tools/setup test
 	GPUSTACK_SOAK_CYCLES=1000 $(PYTEST) tests/nova/cleanup/test_soak.py
 
-walks: ## clean-up after random walks over Nova's operations and failures; new ones each time
+walks: ## clean-up after random walks over Nova's operations and failures; new ones each time; an hour
 	@tools/setup test
-	GPUSTACK_WALKS=100 $(PYTEST) -s tests/nova/cleanup/test_walks.py
+	GPUSTACK_WALKS=50 $(PYTEST) -s tests/nova/cleanup/test_walks.py
 
 lab: ## the central path on a QEMU machine: a real kernel, GRUB, initramfs, IOMMU and vfio
 	@tools/setup test
