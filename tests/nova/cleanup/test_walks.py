@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 from books import Books
-from cloudworld import BOTH_WAYS, WORLDS, World
+from cloudworld import BOTH_WAYS, NOT_LIVE, WORLDS, World
 from hypothesis import HealthCheck, Phase, example, given, settings
 from walks import Step, Walk, walks
 
 WALKS = int(os.environ.get("GPUSTACK_WALKS", "0"))
-NO_LIVE = ("yoga", "2023.1")
 LIVE = [
-    pytest.param(values if values[0] in NO_LIVE else (*values, "live"), id=one.id)
+    pytest.param(values if values[0] in NOT_LIVE else (*values, "live"), id=one.id)
     for one in (BOTH_WAYS if WALKS else WORLDS)
     for values in one.values
 ]
