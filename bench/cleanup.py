@@ -23,10 +23,11 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from gpustack.cleanup import apply, plan, tables
+from gpustack.cleanup.facts import ComputeNode, PciRow
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
+from gpustack.cleanup.owners import INSTANCE
 from gpustack.cleanup.plan import Selection, Sources
-from gpustack.cleanup.read import ROW
 from gpustack.embedded.database import DatabaseServer
 
 DEVICES, GUESTS, LEAKS = 100, 20, 100
@@ -108,6 +109,8 @@ def fill(engine: sa.Engine, rows: int) -> None:
             f" CASE WHEN {taken} THEN {of_row} END, CASE WHEN {taken} THEN 'r' END, {old}, {old}, 0"
             f" FROM {numbers(engine, rows)}"
         ),
+        # The indexes that Nova's schema has on the columns that are read by.
+        "CREATE UNIQUE INDEX x0 ON pci_devices (compute_node_id, address, deleted)",
         "CREATE INDEX x1 ON pci_devices (compute_node_id, deleted)",
         "CREATE INDEX x2 ON pci_devices (instance_uuid, deleted)",
         "CREATE INDEX x3 ON instances (host, node, deleted)",
@@ -125,12 +128,13 @@ def client(url: str) -> int:
     engine = sa.create_engine(url, poolclass=sa.NullPool)
     read = 0
     with engine.connect().execution_options(stream_results=True, yield_per=5000) as connection:
-        extra = tables.instance_extra.c
+        rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
+        guests, extra = tables.instances.c, tables.instance_extra.c
         for query in (
-            sa.select(*ROW).order_by(tables.pci_devices.c.compute_node_id),
-            sa.select(*tables.instances.columns).where(tables.instances.c.deleted == 0),
+            sa.select(*(rows[name] for name in PciRow._fields)).order_by(rows.compute_node_id),
+            sa.select(*(guests[name] for name in INSTANCE)).where(guests.deleted == 0),
             sa.select(extra.instance_uuid, extra.pci_requests),
-            sa.select(*tables.compute_nodes.columns),
+            sa.select(*(nodes[name] for name in ComputeNode.__dataclass_fields__)),
             sa.select(*tables.services.columns),
         ):
             for _row in connection.execute(query):

@@ -177,6 +177,9 @@ def _begin_reading(connection: sa.Connection) -> None:
             connection.exec_driver_sql("BEGIN")
         case "postgresql":
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            # Cells are read a few hosts at a time. By its default, 4, the planner takes a scan of the whole table for
+            # cheaper than some hundred look-ups in an index, and would repeat it for each portion.
+            connection.exec_driver_sql("SET LOCAL random_page_cost = 1.1")
         case _:
             connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")

@@ -59,6 +59,7 @@ class PciRow(NamedTuple):
     deleted: int | None
     updated_at: datetime | None
     created_at: datetime | None
+    """None as well where ``updated_at`` is known."""
 
     @property
     def live(self) -> bool:
@@ -113,9 +114,11 @@ class Service:
         return self.last_seen_up or self.created_at
 
 
-@dataclass(frozen=True, kw_only=True)
-class Instance:
-    """A row of ``instances``; ``cell`` names the cell in which it was found."""
+class Instance(NamedTuple):
+    """A row of ``instances``; ``cell`` names the cell in which it was found.
+
+    Like :class:`PciRow`, and unlike most facts, there may be hundreds of thousands of them.
+    """
 
     uuid: str
     host: str | None
@@ -321,6 +324,16 @@ class NodeView:
     def taken(self) -> tuple[PciRow, ...]:
         """The live rows that are claimed or allocated."""
         return tuple(row for row in self.rows if row.status in _TAKEN and row.deleted == 0)
+
+    @cached_property
+    def displaced(self) -> tuple[tuple[PciRow, Owner], ...]:
+        """The taken rows whose owner is not on this node, with it: few, in a healthy cell."""
+        here = {uuid for uuid, owner in self.owners.items() if owner.on(self.node)}
+        return tuple(
+            (row, self.owners[row.instance_uuid])
+            for row in self.taken
+            if row.instance_uuid and row.instance_uuid not in here
+        )
 
     @cached_property
     def held(self) -> Mapping[str, tuple[PciRow, ...]]:

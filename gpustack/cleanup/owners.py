@@ -42,7 +42,7 @@ def read_instances(connection: sa.Connection, uuids: Iterable[str], cell: str) -
     return found
 
 
-_INSTANCE = (
+INSTANCE = (
     *("uuid", "host", "node", "vm_state", "task_state", "deleted", "hidden", "display_name"),
     *("updated_at", "deleted_at"),
 )
@@ -51,7 +51,7 @@ _INSTANCE = (
 def instance_columns(connection: sa.Connection) -> list[sa.ColumnElement[Any]]:
     """The columns of ``instances`` in the order in which :func:`instance` takes them; NULL for one that is missing."""
     present = {column.name: column for column in tables.columns(connection, tables.instances)}
-    return [present.get(name, sa.null().label(name)) for name in _INSTANCE]
+    return [present.get(name, sa.null().label(name)) for name in INSTANCE]
 
 
 def instance(row: Sequence[Any], cell: str) -> Instance:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -190,6 +191,17 @@ def unknown_hosts(sources: Sources, hosts: Iterable[str]) -> set[str]:
     return missing
 
 
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Let Python look for cycles of objects rarely: rows come and go by the thousand, and none is part of one."""
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 def make(sources: Sources, selection: Selection, cloud: Connection | None = None) -> CleanupPlan:
     """Judge every cell; one that can't be read is told of, and the others are judged.
 
@@ -205,7 +217,8 @@ def make(sources: Sources, selection: Selection, cloud: Connection | None = None
         if cell.uuid == connect.CELL0:
             continue  # cell0 holds instances that were never placed, and no compute host
         try:
-            verdicts += verdicts_of(sources, cell, selection)
+            with _rare_collections():
+                verdicts += verdicts_of(sources, cell, selection)
             if cloud is not None and (not selection.classes or placement.CLASS in selection.classes):
                 left += leftovers_of(sources, cell, selection, cloud)
         except DatabaseError as error:

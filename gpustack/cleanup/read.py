@@ -32,7 +32,12 @@ from gpustack.cleanup.schema import Schema
 
 _NODES_AT_ONCE = 100
 
-ROW = tuple(tables.pci_devices.c[name] for name in PciRow._fields)
+_CREATED = sa.case((tables.pci_devices.c.updated_at.is_(None), tables.pci_devices.c.created_at), else_=sa.null()).label(
+    "created_at"
+)
+
+# Only the later of a row's two times matters, and making a time of what the database says is dear.
+ROW = tuple(_CREATED if name == "created_at" else tables.pci_devices.c[name] for name in PciRow._fields)
 _NODE = tuple(
     tables.compute_nodes.c[name]
     for name in ("id", "uuid", "host", "hypervisor_hostname", "deleted", "updated_at", "deleted_at", "pci_stats")
@@ -77,7 +82,7 @@ class CellReader:
 
     def owner(self, uuid: str) -> Owner:
         """What is known of one instance, wherever it is."""
-        return self._owners({uuid}, {}, {uuid}, {})[uuid]
+        return self._owners({uuid}, {}, {}, {uuid}, {})[uuid]
 
     # --- once for a cell ------------------------------------------------------------------------------------------
 
@@ -121,16 +126,21 @@ class CellReader:
     ) -> Iterator[NodeView]:
         nodes = self._nodes(ids)
         rows = self._rows(ids)
-        residents = self._residents({node.host for node in nodes.values() if node.host and not node.deleted})
-        here = {found.uuid: found for found in residents}
-        owned = [(row.instance_uuid, row) for of_node in rows.values() for row in of_node if row.instance_uuid]
-        displaced = {
-            uuid for uuid, row in owned if not (row.live and _placed(here.get(uuid), nodes.get(row.compute_node_id)))
-        }
-        owners = self._owners({uuid for uuid, _row in owned} | set(here), here, displaced, unfinished)
+        residents = self._residents(ids)
+        here = {found.uuid: found for found, _requests in residents}
+        asked = {found.uuid: _parse_requests(text) for found, text in residents}
+        named: dict[int, set[str]] = {}
+        displaced = set()
+        for row in [row for of_node in rows.values() for row in of_node if row.instance_uuid]:
+            uuid = row.instance_uuid or ""
+            named.setdefault(row.compute_node_id, set()).add(uuid)
+            if row.deleted != 0 or not _placed(here.get(uuid), nodes.get(row.compute_node_id)):
+                displaced.add(uuid)
+        uuids = here.keys() | set().union(*named.values())
+        owners = self._owners(uuids, here, asked, displaced, unfinished)
         elsewhere = self._elsewhere(displaced)
         by_place: dict[tuple[str | None, str | None], list[str]] = {}
-        for found in residents:
+        for found in here.values():
             by_place.setdefault((found.host, found.node), []).append(found.uuid)
         for node_id in ids:
             node = nodes.get(node_id) or _lost(node_id)
@@ -138,17 +148,17 @@ class CellReader:
             if not of_node:
                 continue
             placed = () if node.deleted else tuple(by_place.get((node.host, node.hypervisor_hostname), ()))
-            named = {row.instance_uuid for row in of_node if row.instance_uuid}
+            owning = named.get(node_id, set())
             yield NodeView(
                 cell=self.cell,
                 node=node,
                 service=services.get(node.host or ""),
                 rows=of_node,
-                owners={uuid: owners[uuid] for uuid in (*named, *placed)},
+                owners={uuid: owners[uuid] for uuid in (*owning, *placed)},
                 residents=placed,
                 elsewhere={
                     uuid: tuple(entry for entry in elsewhere[uuid] if entry[1].compute_node_id != node_id)
-                    for uuid in named & elsewhere.keys()
+                    for uuid in owning & elsewhere.keys()
                 },
                 has_request_ids=self.schema.has_request_ids,
             )
@@ -170,14 +180,20 @@ class CellReader:
             found.setdefault(row.compute_node_id, []).append(row)
         return found
 
-    def _residents(self, hosts: Iterable[str]) -> list[Instance]:
-        table = tables.instances.c
-        columns = instance_columns(self.connection)
-        found: list[Instance] = []
-        for batch in batches(sorted(hosts)):
-            query = sa.select(*columns).where(table.host.in_(batch), table.deleted == 0)
-            found += [instance(row, self.cell) for row in self.connection.execute(query).all()]
-        return found
+    def _residents(self, ids: list[int]) -> list[tuple[Instance, str | None]]:
+        """The live instances on the live ones of these compute nodes, with the text of their PCI requests.
+
+        One statement in place of one that names hosts and many that name instances: each of its steps is a look-up in
+        an index.
+        """
+        nodes, guests, extra = tables.compute_nodes.c, tables.instances.c, tables.instance_extra.c
+        joined = tables.compute_nodes.join(
+            tables.instances,
+            (guests.host == nodes.host) & (guests.node == nodes.hypervisor_hostname) & (guests.deleted == 0),
+        ).join(tables.instance_extra, extra.instance_uuid == guests.uuid, isouter=True)
+        query = sa.select(*instance_columns(self.connection), extra.pci_requests).select_from(joined)
+        found = self.connection.execute(query.where(nodes.id.in_(ids), nodes.deleted == 0)).all()
+        return [(instance(row[:-1], self.cell), row[-1]) for row in found]
 
     # --- owners ---------------------------------------------------------------------------------------------------
 
@@ -185,13 +201,14 @@ class CellReader:
         self,
         uuids: set[str],
         here: Mapping[str, Instance],
+        asked: Mapping[str, tuple[Request, ...] | None],
         displaced: set[str],
         unfinished: Mapping[str, tuple[Migration, ...]],
     ) -> dict[str, Owner]:
         instances = {**read_instances(self.connection, displaced - set(here), self.cell), **here}
         others = self.others.look_up(sorted(displaced), self.cell_uuid) if displaced else {}
         over = self._migrations_of(displaced)
-        requests = self._requests(uuids)
+        requests = {**asked, **self._requests(uuids - asked.keys())}
         found = {}
         for uuid in uuids:
             instance_here, other = instances.get(uuid), others.get(uuid)
@@ -288,8 +305,12 @@ def _parse_requests(text: str | None) -> tuple[Request, ...] | None:
         return ()
     try:
         return tuple(
-            Request(request_id=entry.get("request_id"), count=int(entry["count"]), alias_name=entry.get("alias_name"))
-            for entry in json.loads(text)
+            [
+                Request(
+                    request_id=entry.get("request_id"), count=int(entry["count"]), alias_name=entry.get("alias_name")
+                )
+                for entry in json.loads(text)
+            ]
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.cleanup.facts import NodeView, Owner, PciRow
-from gpustack.cleanup.predicates import owner_of
 
 
 def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:
     """The live, taken rows of a live compute node whose owner is alive, or unknown, and not placed here."""
     if view.node.deleted:
         return
-    for row in view.taken:
-        owner = owner_of(view, row)
-        if owner is not None and not owner.on(view.node) and (owner.alive or unknown(owner)):
+    for row, owner in view.displaced:
+        if owner.alive or unknown(owner):
             yield row, owner
 
 

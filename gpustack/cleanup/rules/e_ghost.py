@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from gpustack.cleanup.case import Case
 from gpustack.cleanup.facts import Clock, NodeView
-from gpustack.cleanup.predicates import owner_of
 from gpustack.cleanup.rules._moved import unknown
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 
@@ -19,9 +18,8 @@ TITLE = "held by an instance that does not exist"
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Live, taken rows whose owner is in no cell, or deleted."""
-    for row in view.taken:
-        owner = owner_of(view, row)
-        if owner is None or owner.alive or unknown(owner):
+    for row, owner in view.displaced:
+        if owner.alive or unknown(owner):
             continue
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         if held_back := case.held_back():

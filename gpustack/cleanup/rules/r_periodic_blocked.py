@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from gpustack.cleanup.case import Case
 from gpustack.cleanup.facts import Clock, NodeView
-from gpustack.cleanup.predicates import owner_of, pinning, stale_since
+from gpustack.cleanup.predicates import pinning, stale_since
 from gpustack.cleanup.rules._moved import left_behind
 from gpustack.cleanup.verdict import Status, Verdict
 
@@ -27,7 +27,7 @@ _GRACE_TIMES = 3
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Rows on a host that is up which should have been freed several grace times ago."""
-    ghosts = [(row, owner) for row in view.taken if (owner := owner_of(view, row)) is not None and not owner.alive]
+    ghosts = [(row, owner) for row, owner in view.displaced if not owner.alive]
     for row, owner in [*left_behind(view), *ghosts]:
         written = stale_since(row, owner)
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
