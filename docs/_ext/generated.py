@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 from sphinx.application import Sphinx
 
+from gpustack.cleanup import placement, rules
 from gpustack.findings import definitions
 from gpustack.nova import reference as nova_reference
 from gpustack.pci import catalogue
@@ -119,6 +120,39 @@ def schemas_page() -> str:
     return "\n".join([*lines, ""])
 
 
+def tested_page() -> str:
+    """What each class of clean-up is tested with, from the tests' own data."""
+    file = Path(__file__).parents[2] / "tests" / "unit" / "cleanup" / "classes.yaml"
+    tested = yaml.safe_load(file.read_text(encoding="utf-8"))
+    titles = {rule.CLASS: rule.TITLE for rule in (*rules.RULES, placement)}
+    words = {"placement": "PCI in Placement", "mariadb": "MariaDB", "postgresql": "PostgreSQL"}
+    lines = [
+        "# What clean-up is tested with",
+        "",
+        "For each class: the tests that make its leak with a real Nova, and those that make what only looks like it",
+        "and must be left alone. A test of the project sees that all are there. They lie in `tests/nova/cleanup`, and",
+        "`make test` runs them; `cases/…` are facts without a Nova, in `tests/unit/cleanup`.",
+        "",
+        "Each repair of each class is also",
+        "",
+        "- killed at every statement that writes and at every write of the journal, ended by a second run, and undone:",
+        "  `tests/unit/cleanup/test_killed.py`; class Q: `tests/nova/cleanup/test_placement.py`;",
+        "- applied and undone on MariaDB and on PostgreSQL: `tests/nova/cleanup/test_servers.py`; those of A, B, C, E",
+        "  and F in every release's own schema as well: `test_heads_on_servers.py`.",
+        "",
+        "| tests | Nova, its database (SQLite where none is named), PCI in Placement |",
+        "|---|---|",
+    ]
+    for module, worlds in sorted(tested["worlds"].items()):
+        told = [", ".join(words.get(word, word) for word in world.split("-")) for world in worlds]
+        lines.append(f"| `{module}.py` | {'; '.join(told)} |")
+    for klass, entry in sorted(tested["classes"].items()):
+        lines += ["", f"## {klass}: {titles[klass]}", ""]
+        for kind, title in (("leak", "The leak"), ("alike", "What looks like it")):
+            lines += [f"{title}:", "", *(f"- `{test}`" for test in entry[kind]), ""]
+    return "\n".join([*lines, ""])
+
+
 def write(app: Sphinx) -> None:
     """Write the generated pages, each only when it changed, so that a second build is quick."""
     directory = Path(app.srcdir) / "reference" / "generated"
@@ -130,6 +164,7 @@ def write(app: Sphinx) -> None:
         "commands.md": commands_page(),
         "releases.md": nova_reference.markdown(),
         "schemas.md": schemas_page(),
+        "tested.md": tested_page(),
     }
     for name, text in pages.items():
         path = directory / name

@@ -79,13 +79,15 @@ LIVE_WORLDS = [
 def nova_conf(release: str, *, placement: bool, live: bool = False, once: bool = False) -> str:
     """The nova.conf of the hosts and of the API.
 
-    :param live: let guests with GPUs be moved live (since 2025.1).
+    :param live: let guests with GPUs be moved live (since 2025.1); without, they may be resized where they are.
     :param once: let each GPU be used once (since 2025.2, with PCI in Placement).
     """
     basic = _NOVA.replace("device_spec", "passthrough_whitelist") if release == "yoga" else _NOVA
     if live:
         basic = basic.replace('"11b4"}', '"11b4", "live_migratable": "yes", "managed": "no"}')
         basic = basic.replace('"name": "k4200"', '"name": "k4200", "live_migratable": "yes"')
+    else:
+        basic = f"[DEFAULT]\nallow_resize_to_same_host = true\n{basic}"
     if once:
         basic = basic.replace('"11b4"}', '"11b4", "one_time_use": "yes"}')
     return basic + _PLACEMENT if placement else basic

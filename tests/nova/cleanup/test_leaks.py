@@ -138,6 +138,7 @@ def test_a_compute_service_that_was_deleted(world: World) -> None:
     delete_service(world, old)
     if world.request_ids:
         assert not world.starts(server)
+    assert world.plan(everything=True, grace="300") == [f"C protected {old}"] * 2  # it may come back
     assert world.plan() == [f"C stale {old} retire"] * 2
 
     world.apply()
@@ -230,6 +231,39 @@ def test_what_only_looks_like_a_leak(world: World) -> None:
         world.api.compute.shelve_offload_server(server)
         servers.until(world.api, server, lambda one: one.status == "SHELVED_OFFLOADED" and one.task_state is None)
     assert world.plan() == []
+
+
+def test_a_resize_on_the_same_host(world: World) -> None:
+    """Until it is confirmed the instance has the devices of both of its flavors on one host."""
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    world.api.compute.resize_server(server, servers.gpu_flavor(world.api, f"other-{host}", "k4200"))
+    server = servers.settled(world.api, server)
+    assert (server.status, server.compute_host) == ("VERIFY_RESIZE", host)
+    world.nova.control.periodic(host)
+    assert [owner for _address, _status, owner in world.rows(host)] == [server.id] * 2
+    assert world.plan(everything=True) == [f"F protected {host}"]
+    before = world.dump()
+    assert world.apply(code=4).code == 4
+    assert world.dump() == before
+    server = world.confirm(server)
+    world.nova.control.periodic(host)
+    assert world.plan(everything=True) == []
+    world.agrees_beside(host, server)
+
+
+def test_a_delete_that_waits_for_its_periodic(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.confirm(world.migrate(world.boot(old), new))
+    servers.delete(world.api, server)
+    world.made.clear()
+    before = world.dump()
+    assert {one.split()[1] for one in world.plan(everything=True)} <= {"heals"}
+    assert world.apply(code=4).code == 4
+    assert world.dump() == before
+    world.nova.control.periodic()
+    assert world.plan(everything=True) == []
+    world.agrees(new)
 
 
 def test_a_guest_that_runs_keeps_its_device_whatever_the_rows_say(world: World) -> None:

@@ -49,6 +49,7 @@ def test_a_gpu_that_died_and_one_at_a_new_address(world: World, tmp_path: Path) 
     world.nova.control.periodic(host)
 
     assert look(world, host, moved, tmp_path) == []
+    assert world.plan(everything=True) == []  # the row of the one that is gone is soft-deleted, in status removed
     world.agrees_beside(host, server)
 
 

@@ -1,0 +1,56 @@
+"""``classes.yaml`` tells the truth: every class has its tests, they are there, and run where it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpustack.cleanup import placement, rules
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+TESTED = yaml.safe_load((HERE / "classes.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def worlds() -> dict[str, set[str]]:
+    """For each test beside a real Nova (``MODULE::TEST``) what it is run with."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/nova/cleanup"]
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSTACK", "PYTEST"))}
+    told = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout + told.stderr
+    found: dict[str, set[str]] = {}
+    for module, test, world in re.findall(r"^tests/nova/cleanup/(\w+)\.py::(\w+)\[(.+)\]$", told.stdout, re.MULTILINE):
+        found.setdefault(f"{module}::{test}", set()).add(world)
+    return found
+
+
+def test_every_class_is_there() -> None:
+    assert TESTED["classes"].keys() == {rule.CLASS for rule in rules.RULES} | {placement.CLASS}
+
+
+@pytest.mark.parametrize("klass", sorted(TESTED["classes"]))
+def test_its_tests_are_there_and_run_on_both_releases(klass: str, worlds: dict[str, set[str]]) -> None:
+    entry = TESTED["classes"][klass]
+    assert entry["leak"]
+    assert entry["alike"]
+    met = set()
+    for test in (*entry["leak"], *entry["alike"]):
+        if test.startswith("cases/"):
+            assert (HERE / test).is_file(), test
+            continue
+        assert set(TESTED["worlds"][test.partition("::")[0]]) == worlds[test], test
+        met |= worlds[test] if test in entry["leak"] else set()
+    assert {world.partition("-")[0] for world in met} == {"2025.2", "2026.2"}
+
+
+def test_databases_and_placement_are_all_met() -> None:
+    """Nova itself on each database, and with PCI in Placement and without."""
+    found = {tuple(world.split("-")[1:]) for worlds in TESTED["worlds"].values() for world in worlds}
+    assert found >= {(), ("placement",), ("mariadb", "placement"), ("postgresql",)}
