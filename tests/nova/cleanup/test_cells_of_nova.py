@@ -17,7 +17,8 @@ from openstack.compute.v2.server import Server
 
 from gpustack.embedded import servers
 
-pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)
+TRIED = [one for one in WORLDS for values in one.values if values[0] not in ("yoga", "2023.1")]
+pytestmark = pytest.mark.parametrize("cloud", TRIED, indirect=True)
 
 
 @pytest.fixture(scope="module")
