@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from gpustack.host.plan import HostPlan
 
 CHANGES = 2
+TRIAL_SECONDS = 600
+"""As the role's default, gpustack_trial_seconds."""
 
 
 class Plan(Command):
@@ -50,6 +52,11 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
             action="store_true",
             help="bind on the running host what can be bound there, as prepare.yml does with gpustack_live=true",
         )
+        parser.add_argument(
+            "--trial",
+            action="store_true",
+            help="try new kernel arguments for one boot first, as prepare.yml does with gpustack_trial=true",
+        )
         parser.add_argument("--no-diff", action="store_true", help="leave out what changes in each file")
         parser.add_argument(
             "--exit-code", action="store_true", help=f"exit with {CHANGES} when something would be done"
@@ -80,7 +87,10 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
                     remedy="compare the names in the snapshot with the patterns under `hosts`",
                 )
             hosts = named
-        self._plans = tuple(plan_host(spec, host, adopt=parsed_args.adopt, live=parsed_args.live) for host in hosts)
+        trial = TRIAL_SECONDS if parsed_args.trial else None
+        self._plans = tuple(
+            plan_host(spec, host, adopt=parsed_args.adopt, live=parsed_args.live, trial=trial) for host in hosts
+        )
         if parsed_args.format == "json":
             text = json.dumps([plan.to_dict() for plan in self._plans], indent=2, ensure_ascii=True)
         else:

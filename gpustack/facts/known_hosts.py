@@ -1,8 +1,8 @@
 """Known hosts: which keys a host may show (``sshd(8)``, SSH_KNOWN_HOSTS FILE FORMAT).
 
 Names may be plain, hashed, patterns with ``*``, ``?`` and ``!``, and ``[host]:port``. A key marked ``@revoked`` is
-refused for every host. ``@cert-authority`` lines are left out: certificates of hosts are not checked here, so such
-a host is unknown unless its key is listed as well.
+refused for every host. Certificates of hosts are not checked here (paramiko does not), so a host for which there is
+only a ``@cert-authority`` line is unknown, and the error names that line.
 """
 
 from __future__ import annotations
@@ -23,11 +23,32 @@ if TYPE_CHECKING:
     from gpustack.facts.ssh_config import Target
 
 
+_REVOKED = "@revoked"
+_AUTHORITY = "@cert-authority"
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
+    """A line.
+
+    :ivar marker: ``@revoked``, ``@cert-authority``, or None.
+    :ivar place: its file and number.
+    """
+
     names: tuple[str, ...]
     key: paramiko.PKey
-    revoked: bool
+    marker: str | None
+    place: str
+
+    @property
+    def revoked(self) -> bool:
+        """Whether the key is good for no host."""
+        return self.marker == _REVOKED
+
+    @property
+    def is_authority(self) -> bool:
+        """Whether the key is that of an authority, not of a host."""
+        return self.marker == _AUTHORITY
 
     def is_for(self, name: str) -> bool:
         """Whether the line is about a host: one of its patterns fits, and none with ``!`` does."""
@@ -61,7 +82,7 @@ class KnownHosts:
 
     def key_types(self, target: Target) -> set[str]:
         """The types of the keys that a host is known by: what it should be asked to show."""
-        return {e.key.get_name() for e in self._entries if not e.revoked and self._is_about(e, target)}
+        return {e.key.get_name() for e in self._entries if e.marker is None and self._is_about(e, target)}
 
     def check(self, target: Target, key: paramiko.PKey) -> None:
         """Hold the key that a host showed against those it is known by.
@@ -74,14 +95,14 @@ class KnownHosts:
                 where=target.name,
                 remedy="don't connect: find out why this key is still in use",
             )
-        known = [e.key for e in self._entries if not e.revoked and self._is_about(e, target)]
+        known = [e.key for e in self._entries if e.marker is None and self._is_about(e, target)]
         if key in known:
             return
         how = (
             f"ssh-keyscan -p {target.port} {target.hostname}" if target.port != 22 else f"ssh-keyscan {target.hostname}"
         )
         first = target.key_names[0]
-        if any(e.is_for(first) for e in self._entries if not e.revoked):
+        if any(e.is_for(first) for e in self._entries if e.marker is None):
             raise HostError(
                 f"its host key has changed: it shows {_fingerprint(key)}, known is"
                 f" {', '.join(sorted({_fingerprint(k) for k in known}))}; somebody may be in between",
@@ -89,8 +110,10 @@ class KnownHosts:
                 remedy="find out why on the host's console. If it was reinstalled, remove the old key"
                 f" (ssh-keygen -R '{first}') and add the new one",
             )
+        authorities = [e.place for e in self._entries if e.is_authority and self._is_about(e, target)]
+        certified = f"; certificates of hosts are not checked here, so {authorities[0]} ({_AUTHORITY}) does not help"
         raise HostError(
-            f"its host key is not known: it shows {_fingerprint(key)}",
+            f"its host key is not known: it shows {_fingerprint(key)}{certified if authorities else ''}",
             where=target.name,
             remedy=f"compare that with `ssh-keygen -lf /etc/ssh/ssh_host_{_short(key)}_key.pub` on the host's console;"
             f" if they are the same: `{how} >> {self.files[0]}`",
@@ -109,15 +132,15 @@ def _entries(path: Path) -> Iterator[_Entry]:
         return
     except OSError as error:
         raise HostError(f"can't be read: {error.strerror}", where=str(path)) from error
-    for line in text.splitlines():
+    for number, line in enumerate(text.splitlines(), 1):
         fields = line.split()
         marker = fields.pop(0) if fields and fields[0].startswith("@") else None
-        if len(fields) < 3 or fields[0].startswith("#") or marker not in (None, "@revoked"):
+        if len(fields) < 3 or fields[0].startswith("#") or marker not in (None, _REVOKED, _AUTHORITY):
             continue
         key = _key(fields[1], fields[2])
         if key is not None:
             names = tuple(name if name.startswith("|") else name.lower() for name in fields[0].split(","))
-            yield _Entry(names=names, key=key, revoked=marker is not None)
+            yield _Entry(names=names, key=key, marker=marker, place=f"{path}:{number}")
 
 
 def _key(kind: str, encoded: str) -> paramiko.PKey | None:

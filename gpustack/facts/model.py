@@ -209,6 +209,7 @@ class Boot(_Facts):
 
     :ivar unified: the unified kernel images (entries of type 2 of the Boot Loader Specification) that are there.
     :ivar tools: those of the boot loader's tools that are installed (``grubby``).
+    :ivar grubby_keeps_defaults: whether grubby knows ``--no-etc-grub-update``; None when that can't be told.
     :ivar environment: only where GRUB's menu is there.
     """
 
@@ -219,6 +220,7 @@ class Boot(_Facts):
     entries: tuple[BootEntry, ...] = ()
     config_mtime: int | None = None
     tools: tuple[Line, ...] = ()
+    grubby_keeps_defaults: bool | None = None
     environment: BootEnvironment | None = None
     kernels: tuple[BootKernel, ...] = ()
 

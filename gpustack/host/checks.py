@@ -19,7 +19,7 @@ from gpustack.host.desired import Desired
 from gpustack.host.owned import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
 from gpustack.host.reboot import is_held
 from gpustack.host.targets import Target
-from gpustack.host.tools import has_dracut, has_entries
+from gpustack.host.tools import by_hand, has_dracut, has_entries
 from gpustack.host.trial import is_running as is_trial
 from gpustack.pci import classes
 from gpustack.spec.model import Options
@@ -63,8 +63,8 @@ def _ok(what: str, place: str, seen: str) -> Check:
     return Check(what=what, place=place, status=Status.OK, seen=seen)
 
 
-def _failed(code: str, what: str, place: str, seen: str, severity: Severity | None = None) -> Check:
-    found = finding(code, place=place, severity=severity, what=what, seen=seen)
+def _failed(code: str, what: str, place: str, seen: str, severity: Severity | None = None, **more: str) -> Check:
+    found = finding(code, place=place, severity=severity, what=what, seen=seen, **more)
     return Check(what=what, place=place, status=Status.FAILED, seen=seen, finding=found)
 
 
@@ -258,13 +258,14 @@ def initramfs(host: Host, desired: Desired, images: Images | None) -> Iterator[C
 def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str, Any] | None) -> Check:
     what = f"the initramfs of Linux {kernel.release} binds the GPUs"
     place = f"{host.hostname} {kernel.initramfs or kernel.release}"
+    tool = by_hand(host, kernel)
     early = [name for name in desired.binding.early_modules if kernel.modules.get(name) == "module"]
     modprobe = desired.files.get(MODPROBE)
     script = desired.files.get(SCRIPT) or desired.files.get(DRACUT_SCRIPT)
     if not early and modprobe is None and script is None:
         return _ok(what, place, "nothing is needed in it")
     if image is None:
-        return _failed("GPU207", what, place, "this kernel has no initramfs")
+        return _failed("GPU207", what, place, "this kernel has no initramfs", tool=tool)
     if "error" in image:
         return _unknown(what, place, f"it could not be read: {image['error']}")
     wrong: list[str] = []
@@ -281,7 +282,7 @@ def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str,
         find_wrong = _wrong_hook if has_dracut(host) else _wrong_script
         wrong += find_wrong(image, script.content)
     if wrong:
-        return _failed("GPU207", what, place, "; ".join(wrong))
+        return _failed("GPU207", what, place, "; ".join(wrong), tool=tool)
     seen = [*(f"{name} is in it and loaded" for name in early), *([f"{MODPROBE} as planned"] if modprobe else [])]
     seen += ["the script that binds by address runs before udev"] if script else []
     return _ok(what, place, ", ".join(seen))

@@ -50,6 +50,9 @@ def _kind(host: Host) -> Iterator[Finding]:
     elif host.boot.bls and "grubby" not in host.boot.tools:
         what = "GRUB with boot loader entries (BLS) and without grubby"
         yield finding("GPU130", place=host.hostname, what=what, wanted="a menu in grub.cfg, or grubby for the entries")
+    elif host.boot.bls and host.boot.grubby_keeps_defaults is False:
+        what = "a grubby without --no-etc-grub-update (RHEL 8.0 to 8.2)"
+        yield finding("GPU130", place=host.hostname, what=what, wanted="grubby 8.40-39 and later (RHEL 8.3)")
     elif not host.boot.bls and family(host) == "redhat":
         what = "GRUB without boot loader entries (BLS) on this distribution"
         yield finding("GPU130", place=host.hostname, what=what, wanted="GRUB_ENABLE_BLSCFG=true, with grubby")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
@@ -62,6 +63,13 @@ def rebuild(host: Host, kernel: BootKernel, why: str) -> Iterator[RunCommand]:
     image = image_of(host, kernel)
     yield RunCommand(argv=("dracut", "--force", f"{image}.new", kernel.release), why=why)
     yield RunCommand(argv=("mv", "--force", f"{image}.new", image), why="the new image takes the place of the old")
+
+
+def by_hand(host: Host, kernel: BootKernel) -> str:
+    """What makes one kernel's initramfs anew, as somebody would type it."""
+    if host.initramfs_tool == "mkinitcpio":
+        return shlex.join(("mkinitcpio", "-k", kernel.release, "-g", image_of(host, kernel)))
+    return " && ".join(shlex.join(command.argv) for command in rebuild(host, kernel, ""))
 
 
 def install_kernel(kernel: BootKernel, why: str) -> RunCommand:

@@ -16,6 +16,7 @@ from gpustack.files import share_dir
 from gpustack.play.record import Record
 
 _TAIL = 12
+_NO_MATCH = b"Specified inventory, host pattern and/or --limit leaves us with no hosts to target"
 _NO_HOSTS = "no host of the inventory is meant"  # Ansible itself refuses a limit that no host fits
 
 
@@ -93,7 +94,7 @@ def play(call: Call, log: Path, told: Callable[[Record, Sequence[str]], None]) -
             # Ansible got the same interrupt from the terminal; it ends its tasks and itself.
             _end(process)
             raise
-    if record.no_hosts and not record.hosts:
+    if not record.hosts and (record.no_hosts or _names_no_host(log, start)):
         raise UsageError(_NO_HOSTS, remedy="compare --limit with the names in the inventory")
     if not record.ended:
         raise ApplyError(f"ansible-playbook ended with {code} before it was done", remedy=_last_words(log, start))
@@ -106,6 +107,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.terminate()
         process.wait()
+
+
+def _names_no_host(log: Path, start: int) -> bool:
+    """Whether Ansible has refused a limit that no host fits: it does so before any event (``ansible-playbook``)."""
+    with log.open("rb") as stream:
+        stream.seek(start)
+        return _NO_MATCH in stream.read()
 
 
 def _last_words(log: Path, start: int) -> str:

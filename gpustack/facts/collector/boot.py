@@ -12,7 +12,7 @@ from .limits import VALUE_LIMIT
 from .mounts import BOOT_PARTITIONS
 from .names import NAMED_MODULES
 from .reader import Host, version_key
-from .tools import BOOT_TOOLS, any_of
+from .tools import BOOT_TOOLS, any_of, grubby_keeps_defaults
 
 
 def boot_loader(host: Host, grub: bool) -> Optional[str]:
@@ -76,6 +76,7 @@ def boot(host: Host, machine_type: Optional[str], gpu_modules: Iterable[str]) ->
         "unified": unified_images(host) if loader == "systemd-boot" else [],
         "entries": entries + listed,
         "config_mtime": status.st_mtime_ns if status is not None else None,
+        "grubby_keeps_defaults": grubby_keeps_defaults(host) if reads_entries and loader == "grub" else None,
         "tools": [name for name in BOOT_TOOLS if any_of(host, name)],
         "environment": grub_environment_block(host, configuration, text)
         if configuration and loader == "grub"

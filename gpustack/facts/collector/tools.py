@@ -4,12 +4,24 @@ from typing import Optional
 
 from .reader import Host
 
+GRUBBY = ("/usr/libexec/grubby/grubby-bls", "/usr/sbin/grubby", "/usr/bin/grubby")
 BOOT_TOOLS = ("bootctl", "grub2-mkconfig", "grubby", "kernel-install", "update-grub")
 
 
 def any_of(host: Host, *names: str) -> bool:
     """Whether one of the programs is installed."""
     return any(host.exists(directory + name) for name in names for directory in ("/usr/sbin/", "/usr/bin/", "/sbin/"))
+
+
+def grubby_keeps_defaults(host: Host) -> Optional[bool]:
+    """Whether grubby can leave ``/etc/default/grub`` alone: since 8.40-39, RHEL 8.3 (``--no-etc-grub-update``).
+
+    ``None`` where its program, a shell script, is not where it is looked for.
+    """
+    texts = [text for text in map(host.data, GRUBBY) if text is not None]
+    if any(b"no-etc-grub-update" in text for text in texts):
+        return True
+    return False if host.exists(GRUBBY[0]) else None
 
 
 def initramfs_tool(host: Host) -> Optional[str]:

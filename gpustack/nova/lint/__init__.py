@@ -77,7 +77,8 @@ def lint(words: Sequence[str], *, release: Release, hosts: Sequence[Host] = ()) 
         except NovaConfigError as error:
             unread.append(finding("GPU330", place=error.where or word, error=error.what))
     files = Result(title="Files", findings=tuple(unread))
-    return Report(results=(files, *judged(sources, release=release, hosts=hosts)))
+    # Of nothing that was read there is nothing to judge: no check has succeeded on it.
+    return Report(results=(files, *(judged(sources, release=release, hosts=hosts) if sources else ())))
 
 
 def judged(sources: Sequence[Source], *, release: Release, hosts: Sequence[Host] = ()) -> tuple[Result, ...]:

@@ -391,3 +391,16 @@ def test_an_environment_on_the_efi_system_partition(tmp_path: Path) -> None:
     root.write("/proc/self/mountinfo", f"{MOUNTS}30 24 8:1 / /boot/efi rw - vfat /dev/sda1 rw\n")
     root.write("/sys/dev/block/8:1/size", "1\n")
     assert environment(root)["filesystem"] == "vfat"
+
+
+def test_whether_grubby_can_leave_the_defaults_alone(tmp_path: Path) -> None:
+    root = SysRoot(tmp_path).host().write("/boot/grub2/grub.cfg", "blscfg\n").write("/usr/sbin/grubby", "#!/bin/bash\n")
+
+    def told() -> object:
+        return collect(str(root.path))["boot"]["grubby_keeps_defaults"]
+
+    assert told() is None  # only the program that calls the other
+    root.write("/usr/libexec/grubby/grubby-bls", "#!/bin/bash\n# --update-kernel\n")
+    assert told() is False
+    root.write("/usr/libexec/grubby/grubby-bls", "#!/bin/bash\n--no-etc-grub-update) no_etc_update=true ;;\n")
+    assert told() is True

@@ -78,6 +78,17 @@ def test_a_refused_plan_exits_with_13_and_says_why(run: Run) -> None:
     assert "the plan is refused (gpu-nic01)" in err
 
 
+def test_a_trial_boot_is_shown_or_refused(run: Run, tmp_path: Path) -> None:
+    raw = snapshot("k4200")
+    environment = {"path": "/boot/grub/grubenv", "exists": True, "read": True, "filesystem": "ext4", "device": "disk"}
+    raw["boot"]["environment"] = environment
+    code, out, _ = run("--snapshot", save(tmp_path / "hosts.json", raw), "--trial")
+    assert (code, "create /etc/grub.d/45_gpustack_trial" in out) == (0, True), out
+    raw["boot"].update(loader="systemd-boot", bls=True)
+    code, out, _ = run("--snapshot", save(tmp_path / "hosts.json", raw), "--trial")
+    assert (code, "GPU160" in out) == (13, True), out
+
+
 def test_many_hosts_are_planned_one_after_another(run: Run, tmp_path: Path) -> None:
     fleet = save(tmp_path / "fleet.json", snapshot("k4200"), snapshot("shared-nic"), snapshot("laptop"))
     code, out, err = run("--snapshot", fleet, "-f", "json")

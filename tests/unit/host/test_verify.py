@@ -127,6 +127,7 @@ def test_an_initramfs_that_would_not_bind_is_found(what: str, prepared: tuple[Sp
     verification = verify_host(spec, machine.host, images)
     assert codes(verification) == ["GPU207 error"]
     assert RELEASE in verification.findings[0].message
+    assert f"`update-initramfs -u -k {RELEASE}`" in verification.findings[0].remedy
 
 
 def without(image: dict[str, Any], *parts: str) -> dict[str, Any]:

@@ -61,6 +61,7 @@ def test_words_that_name_no_configuration(tmp_path):
     report = lint([str(tmp_path / "missing.conf")], release=releases.release("2025.2"))
     assert report.code == 2
     assert found(report, list(Severity)) == [("GPU330", str(tmp_path / "missing.conf"))]
+    assert [(result.title, result.word) for result in report.results] == [("Files", "Failure")]
 
 
 def test_a_misspelled_filter_is_named_and_not_kept(tmp_path):

@@ -93,8 +93,8 @@ def test_what_goes_wrong_has_its_exit_code(place: Place, gpustack, tmp_path: Pat
     assert "'update-initramfs -u -k 6.1.0-37-amd64' has failed on talk" in err
     assert "talk-gone: unreachable" in out
     code, _, err = gpustack("verify", "gpustack.yaml", "--limit", "nobody")
-    assert code == 14
-    assert "leaves us with no hosts to target" in err
+    assert code == 2
+    assert "no host of the inventory is meant" in err
     code, _, err = gpustack("verify", "gpustack.yaml", "talk", "-e", "@missing.yaml")
     assert code == 14
     assert "missing.yaml" in err
