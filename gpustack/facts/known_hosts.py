@@ -111,9 +111,12 @@ class KnownHosts:
                 f" (ssh-keygen -R '{first}') and add the new one",
             )
         authorities = [e.place for e in self._entries if e.is_authority and self._is_about(e, target)]
-        certified = f"; certificates of hosts are not checked here, so {authorities[0]} ({_AUTHORITY}) does not help"
+        certified = "".join(
+            f"; certificates of hosts are not checked here, so {place} ({_AUTHORITY}) does not help"
+            for place in authorities[:1]
+        )
         raise HostError(
-            f"its host key is not known: it shows {_fingerprint(key)}{certified if authorities else ''}",
+            f"its host key is not known: it shows {_fingerprint(key)}{certified}",
             where=target.name,
             remedy=f"compare that with `ssh-keygen -lf /etc/ssh/ssh_host_{_short(key)}_key.pub` on the host's console;"
             f" if they are the same: `{how} >> {self.files[0]}`",

@@ -188,6 +188,15 @@ def test_names_that_are_others(name, config, sshd):
     assert "its host key is not known" in refusal()
 
 
+def test_an_authority_for_certificates_is_named_and_does_not_count(config, sshd, home):
+    config(known=f"\n@cert-authority * {sshd.public_host_key}\n")
+    said = refusal()
+    assert "its host key is not known" in said
+    assert f"so {home}/.ssh/known_hosts:2 (@cert-authority) does not help" in said
+    config(known=f"@cert-authority 127.0.0.2 {sshd.public_host_key}\n")
+    assert "@cert-authority" not in refusal()
+
+
 def test_hashed_names(config, sshd, home):
     known = home / ".ssh" / "known_hosts"
     subprocess.run([program("ssh-keygen"), "-q", "-H", "-f", str(known)], check=True, capture_output=True)
