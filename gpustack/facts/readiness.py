@@ -231,8 +231,8 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
     if claims:
         yield finding("GPU016", place=place, claims=", ".join(claims))
     if main.sriov_numvfs:
-        count = f"{_count(main.sriov_numvfs, 'virtual function')} {'is' if main.sriov_numvfs == 1 else 'are'}"
-        yield finding("GPU017", place=place, count=count)
+        enabled = f"{_count(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
+        yield finding("GPU017", place=place, enabled=enabled)
     if not main.reset_methods:
         yield finding("GPU018", place=place)
     if not main.bdf.fits_nova:

@@ -18,8 +18,9 @@ from gpustack.findings import Finding, Severity, finding
 from gpustack.host import iommu
 from gpustack.host.binding import DRIVERS, Binding, spared
 from gpustack.host.elsewhere import DRIVERCTL, INITRAMFS_MODULES, RC_LOCAL, Elsewhere
+from gpustack.host.record import KERNEL_CMDLINE
 from gpustack.host.targets import Targets
-from gpustack.host.tools import has_entries
+from gpustack.host.tools import has_entries, has_systemd_boot
 from gpustack.pci import catalogue
 from gpustack.spec.model import Options
 
@@ -94,7 +95,7 @@ def traces(host: Host, targets: Targets, binding: Binding, options: Options, oth
     }
     if has_entries(host):  # what grub's defaults say has been copied into every boot entry
         found = {
-            key: replace(trace, stays=trace.stays or _IN_ENTRIES) if trace.part is Part.ARGUMENT else trace
+            key: replace(trace, stays=trace.stays or _in_entries(host)) if trace.part is Part.ARGUMENT else trace
             for key, trace in found.items()
         }
     return tuple(sorted(found.values(), key=lambda t: (t.path, t.line, t.said)))
@@ -186,9 +187,13 @@ def _arguments(targets: Targets, binding: Binding, options: Options, other: Else
                 yield _argument(sourced.place, sourced.argument.text, agrees=False, stays=stays)
 
 
-_IN_ENTRIES = (
-    "boot entries are files on this host, and have it as well: grubby --remove-args takes it out of all of them"
-)
+def _in_entries(host: Host) -> str:
+    """Why an argument stays where boot entries are files, and what takes it out."""
+    if has_systemd_boot(host):
+        return f"take it out of {KERNEL_CMDLINE}, then `kernel-install add RELEASE IMAGE` makes each entry anew"
+    return "boot entries are files on this host, and have it as well: grubby --remove-args takes it out of all of them"
+
+
 _RIGHT = "an argument that is right stays where it is, and is not repeated"
 
 

@@ -149,7 +149,7 @@ def _not_in_spec(spec: Spec, host: Host) -> Finding:
 
 def _missing(host: Host, models: Iterable[str], there: set[str | None]) -> Iterator[Finding]:
     """Models of the host without a card: a warning as long as there is a card of another model."""
-    cards = [f"{gpu.main.address} {gpu.name} [{gpu.main.ids}]" for gpu in gpus(host)]
+    cards = [f"{gpu.main.address} {gpu.name.removesuffix(f' [{gpu.main.ids}]')} [{gpu.main.ids}]" for gpu in gpus(host)]
     seen = f"it has {', '.join(cards)}" if cards else "it has no GPU at all"
     for name in models:
         if name not in there:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulation import Machine, changed, snapshot
+from test_cases import load
 
 from gpustack.errors import HostError
 from gpustack.examples.handmade import hand_made_host
@@ -309,3 +310,10 @@ def test_the_plan_as_data_holds_every_line() -> None:
     journal = next(o for o in data["operations"] if o["path"] == ADOPTED)
     files = json.loads(journal["content"].partition("\n")[2])
     assert files[GRUB]["before"] == hand_made_host().files[GRUB]
+
+
+def test_what_takes_an_argument_out_is_the_tool_of_the_host() -> None:
+    _, spec, host = load(Path(__file__).parent / "cases" / "systemd-boot-switched-off.yaml")
+    told = [f.message for f in plan_host(spec, host.host, adopt=True).findings if f.code == "GPU172"]
+    assert len(told) == 3
+    assert all("`kernel-install add RELEASE IMAGE`" in message and "grubby" not in message for message in told)
