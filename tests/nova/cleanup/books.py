@@ -76,6 +76,7 @@ class Books:
             assert turn < TURNS - 1, self._story("still stale after all repairs", outcomes)
         assert self.exposed() <= before, self._story("in use, and offered", self.exposed() - before)
         self._fill(before)
+        self._all_has_healed()
         return self.repaired
 
     # --- what there is --------------------------------------------------------------------------------------------
@@ -220,6 +221,13 @@ class Books:
         held = {(v.host, one) for v in self._judge() if v.allocation for one in v.allocation.addresses.split()}
         empty = self.freed - devices.keys() - held
         assert not empty, self._story("freed, and no guest can be booted on it", empty)
+
+    def _all_has_healed(self) -> None:
+        """What Nova puts right by itself, at the latest when it starts, is right once each nova-compute was started."""
+        for host in self.walk.hosts:
+            self.walk.return_(host)
+        late = [verdict for verdict in self._judge() if verdict.status is Status.HEALS]
+        assert not late, self._story("told to heal, and has not", late)
 
     @staticmethod
     def _lost(row: Row, homes: dict[str, str | None]) -> bool:
