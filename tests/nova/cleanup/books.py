@@ -150,7 +150,7 @@ class Books:
         control, running = self.world.nova.control, self.walk.running()
         stop = sorted({v.host for v in self._judge() if v.status is Status.STALE and v.stop and v.host in running})
         for host in stop:
-            control.stop_compute(host)
+            control.kill_compute(host, unseen=False)
             control.unseen(host, seconds=30)
         sources, selection, verdicts = self._plan(*stop)
         wanted = [one.to_dict() for one in verdicts if one.status is Status.STALE]

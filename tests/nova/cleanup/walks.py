@@ -201,11 +201,11 @@ class Walk:
             )
 
     def return_(self, host: str) -> None:
-        """Let a host come back, or restart its nova-compute."""
+        """Let a host come back, or restart its nova-compute: an orderly stop may wait for ever for what hangs."""
         if host in self.forgotten:  # with guests on it, Nova would not let it in again
             self.world.nova.control.wipe_host(host)
         self.forgotten.discard(host)
-        self.world.nova.control.restart_compute(host)
+        self.world.nova.control.restart_compute(host, kill=True)
         servers.force_down(self.world.api, host, False)
         self.dead.discard(host)
         self.stopped.discard(host)
