@@ -10,9 +10,10 @@ import pytest
 
 from gpustack.embedded.nova import Nova
 
-sys.path.insert(0, str(Path(__file__).parent))
+_HERE = Path(__file__).parent
+sys.path[:0] = [str(_HERE), str(_HERE.parent / "flavor")]
 
-from serviceworld import CONFIG, World, flavors, nova_hosts
+from serviceworld import CONFIG, World, flavors, nova_hosts  # noqa: E402 - it lies beside this file
 
 
 @pytest.fixture(scope="session")

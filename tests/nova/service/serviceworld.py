@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.embedded.nova import IMAGE, Host, Nova, gpus
+import yaml
+
+from gpustack.embedded.nova import Host, Nova, gpus
 from gpustack.embedded.servers import boot, delete, gpu_flavor, settled, until
 from gpustack.examples import hosts
 from gpustack.examples.host import write_host
@@ -30,17 +31,23 @@ service_down_time = 60
 shutdown_timeout = 1
 [pci]
 alias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}
+alias = {"name": "h100", "vendor_id": "10de", "product_id": "2330", "device_type": "type-PCI", "live_migratable": "yes"}
 device_spec = {"vendor_id": "10de", "product_id": "11b4"}
+device_spec = {"vendor_id": "10de", "product_id": "2330", "live_migratable": "yes"}
 [filter_scheduler]
 enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,PciPassthroughFilter
 """
 SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"talk*": [k4200]}\n'
+CLOUD = "mycloud"
 HOST, OTHER = "talk", "other"
-"""The host that is rebooted has two GPUs for guests, the other one has one."""
+"""The host that is rebooted has two K4200 for guests, the other one has one. Both have a card that can migrate live."""
 
 
 def nova_hosts() -> list[Host]:
-    return [Host(name=HOST, pci=gpus(2)), Host(name=OTHER, pci=gpus(1, bus=0x41))]
+    return [
+        Host(name=HOST, pci=gpus(2) + gpus(1, product="2330", bus=0x91)),
+        Host(name=OTHER, pci=gpus(1, bus=0x41) + gpus(1, product="2330", bus=0x51)),
+    ]
 
 
 @dataclass
@@ -51,7 +58,6 @@ class World:
     cloud: Connection
     path: Path
     flavors: dict[str, Flavor]
-    variables: dict[str, str] = field(default_factory=dict)
 
     def new_host(self, name: str = HOST) -> Path:
         """A host that was never prepared, in the place of the last one."""
@@ -62,6 +68,15 @@ class World:
 
     def play(self, playbook: str, root: Path, *arguments: str, **given: Any) -> tuple[int, str]:
         """Run a playbook on the example host; → its exit code and all that it says."""
+        path = share_dir("playbooks") / f"{playbook}.yml"
+        variables = json.dumps({"gpustack_reboot": True, "gpustack_cloud": CLOUD, **given})
+        return self._run(root, ["ansible-playbook", "-i", "inventory", str(path), "-e", variables, *arguments])
+
+    def shell(self, root: Path, script: str) -> tuple[int, str]:
+        """Run commands as somebody would type them."""
+        return self._run(root, ["bash", "-ec", script])
+
+    def _run(self, root: Path, command: list[str]) -> tuple[int, str]:
         prefix = [sys.executable, "-m", "gpustack.examples.standin", "--root", str(root)]
         variables = {
             "gpustack_root": str(root),
@@ -70,38 +85,43 @@ class World:
         }
         everywhere = {
             "gpustack_spec": "gpustack.yaml",
-            "gpustack_cloud": "embedded",
             "gpustack_guests_timeout": 60,
             "ansible_connection": "local",
             "ansible_become": False,
             "ansible_python_interpreter": sys.executable,
         }
         inventory = {"all": {"hosts": {HOST: variables}, "vars": everywhere}}
-        (self.path / "inventory.json").write_text(json.dumps(inventory), encoding="utf-8")
+        (self.path / "inventory").write_text(json.dumps(inventory), encoding="utf-8")
         (self.path / "gpustack.yaml").write_text(SPEC, encoding="utf-8")
         (self.path / "ansible.cfg").touch()
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
-        ansible = {
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "OS_"))}
+        own = {
             "ANSIBLE_CONFIG": str(self.path / "ansible.cfg"),
             "ANSIBLE_HOME": str(self.path / ".ansible"),
             "ANSIBLE_NOCOLOR": "1",
+            "OS_CLIENT_CONFIG_FILE": str(self._clouds()),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "PYTHONWARNINGS": "ignore",
+            "XDG_STATE_HOME": str(self.path / "state"),
         }
         done = subprocess.run(
-            [
-                str(Path(sys.executable).with_name("ansible-playbook")),
-                *("-i", "inventory.json"),
-                str(share_dir("playbooks") / f"{playbook}.yml"),
-                *("-e", json.dumps({"gpustack_reboot": True, **given})),
-                *arguments,
-            ],
+            command,
             cwd=self.path,
-            env={**kept, **self.nova.variables(), **self.variables, **ansible},
+            env={**kept, **own},
             capture_output=True,
             text=True,
             check=False,
+            stdin=subprocess.DEVNULL,
         )
         return done.returncode, done.stdout + done.stderr
+
+    def _clouds(self) -> Path:
+        """A clouds.yaml with the name that an operator would choose."""
+        path = self.path / "clouds.yaml"
+        found = yaml.safe_load(self.nova.clouds_yaml.read_text(encoding="utf-8"))["clouds"]
+        path.write_text(yaml.safe_dump({"clouds": {CLOUD: found["embedded"]}}), encoding="utf-8")
+        path.chmod(0o600)
+        return path
 
     # -- Nova ------------------------------------------------------------------------------------------------
 
@@ -156,11 +176,5 @@ def flavors(cloud: Connection) -> dict[str, Flavor]:
     return {
         "plain": cloud.compute.create_flavor(name="plain", ram=512, vcpus=1, disk=1),
         "gpu": gpu_flavor(cloud, "gpu", "k4200"),
+        "live": gpu_flavor(cloud, "live", "h100"),
     }
-
-
-def names(servers: Sequence[Server]) -> list[str]:
-    return [server.name for server in servers]
-
-
-__all__ = ["CONFIG", "HOST", "IMAGE", "OTHER", "World", "flavors", "nova_hosts", "prepared"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from serviceworld import HOST, World, prepared
 
+from gpustack.examples.boot import boot
+
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # openstacksdk warns of its own code
 
 
@@ -25,6 +27,14 @@ def test_guests_stand_against_a_reboot_until_a_policy_is_chosen(world: World) ->
     assert world.state(guest) == ("ACTIVE", HOST)
     assert world.service() == ("enabled", None)
 
+    stranger = root / "run/libvirt/qemu/stranger.xml"
+    stranger.parent.mkdir(parents=True)
+    stranger.write_text("<domstatus state='running'/>\n", encoding="utf-8")
+    code, said = world.play("prepare", root, gpustack_guests="stop", gpustack_device_guests="stop")
+    assert code == 2, said
+    assert "guests run there: stranger. Nova does not know them" in said
+    assert not prepared(root)
+    stranger.unlink()
     code, said = world.play("prepare", root, gpustack_guests="stop", gpustack_device_guests="stop")
     assert code == 0, said
     assert prepared(root)
@@ -39,3 +49,49 @@ def test_guests_stand_against_a_reboot_until_a_policy_is_chosen(world: World) ->
     assert code == 0, said
     assert "changed=0" in said
     assert len(list(world.cloud.compute.server_actions(guest))) == 3
+
+
+def test_a_run_that_broke_before_the_reboot_is_taken_up_and_what_people_did_meanwhile_holds(world: World) -> None:
+    root = world.new_host()
+    mine, theirs, off = (world.guest(name) for name in ("mine", "theirs", "off"))
+    world.stop(off)
+    policy = {"gpustack_guests": "stop", "gpustack_device_guests": "stop"}
+    code, said = world.play("prepare", root, **policy, gpustack_reboot_command=["/bin/false"])
+    assert code == 2, said
+    assert [world.state(guest)[0] for guest in (mine, theirs, off)] == ["SHUTOFF", "SHUTOFF", "SHUTOFF"]
+    assert world.service()[0] == "disabled"
+
+    world.start(theirs)
+    world.stop(theirs)
+    boot(root)  # by hand
+    code, said = world.play("prepare", root, "--check", **policy)
+    assert code == 0, said
+    assert f"start mine ({mine.id})" in said
+    assert world.state(mine)[0] == "SHUTOFF"
+    code, said = world.play("prepare", root, **policy)
+    assert code == 0, said
+    assert said.index("talk: ready for guests") < said.rindex(f"start mine ({mine.id})")
+    assert f"GPU616 talk theirs ({theirs.id})" in said
+    assert [world.state(guest)[0] for guest in (mine, theirs, off)] == ["ACTIVE", "SHUTOFF", "SHUTOFF"]
+    assert [world.marks(guest) for guest in (mine, theirs, off)] == [{}, {}, {}]
+    assert world.service() == ("enabled", None)
+
+
+def test_a_trial_and_an_undo_leave_a_service_that_a_person_disabled(world: World) -> None:
+    root = world.new_host()
+    guest = world.guest("gpu-guest", "gpu")
+    (service,) = world.cloud.compute.services(host=HOST, binary="nova-compute")
+    world.cloud.compute.disable_service(service, disabled_reason="bad memory")
+    code, said = world.play("prepare", root, gpustack_trial=True, gpustack_device_guests="stop")
+    assert code == 0, said
+    assert prepared(root)
+    assert world.state(guest) == ("ACTIVE", HOST)
+    code, said = world.play("undo", root, gpustack_device_guests="refuse")
+    assert code == 2, said
+    assert f"GPU606 talk gpu-guest ({guest.id})" in said
+    code, said = world.play("undo", root, gpustack_device_guests="stop")
+    assert code == 0, said
+    assert not prepared(root)
+    assert world.state(guest) == ("ACTIVE", HOST)
+    assert [action.action for action in world.cloud.compute.server_actions(guest)].count("stop") == 2
+    assert world.service() == ("disabled", "bad memory")
