@@ -97,7 +97,8 @@ def _running(server: Server, host: str, choices: Choices, *, up: bool) -> Verdic
 def _step(server: Server, host: str, policy: Policy) -> Operation:
     mark = {STOPPED if policy is Policy.STOP else MOVED: host}
     why = f"it has {', '.join(server.devices)}" if server.devices else ""
-    return _STEPS[policy](server=server.id, name=server.name, mark=mark, why=why)
+    alone = bool(server.devices) and policy is not Policy.STOP
+    return _STEPS[policy](server=server.id, name=server.name, mark=mark, alone=alone, why=why)
 
 
 def key(step: Operation) -> str:

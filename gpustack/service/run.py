@@ -197,7 +197,12 @@ class Runner:
 
     def _go_on(self, plan: ServicePlan, end: float) -> bool:
         """Do what can be done now; → whether there is time to look again."""
+        busy = bool(plan.waits) or any(isinstance(step, Confirm) for step in plan.steps)
         for step in plan.steps:
+            alone = isinstance(step, GuestStep) and step.alone
+            if alone and busy:
+                continue  # the next looks have it again
+            busy = busy or alone
             self._carry_out(step)
         if self.clock() >= end:
             return False

@@ -40,11 +40,14 @@ class GuestStep(Operation):
 
     :param mark: metadata that is written before, with the last request until then
         (:data:`gpustack.service.marks.AFTER`).
+    :param alone: whether it waits until nothing else is under way: of two guests that are moved at once, one can lose
+        the device that both were promised, and Nova leaves it in ERROR.
     """
 
     server: str
     name: str
     mark: Mapping[str, str] | None = None
+    alone: bool = False
     verb: ClassVar[str] = ""
 
     def describe(self) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from serviceworld import HOST, World, prepared
+from serviceworld import HOST, OTHER, World, prepared
 
 from gpustack.examples.boot import boot
 
@@ -49,6 +51,31 @@ def test_guests_stand_against_a_reboot_until_a_policy_is_chosen(world: World) ->
     assert code == 0, said
     assert "changed=0" in said
     assert len(list(world.cloud.compute.server_actions(guest))) == 3
+
+
+def test_guests_move_and_one_that_finds_no_room_is_kept_until_a_policy_fits(world: World) -> None:
+    root = world.new_host()
+    plain, one, two = world.guest("plain-guest"), world.guest("one", "gpu"), world.guest("two", "gpu")
+    code, said = world.play("prepare", root, gpustack_guests="live-migrate", gpustack_device_guests="cold-migrate")
+    assert code == 2, said
+    assert len(set(re.findall(r"GPU611 talk (\w+) ", said))) == 1, said
+    assert "No valid host" in said
+    assert not prepared(root)
+    assert world.state(plain) == ("ACTIVE", OTHER)
+    assert sorted(world.state(guest) for guest in (one, two)) == [("ACTIVE", OTHER), ("ACTIVE", HOST)]
+    moved, stayed = (one, two) if world.state(one)[1] == OTHER else (two, one)
+    assert world.nova.control.hostdevs(moved.id) == {OTHER: ["0000:41:00.0"]}, "confirmed: the source keeps nothing"
+    status, reason = world.service()
+    assert status == "disabled"
+    assert (reason or "").startswith("gpustack: talk is rebooted: the running kernel was started without")
+
+    code, said = world.play("prepare", root, gpustack_guests="refuse", gpustack_device_guests="stop")
+    assert code == 0, said
+    assert prepared(root)
+    assert world.state(moved) == ("ACTIVE", OTHER)
+    assert world.state(stayed) == ("ACTIVE", HOST)
+    assert [world.marks(guest) for guest in (plain, one, two)] == [{}, {}, {}]
+    assert world.service() == ("enabled", None)
 
 
 def test_a_run_that_broke_before_the_reboot_is_taken_up_and_what_people_did_meanwhile_holds(world: World) -> None:

@@ -158,6 +158,9 @@ class Nova:
         wanted = {"stop": "ACTIVE", "start": "SHUTOFF", "confirm": "VERIFY_RESIZE"}.get(action, "ACTIVE")
         if one.task is not None or one.status != wanted:
             raise Refused(f"it is {one.status}, {one.task}", status=409)
+        if action.endswith("migrate") and one.devices:
+            others = [other for other in self.guests.values() if other.devices and other is not one]
+            assert not [other for other in others if other.task or other.status == "VERIFY_RESIZE"], "they would race"
         request = f"r{next(self._numbers)}"
         self.asked[server_id].insert(0, Action(name=_NAMES[action], request=request, user=user))
         change: dict[str, object] = {

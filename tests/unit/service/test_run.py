@@ -149,6 +149,23 @@ def test_no_room_elsewhere() -> None:
     as_it_should_be(api, Policy.STOP)
 
 
+@pytest.mark.parametrize("policy", [Policy.COLD_MIGRATE, Policy.LIVE_MIGRATE])
+def test_guests_with_devices_are_moved_one_after_another(policy: Policy) -> None:
+    def three() -> Nova:
+        return nova(guest("plain"), *(guest(name, devices=("k4200",)) for name in "abc"))
+
+    api = three()
+    emptied(api, policy)
+    for number in range(api.requests):
+        api = three()
+        api.dies_at, api.carried_out, api.slow = number, True, 2
+        with pytest.raises(Killed):
+            emptied(api, policy)
+        api.forget_requests()
+        assert not emptied(api, policy).refused
+        assert {(one.status, one.host) for one in api.guests.values()} == {("ACTIVE", "gpu2")}
+
+
 def test_one_that_finds_no_room_does_not_leave_another_half_moved() -> None:
     api = nova(*(guest(name) for name in "abc"))
     api.room, api.slow = 1, 6
