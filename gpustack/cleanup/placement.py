@@ -5,19 +5,23 @@ With PCI in Placement each device, or the physical function of virtual ones, is 
 allocations of those, and never takes one away: what stays after a row was freed keeps the device from being booted.
 
 An allocation may also be all that keeps a device in use from a second guest: where its instance is on this node and
-lacks a device (class L), it is only told.
+lacks a device (class L), it is only told. So is what :mod:`gpustack.cleanup.unallocated` finds: a device that is taken,
+and that Placement gives away all the same.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import tables
+from gpustack.cleanup import tables, unallocated
 from gpustack.cleanup.case import place
 from gpustack.cleanup.facts import TERMINAL, Clock, HostState, NodeView, Owner, PciRow
 from gpustack.cleanup.predicates import doubts, in_flight, lacks, node_words, owner_words, pinning
@@ -36,40 +40,64 @@ VERSION = "1.28"
 _PROVIDER = re.compile(r".+_([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\Z")
 
 
+# Placement has no request for the allocations of many providers. So many are asked at a time: fewer than the
+# connections that requests keeps open, and few enough for a Placement that serves a cloud meanwhile.
+_AT_ONCE = 8
+
+
 @dataclass(frozen=True, kw_only=True)
 class Provider:
     """The resource provider of a device.
 
     :ivar root: the uuid of the compute node's provider, which is the compute node's own.
+    :ivar held: how much each consumer has of it.
+    :ivar unread: why Placement does not say who has it.
     """
 
     uuid: str
     name: str
     root: str
     address: str
-    consumers: tuple[str, ...]
+    held: Mapping[str, int]
+    unread: str | None = None
 
 
 def providers(cloud: Connection, roots: Iterable[str] | None = None) -> Iterator[Provider]:
-    """The devices that somebody has an allocation of; all of them, or those below compute nodes.
+    """The devices that Placement knows; all of them, or those below compute nodes.
+
+    One request lists them; then each is asked for its allocations, :data:`_AT_ONCE` at a time. One that is gone
+    meanwhile is left out, and one that Placement fails to answer for has the reason in ``unread``.
 
     :raises CloudError: when Placement can't be asked.
     """
     paths = ["/resource_providers"] if roots is None else [f"/resource_providers?in_tree={uuid}" for uuid in roots]
-    for path in paths:
-        for one in _get(cloud, path)["resource_providers"]:
-            found = _PROVIDER.match(one["name"])
-            if found is None or one["root_provider_uuid"] == one["uuid"]:
-                continue
-            held = _get(cloud, f"/resource_providers/{one['uuid']}/allocations")["allocations"]
-            if held:
-                yield Provider(
-                    uuid=one["uuid"],
-                    name=one["name"],
-                    root=one["root_provider_uuid"],
-                    address=found[1].lower(),
-                    consumers=tuple(sorted(held)),
-                )
+    _ask(lambda: cloud.placement)  # made when it is first asked for: before several threads do
+    pool = ThreadPoolExecutor(max_workers=_AT_ONCE)
+    try:
+        listed = [
+            one for answer in pool.map(lambda path: _get(cloud, path), paths) for one in answer["resource_providers"]
+        ]
+        devices = [
+            Provider(
+                uuid=one["uuid"], name=one["name"], root=one["root_provider_uuid"], address=name[1].lower(), held={}
+            )
+            for one in listed
+            if (name := _PROVIDER.match(one["name"])) and one["root_provider_uuid"] != one["uuid"]
+        ]
+        yield from filter(None, pool.map(lambda device: _with_allocations(cloud, device), devices))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _with_allocations(cloud: Connection, device: Provider) -> Provider | None:
+    path = f"/resource_providers/{device.uuid}/allocations"
+    answer = _ask(lambda: cloud.placement.get(path, microversion=VERSION))
+    if answer.status_code == 404:
+        return None  # the device was removed since it was listed
+    if answer.status_code >= 500:
+        return replace(device, unread=f"Placement refused to answer: HTTP {answer.status_code}, {path}")
+    held = _content(answer, path)["allocations"]
+    return replace(device, held={consumer: sum(one["resources"].values()) for consumer, one in held.items()})
 
 
 def allocations_of(cloud: Connection, consumer: str) -> dict[str, Any]:
@@ -101,7 +129,10 @@ def put(cloud: Connection, consumer: str, like: Mapping[str, Any], allocations: 
 
 
 def _get(cloud: Connection, path: str) -> Any:  # noqa: ANN401 - JSON
-    answer = _ask(lambda: cloud.placement.get(path, microversion=VERSION))
+    return _content(_ask(lambda: cloud.placement.get(path, microversion=VERSION)), path)
+
+
+def _content(answer: Any, path: str) -> Any:  # noqa: ANN401 - a response, and its JSON
     if answer.status_code >= 400:
         raise CloudError(f"Placement refused to answer: HTTP {answer.status_code}", where=path)
     try:
@@ -129,28 +160,56 @@ def nodes(connection: sa.Connection, hosts: frozenset[str] | None) -> dict[str, 
     return {uuid: host for uuid, host in found if host}
 
 
-def judge(reader: CellReader, clock: Clock, held: Iterable[Provider]) -> Iterator[Verdict]:
-    """The allocations of this cell's devices that fit no row."""
-    here = nodes(reader.connection, None)
+def judge(
+    reader: CellReader,
+    clock: Clock,
+    devices: Iterable[Provider],
+    cloud: Connection,
+    hosts: frozenset[str] | None = None,
+) -> Iterator[Verdict]:
+    """Where the allocations of this cell's devices, and its rows, contradict one another."""
     by_node: dict[str, list[Provider]] = {}
-    for provider in held:
-        if provider.root in here:
-            by_node.setdefault(provider.root, []).append(provider)
-    for root, of_node in by_node.items():
-        for view in reader.views(frozenset({here[root]})):
-            if view.node.uuid == root and not view.node.deleted:
-                for provider in of_node:
-                    for consumer in provider.consumers:
-                        yield from _judge(reader, view, clock, provider, consumer)
+    for provider in devices:
+        by_node.setdefault(provider.root, []).append(provider)
+    for view in reader.views(hosts) if by_node else ():
+        of_node = by_node.get(view.node.uuid or "", []) if not view.node.deleted else []
+        for provider in of_node:
+            if provider.unread is not None:
+                yield _undecided(view, clock, provider)
+                continue
+            for consumer in sorted(provider.held):
+                yield from _judge(reader, view, clock, provider, consumer, cloud)
+            moved = (
+                {
+                    uuid: str(move["instance_uuid"])
+                    for uuid in provider.held
+                    if (move := _migration(reader.connection, uuid))
+                }
+                if unallocated.candidates(view, provider)
+                else {}
+            )
+            yield from unallocated.judge(view, clock, provider, moved, lambda path: _get(cloud, path))
 
 
-def _judge(reader: CellReader, view: NodeView, clock: Clock, provider: Provider, consumer: str) -> Iterator[Verdict]:
+def _undecided(view: NodeView, clock: Clock, provider: Provider) -> Verdict:
+    return Verdict(
+        klass=CLASS,
+        title=TITLE,
+        status=Status.UNDECIDED,
+        **place(view, clock),
+        rows=(),
+        owner=None,
+        evidence=(f"provider {provider.uuid} ({provider.name})", node_words(view, clock)),
+        because=f"{provider.unread}: who has the device is not known",
+        advice="see the log of Placement, and plan again",
+    )
+
+
+def _judge(
+    reader: CellReader, view: NodeView, clock: Clock, provider: Provider, consumer: str, cloud: Connection
+) -> Iterator[Verdict]:
     # A virtual function is an inventory of its physical function's provider.
-    family = [
-        row
-        for row in view.rows
-        if row.live and provider.address in (row.address.lower(), (row.parent_addr or "").lower())
-    ]
+    family = unallocated.family(view, provider.address)
     move = _migration(reader.connection, consumer)
     uuid = move["instance_uuid"] if move else consumer
     owner = reader.owner(uuid)
@@ -158,6 +217,8 @@ def _judge(reader: CellReader, view: NodeView, clock: Clock, provider: Provider,
         return
     reasons = _protection(view, clock, family, owner, uuid, dict(move) if move else None)
     here = owner.on(view.node)
+    about: tuple[str, ...] = ()
+    advice = ""
     status, because, repair = Status.STALE, "the row is not its, and Nova never takes such an allocation away", None
     if doubts(owner) and move is None:
         status, because = Status.UNDECIDED, "; ".join(doubts(owner))
@@ -165,6 +226,10 @@ def _judge(reader: CellReader, view: NodeView, clock: Clock, provider: Provider,
         status, because = Status.PROTECTED, "; ".join(dict.fromkeys(reasons))
     elif move is None and owner.instance is None:
         status, because = Status.REPORT, "no cell has an instance or a migration with this uuid: it may be another's"
+        about, written = _stranger(cloud, consumer, provider)
+        advice = _unknown_advice(consumer, provider)
+        if clock.recent(written):
+            status, because = Status.PROTECTED, "it was allocated within the grace time: an instance may be being made"
     elif not family:
         status, because = Status.REPORT, "the device has no row: see class O"
     elif here and lacks(view, owner):
@@ -184,6 +249,7 @@ def _judge(reader: CellReader, view: NodeView, clock: Clock, provider: Provider,
         owner=uuid,
         evidence=(
             f"provider {provider.uuid} ({provider.name}) is allocated to {what}",
+            *about,
             *(words(row) for row in family),
             owner_words(owner),
             node_words(view, clock),
@@ -195,13 +261,40 @@ def _judge(reader: CellReader, view: NodeView, clock: Clock, provider: Provider,
         must_ask=here,
         advice="see class L: nothing may be taken away before the domain was looked at"
         if status is Status.REPORT and here
-        else "",
+        else advice,
         allocation=Allocation(
             provider=provider.uuid,
             name=provider.name,
             addresses=" ".join(sorted({provider.address, *(row.address.lower() for row in family)})),
             consumer=consumer,
         ),
+    )
+
+
+def _stranger(cloud: Connection, consumer: str, provider: Provider) -> tuple[tuple[str, ...], datetime | None]:
+    """What Placement knows of a consumer that no cell does, in words, and when its allocations were written."""
+    path = f"/allocations/{consumer}"
+    answer = _ask(lambda: cloud.placement.get(path, microversion=VERSION))
+    said = _content(answer, path)
+    try:
+        moment = parsedate_to_datetime(answer.headers["Last-Modified"])
+        written = moment.replace(tzinfo=None)  # HTTP's times are UTC
+    except (KeyError, TypeError, ValueError):
+        written = None
+    others = len(said["allocations"].keys() - {provider.uuid})
+    known = (
+        f"consumer {consumer} is of project {said.get('project_id')}, user {said.get('user_id')}",
+        f"its allocations, {others} of other providers, were last written {written or 'at an unknown time'} UTC",
+    )
+    return known, written
+
+
+def _unknown_advice(consumer: str, provider: Provider) -> str:
+    tool = "openstack --os-placement-api-version 1.28 resource provider allocation"
+    return (
+        "ask whose it is: another Nova, another service, a database that was restored "
+        f"(openstack server show {consumer}; {tool} show {consumer}). "
+        f"If nobody's, and no guest has the device: {tool} unset --provider {provider.uuid} {consumer}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -24,6 +24,8 @@ from gpustack.files import write_atomic
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
+
+    from gpustack.cleanup.placement import Provider
 
 FORMAT = "gpustack_cleanup_plan"
 VERSION = 1
@@ -158,23 +160,28 @@ def verdicts_of(sources: Sources, cell: Cell, selection: Selection) -> Iterator[
             yield from filter(selection.wants, rules.judge(seen, clock))
 
 
-def leftovers_of(sources: Sources, cell: Cell, selection: Selection, cloud: Connection) -> list[Verdict]:
+def leftovers_of(
+    sources: Sources, cell: Cell, selection: Selection, cloud: Connection, devices: Sequence[Provider] | None = None
+) -> list[Verdict]:
     """Judge Placement's allocations of one cell's devices (class Q).
 
     Placement is asked before the cell: what is seen of the rows is then the newer of the two.
 
+    :param devices: what Placement said already.
     :raises CloudError: when Placement can't be asked.
     :raises DatabaseError: when the cell can't be read.
     """
-    roots = None
-    if selection.hosts is not None:
-        with connect.snapshot(cell.database) as connection:
-            roots = list(placement.nodes(connection, selection.hosts))
-    held = list(placement.providers(cloud, roots))
-    if not held:
+    if devices is None:
+        roots = None
+        if selection.hosts is not None:
+            with connect.snapshot(cell.database) as connection:
+                roots = list(placement.nodes(connection, selection.hosts))
+        devices = list(placement.providers(cloud, roots))
+    if not devices:
         return []
     with _reading(sources, cell, selection) as (reader, clock):
-        return [verdict for verdict in placement.judge(reader, clock, held) if selection.wants(verdict)]
+        found = placement.judge(reader, clock, devices, cloud, selection.hosts)
+        return [verdict for verdict in found if selection.wants(verdict)]
 
 
 def unknown_hosts(sources: Sources, hosts: Iterable[str]) -> set[str]:
@@ -213,6 +220,7 @@ def make(sources: Sources, selection: Selection, cloud: Connection | None = None
     unread: list[tuple[str, str]] = []
     failure: DatabaseError | None = None
     left: list[Verdict] = []
+    devices: list[Provider] | None = None
     for cell in sources.cells:
         if cell.uuid == connect.CELL0:
             continue  # cell0 holds instances that were never placed, and no compute host
@@ -220,7 +228,9 @@ def make(sources: Sources, selection: Selection, cloud: Connection | None = None
             with _rare_collections():
                 verdicts += verdicts_of(sources, cell, selection)
             if cloud is not None and (not selection.classes or placement.CLASS in selection.classes):
-                left += leftovers_of(sources, cell, selection, cloud)
+                if devices is None and selection.hosts is None:  # one answer for all cells
+                    devices = list(placement.providers(cloud))
+                left += leftovers_of(sources, cell, selection, cloud, devices)
         except DatabaseError as error:
             failure = error
             unread.append((cell.name, str(error)))

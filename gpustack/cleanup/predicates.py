@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpustack.cleanup.facts import ERROR, Clock, HostState, Instance, NodeView, Owner, PciRow, Whereabouts
 from gpustack.cleanup.verdict import words
@@ -73,6 +73,16 @@ def stale_since(row: PciRow, owner: Owner) -> datetime | None:
     if owner.instance is not None:
         moments.append(owner.instance.updated_at)
     return max((moment for moment in moments if moment is not None), default=None)
+
+
+# A periodic is due every minute (nova.conf: update_resources_interval); so many that did nothing prove that it fails.
+_PATIENCE = timedelta(minutes=5)
+_GRACE_TIMES = 3
+
+
+def overdue(since: datetime | None, clock: Clock) -> bool:
+    """Whether nova-compute's periodic should have put right long ago what is wrong since then."""
+    return since is not None and clock.now - since > max(_PATIENCE, _GRACE_TIMES * clock.grace)
 
 
 def protection(view: NodeView, row: PciRow, clock: Clock) -> list[str]:

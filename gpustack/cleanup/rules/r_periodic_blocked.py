@@ -9,20 +9,15 @@ when it starts.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 
 from gpustack.cleanup.case import Case
 from gpustack.cleanup.facts import Clock, NodeView
-from gpustack.cleanup.predicates import pinning, stale_since
+from gpustack.cleanup.predicates import overdue, pinning, stale_since
 from gpustack.cleanup.rules._moved import left_behind
 from gpustack.cleanup.verdict import Status, Verdict
 
 CLASS = "R"
 TITLE = "the periodic of nova-compute does not free it"
-
-# A periodic is due every minute (nova.conf: update_resources_interval); so many that did nothing prove that it fails.
-_PATIENCE = timedelta(minutes=5)
-_GRACE_TIMES = 3
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
@@ -31,8 +26,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     for row, owner in [*left_behind(view), *ghosts]:
         written = stale_since(row, owner)
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
-        overdue = written is not None and clock.now - written > max(_PATIENCE, _GRACE_TIMES * clock.grace)
-        if case.up and overdue and not pinning(view, owner) and case.held_back() is None:
+        if case.up and overdue(written, clock) and not pinning(view, owner) and case.held_back() is None:
             yield case.verdict(
                 Status.REPORT,
                 "nova-compute is up and should have freed the row long ago: its periodic fails, or has forgotten it",

@@ -181,3 +181,28 @@ def test_the_commands_of_the_runbook(world: World, tmp_path: Path) -> None:
             assert world.allocations(server) == before
     assert codes == [("plan", 0), ("apply", 0), ("plan", 4), ("undo", 0)]
     assert spare in world.allocations(server)
+
+
+def test_a_device_that_placement_gives_away_though_it_is_taken(world: World) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    before = placement.allocations_of(world.api, server.id)
+    (tree,) = (one.id for one in world.api.placement.resource_providers(name=host))
+
+    def told() -> list[tuple[str, str]]:
+        made = plan.make(sources(world), SELECTION, world.api)
+        return [(one.status.value, one.because) for one in made.verdicts if one.host == host]
+
+    # Somebody deletes all that the guest has: no periodic adds the device to nothing.
+    assert placement.put(world.api, server.id, before, {})
+    world.nova.control.periodic(host)
+    ((status, because),) = told()
+    assert (status, "no allocation of this host" in because) == ("report", True)
+    # What nova-manage placement heal_allocations writes: processors and memory. Then nova-compute adds the device.
+    none = {**before, "consumer_generation": None}
+    assert placement.put(world.api, server.id, none, {tree: before["allocations"][tree]})
+    ((status, _because),) = told()
+    assert status in ("heals", "report")
+    world.nova.control.periodic(host)
+    assert told() == []
+    assert world.allocations(server).keys() == before["allocations"].keys()

@@ -1,0 +1,90 @@
+"""Asking Placement who has the devices of a large cloud: so many at a time, against one after another.
+
+    .venv/bin/python bench/placement.py [NODES [MILLISECONDS]]
+
+A server on loopback stands in for Placement: 2,000 compute nodes with four GPUs each, half of which are allocated. It
+answers each request after 5 milliseconds. It holds: asked :data:`placement._AT_ONCE` at a time, with the same requests,
+it takes less than half as long.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+import openstack
+
+from gpustack.cleanup import placement
+
+GPUS = 4
+
+
+class Standin(BaseHTTPRequestHandler):
+    """The two paths of Placement that are asked."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = -1  # head and body in one packet: a server for production does not wait for the first one's receipt
+    nodes, delay = 2000, 0.005
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        """Answer after a while."""
+        self.asked.append(self.path)
+        time.sleep(self.delay)
+        body = json.dumps(self._answer()).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _answer(self) -> object:
+        if self.path == "/":
+            links = [{"rel": "self", "href": ""}]
+            version = {"id": "v1.0", "min_version": "1.0", "max_version": "1.39", "status": "CURRENT", "links": links}
+            return {"versions": [version]}
+        if self.path == "/resource_providers":
+            roots = [self._provider(f"node-{node}", f"node-{node}") for node in range(self.nodes)]
+            devices = [
+                self._provider(f"node-{node}_0000:{gpu:02X}:00.0", f"node-{node}")
+                for node in range(self.nodes)
+                for gpu in range(GPUS)
+            ]
+            return {"resource_providers": roots + devices}
+        taken = self.path.split("/")[2].endswith(("00:00.0", "02:00.0"))
+        return {"allocations": {"vm": {"resources": {"CUSTOM_PCI_10DE_11B4": 1}}} if taken else {}}
+
+    def _provider(self, name: str, root: str) -> dict[str, object]:
+        return {"uuid": name, "name": name, "root_provider_uuid": root, "generation": 1, "links": []}
+
+    def log_message(self, *_words: object) -> None:
+        """Nothing."""
+
+
+def main() -> None:
+    """Measure, print, and hold the figure."""
+    Standin.nodes = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    Standin.delay = int(sys.argv[2]) / 1000 if len(sys.argv) > 2 else 0.005
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Standin)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+    cloud = openstack.connect(auth_type="none", endpoint=url, placement_endpoint_override=url)
+    took = {}
+    for at_once in (1, placement._AT_ONCE):
+        placement._AT_ONCE = at_once
+        Standin.asked.clear()
+        began = time.perf_counter()
+        found = list(placement.providers(cloud))
+        took[at_once] = time.perf_counter() - began
+        print(f"{at_once} at a time: {len(found)} devices, {len(Standin.asked)} requests, {took[at_once]:.1f} s")
+        assert len(found) == Standin.nodes * GPUS
+        assert sum(bool(one.held) for one in found) == Standin.nodes * GPUS // 2
+    assert took[at_once] < took[1] / 2, "asking several at a time is not worth it"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Class Q, the other way round: a device is taken by a guest of its host, and Placement gives it away all the same.
+
+nova-compute adds the allocation in each periodic, but only for an instance that has some allocation of the same host
+(``nova/compute/pci_placement_translator.py``, ``update_allocations``): one that lost them all is never healed. The row
+still keeps the device from a second guest; what comes of it are requests that Placement sends to this host and that
+find no device there.
+
+It is only told. With PCI in Placement off there is no provider of the device, and nothing to tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cleanup.case import place
+from gpustack.cleanup.facts import Clock, HostState, NodeView, Owner, PciRow
+from gpustack.cleanup.predicates import node_words, overdue, owner_words, protection, stale_since
+from gpustack.cleanup.verdict import Status, Verdict, words
+
+if TYPE_CHECKING:
+    from gpustack.cleanup.placement import Provider
+
+TITLE = "taken, and not allocated in Placement"
+
+
+def family(view: NodeView, address: str) -> list[PciRow]:
+    """The live rows of a provider: the function itself, and the virtual functions of it."""
+    return [row for row in view.rows if row.live and address in (row.address.lower(), (row.parent_addr or "").lower())]
+
+
+def candidates(view: NodeView, provider: Provider) -> dict[str, list[PciRow]]:
+    """The taken rows of the provider by owner, where Placement has less of it than the guest of this node."""
+    found: dict[str, list[PciRow]] = {}
+    for row in family(view, provider.address):
+        owner = view.owners.get(row.instance_uuid or "")
+        if row.taken and owner is not None and owner.on(view.node) and not _of_a_port(owner, row):
+            found.setdefault(owner.uuid, []).append(row)
+    return {uuid: rows for uuid, rows in found.items() if len(rows) > provider.held.get(uuid, 0)}
+
+
+def _of_a_port(owner: Owner, row: PciRow) -> bool:
+    """Whether the row was claimed for a port of Neutron: those devices are in no provider."""
+    return any(one.request_id == row.request_id and one.alias_name is None for one in owner.requests or ())
+
+
+def judge(
+    view: NodeView, clock: Clock, provider: Provider, moved: Mapping[str, str], ask: Callable[[str], Any]
+) -> Iterator[Verdict]:
+    """The devices of one provider that are taken, and that Placement gives away.
+
+    :param moved: the instances of those consumers that are migrations: they hold what their instance had before.
+    :param ask: what Placement answers to a path.
+    """
+    for uuid, rows in candidates(view, provider).items():
+        if uuid in moved.values() or not _left(provider, ask):
+            continue
+        owner = view.owners[uuid]
+        held = ask(f"/allocations/{uuid}")["allocations"]
+        if len(rows) <= sum(held.get(provider.uuid, {}).get("resources", {}).values()):
+            continue  # written since
+        status, because, advice = _word(view, clock, owner, rows, provider.root in held)
+        yield Verdict(
+            klass="Q",
+            title=TITLE,
+            status=status,
+            **place(view, clock),
+            rows=tuple(rows),
+            owner=uuid,
+            evidence=(
+                f"of provider {provider.uuid} ({provider.name}), {provider.held.get(uuid, 0)} are allocated to {uuid}",
+                *(words(row) for row in rows),
+                owner_words(owner),
+                node_words(view, clock),
+            ),
+            because=because,
+            advice=advice,
+        )
+
+
+def _left(provider: Provider, ask: Callable[[str], Any]) -> bool:
+    """Whether Placement has anything of the provider to give away: a device used once is reserved, and has not."""
+    stock = ask(f"/resource_providers/{provider.uuid}/inventories")["inventories"].values()
+    free: int = sum(one["total"] - one.get("reserved", 0) for one in stock) - sum(provider.held.values())
+    return free > 0
+
+
+def _word(view: NodeView, clock: Clock, owner: Owner, rows: list[PciRow], heals: bool) -> tuple[Status, str, str]:
+    reasons = [reason for row in rows for reason in protection(view, row, clock)]
+    if owner.instance is not None and clock.recent(owner.instance.updated_at):
+        reasons.append(f"instance {owner.uuid} was written within the grace time")
+    if reasons:
+        return Status.PROTECTED, "; ".join(dict.fromkeys(reasons)), ""
+    if not heals:
+        return (
+            Status.REPORT,
+            "the instance has no allocation of this host, so nova-compute adds none: who is sent here finds no device",
+            f"run nova-manage placement heal_allocations --instance {owner.uuid}; the next periodic adds the device",
+        )
+    if view.host_state(clock) is not HostState.UP:
+        return (
+            Status.HEALS,
+            "nova-compute adds the allocation when it starts again; until then nothing is sent here",
+            "",
+        )
+    if all(overdue(stale_since(row, owner), clock) for row in rows):
+        return (
+            Status.REPORT,
+            "nova-compute is up and adds the allocation in its next periodic (60 seconds); it may fail to",
+            'plan again in some minutes; if it is still so, look for "Error updating resources for node" in its log',
+        )
+    return Status.HEALS, "nova-compute is up, and adds the allocation in its next periodic (60 seconds)", ""

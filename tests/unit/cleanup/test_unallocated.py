@@ -1,0 +1,104 @@
+"""Devices that are taken and that Placement gives away: what is told, and what is not. Asking many providers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import neighbourhood
+import pytest
+
+from gpustack.cleanup import placement, unallocated
+from gpustack.cleanup.placement import Provider
+from gpustack.errors import CloudError
+
+GPU, NODE, CLASS = "gpu-provider", "node", "CUSTOM_PCI_10DE_11B4"
+
+
+def told(case: dict[str, Any], held: dict[str, int], *, of_node: bool, reserved: int = 0, **moved: str) -> list[str]:
+    """The statuses of the verdicts on the provider of the case's first row."""
+    view = neighbourhood.view(case)
+    provider = Provider(uuid=GPU, name="", root=NODE, address=view.rows[0].address, held=held)
+
+    def ask(path: str) -> Any:
+        if path.endswith("/inventories"):
+            return {"inventories": {CLASS: {"total": 1, "reserved": reserved}}}
+        return {"allocations": {NODE: {"resources": {"VCPU": 1}}} if of_node else {}}
+
+    return [
+        verdict.status.value for verdict in unallocated.judge(view, neighbourhood.clock(case), provider, moved, ask)
+    ]
+
+
+TAKEN = {"rows": [{"status": "allocated", "owner": "vm"}], "owners": {"vm": {"host": "gpu1"}}}
+UP = {"service": {"seen": 5}}
+
+
+@pytest.mark.parametrize(
+    ("case", "of_node", "expected"),
+    [
+        ({**TAKEN, **UP}, False, ["report"]),  # nova-compute adds to what is there, and there is nothing
+        (TAKEN, False, ["report"]),
+        ({**TAKEN, **UP}, True, ["report"]),  # it should have been added long ago
+        ({**TAKEN, **UP, "owners": {"vm": {"host": "gpu1", "age": 400}}}, True, ["heals"]),
+        (TAKEN, True, ["heals"]),  # when nova-compute starts again
+        ({**TAKEN, **UP, "owners": {"vm": {"host": "gpu1", "age": 5}}}, False, ["protected"]),
+        ({**TAKEN, **UP, "owners": {"vm": {"host": "gpu1", "task": "rebooting"}}}, False, ["protected"]),
+        ({**TAKEN, **UP, "owners": {"vm": {"host": "gpu2"}}}, False, []),  # another class tells of it
+        ({**UP, "rows": [{"status": "available"}]}, False, []),
+    ],
+)
+def test_what_is_told(case: dict[str, Any], of_node: bool, expected: list[str]) -> None:
+    assert told(case, {}, of_node=of_node) == expected
+
+
+def test_what_gives_nothing_away() -> None:
+    case = {**TAKEN, **UP}
+    assert told(case, {"vm": 1}, of_node=True) == []
+    assert told(case, {}, of_node=False, reserved=1) == []  # used once, and reserved since
+    assert told(case, {"other": 1}, of_node=False) == []  # somebody else's: class Q tells of that
+    assert told(case, {"move": 1}, of_node=False, move="vm") == []  # the instance's own migration has it
+
+
+class Many:
+    """Placement with many devices, which answers slowly."""
+
+    def __init__(self, count: int, **status: int) -> None:
+        self.count, self.status = count, status
+        self.busy = self.most = 0
+        self.lock = threading.Lock()
+        self.placement = self
+
+    def get(self, path: str, **_more: object) -> SimpleNamespace:
+        if path == "/resource_providers":
+            listed = [
+                {"uuid": f"p{number}", "name": f"gpu1_0000:{number:02X}:00.0", "root_provider_uuid": NODE}
+                for number in range(self.count)
+            ]
+            return SimpleNamespace(status_code=200, json=lambda: {"resource_providers": listed})
+        with self.lock:
+            self.busy += 1
+            self.most = max(self.most, self.busy)
+        time.sleep(0.01)
+        with self.lock:
+            self.busy -= 1
+        status = self.status.get(path.split("/")[2], 200)
+        return SimpleNamespace(status_code=status, json=lambda: {"allocations": {"vm": {"resources": {CLASS: 1}}}})
+
+
+def test_many_providers_are_asked_at_a_time_and_not_too_many() -> None:
+    cloud: Any = Many(40)
+    assert [one.uuid for one in placement.providers(cloud)] == [f"p{number}" for number in range(40)]
+    assert 2 <= cloud.most <= 8
+
+
+def test_providers_that_are_gone_or_that_fail() -> None:
+    cloud: Any = Many(4, p1=404, p2=503)
+    found = {one.uuid: one for one in placement.providers(cloud)}
+    assert found.keys() == {"p0", "p2", "p3"}
+    assert found["p2"].unread is not None
+    assert "503" in found["p2"].unread
+    with pytest.raises(CloudError, match="401"):
+        list(placement.providers(Many(40, p7=401)))  # type: ignore[arg-type]
