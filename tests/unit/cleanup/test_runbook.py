@@ -125,7 +125,7 @@ CASES: dict[str, tuple[Callable[[CellFile], object], str]] = {
 
 def test_there_is_a_page_for_every_class_and_a_case_for_every_page() -> None:
     assert {page.stem for page in PAGES} == set(CASES)
-    from gpustack.cli.cleanup import CLASSES
+    from gpustack.cli.cleanup_options import CLASSES
 
     assert {f"class-{one.lower()}" for one in CLASSES} == set(CASES) - {"index"}
 

@@ -1,0 +1,173 @@
+"""``gpustack cleanup apply`` and ``undo``: stale rows of ``pci_devices`` repaired, and put back."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gpustack.cli.cleanup_options import (
+    NOTHING_TO_DO,
+    add_cloud,
+    add_databases,
+    add_selection,
+    cloud_of,
+    see_that_hosts_are_known,
+    selection_of,
+    sources_of,
+)
+from gpustack.cli.common import Command
+from gpustack.cli.text import printable
+from gpustack.errors import UsageError
+
+MAX_COUNT_REACHED = 1
+
+
+class Apply(Command):
+    """Carry out a plan: the one that is shown now, or a saved one. Asks before it writes.
+
+    Every repair is judged afresh, written to a journal first, and done in one short transaction that changes nothing
+    when anything is not as it was seen. Exit codes: 0 done, 1 stopped at --max-count, 3 something could not be written,
+    4 nothing to do.
+    """
+
+    epilog = """\
+gpustack cleanup apply --config-file /etc/nova/nova.conf; gpustack cleanup apply plan.json --yes --max-count 10;
+gpustack cleanup apply --sql"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The plan, and how it is carried out."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("plan", nargs="?", type=Path, metavar="PLAN", help="a plan saved by `cleanup plan --out`")
+        add_databases(parser)
+        add_selection(parser)
+        add_cloud(parser)
+        parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
+        parser.add_argument("--max-count", type=int, metavar="N", help="stop after so many repairs")
+        parser.add_argument("--sql", action="store_true", help="print the statements in place of running them")
+        parser.add_argument(
+            "--journal", type=Path, metavar="FILE", help="where to write the journal (default: made up)"
+        )
+        parser.add_argument(
+            "--wait", type=float, default=150, metavar="S", help="how long to wait for Nova's periodic (%(default)s)"
+        )
+        group = parser.add_argument_group(
+            "hypervisors", "before a row is freed, its host is asked over SSH which devices guests really have"
+        )
+        group.add_argument("--no-hypervisor", action="store_true", help="do not ask")
+        group.add_argument("--user", metavar="NAME", help="user to log in as")
+        group.add_argument("--identity", type=Path, metavar="FILE", help="private key to offer first")
+        group.add_argument("--sudo", action="store_true", help="look as root, through sudo -n")
+        group.add_argument("--ssh-config", type=Path, metavar="FILE", help="use this in place of ~/.ssh/config")
+        group.add_argument("--known-hosts", type=Path, metavar="FILE", help="use this in place of ~/.ssh/known_hosts")
+        group.add_argument("--timeout", type=float, default=15.0, metavar="S", help="seconds to wait (%(default)g)")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Show, ask, carry out, sum up."""
+        from gpustack.cleanup import plan
+        from gpustack.cleanup.apply import carry_out
+        from gpustack.cleanup.hypervisor import Hypervisors
+        from gpustack.cleanup.journal import Journal
+        from gpustack.cleanup.outcome import Result
+        from gpustack.cleanup.show import explanation, load_plan, script
+        from gpustack.facts.ssh_config import SshOptions
+
+        saved = load_plan(parsed_args.plan) if parsed_args.plan else None
+        sources = sources_of(self, parsed_args)
+        selection = selection_of(parsed_args, sources)
+        cloud = cloud_of(parsed_args)
+        made = plan.make(sources, selection, cloud)
+        see_that_hosts_are_known(made, sources, parsed_args.host)
+        wanted = [v.to_dict() for v in made.repairs] if saved is None else saved
+        limited = parsed_args.max_count is not None and len(wanted) > parsed_args.max_count
+        wanted = wanted[: parsed_args.max_count] if limited else wanted
+        for _cell, reason in made.unread:
+            self.say(reason)
+        if not wanted:
+            self.say("there is nothing to repair")
+            return 3 if made.unread else NOTHING_TO_DO
+        if parsed_args.sql:
+            print(script(sources, made, wanted), file=self.app.stdout)
+            return 0
+        for planned in wanted:
+            self.say(explanation(planned))
+        if parsed_args.dry_run:
+            return 0
+        if not parsed_args.yes and not self._agreed(len(wanted)):
+            self.say("nothing was changed")
+            return 0
+        path = parsed_args.journal or default_journal()
+        journal = Journal(path=path)
+        self.say(f"journal: {path}")
+        failed = False
+        ssh = SshOptions(
+            user=parsed_args.user,
+            identity=parsed_args.identity,
+            config=parsed_args.ssh_config,
+            known_hosts=parsed_args.known_hosts,
+            timeout=parsed_args.timeout,
+            sudo=parsed_args.sudo,
+        )
+        with closing(journal), Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh) as hypervisors:
+            for outcome in carry_out(
+                sources, wanted, selection, journal, ask=hypervisors.ask, wait=parsed_args.wait, cloud=cloud
+            ):
+                verdict = outcome.verdict
+                what = f"class {verdict.klass} on {verdict.host}"
+                print(f"{outcome.result}: {what}: {printable(outcome.detail)}", file=self.app.stdout, flush=True)
+                failed |= outcome.result not in (Result.REPAIRED, Result.GONE)
+        self.say(f"to go back: gpustack cleanup undo {path}")
+        return 3 if failed or made.unread else MAX_COUNT_REACHED if limited else 0
+
+    def _agreed(self, count: int) -> bool:
+        if not self.app.stdin.isatty():
+            raise UsageError(
+                "apply asks before it writes, and there is no terminal to ask on",
+                remedy="look at the plan, then say --yes",
+            )
+        self.app.stderr.write(f"Carry out {count} repairs? [y/N] ")
+        self.app.stderr.flush()
+        answer: str = self.app.stdin.readline()
+        return answer.strip().lower() in ("y", "yes")
+
+
+class Undo(Command):
+    """Put back what a journal tells of, where nothing has used the rows since.
+
+    Exit codes: 0 everything was put back, 3 something was used since and left alone, 4 there was nothing to put back.
+    """
+
+    epilog = "gpustack cleanup undo --config-file /etc/nova/nova.conf journal.jsonl"
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The journal and the databases."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("journal", type=Path, metavar="JOURNAL", help="the journal that apply wrote")
+        add_databases(parser)
+        add_cloud(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Undo one repair after another, the last first."""
+        from gpustack.cleanup import journal
+        from gpustack.cleanup.undo import Undone, undo
+
+        entries = tuple(journal.read(parsed_args.journal))
+        results = []
+        for undone in undo(entries, sources_of(self, parsed_args).cells, cloud_of(parsed_args)):
+            results.append(undone.result)
+            print(f"{undone.result}: repair {undone.entry.number}: {undone.detail}", file=self.app.stdout)
+        if Undone.USED in results:
+            return 3
+        return 0 if Undone.RESTORED in results else NOTHING_TO_DO
+
+
+def default_journal() -> Path:
+    """A new journal's path: below the state directory of the user (XDG Base Directory Specification)."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    return state / "gpustack" / f"cleanup-{stamp}.jsonl"

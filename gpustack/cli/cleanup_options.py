@@ -1,0 +1,157 @@
+"""What the commands of ``gpustack cleanup`` share: databases, the selection of rows, the cloud, hosts' facts."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpustack.cli.common import Command, Lister
+from gpustack.errors import UsageError
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+    from gpustack.cleanup.plan import CleanupPlan, Selection, Sources
+
+NOTHING_TO_DO = 4
+URL_VARIABLE = "GPUSTACK_DB_URL"
+CLASSES = "ABCDEFGHIJKLMNOPQR"
+
+
+def add_databases(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("databases")
+    which = group.add_mutually_exclusive_group()
+    which.add_argument(
+        "--config-file",
+        action="append",
+        type=Path,
+        metavar="FILE",
+        help="nova.conf of nova-api, or its directory: its API database leads to every cell; may be repeated "
+        "(default: /etc/nova)",
+    )
+    which.add_argument(
+        "--db-url",
+        metavar="URL",
+        help="one cell's database alone, as nova.conf has it under [database] connection; what needs the API database "
+        f"is then undecided. A password does not belong into an argument list: set {URL_VARIABLE} in its stead",
+    )
+
+
+def add_selection(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("selection")
+    group.add_argument("--host", action="append", metavar="HOST", help="only rows of this host; may be repeated")
+    group.add_argument("--instance", metavar="UUID", help="only rows that name this instance")
+    group.add_argument(
+        "--cell", action="append", metavar="CELL", help="only this cell, by name or uuid; may be repeated"
+    )
+    group.add_argument(
+        "--class", dest="classes", action="append", choices=CLASSES, help="only this class; may be repeated"
+    )
+    group.add_argument(
+        "--grace",
+        type=int,
+        default=300,
+        metavar="S",
+        help="call nothing stale that changed within so many seconds (%(default)s)",
+    )
+    group.add_argument(
+        "--service-down-time",
+        type=int,
+        metavar="S",
+        help="nova.conf's service_down_time, in seconds (default: as there, else 60)",
+    )
+    group.add_argument(
+        "--stopped",
+        action="append",
+        metavar="HOST",
+        help="nova-compute of this host was stopped for the repair; may be repeated",
+    )
+
+
+def add_cloud(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--os-cloud", metavar="NAME", help="its Placement too, for class Q (a name of clouds.yaml)")
+
+
+def cloud_of(parsed_args: argparse.Namespace) -> Connection | None:
+    if not parsed_args.os_cloud:
+        return None
+    from gpustack.cloudapi import connect
+
+    return connect(parsed_args.os_cloud)
+
+
+def add_hardware(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("hardware", "what the hosts themselves have, for class O")
+    group.add_argument("--snapshot", type=Path, metavar="FILE", help="facts of hosts, from gpustack scan --save FILE")
+    group.add_argument(
+        "--compute-config",
+        action="append",
+        type=Path,
+        metavar="FILE",
+        help="nova.conf of these hosts' nova-compute, or its directory: its device_spec is compared as well; may be "
+        "repeated",
+    )
+
+
+def with_hardware(sources: Sources, parsed_args: argparse.Namespace) -> Sources:
+    if parsed_args.snapshot is None:
+        if parsed_args.compute_config:
+            raise UsageError("--compute-config says what hosts offer, and --snapshot what they have: name both")
+        return sources
+    from dataclasses import replace
+
+    from gpustack.cleanup.hardware import device_specs, hardware
+    from gpustack.facts.store import load_snapshot
+
+    specs = device_specs(parsed_args.compute_config) if parsed_args.compute_config else None
+    return replace(sources, hardware=hardware(load_snapshot(parsed_args.snapshot), specs))
+
+
+def sources_of(command: Command | Lister, parsed_args: argparse.Namespace) -> Sources:
+    from gpustack.cleanup.plan import Sources
+
+    url = parsed_args.db_url or (None if parsed_args.config_file else os.environ.get(URL_VARIABLE))
+    if url:
+        sources = Sources.from_url(url)
+        if parsed_args.db_url and sources.cells[0].database.url.password:
+            command.say(f"the password in --db-url can be read in the list of processes; {URL_VARIABLE} hides it")
+    else:
+        files = parsed_args.config_file or [Path("/etc/nova")]
+        if not parsed_args.config_file and not files[0].exists():
+            raise UsageError(
+                "neither a configuration nor a database is named, and there is no /etc/nova here",
+                remedy=f"name nova-api's configuration with --config-file, or one cell with {URL_VARIABLE} or --db-url",
+            )
+        sources = Sources.from_nova_conf(files)
+    return sources.named(getattr(parsed_args, "cell", None) or ())
+
+
+def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection:
+    from gpustack.cleanup.plan import Selection
+
+    down = parsed_args.service_down_time or sources.service_down_time or 60
+    return Selection(
+        hosts=frozenset(parsed_args.host) if parsed_args.host else None,
+        instance=parsed_args.instance,
+        classes=frozenset(parsed_args.classes or ()),
+        grace=timedelta(seconds=parsed_args.grace),
+        service_down_time=timedelta(seconds=down),
+        stopped=frozenset(parsed_args.stopped or ()),
+    )
+
+
+def see_that_hosts_are_known(made: CleanupPlan, sources: Sources, hosts: list[str] | None) -> None:
+    """See that ``--host`` names hosts, where nothing was found of them.
+
+    :raises UsageError: when it does not.
+    """
+    from gpustack.cleanup.plan import unknown_hosts
+
+    silent = set(hosts or ()) - {verdict.host for verdict in made.verdicts}
+    if silent and not made.unread and (missing := unknown_hosts(sources, silent)):
+        raise UsageError(
+            f"no cell has a compute node of host {min(missing)}", remedy="openstack compute service list names them"
+        )
