@@ -96,10 +96,10 @@ def _outcome(planned: HostPlan, hostname: str) -> dict[str, Any]:
 def _written(operation: WriteFile) -> dict[str, str]:
     """A file to write; of one that is somebody else's, too, what must be there for that: it is read-modify-write."""
     from gpustack.host.adopt import digest
-    from gpustack.host.owned import ADOPTED, JOURNAL, OWNED
+    from gpustack.host.owned import ADOPTED, AGAIN, JOURNAL, OWNED
 
     entry = {"path": operation.path, "content": operation.content, "mode": operation.mode}
-    if operation.path not in (*OWNED, ADOPTED, JOURNAL):
+    if operation.path not in (*OWNED, ADOPTED, AGAIN, JOURNAL):
         entry["expected"] = "" if operation.before is None else digest(operation.before)
     return entry
 

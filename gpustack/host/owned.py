@@ -40,6 +40,8 @@ JOURNAL = "/var/lib/gpustack/undo"
 """There from the beginning of an undo to its end, so that one that was cut short is finished by the next."""
 ADOPTED = "/var/lib/gpustack/adopted"
 """The files of which gpustack has taken over what was set up by hand, as they were before."""
+AGAIN = "/var/lib/gpustack/rebooted"
+"""There since a boot with everything in place was not right, and one more was asked for."""
 MARK = "# Written by gpustack."
 """How a file of gpustack's is told from one that somebody else put in its place."""
 

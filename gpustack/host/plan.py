@@ -132,16 +132,18 @@ def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False
     commands = boot.commands(host, desired, files) if desired.targets.all else ()
     if wanted is not None and not _updates_menu(commands) and not trials.has_entry(host, desired, wanted):
         commands = (*commands, RunCommand(argv=("update-grub",), why="GRUB's menu lacks the entry of the trial"))
-    if not files and not commands and desired.targets.all and wanted is None:
+    is_settled = not files and not commands and bool(desired.targets.all) and wanted is None
+    if is_settled:
         found += boot.entry_findings(host, desired)
-        if (stuck := reboots.futile(host, desired, why)) is not None:
-            found.append(stuck)
     bound: tuple[BindLive, ...] = ()
     if live and why and wanted is None and not in_trial and not any(f.severity is Severity.ERROR for f in found):
         outcome = bind_live(host, desired, options_for(spec, host.hostname))
         bound = outcome.operations
         found += outcome.findings
         why = reboots.reasons(outcome.host, desire(spec, outcome.host)) if bound else why
+    if is_settled and not bound and (stuck := reboots.stuck(host, desired, why)) is not None:
+        found.append(stuck.finding)
+        files = stuck.files
     refused = any(f.severity is Severity.ERROR for f in found)
     if refused:
         found = [f for f in found if f.code not in _MOOT_WHEN_REFUSED]

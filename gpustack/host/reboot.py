@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from gpustack.facts.cmdline import CommandLine, canonical
 from gpustack.facts.grub import paths as grub_paths
@@ -14,8 +15,11 @@ from gpustack.host.binding import DRIVERS
 from gpustack.host.boot import lacking, withdrawn
 from gpustack.host.desired import Desired
 from gpustack.host.elsewhere import elsewhere
-from gpustack.host.owned import MODPROBE, OWNED
+from gpustack.host.owned import AGAIN, MARK, MODPROBE, OWNED
 from gpustack.host.tools import has_systemd_boot
+from gpustack.operations import WriteFile
+
+_AGAIN = f"{MARK}\n#\n# The host had booted with everything in place and was not right: one more boot was asked for.\n"
 
 
 def reasons(host: Host, desired: Desired) -> tuple[str, ...]:
@@ -96,11 +100,23 @@ def _listed(desired: Desired) -> frozenset[str]:
     return frozenset(device.address for device in desired.binding.by_address)
 
 
-def futile(host: Host, desired: Desired, why: tuple[str, ...]) -> Finding | None:
-    """The finding that stands when the host has booted with everything in place and is still not right.
+@dataclass(frozen=True, kw_only=True)
+class Stuck:
+    """A host that has booted with everything in place and is still not right.
 
-    Rebooting it again and again would not help, so it isn't planned.
+    Once, that may come of a power cut: a boot loader reads a file system as it is on the disk, without what the kernel
+    then takes out of its journal, and so may have read the menu and the initramfs as they were before. One more boot
+    tells. Rebooting again and again would not help.
+
+    :ivar files: what remembers that one more boot was asked for; empty when it was, and did not help.
     """
+
+    finding: Finding
+    files: tuple[WriteFile, ...] = ()
+
+
+def stuck(host: Host, desired: Desired, why: tuple[str, ...]) -> Stuck | None:
+    """Whether the last boot had everything that the plan can give it, and the host is not right all the same."""
     booted = host.kernel.booted_at
     if not why or booted is None:
         return None
@@ -111,6 +127,19 @@ def futile(host: Host, desired: Desired, why: tuple[str, ...]) -> Finding | None
         for kernel in host.boot.kernels
         if kernel.release == host.kernel.release and kernel.initramfs is not None
     ]
-    if any(time is None or time > booted * 1_000_000_000 for time in times):
+    made = [time for time in times if time is not None]
+    if len(made) < len(times) or any(time > booted * 1_000_000_000 for time in made):
         return None
-    return finding("GPU145", place=host.hostname, reasons="; ".join(why))
+    asked = host.files.get(AGAIN)
+    if asked is None or not max(made, default=0) <= (asked.mtime_ns or 0) <= booted * 1_000_000_000:
+        before = None if asked is None else asked.text
+        note = WriteFile(
+            path=AGAIN, content=_again(host), before=before, why="no other boot is asked for after this one"
+        )
+        return Stuck(finding=finding("GPU149", place=host.hostname, reasons="; ".join(why)), files=(note,))
+    return Stuck(finding=finding("GPU145", place=host.hostname, reasons="; ".join(why)))
+
+
+def _again(host: Host) -> str:
+    """It differs from boot to boot, so that it is written anew."""
+    return f"{_AGAIN}# The boot that was not right began {host.kernel.booted_at} seconds after 1970.\n"

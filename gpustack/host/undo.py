@@ -21,6 +21,7 @@ from gpustack.host.desired import PARAMETERS
 from gpustack.host.elsewhere import Elsewhere, elsewhere
 from gpustack.host.owned import (
     ADOPTED,
+    AGAIN,
     GRUB,
     IN_INITRAMFS,
     IN_MENU,
@@ -37,7 +38,7 @@ from gpustack.host.reboot import ids_of
 from gpustack.host.tools import has_entries, has_systemd_boot, rebuild
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
 
-LAST = (ADOPTED, RECORD, JOURNAL, record.KERNEL_CMDLINE)
+LAST = (ADOPTED, AGAIN, RECORD, JOURNAL, record.KERNEL_CMDLINE)
 """What is removed once the commands have run: it tells an undo that is cut short what is left."""
 _JOURNAL = f"{MARK}\n#\n# An undo has begun, and has not ended: run undo.yml again.\n"
 
@@ -52,7 +53,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
     given_back, told, host_then = give_back(host)
     found = [*left.values(), *told]
     operations: list[Operation] = []
-    if removed or given_back or ADOPTED in host.files or JOURNAL in host.files:
+    if removed or given_back or any(path in host.files for path in (ADOPTED, AGAIN, JOURNAL)):
         found += support.findings(host)
         operations += _operations(host, removed, given_back)
     why = tuple(reasons(host_then, left=frozenset(left)))
@@ -127,6 +128,8 @@ def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...
         yield RunCommand(argv=("update-grub",), why=why)
     if ADOPTED in host.files:
         yield RemoveFile(path=ADOPTED, before=host.files[ADOPTED].text, why="everything that it names is put back")
+    if AGAIN in host.files:
+        yield RemoveFile(path=AGAIN, before=host.files[AGAIN].text, why="gpustack wrote it")
     if RECORD in removed:
         yield RemoveFile(path=RECORD, before=host.files[RECORD].text, why="nothing of it is left")
     before = host.files[JOURNAL].text if is_unfinished else _JOURNAL

@@ -10,7 +10,7 @@ from gpustack.facts.model import Host
 from gpustack.findings import Severity, finding
 from gpustack.host.checks import Check, Images, Status
 from gpustack.host.elsewhere import Elsewhere, elsewhere
-from gpustack.host.owned import ADOPTED, DRACUT_SCRIPT, JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
+from gpustack.host.owned import ADOPTED, AGAIN, DRACUT_SCRIPT, JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
 from gpustack.host.undo import still_kept, too_many
 from gpustack.host.verify import Verification
 
@@ -59,7 +59,7 @@ def _unknown(what: str, place: str, seen: str) -> Check:
 
 
 def _files(host: Host) -> Iterator[Check]:
-    for path in (*OWNED, ADOPTED, JOURNAL):
+    for path in (*OWNED, ADOPTED, AGAIN, JOURNAL):
         there = host.files.get(path)
         is_left = there is not None and is_ours(there.text)
         seen = "there is none" if there is None else "it is somebody else's"

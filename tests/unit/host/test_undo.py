@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simulation import Machine, changed, snapshot
 from test_cases import load
 
-from gpustack.host.owned import GRUB, HOOK, JOURNAL, MODPROBE, MODULES_LOAD, SCRIPT, is_untouched
+from gpustack.host.owned import AGAIN, GRUB, HOOK, JOURNAL, MODPROBE, MODULES_LOAD, SCRIPT, is_untouched
 from gpustack.host.plan import HostPlan, plan_host
 from gpustack.host.undo import plan_undo
 from gpustack.host.undone import verify_undone
@@ -64,6 +64,16 @@ def arguments(machine: Machine) -> list[list[str]]:
 
 def described(plan: HostPlan) -> list[str]:
     return [operation.describe() for operation in plan.operations]
+
+
+def test_what_remembers_a_boot_goes_too() -> None:
+    _, spec, machine = load(CASES / "booted-and-not-right.yaml")
+    machine.carry_out(plan_host(spec, machine.host))
+    assert AGAIN in machine.host.files
+    assert plan_host(spec, machine.host).operations == ()
+    machine.carry_out(plan_undo(machine.host))
+    assert AGAIN not in machine.host.files
+    assert plan_undo(machine.host).operations == ()
 
 
 @pytest.mark.parametrize("case", PREPARED)
