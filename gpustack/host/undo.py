@@ -91,7 +91,9 @@ def _left(host: Host, *, force: bool) -> Iterator[tuple[str, Finding]]:
 
 def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...]) -> Iterator[Operation]:
     is_unfinished = JOURNAL in host.files
-    if not is_unfinished:
+    # The record is a journal of its own: it stays until what it names is gone.
+    has_journal = is_unfinished or bool(given_back) or any(path != RECORD for path in removed)
+    if has_journal and not is_unfinished:
         yield WriteFile(path=JOURNAL, content=_JOURNAL, before=None, why="an undo that is cut short can be finished")
     yield from given_back
     if RECORD in removed:
@@ -130,14 +132,17 @@ def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...
         yield RemoveFile(path=ADOPTED, before=host.files[ADOPTED].text, why="everything that it names is put back")
     if AGAIN in host.files:
         yield RemoveFile(path=AGAIN, before=host.files[AGAIN].text, why="gpustack wrote it")
-    if RECORD in removed:
+    is_made = RECORD in removed and kernel_install.is_made(host)
+    if RECORD in removed and not is_made:
         yield RemoveFile(path=RECORD, before=host.files[RECORD].text, why="nothing of it is left")
-    before = host.files[JOURNAL].text if is_unfinished else _JOURNAL
-    yield RemoveFile(path=JOURNAL, before=before, why="the undo is done")
+    if has_journal:
+        before = host.files[JOURNAL].text if is_unfinished else _JOURNAL
+        yield RemoveFile(path=JOURNAL, before=before, why="the undo is done")
     # After the journal: as long as entries may have to be made anew, it is what they are made from.
-    if RECORD in removed and kernel_install.is_made(host):
+    if is_made:
         before = record.plain(host)[record.KERNEL_CMDLINE]
         yield RemoveFile(path=record.KERNEL_CMDLINE, before=before, why="gpustack made it")
+        yield RemoveFile(path=RECORD, before=host.files[RECORD].text, why="nothing of it is left")
 
 
 def reasons(host: Host, *, left: frozenset[str] = frozenset()) -> Iterator[str]:
