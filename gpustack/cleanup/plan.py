@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import connect, hardware, placement, read, rules, schema, tables
+from gpustack.cleanup import allocated, connect, hardware, placement, read, rules, schema, tables
 from gpustack.cleanup.connect import Cell, Database
 from gpustack.cleanup.facts import Clock
 from gpustack.cleanup.owners import OtherCells
@@ -175,12 +175,12 @@ def leftovers_of(
         roots = None
         if selection.hosts is not None:
             with connect.snapshot(cell.database) as connection:
-                roots = list(placement.nodes(connection, selection.hosts))
+                roots = list(allocated.nodes(connection, selection.hosts))
         devices = list(placement.providers(cloud, roots))
     if not devices:
         return []
     with _reading(sources, cell, selection) as (reader, clock):
-        found = placement.judge(reader, clock, devices, cloud, selection.hosts)
+        found = allocated.judge(reader, clock, devices, cloud, selection.hosts)
         return [verdict for verdict in found if selection.wants(verdict)]
 
 
@@ -227,7 +227,7 @@ def make(sources: Sources, selection: Selection, cloud: Connection | None = None
         try:
             with _rare_collections():
                 verdicts += verdicts_of(sources, cell, selection)
-            if cloud is not None and (not selection.classes or placement.CLASS in selection.classes):
+            if cloud is not None and (not selection.classes or allocated.CLASS in selection.classes):
                 if devices is None and selection.hosts is None:  # one answer for all cells
                     devices = list(placement.providers(cloud))
                 left += leftovers_of(sources, cell, selection, cloud, devices)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpustack.cleanup import placement, rules
+from gpustack.cleanup import allocated, rules
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -32,7 +32,7 @@ def worlds() -> dict[str, set[str]]:
 
 
 def test_every_class_is_there() -> None:
-    assert TESTED["classes"].keys() == {rule.CLASS for rule in rules.RULES} | {placement.CLASS}
+    assert TESTED["classes"].keys() == {rule.CLASS for rule in rules.RULES} | {allocated.CLASS}
 
 
 @pytest.mark.parametrize("klass", sorted(TESTED["classes"]))

@@ -1,0 +1,199 @@
+"""Class Q: Placement holds an allocation of a device for somebody to whom the device does not belong.
+
+Nova adds and changes allocations of devices, and never takes one away (``nova/compute/pci_placement_translator.py``):
+what stays after a row was freed keeps the device from being booted.
+
+An allocation may also be all that keeps a device in use from a second guest: where its instance is on this node and
+lacks a device (class L), it is only told. So is what :mod:`gpustack.cleanup.unallocated` finds: a device that is taken,
+and that Placement gives away all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from gpustack.cleanup import tables, unallocated
+from gpustack.cleanup.case import place
+from gpustack.cleanup.facts import TERMINAL, Clock, HostState, NodeView, Owner, PciRow
+from gpustack.cleanup.placement import Provider, get, stranger
+from gpustack.cleanup.predicates import doubts, in_flight, lacks, node_words, owner_words, pinning
+from gpustack.cleanup.read import CellReader
+from gpustack.cleanup.verdict import Allocation, Repair, Status, Verdict, words
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+CLASS = "Q"
+TITLE = "allocated in Placement to somebody who has not got it"
+
+
+def nodes(connection: sa.Connection, hosts: frozenset[str] | None) -> dict[str, str]:
+    """The hosts of the live compute nodes of a cell, by the nodes' uuids; all, or some."""
+    table = tables.compute_nodes.c
+    query = sa.select(table.uuid, table.host).where(table.deleted == 0, table.uuid.is_not(None))
+    found = connection.execute(query if hosts is None else query.where(table.host.in_(sorted(hosts))))
+    return {uuid: host for uuid, host in found if host}
+
+
+def judge(
+    reader: CellReader,
+    clock: Clock,
+    devices: Iterable[Provider],
+    cloud: Connection,
+    hosts: frozenset[str] | None = None,
+) -> Iterator[Verdict]:
+    """Where the allocations of this cell's devices, and its rows, contradict one another."""
+    by_node: dict[str, list[Provider]] = {}
+    for provider in devices:
+        by_node.setdefault(provider.root, []).append(provider)
+    for view in reader.views(hosts) if by_node else ():
+        of_node = by_node.get(view.node.uuid or "", []) if not view.node.deleted else []
+        for provider in of_node:
+            if provider.unread is not None:
+                yield _undecided(view, clock, provider)
+                continue
+            for consumer in sorted(provider.held):
+                yield from _judge(reader, view, clock, provider, consumer, cloud)
+            moved = (
+                {
+                    uuid: str(move["instance_uuid"])
+                    for uuid in provider.held
+                    if (move := _migration(reader.connection, uuid))
+                }
+                if unallocated.candidates(view, provider)
+                else {}
+            )
+            yield from unallocated.judge(view, clock, provider, moved, lambda path: get(cloud, path))
+
+
+def _undecided(view: NodeView, clock: Clock, provider: Provider) -> Verdict:
+    return Verdict(
+        klass=CLASS,
+        title=TITLE,
+        status=Status.UNDECIDED,
+        **place(view, clock),
+        rows=(),
+        owner=None,
+        evidence=(f"provider {provider.uuid} ({provider.name})", node_words(view, clock)),
+        because=f"{provider.unread}: who has the device is not known",
+        advice="see the log of Placement, and plan again",
+    )
+
+
+def _judge(
+    reader: CellReader, view: NodeView, clock: Clock, provider: Provider, consumer: str, cloud: Connection
+) -> Iterator[Verdict]:
+    # A virtual function is an inventory of its physical function's provider.
+    family = unallocated.family(view, provider.address)
+    move = _migration(reader.connection, consumer)
+    uuid = move["instance_uuid"] if move else consumer
+    owner = reader.owner(uuid)
+    if move is None and any(row.taken and row.instance_uuid == consumer for row in family):
+        return
+    reasons = _protection(view, clock, family, owner, uuid, dict(move) if move else None)
+    here = owner.on(view.node)
+    about: tuple[str, ...] = ()
+    advice = ""
+    status, because, repair = Status.STALE, "the row is not its, and Nova never takes such an allocation away", None
+    if doubts(owner) and move is None:
+        status, because = Status.UNDECIDED, "; ".join(doubts(owner))
+    elif reasons:
+        status, because = Status.PROTECTED, "; ".join(dict.fromkeys(reasons))
+    elif move is None and owner.instance is None:
+        status, because = Status.REPORT, "no cell has an instance or a migration with this uuid: it may be another's"
+        about, written = stranger(cloud, consumer, provider)
+        advice = _unknown_advice(consumer, provider)
+        if clock.recent(written):
+            status, because = Status.PROTECTED, "it was allocated within the grace time: an instance may be being made"
+    elif not family:
+        status, because = Status.REPORT, "the device has no row: see class O"
+    elif here and lacks(view, owner):
+        status = Status.REPORT
+        because = (
+            "the instance is on this node and lacks a device: the allocation may be all that keeps it from another"
+        )
+    else:
+        repair = Repair.UNSET_ALLOCATION
+    what = f"migration {move['id']} of instance {uuid}, {move['status']}" if move else f"instance {consumer}"
+    yield Verdict(
+        klass=CLASS,
+        title=TITLE,
+        status=status,
+        **place(view, clock),
+        rows=(),
+        owner=uuid,
+        evidence=(
+            f"provider {provider.uuid} ({provider.name}) is allocated to {what}",
+            *about,
+            *(words(row) for row in family),
+            owner_words(owner),
+            node_words(view, clock),
+        ),
+        because=because,
+        repair=repair,
+        # A guest of this very host may have the device, whatever the rows say.
+        ask_hypervisor=True,
+        must_ask=here,
+        advice="see class L: nothing may be taken away before the domain was looked at"
+        if status is Status.REPORT and here
+        else advice,
+        allocation=Allocation(
+            provider=provider.uuid,
+            name=provider.name,
+            addresses=" ".join(sorted({provider.address, *(row.address.lower() for row in family)})),
+            consumer=consumer,
+        ),
+    )
+
+
+def _unknown_advice(consumer: str, provider: Provider) -> str:
+    tool = "openstack --os-placement-api-version 1.28 resource provider allocation"
+    return (
+        "ask whose it is: another Nova, another service, a database that was restored "
+        f"(openstack server show {consumer}; {tool} show {consumer}). "
+        f"If nobody's, and no guest has the device: {tool} unset --provider {provider.uuid} {consumer}"
+    )
+
+
+def _protection(
+    view: NodeView,
+    clock: Clock,
+    family: list[PciRow],
+    owner: Owner,
+    uuid: str,
+    move: Mapping[str, Any] | None,
+) -> list[str]:
+    reasons = in_flight(owner)
+    if view.host_state(clock) is not HostState.UP:
+        reasons.append(
+            "no nova-compute runs there: nothing can be booted on it, and it may put this right when it starts"
+        )
+    if move and move["status"] not in TERMINAL:
+        reasons.append(f"migration {move['id']} is {move['status']}")
+    if move and clock.recent(move["updated_at"]):
+        reasons.append(f"migration {move['id']} was written within the grace time")
+    if pins := pinning(view, owner):
+        reasons.append(f"migration {pins[0]} is in error: see class B first")
+    if any(row.instance_uuid == uuid for row in family):
+        reasons.append("a row of the device still names the instance: repair that first")
+    if any(clock.recent(row.changed_at) for row in family):
+        reasons.append("a row of the device was written within the grace time")
+    if owner.instance is not None and clock.recent(owner.instance.updated_at):
+        reasons.append(f"instance {uuid} was written within the grace time")
+    reasons += [
+        f"migration {m.id} was written within the grace time" for m in owner.migrations if clock.recent(m.updated_at)
+    ]
+    return reasons
+
+
+def _migration(connection: sa.Connection, uuid: str) -> Mapping[str, Any] | None:
+    """The migration with this uuid: it holds what its instance had before the move. Soft-deleted ones too."""
+    table = tables.migrations
+    if "uuid" not in {column.name for column in tables.columns(connection, table)}:
+        return None
+    query = sa.select(table.c.id, table.c.status, table.c.instance_uuid, table.c.updated_at)
+    found = connection.execute(query.where(table.c.uuid == uuid).order_by(table.c.id.desc())).mappings().first()
+    return None if found is None else dict(found)

@@ -1,0 +1,62 @@
+"""A consumer of a device's allocation that no cell knows: what is told of it, and that nothing is repaired."""
+
+from __future__ import annotations
+
+from email.utils import format_datetime
+from types import SimpleNamespace
+from typing import Any
+
+import neighbourhood
+import pytest
+import sqlalchemy as sa
+
+from gpustack.cleanup import allocated
+from gpustack.cleanup.placement import Provider
+from gpustack.cleanup.verdict import Verdict
+
+CASE = {"rows": [{"status": "available"}], "service": {"seen": 5}, "owners": {"stranger": {"absent": True}}}
+
+
+def judged(said: dict[str, Any], **headers: str) -> Verdict:
+    """The verdict on the one device of the case, of which ``stranger`` has an allocation."""
+    view = neighbourhood.view(CASE)
+    device = Provider(uuid="gpu", name="gpu1_X", root="node", address=view.rows[0].address, held={"stranger": 1})
+    answer = SimpleNamespace(status_code=200, headers=headers, json=lambda: said)
+    cloud = SimpleNamespace(placement=SimpleNamespace(get=lambda path, microversion: answer))
+    with sa.create_engine("sqlite://").connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE migrations (id INTEGER, uuid TEXT, status TEXT)")
+        connection.exec_driver_sql("ALTER TABLE migrations ADD COLUMN instance_uuid TEXT")
+        connection.exec_driver_sql("ALTER TABLE migrations ADD COLUMN updated_at DATETIME")
+        reader = SimpleNamespace(connection=connection, owner=view.owners.__getitem__, views=lambda hosts: [view])
+        (verdict,) = allocated.judge(reader, neighbourhood.clock(CASE), [device], cloud)  # type: ignore[arg-type]
+    return verdict
+
+
+def written(seconds: int) -> str:
+    moment = neighbourhood.ago(seconds)
+    assert moment is not None
+    return format_datetime(moment)
+
+
+SAID = {"allocations": {"gpu": {}, "other": {}}, "project_id": "their-project", "user_id": "their-user"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Last-Modified": written(7 * 24 * 3600)}, "report"),
+        ({"Last-Modified": written(20)}, "protected"),  # an instance may be being made: Nova allocates first
+        ({}, "report"),
+        ({"Last-Modified": "yesterday"}, "report"),
+    ],
+)
+def test_a_consumer_that_no_cell_knows_is_told_and_left_alone(headers: dict[str, str], status: str) -> None:
+    verdict = judged(SAID, **headers)
+    assert (verdict.status.value, verdict.repair) == (status, None)
+    evidence = " ".join(verdict.evidence)
+    assert "their-project" in evidence
+    assert "their-user" in evidence
+    assert "1 of other providers" in evidence
+    if status == "report":
+        assert "openstack server show stranger" in verdict.advice
+        assert "unset --provider gpu stranger" in verdict.advice
