@@ -60,6 +60,11 @@ lab-mishaps: ## on the same machine: /boot full, /etc read-only, a tool that fai
 	@tests/lab/setup
 	$(PYTEST) tests/lab/test_mishaps.py
 
+lab-bench: ## on the same machine: prepare.yml against a plain script over SSH; ten minutes, not part of bench
+	@tools/setup test
+	@tests/lab/setup
+	.venv/bin/python bench/lab/prepare.py
+
 lint: ## ruff, mypy, ansible-lint
 	@tools/setup lint
 	.venv/bin/ruff check .
@@ -76,4 +81,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
 .PHONY: help demo test soak walks lab lab-addresses lab-dracut lab-live lab-trial lab-faults \
-	lab-mishaps lint docs bench
+	lab-mishaps lab-bench lint docs bench

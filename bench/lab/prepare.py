@@ -1,0 +1,106 @@
+"""Wall time, SSH round trips and reboots of ``prepare.yml`` on the lab's host, against a plain script over SSH.
+
+``make lab-bench`` runs it; it takes some ten minutes, so ``make bench`` leaves it out. Both have the same host: a real
+kernel, initramfs and GRUB in QEMU. The script (``by-hand.sh``) looks before it writes, and does what a guide says;
+it plans nothing, compares nothing and proves little. A round trip is a command that the host's sshd has started.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tests"))
+
+from lab.accelerator import choose_accelerator  # noqa: E402
+from lab.finish import first_boot  # noqa: E402
+from lab.image import ensure_image  # noqa: E402
+from lab.machine import Machine  # noqa: E402
+from lab.playbooks import play  # noqa: E402
+from lab.topology import Shape  # noqa: E402
+
+# Everything that sshd does is in a journal that outlives a reboot.
+COUNTED = """\
+set -eu
+echo 'LogLevel VERBOSE' >/etc/ssh/sshd_config.d/10-counted.conf
+mkdir -p /var/log/journal
+systemctl restart systemd-journald
+journalctl --flush
+systemctl reload ssh
+"""
+
+
+def say(message: str) -> None:
+    """Progress, on stderr."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def with_playbook(host: Machine) -> None:
+    """One run of prepare.yml."""
+    run = play(host, "prepare.yml", "-e", "gpustack_reboot=true")
+    assert run.code == 0, run.output
+
+
+def with_script(host: Machine) -> None:
+    """One run of the script."""
+    subprocess.run(["sh", HERE / "by-hand.sh", "ssh", *host.ssh_options(), "root@127.0.0.1"], check=True)
+
+
+def measured(host: Machine, run: Callable[[Machine], None]) -> dict[str, float]:
+    """What one run costs."""
+    boots, before = host.boots(), counted(host)
+    started = time.monotonic()
+    run(host)
+    seconds = time.monotonic() - started
+    after = counted(host)
+    connections, commands = (after[i] - before[i] for i in range(2))
+    return {
+        "seconds": round(seconds, 1),
+        "connections": connections - 1,  # but for the one that counts
+        "commands": commands - 1,
+        "reboots": host.boots() - boots,
+    }
+
+
+def counted(host: Machine) -> tuple[int, int]:
+    """How many connections sshd has accepted, and how many commands it has started."""
+    log = host.ssh(["journalctl", "-o", "cat", "-t", "sshd", "--no-pager"])
+    return len(re.findall("^Accepted ", log, re.MULTILINE)), len(re.findall("^Starting session", log, re.MULTILINE))
+
+
+def main() -> int:
+    """Print the figures: what each costs, and the ratios."""
+    image = ensure_image(lambda unfinished: first_boot(unfinished, choose_accelerator(unfinished)), say)
+    accelerator = choose_accelerator(image)
+    found: dict[str, dict[str, float]] = {}
+    for name, run in (("prepare.yml", with_playbook), ("script", with_script)):
+        with tempfile.TemporaryDirectory(prefix="gpustack-bench-") as directory:
+            machine = Machine(image=image, directory=Path(directory), accelerator=accelerator, shape=Shape())
+            with machine as host:
+                host.wait_ssh()
+                host.ssh(["sh", "-s"], stdin=COUNTED)
+                host.wait_ssh()
+                for which in ("first", "again"):
+                    say(f"{name}, {which}")
+                    found[f"{name}, {which}"] = measured(host, run)
+    for name, figures in found.items():
+        print(f"{name:<20}", *(f"{key} {value:>6}" for key, value in figures.items()), sep="  ")
+    ratios = {
+        f"{which}_to_script": round(found[f"prepare.yml, {which}"]["seconds"] / found[f"script, {which}"]["seconds"], 2)
+        for which in ("first", "again")
+    }
+    ratios["again_to_first"] = round(found["prepare.yml, again"]["seconds"] / found["prepare.yml, first"]["seconds"], 2)
+    print(json.dumps(ratios))
+    assert [found[f"prepare.yml, {which}"]["reboots"] for which in ("first", "again")] == [1, 0]
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
