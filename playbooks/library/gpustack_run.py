@@ -172,7 +172,7 @@ def main() -> None:
     except OSError as error:
         module.fail_json(msg="can't take a lock: {}".format(error))
     code, out, err = module.run_command(module.params["argv"], pass_fds=[own] if own >= 0 else None)
-    if own >= 0:
+    if own >= 0 and module.params["root"] == "/":  # nothing boots from another root right afterwards
         settle(os.path.join(module.params["root"], OWN))
     result = {"rc": code, "stdout": out, "stderr": err, "changed": True}
     if code != 0:

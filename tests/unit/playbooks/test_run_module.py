@@ -75,18 +75,23 @@ def test_the_command_keeps_the_lock_when_the_module_is_gone(tmp_path: Path) -> N
     (tmp_path / "var/lib/dpkg").mkdir(parents=True)
     packages = tmp_path / "var/lib/dpkg/lock-frontend"
     packages.touch()
-    orphan = "import os, signal, time; os.kill(os.getppid(), signal.SIGKILL)"
-    script = f"{orphan}; open({str(tmp_path / 'on')!r}, 'w'); time.sleep(4)"
+    on, off = tmp_path / "on", tmp_path / "off"
+    wait = f"['timeout', '300', 'sh', '-c', 'until [ -e {off} ]; do sleep 0.1; done']"
+    script = (
+        "import os, signal, subprocess; os.kill(os.getppid(), signal.SIGKILL); "
+        f"open({str(on)!r}, 'w'); subprocess.run({wait})"
+    )
     argv = [str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local"]
     argv += ["-e", f"ansible_python_interpreter={sys.executable}", "-M", str(share_dir("playbooks") / "library")]
     argv += ["-m", "gpustack_run", "-a", f'{{"argv": ["{sys.executable}", "-c", "{script}"], "root": "{tmp_path}"}}']
     subprocess.run(argv, cwd=tmp_path, env=environment(tmp_path), capture_output=True, check=False)
-    assert (tmp_path / "on").exists()
+    assert on.exists()
     own = os.open(tmp_path / "boot", os.O_RDONLY)
     with pytest.raises(BlockingIOError):
         fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
     other = os.open(packages, os.O_RDWR)
     fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # this one is not inherited
+    off.touch()
     fcntl.flock(own, fcntl.LOCK_EX)  # comes when the command has ended
     os.close(own)
     os.close(other)
