@@ -60,6 +60,11 @@ lab-mishaps: ## on the same machine: /boot full, /etc read-only, a tool that fai
 	@tests/lab/setup
 	$(PYTEST) tests/lab/test_mishaps.py
 
+lab-handmade: ## on the same machine: a host set up by hand is taken over and given back, with gpustack host …
+	@tools/setup test
+	@tests/lab/setup
+	$(PYTEST) tests/lab/test_handmade.py
+
 lab-bench: ## on the same machine: prepare.yml against a plain script over SSH; ten minutes, not part of bench
 	@tools/setup test
 	@tests/lab/setup
@@ -81,4 +86,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
 .PHONY: help demo test soak walks lab lab-addresses lab-dracut lab-live lab-trial lab-faults \
-	lab-mishaps lab-bench lint docs bench
+	lab-mishaps lab-handmade lab-bench lint docs bench
