@@ -78,6 +78,17 @@ def told(doing: str) -> Iterator[None]:
         raise Unanswered(f"can't {doing}: the answer is no JSON", remedy="see what answers at this address") from error
 
 
+def compute_of(connection: Connection) -> tuple[Any, str | None, tuple[int | float, ...]]:
+    """The compute service's proxy, its endpoint, and the newest microversion (empty when it does not say).
+
+    :raises CloudError: when it can't be found.
+    """
+    with told("find the compute service"):
+        compute = connection.compute
+        data = compute.get_endpoint_data()
+    return compute, data.url if data else None, tuple(data.max_microversion or ()) if data else ()
+
+
 def raise_refusal(answer: Any, doing: str, where: str | None, *, forbidden: str = _FORBIDDEN) -> None:  # noqa: ANN401
     """Raise :class:`Refused` when the answer says so.
 

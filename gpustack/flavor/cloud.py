@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cloudapi import Refused, numbers, raise_refusal, told
+from gpustack.cloudapi import Refused, compute_of, numbers, raise_refusal, told
 from gpustack.errors import CloudError
 from gpustack.flavor.flavors import PresentFlavor, Sizes, needs_judging
 
@@ -35,11 +35,7 @@ class Cloud:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._projects: dict[str, str] = {}
-        with told("find the compute service"):
-            self._compute = connection.compute
-            data = self._compute.get_endpoint_data()
-        self._where = data.url if data else None
-        newest = tuple(data.max_microversion or ()) if data else ()
+        self._compute, self._where, newest = compute_of(connection)
         if newest and newest < numbers(_VERSION):
             raise CloudError(
                 f"the compute API ends at microversion {'.'.join(map(str, newest))}; flavors need {_VERSION} (Rocky)",

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cloudapi import numbers, raise_refusal, told
+from gpustack.cloudapi import compute_of, numbers, raise_refusal, told
 from gpustack.errors import CloudError
 from gpustack.service.model import Action, Migration, Server, Service
 
@@ -41,11 +41,7 @@ class Cloud:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        with told("find the compute service"):
-            self._compute = connection.compute
-            data = self._compute.get_endpoint_data()
-        self._where = data.url if data else None
-        newest = tuple(data.max_microversion or ()) if data else ()
+        self._compute, self._where, newest = compute_of(connection)
         if newest and newest < numbers(_VERSION):
             raise CloudError(
                 f"the compute API ends at microversion {'.'.join(map(str, newest))}; {_VERSION} (Stein) is needed",
