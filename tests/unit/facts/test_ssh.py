@@ -19,7 +19,7 @@ from sshd import Sshd, free_port, keygen, program, user
 
 from gpustack.cli.app import main
 from gpustack.errors import HostError
-from gpustack.facts import ssh
+from gpustack.facts import ssh, ssh_program
 from gpustack.facts.collector import collect
 from gpustack.facts.gather import gather
 from gpustack.facts.known_hosts import KnownHosts
@@ -523,7 +523,7 @@ def test_what_is_no_description_of_a_host(command, expected, forced):
 
 
 def test_output_without_end(forced, monkeypatch):
-    monkeypatch.setattr(ssh, "MAX_OUTPUT", 1 << 20)
+    monkeypatch.setattr(ssh_program, "MAX_OUTPUT", 1 << 20)
     forced('command="yes"')
     with pytest.raises(HostError, match="prints more than 1 MiB"):
         read()
