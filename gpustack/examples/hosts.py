@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from gpustack.examples.machine import Bar, Device, Machine, Processor
 from gpustack.examples.modules import kernel
-
-_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+from gpustack.examples.parts import GIB, KIB, MIB, board, console_and_storage, h100, k4200, network, root_port, wide
 
 _DEBIAN = {
     "PRETTY_NAME": "Debian GNU/Linux 12 (bookworm)",
@@ -82,9 +79,9 @@ def talk_host(name: str = "gpu01") -> Machine:
         root_uuid="5b7d1c3e-6f0a-4c1d-9a57-0f6a4b8f21d4",
         files=_grub("Debian", "quiet splash"),
         devices=(
-            *_board(),
-            *_k4200("0000:84:00", parent="0000:80:02.0", group=50, slot="5", base=0xC8000000),
-            *_k4200("0000:88:00", parent="0000:80:03.0", group=52, slot="6", base=0xCA000000),
+            *board(),
+            *k4200("0000:84:00", parent="0000:80:02.0", group=50, slot="5", base=0xC8000000),
+            *k4200("0000:88:00", parent="0000:80:03.0", group=52, slot="6", base=0xCA000000),
         ),
     )
 
@@ -146,10 +143,10 @@ def nvswitch_host(name: str = "gpu02") -> Machine:
             "/usr/lib/modprobe.d/nvidia-graphics-drivers.conf": "blacklist nouveau\nblacklist lbm-nouveau\n",
         },
         devices=(
-            *_console_and_storage("nvme"),
-            _port("0000:28:01.0", "8086:352a", group=8),
-            _network("0000:29:00.0", "15b3:1021", group=9, name="enp41s0np0", parent="0000:28:01.0"),
-            _port("0000:05:00.0", "1000:c030", group=11),
+            *console_and_storage("nvme"),
+            root_port("0000:28:01.0", "8086:352a", group=8),
+            network("0000:29:00.0", "15b3:1021", group=9, name="enp41s0np0", parent="0000:28:01.0"),
+            root_port("0000:05:00.0", "1000:c030", group=11),
             *(
                 Device(
                     address=f"0000:{bus:02x}:00.0",
@@ -160,13 +157,13 @@ def nvswitch_host(name: str = "gpu02") -> Machine:
                     revision="a1",
                     parent="0000:05:00.0",
                     group=20 + number,
-                    bars=(Bar(index=0, start=0x9C000000 + (number << 25), size=32 * _MIB, bits=64),),
+                    bars=(Bar(index=0, start=0x9C000000 + (number << 25), size=32 * MIB, bits=64),),
                     link=("16.0 GT/s PCIe", 2),
                     reset_methods=("bus",),
                 )
                 for number, bus in enumerate((0x07, 0x08, 0x09, 0x0A))
             ),
-            *(device for number, (address, node) in enumerate(gpus) for device in _h100(address, number, node)),
+            *(device for number, (address, node) in enumerate(gpus) for device in h100(address, number, node)),
         ),
     )
 
@@ -193,8 +190,8 @@ def shared_group_host(name: str = "gpu03") -> Machine:
         root_uuid="c3f7b2a0-51a9-4a53-8d6f-90f5a7d3b7ce",
         files=_grub("Debian", "quiet"),
         devices=(
-            *_console_and_storage("ahci"),
-            _port(bridge, "8086:a190", group=14),
+            *console_and_storage("ahci"),
+            root_port(bridge, "8086:a190", group=14),
             Device(
                 address="0000:65:00.0",
                 vendor="10de",
@@ -206,9 +203,9 @@ def shared_group_host(name: str = "gpu03") -> Machine:
                 group=14,
                 boot_vga=False,
                 bars=(
-                    Bar(index=0, start=0xD7000000, size=16 * _MIB),
-                    _wide(1, 0x3BFE0000000, 256 * _MIB),
-                    _wide(3, 0x3BFF0000000, 32 * _MIB),
+                    Bar(index=0, start=0xD7000000, size=16 * MIB),
+                    wide(1, 0x3BFE0000000, 256 * MIB),
+                    wide(3, 0x3BFF0000000, 32 * MIB),
                     Bar(index=5, start=0xB000, size=128, io=True),
                 ),
                 link=("16.0 GT/s PCIe", 16),
@@ -223,10 +220,10 @@ def shared_group_host(name: str = "gpu03") -> Machine:
                 revision="a1",
                 parent=bridge,
                 group=14,
-                bars=(Bar(index=0, start=0xD8000000, size=16 * _KIB),),
+                bars=(Bar(index=0, start=0xD8000000, size=16 * KIB),),
                 reset_methods=("bus",),
             ),
-            _network("0000:66:00.0", "8086:1533", group=14, name="enp102s0", parent=bridge),
+            network("0000:66:00.0", "8086:1533", group=14, name="enp102s0", parent=bridge),
         ),
     )
 
@@ -252,14 +249,14 @@ def epyc_host(name: str = "gpu04") -> Machine:
         root_uuid="aa5a2d1b-3a53-4f8c-b1a1-12f5a3c0a7d9",
         files=_grub("Ubuntu", "", "console=tty0 console=ttyS0,115200n8"),
         devices=(
-            *_console_and_storage("nvme", amd=True),
-            _port("0000:40:01.1", "1022:1483", group=30),
-            _network("0000:41:00.0", "15b3:101d", group=31, name="enp65s0np0", parent="0000:40:01.1"),
+            *console_and_storage("nvme", amd=True),
+            root_port("0000:40:01.1", "1022:1483", group=30),
+            network("0000:41:00.0", "15b3:101d", group=31, name="enp65s0np0", parent="0000:40:01.1"),
             *(
                 device
                 for number, bus in enumerate((0x83, 0xC3))
                 for device in (
-                    _port(f"0000:{bus - 3:02x}:03.1", "1022:1483", group=40 + 2 * number),
+                    root_port(f"0000:{bus - 3:02x}:03.1", "1022:1483", group=40 + 2 * number),
                     Device(
                         address=f"0000:{bus:02x}:00.0",
                         vendor="1002",
@@ -270,9 +267,9 @@ def epyc_host(name: str = "gpu04") -> Machine:
                         parent=f"0000:{bus - 3:02x}:03.1",
                         group=41 + 2 * number,
                         bars=(
-                            _wide(0, 0x10000000000 + (number << 37), 64 * _GIB),
-                            _wide(2, 0x11000000000 + (number << 37), 2 * _MIB),
-                            Bar(index=5, start=0xF0000000 + (number << 20), size=512 * _KIB),
+                            wide(0, 0x10000000000 + (number << 37), 64 * GIB),
+                            wide(2, 0x11000000000 + (number << 37), 2 * MIB),
+                            Bar(index=5, start=0xF0000000 + (number << 20), size=512 * KIB),
                         ),
                         link=("16.0 GT/s PCIe", 16),
                         reset_methods=("bus",),
@@ -281,159 +278,4 @@ def epyc_host(name: str = "gpu04") -> Machine:
                 )
             ),
         ),
-    )
-
-
-def _wide(index: int, start: int, size: int) -> Bar:
-    """A prefetchable 64-bit register: a card's own memory."""
-    return Bar(index=index, start=start, size=size, prefetchable=True, bits=64)
-
-
-def _port(address: str, ids: str, *, group: int, numa_node: int = 0) -> Device:
-    """A PCI Express root port or switch port."""
-    vendor, product = ids.split(":")
-    return Device(address=address, vendor=vendor, product=product, pci_class="060400", group=group, numa_node=numa_node)
-
-
-def _network(address: str, ids: str, *, group: int, name: str, parent: str | None = None, state: str = "up") -> Device:
-    """An Ethernet controller that carries the interface ``name``."""
-    vendor, product = ids.split(":")
-    return Device(
-        address=address,
-        vendor=vendor,
-        product=product,
-        pci_class="020000",
-        revision="01",
-        parent=parent,
-        group=group,
-        net=name,
-        net_state=state,
-        bars=(Bar(index=0, start=0xFB000000, size=_MIB),),
-        reset_methods=("flr", "bus"),
-    )
-
-
-def _console_and_storage(disk: str, *, amd: bool = False) -> Iterable[Device]:
-    """What every server board has: a host bridge, the BMC's console, a disk and a USB controller with a keyboard."""
-    maker, host_bridge, port, usb = ("1022", "1480", "1483", "148c") if amd else ("8086", "2f00", "8d1e", "8d31")
-    yield Device(address="0000:00:00.0", vendor=maker, product=host_bridge, pci_class="060000", group=0)
-    yield _port("0000:00:1c.7", f"{maker}:{port}", group=1)
-    yield Device(
-        address="0000:02:00.0",
-        vendor="1a03",
-        product="1150",
-        pci_class="060400",
-        revision="03",
-        parent="0000:00:1c.7",
-        group=2,
-    )
-    yield Device(
-        address="0000:03:00.0",
-        vendor="1a03",
-        product="2000",
-        pci_class="030000",
-        revision="30",
-        parent="0000:02:00.0",
-        group=2,
-        boot_vga=True,
-        bars=(Bar(index=0, start=0xC6000000, size=16 * _MIB), Bar(index=1, start=0xC7000000, size=128 * _KIB)),
-    )
-    yield Device(
-        address="0000:00:14.0",
-        vendor=maker,
-        product=usb,
-        pci_class="0c0330",
-        revision="05",
-        group=3,
-        usb="HID Keyboard",
-        bars=(Bar(index=0, start=0xC7A00000, size=64 * _KIB, bits=64),),
-    )
-    storage_class, block = ("010601", "sda") if disk == "ahci" else ("010802", "nvme0n1")
-    yield Device(
-        address="0000:00:1f.2",
-        vendor="8086" if disk == "ahci" else "144d",
-        product="8d02" if disk == "ahci" else "a80a",
-        pci_class=storage_class,
-        group=4,
-        block=block,
-        bars=(Bar(index=5 if disk == "ahci" else 0, start=0xC7A10000, size=16 * _KIB),),
-    )
-
-
-def _board() -> Iterable[Device]:
-    """The talk's host without its cards: console, disks, network, and a root port for each slot."""
-    yield from _console_and_storage("ahci")
-    yield _port("0000:00:02.0", "8086:2f04", group=10)
-    yield _network("0000:04:00.0", "8086:1521", group=11, name="eno1", parent="0000:00:02.0")
-    yield _network("0000:04:00.1", "8086:1521", group=12, name="eno2", parent="0000:00:02.0", state="down")
-    yield Device(address="0000:00:1f.3", vendor="8086", product="8d22", pci_class="0c0500", revision="05", group=4)
-    yield _port("0000:80:02.0", "8086:2f04", group=49, numa_node=1)
-    yield _port("0000:80:03.0", "8086:2f08", group=51, numa_node=1)
-
-
-def _k4200(slot_address: str, *, parent: str, group: int, slot: str, base: int) -> Iterable[Device]:
-    """A Quadro K4200: graphics 10de:11b4 and HDMI audio 10de:0e0a in one slot."""
-    far = 0x3BFC0000000 + (base & 0xFF000000) * 16
-    yield Device(
-        address=f"{slot_address}.0",
-        vendor="10de",
-        product="11b4",
-        subsystem=("10de", "1096"),
-        pci_class="030000",
-        revision="a1",
-        parent=parent,
-        group=group,
-        numa_node=1,
-        boot_vga=False,
-        bars=(
-            Bar(index=0, start=base, size=16 * _MIB),
-            _wide(1, far, 256 * _MIB),
-            _wide(3, far + 256 * _MIB, 32 * _MIB),
-            Bar(index=5, start=0xE000, size=128, io=True),
-        ),
-        link=("5.0 GT/s PCIe", 16),
-        reset_methods=("bus",),
-        slot=slot,
-    )
-    yield Device(
-        address=f"{slot_address}.1",
-        vendor="10de",
-        product="0e0a",
-        subsystem=("10de", "1096"),
-        pci_class="040300",
-        revision="a1",
-        parent=parent,
-        group=group,
-        numa_node=1,
-        bars=(Bar(index=0, start=base + 16 * _MIB, size=16 * _KIB),),
-        link=("5.0 GT/s PCIe", 16),
-        reset_methods=("bus",),
-    )
-
-
-def _h100(address: str, number: int, node: int) -> Iterable[Device]:
-    """One H100 SXM5 below its own switch port."""
-    bus = int(address.split(":")[1], 16)
-    port = f"0000:{bus - 1:02x}:01.0"
-    high = 0x200000000000 + number * 0x4000000000
-    yield _port(port, "1000:c030", group=60 + 2 * number, numa_node=node)
-    yield Device(
-        address=address,
-        vendor="10de",
-        product="2330",
-        subsystem=("10de", "16c1"),
-        pci_class="030200",
-        revision="a1",
-        parent=port,
-        group=61 + 2 * number,
-        numa_node=node,
-        bars=(
-            _wide(0, high, 16 * _MIB),
-            _wide(2, high + 0x2000000000, 128 * _GIB),
-            _wide(4, high + 32 * _MIB, 32 * _MIB),
-        ),
-        link=("32.0 GT/s PCIe", 16),
-        reset_methods=("flr", "bus"),
-        sriov_totalvfs=16,
-        serial=f"48-b0-2d-{number:02x}-00-3c-a1-{0x10 + number:02x}",
     )
