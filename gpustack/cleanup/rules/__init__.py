@@ -29,6 +29,7 @@ from gpustack.cleanup.rules import (
     p_pool_drift,
     r_periodic_blocked,
 )
+from gpustack.cleanup.rules._restart import careful
 from gpustack.cleanup.verdict import Verdict
 
 RULES: tuple[ModuleType, ...] = (
@@ -60,4 +61,4 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             ids = {row.id for row in verdict.rows}
             if not ids & spoken:
                 spoken |= ids
-                yield verdict
+                yield careful(verdict, view, clock)
