@@ -49,7 +49,7 @@ def judge(
     by_node: dict[str, list[Provider]] = {}
     for provider in devices:
         by_node.setdefault(provider.root, []).append(provider)
-    for view in reader.views(hosts) if by_node else ():
+    for view in reader.views(hosts, uuids=by_node.keys()) if by_node else ():
         of_node = by_node.get(view.node.uuid or "", []) if not view.node.deleted else []
         for provider in of_node:
             if provider.unread is not None:

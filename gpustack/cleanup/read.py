@@ -8,7 +8,7 @@ owners that are not simply where they belong.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -72,11 +72,20 @@ class CellReader:
     cell_uuid: str
     others: OtherCells
 
-    def views(self, hosts: frozenset[str] | None = None, instance_uuid: str | None = None) -> Iterator[NodeView]:
-        """Every compute node that has rows worth judging; all of them, or those of ``hosts`` or of one instance."""
+    def views(
+        self,
+        hosts: frozenset[str] | None = None,
+        instance_uuid: str | None = None,
+        uuids: Collection[str] = (),
+    ) -> Iterator[NodeView]:
+        """Every compute node that has rows worth judging, or should have: all of them, or of ``hosts`` or an instance.
+
+        :param uuids: the live compute nodes with these as well, whatever they have.
+        """
         services = self._services()
         unfinished = self._unfinished_migrations()
-        ids = self._node_ids(hosts, instance_uuid)
+        found = {*self._node_ids(hosts, instance_uuid), *self._nodes_of_guests(hosts, instance_uuid)}
+        ids = sorted(found.union(self._nodes_with(uuids)))
         for start in range(0, len(ids), _NODES_AT_ONCE):
             yield from self._chunk(ids[start : start + _NODES_AT_ONCE], services, unfinished)
 
@@ -108,7 +117,7 @@ class CellReader:
         table = tables.migrations.c
         return self._migrations(sa.or_(table.status.is_(None), table.status.not_in(sorted(TERMINAL))))
 
-    def _node_ids(self, hosts: frozenset[str] | None, instance_uuid: str | None) -> list[int]:
+    def _node_ids(self, hosts: frozenset[str] | None, instance_uuid: str | None) -> Iterable[int]:
         rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
         query = sa.select(rows.compute_node_id).distinct()
         if hosts is not None:
@@ -117,7 +126,34 @@ class CellReader:
             )
         if instance_uuid is not None:
             query = query.where(rows.instance_uuid == instance_uuid)
-        return sorted(self.connection.scalars(query))
+        return self.connection.scalars(query)
+
+    def _nodes_of_guests(self, hosts: frozenset[str] | None, instance_uuid: str | None) -> Iterator[int]:
+        """The live compute nodes without any row, on which guests are that ask for devices; or where the instance is.
+
+        Somebody deleted the rows. Nodes without rows are looked for first: mostly few have guests that ask for devices.
+        """
+        rows, nodes, guests, extra = (
+            table.c for table in (tables.pci_devices, tables.compute_nodes, tables.instances, tables.instance_extra)
+        )
+        placed = (guests.host == nodes.host) & (guests.node == nodes.hypervisor_hostname) & (guests.deleted == 0)
+        joined = tables.compute_nodes.join(tables.instances, placed)
+        query = sa.select(nodes.id).where(nodes.deleted == 0)
+        if hosts is not None:
+            query = query.where(nodes.host.in_(sorted(hosts)))
+        if instance_uuid is not None:
+            yield from self.connection.scalars(query.select_from(joined).where(guests.uuid == instance_uuid))
+            return
+        bare = query.where(~sa.exists().where(rows.compute_node_id == nodes.id))
+        asking = joined.join(tables.instance_extra, extra.instance_uuid == guests.uuid)
+        for batch in batches(self.connection.scalars(bare).all()):
+            found = sa.select(nodes.id).distinct().select_from(asking).where(nodes.id.in_(batch))
+            yield from self.connection.scalars(found.where(extra.pci_requests.contains('"count"', autoescape=True)))
+
+    def _nodes_with(self, uuids: Collection[str]) -> Iterator[int]:
+        nodes = tables.compute_nodes.c
+        for batch in batches(sorted(uuids)):
+            yield from self.connection.scalars(sa.select(nodes.id).where(nodes.uuid.in_(batch), nodes.deleted == 0))
 
     # --- a chunk of compute nodes ---------------------------------------------------------------------------------
 
@@ -145,7 +181,7 @@ class CellReader:
         for node_id in ids:
             node = nodes.get(node_id) or _lost(node_id)
             of_node = tuple(rows.get(node_id, ()))
-            if not of_node:
+            if not of_node and node_id not in nodes:
                 continue
             placed = () if node.deleted else tuple(by_place.get((node.host, node.hypervisor_hostname), ()))
             owning = named.get(node_id, set())

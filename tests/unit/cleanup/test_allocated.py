@@ -1,17 +1,20 @@
-"""A consumer of a device's allocation that no cell knows: what is told of it, and that nothing is repaired."""
+"""Allocations of devices to consumers that no cell knows, and below compute nodes without rows: told, not repaired."""
 
 from __future__ import annotations
 
 from email.utils import format_datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import neighbourhood
 import pytest
 import sqlalchemy as sa
+from cellfile import CellFile, nova_conf
 
-from gpustack.cleanup import allocated
+from gpustack.cleanup import allocated, plan
 from gpustack.cleanup.placement import Provider
+from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.verdict import Verdict
 
 CASE = {"rows": [{"status": "available"}], "service": {"seen": 5}, "owners": {"stranger": {"absent": True}}}
@@ -27,7 +30,9 @@ def judged(said: dict[str, Any], **headers: str) -> Verdict:
         connection.exec_driver_sql("CREATE TABLE migrations (id INTEGER, uuid TEXT, status TEXT)")
         connection.exec_driver_sql("ALTER TABLE migrations ADD COLUMN instance_uuid TEXT")
         connection.exec_driver_sql("ALTER TABLE migrations ADD COLUMN updated_at DATETIME")
-        reader = SimpleNamespace(connection=connection, owner=view.owners.__getitem__, views=lambda hosts: [view])
+        reader = SimpleNamespace(
+            connection=connection, owner=view.owners.__getitem__, views=lambda hosts, uuids: [view]
+        )
         (verdict,) = allocated.judge(reader, neighbourhood.clock(CASE), [device], cloud)  # type: ignore[arg-type]
     return verdict
 
@@ -60,3 +65,26 @@ def test_a_consumer_that_no_cell_knows_is_told_and_left_alone(headers: dict[str,
     if status == "report":
         assert "openstack server show stranger" in verdict.advice
         assert "unset --provider gpu stranger" in verdict.advice
+
+
+def test_an_allocation_below_a_compute_node_without_any_row(tmp_path: Path) -> None:
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    for name in ("gpu1", "gpu2", "gpu3"):
+        cell.host(name, seen=3)
+    cell.device(cell.host("gpu4", seen=3), "0000:81:00.0")
+    for uuid, host in (("here", "gpu1"), ("elsewhere", "gpu4")):
+        cell.instance(uuid, host, wants=())
+    held = {"gpu1": {"here": 1}, "gpu2": {"elsewhere": 1}, "gpu3": {}}
+    devices = [
+        Provider(uuid=f"p-{name}", name=f"{name}_X", root=f"node-{name}", address="0000:82:00.0", held=of_node)
+        for name, of_node in {**held, "another-cell": {"vm": 1}}.items()
+    ]
+    sources = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})])
+
+    found = plan.leftovers_of(sources, sources.cells[0], Selection(), None, devices)  # type: ignore[arg-type]
+
+    assert [(one.host, one.owner, one.status.value, one.repair) for one in found] == [
+        ("gpu1", "here", "report", None),
+        ("gpu2", "elsewhere", "report", None),
+    ]
+    assert all("the device has no row" in one.because for one in found)

@@ -81,6 +81,21 @@ def a_row_in_a_status_of_another_world(cell: CellFile) -> None:
     cell.device(cell.host("gpu1"), GPU, "reserved", instance_uuid=None)
 
 
+def rows_deleted_under_a_guest(cell: CellFile) -> None:
+    """DELETE FROM pci_devices, as the advice of the net has it; a guest on a host without GPUs beside it."""
+    cell.host("gpu1")
+    cell.instance("vm", "gpu1")
+    cell.host("cpu1")
+    cell.instance("plain", "cpu1", wants=())
+
+
+def rows_soft_deleted_under_a_guest(cell: CellFile) -> None:
+    rows_deleted_under_a_guest(cell)
+    node = cell.host("gpu2")
+    cell.instance("vm2", "gpu2")
+    cell.device(node, GPU, "removed", deleted=77)
+
+
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
@@ -102,6 +117,8 @@ def a_row_in_a_status_of_another_world(cell: CellFile) -> None:
         (deleted_rows_share_the_address, []),
         (functions_that_are_blocked_rightly, []),
         (a_row_in_a_status_of_another_world, []),
+        (rows_deleted_under_a_guest, ["L report"]),
+        (rows_soft_deleted_under_a_guest, ["L report", "L report"]),
     ],
 )
 def test_the_verdict_is_safe(made: object, expected: list[str], tmp_path: Path) -> None:
@@ -110,3 +127,13 @@ def test_the_verdict_is_safe(made: object, expected: list[str], tmp_path: Path) 
     conf = nova_conf(tmp_path, {"cell1": cell.url})
     found = plan.make(Sources.from_nova_conf([conf]), Selection()).verdicts
     assert [f"{one.klass} {one.status}" for one in found] == expected, [one.because for one in found]
+
+
+def test_an_instance_whose_row_does_not_name_it_is_found_where_it_is(tmp_path: Path) -> None:
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    cell.device(cell.host("gpu1"), GPU)
+    cell.instance("vm", "gpu1")
+    sources = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})])
+    for selection in (Selection(instance="vm"), Selection(hosts=frozenset({"gpu1"}))):
+        assert [(one.klass, one.owner) for one in plan.make(sources, selection).verdicts] == [("L", "vm")]
+    assert plan.make(sources, Selection(instance="another")).verdicts == ()

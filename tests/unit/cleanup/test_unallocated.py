@@ -17,19 +17,25 @@ from gpustack.errors import CloudError
 GPU, NODE, CLASS = "gpu-provider", "node", "CUSTOM_PCI_10DE_11B4"
 
 
-def told(case: dict[str, Any], held: dict[str, int], *, of_node: bool, reserved: int = 0, **moved: str) -> list[str]:
-    """The statuses of the verdicts on the provider of the case's first row."""
+def told(
+    case: dict[str, Any], held: dict[str, int], *, of_node: bool, total: int = 1, reserved: int = 0, **moved: str
+) -> list[str]:
+    """The statuses of the verdicts on the provider of the case's first row, and of which instance where there are more.
+
+    :param total: how much there is of the provider: one for each virtual function.
+    """
     view = neighbourhood.view(case)
     provider = Provider(uuid=GPU, name="", root=NODE, address=view.rows[0].address, held=held)
 
     def ask(path: str) -> Any:
         if path.endswith("/inventories"):
-            return {"inventories": {CLASS: {"total": 1, "reserved": reserved}}}
-        return {"allocations": {NODE: {"resources": {"VCPU": 1}}} if of_node else {}}
+            return {"inventories": {CLASS: {"total": total, "reserved": reserved}}}
+        of_guest = {GPU: {"resources": {CLASS: amount}}} if (amount := held.get(path.split("/")[2])) else {}
+        return {"allocations": {**({NODE: {"resources": {"VCPU": 1}}} if of_node else {}), **of_guest}}
 
-    return [
-        verdict.status.value for verdict in unallocated.judge(view, neighbourhood.clock(case), provider, moved, ask)
-    ]
+    found = list(unallocated.judge(view, neighbourhood.clock(case), provider, moved, ask))
+    several = len(case["owners"]) > 1 if "owners" in case else False
+    return [f"{one.owner} {one.status.value}" if several else one.status.value for one in found]
 
 
 TAKEN = {"rows": [{"status": "allocated", "owner": "vm"}], "owners": {"vm": {"host": "gpu1"}}}
@@ -60,6 +66,41 @@ def test_what_gives_nothing_away() -> None:
     assert told(case, {}, of_node=False, reserved=1) == []  # used once, and reserved since
     assert told(case, {"other": 1}, of_node=False) == []  # somebody else's: class Q tells of that
     assert told(case, {"move": 1}, of_node=False, move="vm") == []  # the instance's own migration has it
+
+
+def card(*owners: str | None) -> dict[str, Any]:
+    """A physical function, blocked since some of its virtual functions are taken, by these guests of its host."""
+    guests = {name for name in owners if name}
+    virtual = [
+        {"address": f"0000:81:00.{number}", "parent": "0000:81:00.0", "type": "type-VF", "status": "available"}
+        | ({"status": "allocated", "owner": owner} if owner else {})
+        for number, owner in enumerate(owners, start=1)
+    ]
+    above = {"address": "0000:81:00.0", "type": "type-PF", "status": "unavailable"}
+    return {**UP, "rows": [above, *virtual], "owners": {name: {"host": "gpu1"} for name in guests}}
+
+
+@pytest.mark.parametrize(
+    ("owners", "held", "expected"),
+    [
+        (("vm", None, None), {"vm": 1}, []),
+        (("vm", None, None), {}, ["report"]),
+        (("vm", "vm", None), {"vm": 2}, []),
+        (("vm", "vm", None), {"vm": 1}, ["report"]),  # one of its two is given away
+        (("one", "two", None), {"one": 1, "two": 1}, []),
+        (("one", "two", None), {"one": 1}, ["two report"]),
+        (("one", "two", "two"), {"one": 1, "two": 1}, ["two report"]),
+        (
+            ("one", "two", "two"),
+            {"one": 2, "two": 1},
+            [],
+        ),  # nothing is left to give away: what one has too much is told
+        (("vm", "vm", "vm"), {}, ["report"]),
+    ],
+)
+def test_functions_of_one_card(owners: tuple[str | None, ...], held: dict[str, int], expected: list[str]) -> None:
+    """They are one provider, with as much of its resource class as there are functions."""
+    assert told(card(*owners), held, of_node=False, total=3) == expected
 
 
 class Many:
