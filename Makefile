@@ -4,6 +4,9 @@ PYTEST := .venv/bin/python -m pytest
 TEST_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils \
 	mariadb-server-core postgresql
 
+CLEANUP_ON_SERVERS := $(addprefix tests/nova/cleanup/test_,by_hand.py cells_of_nova.py leaks.py live.py \
+	one_time_use.py placement.py told.py virtual.py)
+
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
 
@@ -20,6 +23,13 @@ test: ## unit tests, then the tests against real Nova and real databases
 soak: ## clean-up beside a working Nova: a thousand cycles, and then the books are checked
 	@tools/setup test
 	GPUSTACK_SOAK_CYCLES=1000 $(PYTEST) tests/nova/cleanup/test_soak.py
+
+cleanup-servers: ## every leak of clean-up's tests with Nova's databases on MariaDB and PostgreSQL; an hour
+	@tools/setup test
+	@tools/setup --apt $(TEST_PACKAGES)
+	@for databases in "mariadb postgresql" "postgresql mariadb"; do \
+		GPUSTACK_CLEANUP_DATABASES="$$databases" $(PYTEST) -n 2 --dist loadfile --reruns 1 $(CLEANUP_ON_SERVERS) || exit 1; \
+	done
 
 walks: ## clean-up after random walks over Nova's operations and failures; new ones each time; an hour
 	@tools/setup test
@@ -85,5 +95,5 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test soak walks lab lab-addresses lab-dracut lab-live lab-trial lab-faults \
+.PHONY: help demo test soak cleanup-servers walks lab lab-addresses lab-dracut lab-live lab-trial lab-faults \
 	lab-mishaps lab-handmade lab-bench lint docs bench

@@ -7,7 +7,9 @@ import importlib.metadata
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import yaml
 from sphinx.application import Sphinx
@@ -120,6 +122,15 @@ def schemas_page() -> str:
     return "\n".join([*lines, ""])
 
 
+def _worlds(tested: dict[str, Any], test: str) -> list[str]:
+    worlds = tested["worlds"]
+    return worlds.get(test) or worlds[test.partition("::")[0]]
+
+
+def _database(world: str) -> str:
+    return next((kind for kind in ("mariadb", "postgresql") if kind in world.split("-")), "sqlite")
+
+
 def tested_page() -> str:
     """What each class of clean-up is tested with, from the tests' own data."""
     file = Path(__file__).parents[2] / "tests" / "unit" / "cleanup" / "classes.yaml"
@@ -145,7 +156,21 @@ def tested_page() -> str:
     ]
     for module, worlds in sorted(tested["worlds"].items()):
         told = [", ".join(words.get(word, word) for word in world.split("-")) for world in worlds]
-        lines.append(f"| `{module}.py` | {'; '.join(told)} |")
+        file, _, test = module.partition("::")
+        lines.append(f"| `{file}.py`{f': `{test}`' if test else ''} | {'; '.join(told)} |")
+    lines += [
+        "",
+        "How often `make test` makes the leak of a class on each database (a test that runs in two worlds counts",
+        "twice). `make cleanup-servers` makes every one of them on both servers with both releases, in",
+        f"{', '.join(f'`test_{name}.py`' for name in tested['on_servers'])}.",
+        "",
+        "| class | SQLite | MariaDB | PostgreSQL |",
+        "|---|---|---|---|",
+    ]
+    for klass, entry in sorted(tested["classes"].items()):
+        met = Counter(_database(world) for test in entry["leak"] for world in _worlds(tested, test))
+        counts = " | ".join(str(met[kind] or "") for kind in ("sqlite", "mariadb", "postgresql"))
+        lines.append(f"| {klass}: {titles[klass]} | {counts} |")
     for klass, entry in sorted(tested["classes"].items()):
         lines += ["", f"## {klass}: {titles[klass]}", ""]
         for kind, title in (("leak", "The leak"), ("alike", "What looks like it")):

@@ -10,6 +10,7 @@ Placement a device that is allocated there can't be removed at all (bug 2115905)
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 from gpustack.cleanup.case import Case, place
 from gpustack.cleanup.facts import Clock, NodeView, PciRow
@@ -37,7 +38,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         written = row.changed_at
         if held_back := case.held_back():
             yield held_back
-        elif hardware.read_at is not None and written is not None and written > hardware.read_at:
+        elif hardware.read_at is not None and written is not None and _newer(written, hardware.read_at):
             yield case.verdict(Status.UNDECIDED, f"{drift}; but the row was written after the host was looked at")
         else:
             taken = row.taken or row.instance_uuid is not None
@@ -58,6 +59,11 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             because=f"device_spec offers {', '.join(missing)}, of which there is no row",
             advice="restart nova-compute: it makes the rows when it starts",
         )
+
+
+def _newer(written: datetime, looked: datetime) -> bool:
+    """Whether a row is newer than the facts, or may be: most databases keep no fractions of its seconds."""
+    return written >= looked.replace(microsecond=0)
 
 
 def _drift(row: PciRow, hardware: Hardware) -> str | None:

@@ -24,7 +24,6 @@ from sshd import Sshd, keygen
 
 from gpustack.cleanup.facts import ERROR, IN_FLIGHT
 from gpustack.embedded import servers
-from gpustack.embedded.database import DatabaseServer
 from gpustack.embedded.nova import Device, Host, Nova, gpus
 from gpustack.embedded.releases import available
 
@@ -57,16 +56,22 @@ def _named() -> tuple[str, ...]:
 
 
 NAMED = _named()
+DATABASES = os.environ.get("GPUSTACK_CLEANUP_DATABASES", "").split()
+"""Kinds of database servers, at which the releases take turns; without, every Nova has SQLite files."""
 
 
-def _world(release: str, placement: bool) -> object:
-    return pytest.param((release, placement, None), id=f"{release}-placement" if placement else release)
+def world_of(release: str, placement: bool, database: str | None = None) -> pytest.ParameterSet:
+    """What ``cloud`` is made with: a release, PCI in Placement or not, the kind of database server or None."""
+    if database is None and DATABASES:
+        database = DATABASES[NAMED.index(release) % len(DATABASES)]
+    words = (release, database, "placement" if placement else None)
+    return pytest.param((release, placement, database), id="-".join(filter(None, words)))
 
 
-WORLDS = [_world(name, name == "2026.2") for name in NAMED]
+WORLDS = [world_of(name, name == "2026.2") for name in NAMED]
 """Every release, the last one with PCI in Placement."""
 BOTH_WAYS = [
-    _world(name, placement) for name in NAMED for placement in (False, True) if not placement or name != "yoga"
+    world_of(name, placement) for name in NAMED for placement in (False, True) if not placement or name != "yoga"
 ]
 """Every release, with PCI in Placement and without; Yoga had none."""
 NOT_LIVE = ("yoga", "2023.1")
@@ -97,17 +102,22 @@ def nova_conf(release: str, *, placement: bool, live: bool = False, once: bool =
 def running(
     release: str,
     placement: bool,
-    database: str | None,
+    url: str | None,
     directory: Path,
     *,
     live: bool = False,
     cells: tuple[str, ...] = ("cell1",),
 ) -> Iterator[World]:
-    """A Nova without hosts, and an SSH server that stands for all hosts that are up."""
+    """A Nova without hosts, and an SSH server that stands for all hosts that are up.
+
+    :param url: the server of its databases; SQLite files when None.
+    """
     config = (nova_conf(release, placement=placement, live=live),)
     with contextlib.ExitStack() as stack:
-        url = stack.enter_context(DatabaseServer(database)).url if database else None
-        nova = stack.enter_context(Nova(release, config=config, database=url, cells=cells, policy=_POLICY))
+        prefix = f"nova_{release.replace('.', '_')}"
+        nova = stack.enter_context(
+            Nova(release, config=config, database=url, database_prefix=prefix, cells=cells, policy=_POLICY)
+        )
         connection = stack.enter_context(nova.connection())
         ssh = Sshd(directory=directory / "sshd")
         ssh.start()

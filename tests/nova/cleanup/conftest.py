@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,12 +15,26 @@ sys.path[:0] = [str(Path(__file__).parent), str(_UNIT / "facts"), str(_UNIT / "c
 
 from cloudworld import World, running  # noqa: E402 - it lies beside this file
 
+from gpustack.embedded.database import DatabaseServer  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def database_url() -> Iterator[Callable[[str | None], str | None]]:
+    """The URL of a database server by its kind. Each is started once: Nova's schema takes it longer than a file."""
+    with ExitStack() as stack:
+        yield cache(lambda kind: stack.enter_context(DatabaseServer(kind)).url if kind else None)
+
 
 @pytest.fixture(scope="module")
-def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def cloud(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    database_url: Callable[[str | None], str | None],
+) -> Iterator[World]:
     """The Nova that the module's tests share; each makes hosts of its own."""
     release, placement, database, *more = request.param
-    with running(release, placement, database, tmp_path_factory.mktemp("ssh"), live="live" in more) as world:
+    directory = tmp_path_factory.mktemp("ssh")
+    with running(release, placement, database_url(database), directory, live="live" in more) as world:
         yield world
 
 

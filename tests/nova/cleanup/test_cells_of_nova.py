@@ -7,7 +7,7 @@ new flavor asks for none; and the attempt to take some has an end that must be l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import sqlalchemy as sa
@@ -22,11 +22,15 @@ pytestmark = pytest.mark.parametrize("cloud", TRIED, indirect=True)
 
 
 @pytest.fixture(scope="module")
-def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def cloud(
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    database_url: Callable[[str | None], str | None],
+) -> Iterator[World]:
     """A Nova of two cells, whose policy lets administrators resize into the other."""
     release, placement, database = request.param
     directory = tmp_path_factory.mktemp("ssh")
-    with running(release, placement, database, directory, cells=("cell1", "cell2")) as world:
+    with running(release, placement, database_url(database), directory, cells=("cell1", "cell2")) as world:
         world.plain = world.api.compute.create_flavor(name="plain", ram=512, vcpus=2, disk=1)
         yield world
 

@@ -1,4 +1,8 @@
-"""The short path of leak and repair with Nova's databases on MariaDB and on PostgreSQL, and through the playbook."""
+"""Leaks and repairs with Nova's databases on MariaDB and on PostgreSQL, and through the playbook.
+
+Other modules' tests are run again here, one for each class that writes in its own way; `make cleanup-servers` runs them
+all.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +14,28 @@ import sys
 from pathlib import Path
 
 import pytest
-from cloudworld import NAMED, World
+import test_by_hand
+import test_leaks
+import test_virtual
+from cloudworld import NAMED, World, world_of
 from test_by_hand import FREE
 
 ON_SERVERS = [
-    pytest.param((name, placed, server), id=f"{name}-{server}{'-placement' if placed else ''}")
+    world_of(name, placed, server)
     for name, placed, server in (
         *(("2026.2", False, "postgresql"), ("2025.2", True, "mariadb")),
         *(("2023.1", True, "mariadb"), ("yoga", False, "postgresql")),
     )
     if name in NAMED
 ]
-pytestmark = pytest.mark.parametrize("cloud", ON_SERVERS, indirect=True)
+on_servers = pytest.mark.parametrize("cloud", ON_SERVERS, indirect=True)
+# With PCI in Placement Nova offers either a card or its functions.
+with_functions = pytest.mark.parametrize(
+    "cloud", [one for one in ON_SERVERS if one.values[0][0] == "2026.2"], indirect=True
+)
 
 
+@on_servers
 def test_an_evacuation_from_a_host_that_stays_away(world: World) -> None:
     old, new = world.hosts(2)
     server = world.boot(old, 2)
@@ -43,6 +55,7 @@ def test_an_evacuation_from_a_host_that_stays_away(world: World) -> None:
     world.agrees(old, server)
 
 
+@on_servers
 def test_a_confirmation_that_failed(world: World) -> None:
     old, new = world.hosts(2)
     server = world.migrate(world.boot(old), new)
@@ -58,6 +71,37 @@ def test_a_confirmation_that_failed(world: World) -> None:
     world.agrees(old, server)
 
 
+@on_servers
+def test_a_compute_service_that_was_deleted(world: World) -> None:
+    test_leaks.test_a_compute_service_that_was_deleted(world)
+
+
+@on_servers
+def test_rows_that_somebody_soft_deleted(world: World) -> None:
+    test_leaks.test_rows_that_somebody_soft_deleted(world)
+
+
+@with_functions
+def test_a_card_that_is_offered_above_a_function_in_use(world: World) -> None:
+    test_virtual.test_a_card_that_is_offered_above_a_function_in_use(world)
+
+
+@on_servers
+def test_a_free_gpu_with_an_owners_name(world: World) -> None:
+    test_by_hand.test_a_free_gpu_with_an_owners_name(world)
+
+
+@on_servers
+def test_a_gpu_that_was_half_removed(world: World) -> None:
+    test_by_hand.test_a_gpu_that_was_half_removed(world)
+
+
+@on_servers
+def test_a_row_that_was_freed_under_a_guest_is_only_told(world: World) -> None:
+    test_by_hand.test_a_row_that_was_freed_under_a_guest_is_only_told(world)
+
+
+@on_servers
 def test_the_playbook_stops_repairs_and_starts(world: World, tmp_path: Path) -> None:
     (host,) = world.hosts(1)
     world.nova.control.stop_compute(host)

@@ -6,7 +6,7 @@ An operator takes it away after having cleaned the device (``nova/compute/pci_pl
 from __future__ import annotations
 
 import pytest
-from cloudworld import GPUS, WORLDS, World, nova_conf
+from cloudworld import GPUS, NAMED, World, nova_conf, world_of
 from openstack.compute.v2.server import Server
 from test_by_hand import FREE, stop
 from test_placement import leave
@@ -14,12 +14,7 @@ from test_placement import leave
 from gpustack.embedded import servers
 from gpustack.embedded.control import ControlError
 
-ONCE = [
-    pytest.param((values[0], True, None), id=f"{values[0]}-placement")
-    for one in WORLDS
-    for values in one.values
-    if values[0] not in ("yoga", "2023.1")
-]
+ONCE = [world_of(name, placement=True) for name in NAMED if name not in ("yoga", "2023.1")]
 pytestmark = pytest.mark.parametrize("cloud", ONCE, indirect=True)
 
 VERSION = "1.28"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from cloudworld import GPUS, WORLDS, World
+from openstack.compute.v2.server import Server
 from sysroot import SysRoot
 from test_by_hand import stop
 
@@ -17,17 +20,37 @@ from gpustack.embedded.nova import gpus
 pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)
 
 
-def look(world: World, host: str, addresses: list[str], directory: Path) -> list[str]:
-    """What class O says of a host that has K4200s at these addresses."""
+def look(
+    world: World,
+    host: str,
+    addresses: list[str],
+    directory: Path,
+    *,
+    others: tuple[str, ...] = (),
+    meanwhile: Callable[[], object] = lambda: None,
+) -> list[str]:
+    """What class O says of a host that has K4200s at these addresses.
+
+    :param others: addresses of cards that device_spec does not offer.
+    :param meanwhile: what happens after the host was looked at.
+    """
     root = SysRoot(Path(tempfile.mkdtemp(dir=directory))).host(name=host)
-    for address in addresses:
-        root.function(address, vendor="10de", product="11b4")
+    for address in (*addresses, *others):
+        root.function(address, vendor="10de", product="11b5" if address in others else "11b4")
     facts, offered = directory / "facts.json", directory / "compute.conf"
     offered.write_text('[pci]\ndevice_spec = {"vendor_id": "10de", "product_id": "11b4"}\n')
     world.scan(root.path, facts)
-    arguments = ("--host", host, "--class", "O", "--snapshot", str(facts), "--compute-config", str(offered))
+    meanwhile()
+    arguments = ("--all", "--host", host, "--class", "O", "--snapshot", str(facts), "--compute-config", str(offered))
     found = json.loads(world.gpustack("plan", *arguments, "-f", "json").out)
     return sorted(f"{one['status']} {' '.join(device['address'] for device in one['devices'])}" for one in found)
+
+
+def hold(world: World, server: Server) -> list[int]:
+    """The ids of the rows that name a guest."""
+    with world.engine.connect() as connection:
+        query = sa.text("SELECT id FROM pci_devices WHERE instance_uuid = :vm ORDER BY id")
+        return list(connection.execute(query, {"vm": server.id}).scalars())
 
 
 def test_a_gpu_that_died_and_one_at_a_new_address(world: World, tmp_path: Path) -> None:
@@ -64,6 +87,58 @@ def test_a_gpu_that_died_under_its_guest(world: World, tmp_path: Path) -> None:
     assert look(world, host, [one.address for one in left], tmp_path) == [f"report {mine}"]
 
     assert world.plan() == []  # without the host's facts nothing is said, and nothing is done
+
+
+def test_what_only_looks_like_other_hardware(world: World, tmp_path: Path) -> None:
+    old, new = world.hosts(2)
+    addresses = [device.address for device in gpus(GPUS)]
+    made = []
+
+    # A card that device_spec does not offer needs no row.
+    assert look(world, old, addresses, tmp_path, others=("0000:c1:00.0",)) == []
+    # A guest was given a GPU after the host was looked at: it must have come back.
+    told = look(world, old, [], tmp_path, meanwhile=lambda: made.append(world.boot(old)))
+    (mine,) = world.nova.control.hostdevs(made[0].id)[old]
+    (spare,) = set(addresses) - {mine}
+    assert told == [f"report {spare}", f"undecided {mine}"]
+    # The guest is being moved away from a GPU that is gone.
+    world.nova.control.fail(old, "copy", action="hang")
+    world.api.compute.migrate_server(made[0], host=new)
+    world.nova.control.wait_for_fault(old, "copy")
+    assert look(world, old, [spare], tmp_path) == [f"protected {mine}"]
+    assert look(world, new, addresses, tmp_path) == []
+    world.nova.control.clear_faults(old)
+    server = servers.settled(world.api, made[0])
+    assert server.status == "VERIFY_RESIZE"
+    assert look(world, old, [spare], tmp_path) == []  # class A protects the row from now on
+
+
+def test_a_row_that_lost_its_owner_or_its_status_under_a_guest(world: World) -> None:
+    """It looks like any row whose status and owner contradict one another: but a guest has the device."""
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    whole = {(status, owner) for _address, status, owner in world.rows(host)}
+    for hurt, told in (
+        ("instance_uuid = NULL", ["J report", "L report"]),
+        ("status = 'available'", ["J report", "L report", "P report"]),
+    ):
+        (row,) = hold(world, server)
+        assert world.sql(f"UPDATE pci_devices SET {hurt} WHERE id = :id", id=row) == 1
+        before = world.dump()
+        assert world.plan() == [f"{one} {host}" for one in told]
+        assert world.apply(code=4).code == 4
+        assert world.dump() == before
+        back = "UPDATE pci_devices SET status = 'allocated', instance_uuid = :vm WHERE id = :id"
+        world.sql(back, id=row, vm=server.id)
+        assert {(status, owner) for _address, status, owner in world.rows(host)} == whole
+    assert world.plan(everything=True) == []
+
+    # Which is what all the caution is for: nova-compute gives the device free when it starts, under its guest.
+    (row,) = hold(world, server)
+    world.sql("UPDATE pci_devices SET instance_uuid = NULL WHERE id = :id", id=row)
+    world.nova.control.restart_compute(host)
+    assert {status for _address, status, _owner in world.rows(host)} == {"available"}
+    assert world.nova.control.hostdevs(server.id)[host]
 
 
 def test_a_periodic_that_fails(world: World) -> None:

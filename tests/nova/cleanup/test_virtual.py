@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from cloudworld import WORLDS, World
+from cloudworld import NAMED, World, world_of
 from test_by_hand import repair_stopped, stop
 
 from gpustack.embedded import servers
 from gpustack.embedded.nova import Device
 
 # With PCI in Placement Nova offers either a card or its functions, and does not start with both.
-WITHOUT = [
-    pytest.param((values[0], False, None), id=values[0])
-    for one in WORLDS
-    for values in one.values
-    if values[0] != "yoga"
-]
+WITHOUT = [world_of(name, placement=False) for name in NAMED if name != "yoga"]
 pytestmark = pytest.mark.parametrize("cloud", WITHOUT, indirect=True)
 
 CARD, FUNCTIONS = "0000:a1:00.0", ("0000:a1:00.1", "0000:a1:00.2")
