@@ -1,6 +1,7 @@
 # make demo and make test do all the set-up they need on a fresh Debian or Ubuntu machine.
 .DEFAULT_GOAL := help
 PYTEST := .venv/bin/python -m pytest
+WALKS := 50
 TEST_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils \
 	mariadb-server-core postgresql
 
@@ -31,9 +32,9 @@ cleanup-servers: ## every leak of clean-up's tests with Nova's databases on Mari
 		GPUSTACK_CLEANUP_DATABASES="$$databases" $(PYTEST) -n 2 --dist loadfile --reruns 1 $(CLEANUP_ON_SERVERS) || exit 1; \
 	done
 
-walks: ## clean-up after random walks over Nova's operations and failures; new ones each time; an hour
+walks: ## clean-up after random walks over Nova's operations and failures, new ones each time; an hour, less with WALKS=10
 	@tools/setup test
-	GPUSTACK_WALKS=50 $(PYTEST) -s tests/nova/cleanup/test_walks.py
+	GPUSTACK_WALKS=$(WALKS) $(PYTEST) -s tests/nova/cleanup/test_walks.py
 
 lab: ## the central path on a QEMU machine: a real kernel, GRUB, initramfs, IOMMU and vfio
 	@tools/setup test

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import secrets
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -116,14 +116,21 @@ class Cloud(Running):
                 files.append(f"{number:02d}-{len(files):02d}.conf")
                 write_atomic(directory / files[-1], content, mode=0o600)
         (directory / "api-paste.ini").symlink_to(self.environment.path / "etc" / "nova" / "api-paste.ini")
-        # The service finds its paste configuration among its configuration files, so that has to be one of them.
-        names = ";".join(["api-paste.ini", *files])
-        return self._serve("nova", directory, {"OS_NOVA_CONFIG_DIR": str(directory), "OS_NOVA_CONFIG_FILES": names})
+        # OS_NOVA_CONFIG_FILES would name them as well, but not before Antelope.
+        arguments = [word for name in files for word in ("--config-file", str(directory / name))]
+        return self._serve("nova", directory, {"OS_NOVA_CONFIG_DIR": str(directory)}, arguments)
 
-    def _serve(self, name: str, directory: Path, variables: Mapping[str, str]) -> Service:
+    def _serve(
+        self, name: str, directory: Path, variables: Mapping[str, str], arguments: Sequence[str] = ()
+    ) -> Service:
         description = directory / "description.json"
         port = self.ports["compute" if name == "nova" else name]
-        content = {"environment": dict(variables), "applications": _APPLICATIONS[name], "port": port}
+        content = {
+            "environment": dict(variables),
+            "arguments": list(arguments),
+            "applications": _APPLICATIONS[name],
+            "port": port,
+        }
         write_atomic(description, json.dumps(content), mode=0o600)
         service = Service(
             "the Nova API" if name == "nova" else "Placement",

@@ -146,8 +146,13 @@ class Verbs:
             "parent_addr",
             "numa_node",
         )
+
+        def known(device: Any, field: str) -> Any:
+            """A device that is gone has, in older releases, fields that nobody has set."""
+            return getattr(device, field, None) if device.obj_attr_is_set(field) else None
+
         return {
-            "devices": [{field: getattr(device, field, None) for field in fields} for device in tracker.pci_devs],
+            "devices": [{field: known(device, field) for field in fields} for device in tracker.pci_devs],
             "pools": [{key: value for key, value in pool.items() if key != "devices"} for pool in tracker.stats.pools],
         }
 

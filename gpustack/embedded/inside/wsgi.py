@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 from typing import Any
 
 from .http import one_writer, run
@@ -14,9 +15,10 @@ from .http import one_writer, run
 def serve(description: dict[str, Any]) -> None:
     """Serve the first of ``applications`` that this release has (``module:attribute``, called when it is a factory).
 
-    ``environment`` is set before the import: that is where the services look for their configuration.
+    ``environment`` and ``arguments`` are set before the import: there the services look for their configuration.
     """
     os.environ.update(description["environment"])
+    sys.argv[1:] = description["arguments"]
     module, attribute, factory = _load(description["applications"])
     app = getattr(importlib.import_module(module), attribute)
     run(one_writer(app() if factory else app), description["port"])
