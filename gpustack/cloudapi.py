@@ -33,10 +33,11 @@ class Refused(CloudError):  # noqa: N818 - it is what happened
         self.status = status
 
 
-def connect(cloud: str | None = None) -> Connection:
+def connect(cloud: str | None = None, *, timeout: float | None = None) -> Connection:
     """A connection by ``clouds.yaml`` and the ``OS_*`` variables, as all OpenStack clients read them.
 
     :param cloud: a name in clouds.yaml; ``OS_CLOUD``, or the variables alone, when None.
+    :param timeout: how long to wait for an answer, in seconds, where clouds.yaml has no ``api_timeout``.
     :raises CloudError: when there is no such cloud, or nothing to sign in with.
     """
     import keystoneauth1.exceptions
@@ -46,6 +47,8 @@ def connect(cloud: str | None = None) -> Connection:
 
     try:
         region = openstack.config.OpenStackConfig().get_one(cloud=cloud)
+        if region.config.get("api_timeout") is None:
+            region.config["api_timeout"] = timeout
         return openstack.connection.Connection(config=region)
     except (openstack.exceptions.ConfigException, keystoneauth1.exceptions.ClientException, OSError) as error:
         raise CloudError(

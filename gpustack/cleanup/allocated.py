@@ -69,6 +69,24 @@ def judge(
             yield from unallocated.judge(view, clock, provider, moved, lambda path: get(cloud, path))
 
 
+def unasked(cell: str, reason: str) -> Verdict:
+    """The verdict on all devices of a cell where Placement could not be asked."""
+    return Verdict(
+        klass=CLASS,
+        title=TITLE,
+        status=Status.UNDECIDED,
+        cell=cell,
+        host="",
+        node="",
+        host_state=HostState.UNKNOWN,
+        rows=(),
+        owner=None,
+        evidence=(reason,),
+        because="what Placement has allocated is not known; the verdicts of the other classes need no Placement",
+        advice="see that its service answers and that the credentials of --os-cloud may list resource providers",
+    )
+
+
 def _undecided(view: NodeView, clock: Clock, provider: Provider) -> Verdict:
     return Verdict(
         klass=CLASS,

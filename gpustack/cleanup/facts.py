@@ -256,6 +256,8 @@ class HostState(enum.StrEnum):
     """Stopped by the operator, who said so, and the service reports no more."""
     GONE = "gone"
     """The compute node is deleted, or has no nova-compute service."""
+    UNKNOWN = "unknown"
+    """What is said is not of one host."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ _HEAD = """\
 # TYPE gpustack_cleanup_verdicts gauge
 """
 _STATE = """\
-# HELP gpustack_cleanup_up Whether every cell could be read the last time.
+# HELP gpustack_cleanup_up Whether every cell, and Placement where it was named, could be read the last time.
 # TYPE gpustack_cleanup_up gauge
 gpustack_cleanup_up {up}
 # HELP gpustack_cleanup_last_run_timestamp_seconds When the cells were read the last time.
@@ -28,7 +28,7 @@ def write(path: Path, plan: CleanupPlan) -> None:
         f'gpustack_cleanup_verdicts{{cell="{_escape(cell)}",class="{klass}",status="{status}"}} {count}\n'
         for (cell, klass, status), count in sorted(plan.counts().items())
     ]
-    state = _STATE.format(up=int(not plan.unread), now=time.time())
+    state = _STATE.format(up=int(not plan.unread and plan.unasked is None), now=time.time())
     write_atomic(path, _HEAD + "".join(lines) + state)
 
 

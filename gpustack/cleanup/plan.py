@@ -19,7 +19,7 @@ from gpustack.cleanup.connect import Cell, Database
 from gpustack.cleanup.facts import Clock
 from gpustack.cleanup.owners import OtherCells
 from gpustack.cleanup.verdict import Status, Verdict
-from gpustack.errors import DatabaseError, UsageError
+from gpustack.errors import CloudError, DatabaseError, UsageError
 from gpustack.files import write_atomic
 
 if TYPE_CHECKING:
@@ -103,10 +103,12 @@ class CleanupPlan:
 
     :ivar verdicts: cell after cell, compute node after compute node; Placement's leftovers last.
     :ivar unread: cells that could not be read, with the reason.
+    :ivar unasked: why Placement could not be asked, where it should have been: class Q is undecided then.
     """
 
     verdicts: tuple[Verdict, ...]
     unread: tuple[tuple[str, str], ...] = ()
+    unasked: CloudError | None = None
 
     @property
     def repairs(self) -> tuple[Verdict, ...]:
@@ -123,6 +125,7 @@ class CleanupPlan:
             FORMAT: VERSION,
             "verdicts": [verdict.to_dict() for verdict in self.verdicts],
             "unread": [{"cell": cell, "reason": reason} for cell, reason in self.unread],
+            "unasked": self.unasked.what if self.unasked else None,
         }
 
     def save(self, path: Path) -> None:
@@ -212,28 +215,34 @@ def _rare_collections() -> Iterator[None]:
 def make(sources: Sources, selection: Selection, cloud: Connection | None = None) -> CleanupPlan:
     """Judge every cell; one that can't be read is told of, and the others are judged.
 
-    :param cloud: asks Placement as well (class Q).
-    :raises CloudError: when Placement can't be asked.
+    :param cloud: asks Placement as well (class Q). Where it can't be asked that is told too, and the rows are judged.
     :raises DatabaseError: when no cell at all could be read.
     """
     verdicts: list[Verdict] = []
     unread: list[tuple[str, str]] = []
     failure: DatabaseError | None = None
     left: list[Verdict] = []
+    unasked: CloudError | None = None
     devices: list[Provider] | None = None
+    asks = cloud is not None and (not selection.classes or allocated.CLASS in selection.classes)
     for cell in sources.cells:
         if cell.uuid == connect.CELL0:
             continue  # cell0 holds instances that were never placed, and no compute host
         try:
             with _rare_collections():
                 verdicts += verdicts_of(sources, cell, selection)
-            if cloud is not None and (not selection.classes or allocated.CLASS in selection.classes):
+            if cloud is not None and asks and unasked is None:
                 if devices is None and selection.hosts is None:  # one answer for all cells
                     devices = list(placement.providers(cloud))
                 left += leftovers_of(sources, cell, selection, cloud, devices)
         except DatabaseError as error:
             failure = error
             unread.append((cell.name, str(error)))
+            continue
+        except CloudError as error:
+            unasked = error  # nor is it asked for the other cells: it may take long not to answer
+        if unasked is not None:
+            left.append(allocated.unasked(cell.name, unasked.what))
     if failure is not None and len(unread) == sum(cell.uuid != connect.CELL0 for cell in sources.cells):
         raise failure
-    return CleanupPlan(verdicts=(*verdicts, *left), unread=tuple(unread))
+    return CleanupPlan(verdicts=(*verdicts, *left), unread=tuple(unread), unasked=unasked)

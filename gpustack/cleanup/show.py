@@ -22,7 +22,8 @@ _MAX_BYTES = 64 * 1024 * 1024
 def explanation(verdict: Verdict | Mapping[str, Any]) -> str:
     """A verdict in full: what was seen, what follows, what to do."""
     data = verdict.to_dict() if isinstance(verdict, Verdict) else verdict
-    head = f"class {data['class']} on {data['host']}, {data['status']}: {data['title']}"
+    where = f"on {data['host']}" if data["host"] else f"in cell {data['cell']}"
+    head = f"class {data['class']} {where}, {data['status']}: {data['title']}"
     lines = [head, *(f"  - {line}" for line in data["evidence"]), f"  ∴ {data['because']}"]
     if data["repair"]:
         lines.append(f"  → {_next(data)}")

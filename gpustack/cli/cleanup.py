@@ -30,7 +30,8 @@ class Plan(Lister):
     """Judge the rows of pci_devices and show which are stale, why, and what would repair them. Changes nothing.
 
     Reads through one read-only snapshot of each cell. Exit codes: 0 something was found, 2 --host names no
-    host, 3 a database could not be read, 4 there is nothing to do.
+    host, 3 a database could not be read, 4 there is nothing to do, 21 Placement could not be asked: class Q is
+    undecided.
     """
 
     epilog = """\
@@ -75,7 +76,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
                 verdict["class"],
                 verdict["status"],
                 verdict["cell"],
-                verdict["host"],
+                verdict["host"] or "-",
                 " ".join(device["address"] for device in verdict["devices"]) or "-",
                 verdict["instance"] or "-",
                 verdict["repair"] or "-",
@@ -95,6 +96,9 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         hidden = sum(verdict.status in QUIET for verdict in self._plan.verdicts)
         if hidden and not parsed_args.all:
             self.say(f"{hidden} more are protected or heal by themselves; --all shows them")
+        if self._plan.unasked is not None:
+            self.say(str(self._plan.unasked))
+            return self._plan.unasked.exit_code
         if self._plan.unread:
             return 3
         return 0 if any(verdict.status not in QUIET for verdict in self._plan.verdicts) else NOTHING_TO_DO

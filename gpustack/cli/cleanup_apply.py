@@ -20,7 +20,7 @@ from gpustack.cli.cleanup_options import (
 )
 from gpustack.cli.common import Command
 from gpustack.cli.text import printable
-from gpustack.errors import UsageError
+from gpustack.errors import CloudError, UsageError
 
 MAX_COUNT_REACHED = 1
 
@@ -30,7 +30,7 @@ class Apply(Command):
 
     Every repair is judged afresh, written to a journal first, and done in one short transaction that changes nothing
     when anything is not as it was seen. Exit codes: 0 done, 1 stopped at --max-count, 3 something could not be written,
-    4 nothing to do.
+    4 nothing to do, 21 Placement could not be asked.
     """
 
     epilog = """\
@@ -81,6 +81,12 @@ gpustack cleanup apply --sql"""
         selection = selection_of(parsed_args, sources)
         cloud = cloud_of(parsed_args)
         made = plan.make(sources, selection, cloud)
+        if made.unasked is not None:
+            raise CloudError(
+                f"{made.unasked.what}; nothing was changed",
+                where=made.unasked.where,
+                remedy="see why; or leave --os-cloud out: the rows are repaired without Placement, and class Q later",
+            )
         see_that_hosts_are_known(made, sources, parsed_args.host)
         wanted = [v.to_dict() for v in made.repairs] if saved is None else saved
         limited = parsed_args.max_count is not None and len(wanted) > parsed_args.max_count

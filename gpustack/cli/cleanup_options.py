@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 NOTHING_TO_DO = 4
 URL_VARIABLE = "GPUSTACK_DB_URL"
+CLOUD_TIMEOUT = 60.0
+"""Seconds that Placement may take to answer, unless clouds.yaml says otherwise (``api_timeout``)."""
 CLASSES = "ABCDEFGHIJKLMNOPQR"
 
 
@@ -80,7 +82,7 @@ def cloud_of(parsed_args: argparse.Namespace) -> Connection | None:
         return None
     from gpustack.cloudapi import connect
 
-    return connect(parsed_args.os_cloud)
+    return connect(parsed_args.os_cloud, timeout=CLOUD_TIMEOUT)
 
 
 def add_hardware(parser: argparse.ArgumentParser) -> None:

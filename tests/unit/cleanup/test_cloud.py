@@ -1,11 +1,16 @@
-"""A cloud whose Placement can't be asked: a clear error, nothing written, and no password anywhere."""
+"""A cloud whose Placement can't be asked: the rows are judged, nothing is written, no password is anywhere."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,27 +19,123 @@ from cellfile import CellFile, fill, nova_conf
 SECRET = "s3cr3t-of-the-cloud"
 
 
-@pytest.mark.parametrize("action", ["plan", "apply"])
-def test_a_cloud_that_does_not_answer(tmp_path: Path, action: str) -> None:
-    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
-    fill(cell)
-    before = cell.dump()
-    conf = nova_conf(tmp_path, {"cell1": cell.url})
-    auth = {"auth_url": "http://127.0.0.1:1/v3", "username": "admin", "password": SECRET, "project_name": "admin"}
-    clouds = tmp_path / "clouds.json"
-    clouds.write_text(json.dumps({"clouds": {"mine": {"auth": {**auth, "user_domain_name": "d"}}}}))
-    journal = tmp_path / "journal"
-    more = ["--yes", "--no-hypervisor", "--journal", str(journal)] if action == "apply" else []
-    command = [sys.executable, "-m", "gpustack", "--debug", "cleanup", action, "--os-cloud", "mine"]
-    done = subprocess.run(
-        [*command, "--config-file", str(conf), *more],
-        env={**os.environ, "OS_CLIENT_CONFIG_FILE": str(clouds)},
+@contextlib.contextmanager
+def answering(status: int) -> Iterator[int]:
+    """A Keystone that lets nobody sign in, and a Placement that says so much to whatever it is asked; their port."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            port = self.server.server_port  # type: ignore[attr-defined]
+            link = {"rel": "self", "href": f"http://127.0.0.1:{port}{self.path}"}
+            version = {"id": "v3.14", "status": "stable", "links": [link]}
+            microversions = {"id": "v1.0", "min_version": "1.0", "max_version": "1.39", "links": [link]}
+            match self.path:
+                case "/":
+                    self._answer(200, {"versions": [{"status": "CURRENT", **microversions}]})
+                case "/v3":
+                    self._answer(200, {"version": version})
+                case _:
+                    self._answer(status, {})
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self._answer(401, {})
+
+        def _answer(self, code: int, content: object) -> None:
+            self.send_response(code)
+            self.end_headers()
+            self.wfile.write(json.dumps(content).encode())
+
+        def log_message(self, *_words: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server.server_address[1]
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[int]:
+    """A server that takes connections and says nothing; its port."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def signed_in(port: int) -> dict[str, object]:
+    """An entry of clouds.yaml for which nobody is asked to sign in."""
+    url = f"http://127.0.0.1:{port}"
+    return {"auth_type": "none", "endpoint": url, "placement_endpoint_override": url, "api_timeout": 1}
+
+
+def by_password(port: int) -> dict[str, object]:
+    auth = {"auth_url": f"http://127.0.0.1:{port}/v3", "username": "admin", "password": SECRET, "project_name": "p"}
+    return {"auth": {**auth, "user_domain_name": "d", "project_domain_name": "d"}, "api_timeout": 1}
+
+
+CLOUDS = {
+    "no Keystone": (lambda: contextlib.nullcontext(1), by_password, "can't be asked"),
+    "a Keystone that refuses": (lambda: answering(200), by_password, "401"),
+    "a Placement that forbids it": (lambda: answering(403), signed_in, "HTTP 403"),
+    "a Placement that says nothing": (silent, signed_in, "can't be asked"),
+}
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> CellFile:
+    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(made)
+    nova_conf(tmp_path, {"cell1": made.url})
+    return made
+
+
+def gpustack(directory: Path, action: str, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "gpustack", "--debug", "cleanup", action]
+    return subprocess.run(
+        [*command, "--config-file", str(directory / "nova.conf"), *more],
+        timeout=100,
+        env={**os.environ, "OS_CLIENT_CONFIG_FILE": str(directory / "clouds.json")},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 21, done.stderr
-    assert "Placement can't be asked" in done.stderr
-    assert SECRET not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", CLOUDS)
+def test_a_placement_that_can_not_be_asked(cell: CellFile, tmp_path: Path, kind: str) -> None:
+    started, entry, reason = CLOUDS[kind]
+    before = cell.dump()
+    without = json.loads(gpustack(tmp_path, "plan", "-f", "json").stdout)
+    metrics, saved, journal = tmp_path / "prom", tmp_path / "plan.json", tmp_path / "journal"
+    with started() as port:
+        (tmp_path / "clouds.json").write_text(json.dumps({"clouds": {"mine": entry(port)}}))
+        files = ("--metrics", str(metrics), "--out", str(saved))
+        planned = gpustack(tmp_path, "plan", "-f", "json", "--os-cloud", "mine", *files)
+        given = ("--yes", "--no-hypervisor", "--journal", str(journal), "--os-cloud", "mine")
+        applied = gpustack(tmp_path, "apply", *given)
+        of_file = gpustack(tmp_path, "apply", str(saved), *given)
+
+    # What is said of the rows is what is said without a cloud, and that class Q is not known.
+    assert planned.returncode == 21, planned.stderr
+    assert reason in planned.stderr
+    told = json.loads(planned.stdout)
+    assert [one for one in told if one["class"] != "Q"] == without
+    (undecided,) = (one for one in told if one["class"] == "Q")
+    assert (undecided["status"], undecided["cell"], undecided["repair"]) == ("undecided", "cell1", None)
+    assert reason in undecided["evidence"][0]
+    assert reason in json.loads(saved.read_text())["unasked"]
+    assert 'class="Q",status="undecided"} 1' in metrics.read_text()
+    assert "gpustack_cleanup_up 0" in metrics.read_text()
+    # Nothing is written by halves: neither from this plan nor from a saved one.
+    for done in (applied, of_file):
+        assert done.returncode == 21, done.stderr
+        assert "nothing was changed" in done.stderr
+        assert "leave --os-cloud out" in done.stderr
     assert not journal.exists()
     assert cell.dump() == before
+    for done in (planned, applied, of_file):
+        assert SECRET not in done.stdout + done.stderr
+    assert SECRET not in saved.read_text() + metrics.read_text()
