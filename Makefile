@@ -54,7 +54,12 @@ lab-live: ## on the same machine: a card that is added without a reboot
 lab-dracut: ## on a machine whose initramfs dracut makes: binding by id and by address, and giving the host back
 	@tools/setup test
 	@tests/lab/setup
-	$(PYTEST) tests/lab/test_dracut.py
+	$(PYTEST) tests/lab/test_dracut.py -k this-host
+
+lab-dracut-any-host: ## the same with hostonly=no: an initramfs with the drivers of any host, those of the cards too
+	@tools/setup test
+	@tests/lab/setup
+	$(PYTEST) tests/lab/test_dracut.py -k any-host
 
 lab-trial: ## on the same machine: kernel arguments with which the host does not come back, tried once
 	@tools/setup test
@@ -96,5 +101,5 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test soak cleanup-servers walks lab lab-addresses lab-dracut lab-live lab-trial lab-faults \
-	lab-mishaps lab-handmade lab-bench lint docs bench
+.PHONY: help demo test soak cleanup-servers walks lab lab-addresses lab-dracut lab-dracut-any-host lab-live \
+	lab-trial lab-faults lab-mishaps lab-handmade lab-bench lint docs bench
