@@ -61,6 +61,11 @@ lab-dracut-any-host: ## the same with hostonly=no: an initramfs with the drivers
 	@tests/lab/setup
 	$(PYTEST) tests/lab/test_dracut.py -k any-host
 
+lab-systemd-boot: ## on a machine that systemd-boot starts: the central path, and giving the host back
+	@tools/setup test
+	@tests/lab/setup
+	$(PYTEST) tests/lab/test_systemd_boot.py
+
 lab-trial: ## on the same machine: kernel arguments with which the host does not come back, tried once
 	@tools/setup test
 	@tests/lab/setup
@@ -101,5 +106,5 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test soak cleanup-servers walks lab lab-addresses lab-dracut lab-dracut-any-host lab-live \
-	lab-trial lab-faults lab-mishaps lab-handmade lab-bench lint docs bench
+.PHONY: help demo test soak cleanup-servers walks lab lab-addresses lab-dracut lab-dracut-any-host \
+	lab-systemd-boot lab-live lab-trial lab-faults lab-mishaps lab-handmade lab-bench lint docs bench

@@ -14,7 +14,7 @@ from .accelerator import choose_accelerator
 from .finish import first_boot
 from .image import Image, ensure_image
 from .machine import Machine
-from .recipe import Tool
+from .recipe import Kind
 from .topology import Shape
 
 
@@ -74,8 +74,14 @@ def dracut_lab(report: Callable[[str], None], tmp_path_factory: pytest.TempPathF
     return _lab(report, tmp_path_factory, "dracut")
 
 
-def _lab(report: Callable[[str], None], directories: pytest.TempPathFactory, tool: Tool) -> Lab:
-    image = ensure_image(lambda unfinished: first_boot(unfinished, choose_accelerator(unfinished)), report, tool)
+@pytest.fixture(scope="session")
+def systemd_boot_lab(report: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    """The same with a host that systemd-boot starts."""
+    return _lab(report, tmp_path_factory, "systemd-boot")
+
+
+def _lab(report: Callable[[str], None], directories: pytest.TempPathFactory, kind: Kind) -> Lab:
+    image = ensure_image(lambda unfinished: first_boot(unfinished, choose_accelerator(unfinished)), report, kind)
     accelerator = choose_accelerator(image)
     report(f"image {image.directory}; accelerator {accelerator}")
     return Lab(image=image, accelerator=accelerator, directory=directories.mktemp("lab"), report=report)

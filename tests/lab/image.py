@@ -76,15 +76,15 @@ def cache_directory() -> Path:
     return Path(base) / "gpustack-lab"
 
 
-def cache_key(tool: recipe.Tool) -> str:
-    """A name for the image that the present recipe and builder make, with one tool for its initramfs."""
+def cache_key(kind: recipe.Kind) -> str:
+    """A name for the image that the present recipe and builder make, for one kind of host."""
     digest = hashlib.sha256()
     for module in ("recipe.py", "image.py", "finish.py"):
         digest.update(Path(__file__).with_name(module).read_bytes())
-    return f"{recipe.SUITE}-{tool}-{digest.hexdigest()[:16]}"
+    return f"{recipe.SUITE}-{kind}-{digest.hexdigest()[:16]}"
 
 
-def ensure_image(first_boot: Callable[[Image], None], report: Reporter, tool: recipe.Tool = "initramfs-tools") -> Image:
+def ensure_image(first_boot: Callable[[Image], None], report: Reporter, kind: recipe.Kind = "initramfs-tools") -> Image:
     """The image of the present recipe, built when the cache has not got it.
 
     `first_boot` is called with the unfinished image and boots it once with its disks writable. Only a
@@ -92,7 +92,7 @@ def ensure_image(first_boot: Callable[[Image], None], report: Reporter, tool: re
     """
     cache = cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
-    finished = Image(directory=cache / cache_key(tool))
+    finished = Image(directory=cache / cache_key(kind))
     with _lock(cache / "lock"):
         if finished.directory.is_dir():
             os.utime(finished.directory)
@@ -106,7 +106,7 @@ def ensure_image(first_boot: Callable[[Image], None], report: Reporter, tool: re
         started = time.monotonic()
         report(f"building the image in {finished.directory} (once; a few minutes)")
         image = Image(directory=work)
-        _build(image, report, tool)
+        _build(image, report, kind)
         report("booting it once: boot loader, initramfs")
         first_boot(image)
         work.rename(finished.directory)
@@ -122,13 +122,13 @@ def _lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _build(image: Image, report: Reporter, tool: recipe.Tool) -> None:
+def _build(image: Image, report: Reporter, kind: recipe.Kind) -> None:
     work = image.directory
     _make_key(image.login_key, "gpustack lab login")
     _make_key(work / "host_key", f"root@{recipe.HOST_NAME}")
-    packages = recipe.packages(tool)
+    packages = recipe.packages(kind)
     files = recipe.image_files(
-        tool=tool,
+        kind=kind,
         host_key=(work / "host_key").read_text(),
         host_key_public=(work / "host_key.pub").read_text(),
         login_key_public=image.login_key.with_suffix(".pub").read_text(),

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Tool = Literal["initramfs-tools", "dracut"]
-"""What makes the host's initramfs."""
+Kind = Literal["initramfs-tools", "dracut", "systemd-boot"]
+"""What makes the host's initramfs, with GRUB; or systemd-boot, with initramfs-tools."""
 
 SUITE = "bookworm"
 HOST_NAME = "lab1"
@@ -28,7 +28,6 @@ PACKAGES = (
     "cpio",
     "dbus",
     "dosfstools",
-    "grub-efi-amd64",
     "iproute2",
     "kmod",
     "linux-image-amd64",
@@ -138,6 +137,20 @@ early_microcode=no
 omit_dracutmodules+=" busybox crypt dm dmraid i18n lvm mdraid multipath nvdimm plymouth resume rngd terminfo "
 """
 
+_GRUB = """\
+grub-install --target=x86_64-efi --efi-directory=/boot/efi --removable --no-nvram
+grub-editenv /boot/grub/grubenv create
+{rebuild}
+update-grub"""
+# What the package does where it finds an EFI partition; update-initramfs has kernel-install make the entry.
+_SYSTEMD_BOOT = """\
+bootctl install --make-machine-id-directory=auto --no-variables
+{rebuild}"""
+# bootctl wants a partition, not a file system alone.
+_PARTITION = """\
+echo type=uefi | sfdisk --quiet --label gpt /dev/vdb
+udevadm settle
+esp=/dev/vdb1"""
 _REBUILD = {
     "initramfs-tools": "update-initramfs -u -k all",
     "dracut": 'for kernel in /lib/modules/*; do dracut --force "/boot/initrd.img-${kernel##*/}" "${kernel##*/}"; done',
@@ -146,25 +159,36 @@ _REBUILD = {
 _ON_FIRST_BOOT = """\
 #!/bin/sh
 set -eu
-mkfs.vfat -n ESP /dev/vdb >/dev/null
+{esp}
+mkfs.vfat -n ESP "$esp" >/dev/null
 mkdir -p /boot/efi
-echo "UUID=$(blkid -s UUID -o value /dev/vdb) /boot/efi vfat umask=0077 0 0" >>/etc/fstab
+echo "UUID=$(blkid -s UUID -o value "$esp") /boot/efi vfat umask=0077 0 0" >>/etc/fstab
 mount /boot/efi
-grub-install --target=x86_64-efi --efi-directory=/boot/efi --removable --no-nvram
-grub-editenv /boot/grub/grubenv create
-{rebuild}
-update-grub
+{loader}
 sync
 """
 
 
-def packages(tool: Tool) -> tuple[str, ...]:
-    """The packages of a host whose initramfs a tool makes."""
-    return (*PACKAGES, tool)
+def packages(kind: Kind) -> tuple[str, ...]:
+    """The packages of a kind of host."""
+    loader = ("systemd-boot", "fdisk") if kind == "systemd-boot" else ("grub-efi-amd64",)
+    return (*PACKAGES, *loader, _initramfs_tool(kind))
 
 
-def _initramfs_files(tool: Tool) -> tuple[ImageFile, ...]:
-    if tool == "dracut":
+def _initramfs_tool(kind: Kind) -> str:
+    return "dracut" if kind == "dracut" else "initramfs-tools"
+
+
+def _on_first_boot(kind: Kind) -> str:
+    other = kind == "systemd-boot"
+    return _ON_FIRST_BOOT.format(
+        esp=_PARTITION if other else "esp=/dev/vdb",
+        loader=(_SYSTEMD_BOOT if other else _GRUB).format(rebuild=_REBUILD[_initramfs_tool(kind)]),
+    )
+
+
+def _initramfs_files(kind: Kind) -> tuple[ImageFile, ...]:
+    if kind == "dracut":
         return (ImageFile(path="/etc/dracut.conf.d/10-lab.conf", text=DRACUT_CONF),)
     return (
         # The file that Debian's installer writes when a 'targeted' initramfs is asked for.
@@ -173,9 +197,9 @@ def _initramfs_files(tool: Tool) -> tuple[ImageFile, ...]:
     )
 
 
-def image_files(*, tool: Tool, host_key: str, host_key_public: str, login_key_public: str) -> tuple[ImageFile, ...]:
+def image_files(*, kind: Kind, host_key: str, host_key_public: str, login_key_public: str) -> tuple[ImageFile, ...]:
     """Every file that the lab adds to the packages; the keys are the texts of OpenSSH key files."""
-    on_first_boot = _ON_FIRST_BOOT.format(rebuild=_REBUILD[tool])
+    menu = () if kind == "systemd-boot" else (ImageFile(path="/etc/default/grub", text=DEFAULT_GRUB),)
     masks = (ImageFile(path=f"/etc/systemd/system/{unit}", link="/dev/null") for unit in MASKED_UNITS)
     return (
         ImageFile(path="/etc/hostname", text=f"{HOST_NAME}\n"),
@@ -185,8 +209,8 @@ def image_files(*, tool: Tool, host_key: str, host_key_public: str, login_key_pu
             path="/etc/systemd/network/10-lab.network",
             text="[Match]\nName=e*\n[Network]\nAddress=10.0.2.15/24\nGateway=10.0.2.2\nLinkLocalAddressing=no\n",
         ),
-        ImageFile(path="/etc/default/grub", text=DEFAULT_GRUB),
-        *_initramfs_files(tool),
+        *menu,
+        *_initramfs_files(kind),
         ImageFile(path="/etc/ssh/ssh_host_ed25519_key", text=host_key, mode=0o600),
         ImageFile(path="/etc/ssh/ssh_host_ed25519_key.pub", text=host_key_public),
         ImageFile(path="/root/.ssh/authorized_keys", text=login_key_public, mode=0o600),
@@ -195,6 +219,6 @@ def image_files(*, tool: Tool, host_key: str, host_key_public: str, login_key_pu
         ImageFile(path="/srv/lab/guest-init", text=GUEST_INIT, mode=0o755),
         ImageFile(path="/srv/lab/make-guest-initramfs", text=MAKE_GUEST_INITRAMFS, mode=0o755),
         ImageFile(path="/srv/lab/in-chroot", text=IN_CHROOT, mode=0o755),
-        ImageFile(path="/srv/lab/on-first-boot", text=on_first_boot, mode=0o755),
+        ImageFile(path="/srv/lab/on-first-boot", text=_on_first_boot(kind), mode=0o755),
         *masks,
     )

@@ -14,9 +14,9 @@ def slot(function: Function) -> str:
     return function.address.rpartition(".")[0]
 
 
-def configuration(host: Machine) -> frozenset[str]:
-    """All of /etc and GRUB's menu: kind, mode, owner, target and content of everything there."""
-    places = ["/etc", "/boot/grub/grub.cfg"]
+def configuration(host: Machine, menu: str = "/boot/grub/grub.cfg") -> frozenset[str]:
+    """All of /etc and the boot menu: kind, mode, owner, target and content of everything there."""
+    places = ["/etc", menu]
     listed = host.ssh(["find", *places, "-xdev", "-printf", r"%p %y %m %U:%G %l\n"])
     hashed = host.ssh(["find", *places, "-xdev", "-type", "f", "-exec", "sha256sum", "{}", "+"])
     return frozenset([*listed.splitlines(), *hashed.splitlines()])
