@@ -110,6 +110,11 @@ class Sshd:
             "MaxSessions 100",
         ]
         config.write_text("\n".join(lines) + "\n")
+        self.serve()
+
+    def serve(self) -> None:
+        """Start the server again, as it was."""
+        config = self.directory / "sshd_config"
         with (self.directory / "log").open("wb") as log:
             self._process = subprocess.Popen([program("sshd"), "-D", "-e", "-f", str(config)], stderr=log)
         deadline = time.monotonic() + 20
@@ -120,6 +125,12 @@ class Sshd:
             assert self._process.poll() is None, (self.directory / "log").read_text()
             assert time.monotonic() < deadline, "sshd does not answer"
             time.sleep(0.05)
+
+    def sessions(self) -> list[int]:
+        """The processes that serve connections."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        return [int(process) for process in children]
 
     def stop(self) -> None:
         """Stop the server."""

@@ -1,0 +1,133 @@
+"""The action that reboots a host: a real sshd goes away and comes back, and connections from before never answer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "facts"))
+
+from sshd import Sshd, user
+
+from gpustack.files import share_dir
+
+PLAY = """\
+- hosts: all
+  gather_facts: false
+  tasks:
+    - gpustack_reboot_host:
+        reboot_timeout: {timeout}
+        boot_time_command: sleep 1; cat {place}/boot_id
+        reboot_command: {place}/shutdown -r 0
+"""
+AWAY = 3.0  # seconds
+MOST = 90.0
+
+
+class Host:
+    """An sshd that is asked to reboot. Its sessions then stand still, like those of a host that is gone."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.sshd = Sshd(directory=place / "sshd")
+        self.gone: list[int] = []
+        self.back = 0.0
+        self.lasts = 0.5
+        self.sshd.start()
+        (place / "boot_id").write_text("one\n")
+        shutdown = place / "shutdown"
+        shutdown.write_text(f"#!/bin/sh\ntouch {place}/asked\n")
+        shutdown.chmod(0o755)
+
+    def reboot(self) -> None:
+        """Wait for the order, go away for a while, and come back as another boot."""
+        end = time.monotonic() + MOST
+        while not (self.place / "asked").exists():
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        time.sleep(self.lasts)
+        self.gone = self.sshd.sessions()
+        for process in self.gone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGSTOP)
+        self.sshd.stop()
+        time.sleep(AWAY)
+        (self.place / "boot_id").write_text("two\n")
+        self.sshd.serve()
+        self.back = time.monotonic()
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        for process in self.gone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self.sshd.stop()
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    found = Host(tmp_path)
+    yield found
+    found.end()
+
+
+def play(host: Host, timeout: int) -> subprocess.CompletedProcess[str]:
+    """Reboot it with the action, over real SSH."""
+    place, sshd = host.place, host.sshd
+    (place / "play.yml").write_text(PLAY.format(place=place, timeout=timeout))
+    (place / "known_hosts").write_text(sshd.known())
+    variables = {
+        "ansible_host": "127.0.0.1",
+        "ansible_port": sshd.port,
+        "ansible_user": user(),
+        "ansible_ssh_private_key_file": str(sshd.client_key),
+        "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={place}/known_hosts",
+    }
+    (place / "inventory.json").write_text(json.dumps({"all": {"hosts": {"one": variables}}}))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventory.json", "play.yml"],
+        cwd=place,
+        env=kept
+        | {
+            "ANSIBLE_ACTION_PLUGINS": str(share_dir("playbooks") / "action_plugins"),
+            "ANSIBLE_HOME": str(place / ".ansible"),
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": str(place / "c"),
+            "PYTHONWARNINGS": "ignore",
+        },
+        capture_output=True,
+        text=True,
+        timeout=MOST,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("lasts", [0.0, 1.4])
+def test_a_host_that_comes_back_is_noticed_soon(host: Host, lasts: float) -> None:
+    host.lasts = lasts
+    rebooting = threading.Thread(target=host.reboot)
+    rebooting.start()
+    done = play(host, timeout=50)
+    late = time.monotonic() - host.back
+    rebooting.join()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "changed=1" in done.stdout
+    assert host.gone, "no connection of the boot before was left"
+    assert late < 45
+
+
+def test_a_host_that_does_not_reboot_is_not_taken_for_rebooted(host: Host) -> None:
+    done = play(host, timeout=4)
+    assert done.returncode != 0
+    assert "timed out after 4" in done.stdout
+    assert "boot time has not changed" in done.stdout
