@@ -20,6 +20,10 @@ options:
     description: Whether to read the initramfs image of every kernel that can boot, too.
     type: bool
     default: false
+  only_guests:
+    description: Whether to look for guests that run, and read nothing else.
+    type: bool
+    default: false
 attributes:
   check_mode:
     support: full
@@ -37,8 +41,13 @@ EXAMPLES = """
 RETURN = """
 facts:
   description: What the collector found.
-  returned: always
+  returned: when O(only_guests) is false
   type: dict
+guests:
+  description: The guests that run, by the files that libvirt keeps of them, wherever its daemon lives.
+  returned: always
+  type: list
+  elements: str
 initramfs:
   description: What is in each kernel's initramfs image, by kernel release; C(error) for one that can't be read.
   returned: when O(initramfs) is true
@@ -46,7 +55,7 @@ initramfs:
 """
 
 import os  # noqa: E402
-from typing import Any, Dict  # noqa: E402
+from typing import Any, Dict, List  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 from ansible.module_utils.gpustack_collector import collect  # noqa: E402
@@ -71,20 +80,34 @@ def images(root: str, facts: Dict[str, Any]) -> Dict[str, Any]:
     return found
 
 
+def guests(root: str) -> List[str]:
+    """The guests of libvirt's that run: it keeps a file for each."""
+    try:
+        with os.scandir(os.path.join(root, "run/libvirt/qemu")) as found:
+            names = [entry.name for entry in found if entry.is_file()]
+    except OSError:
+        return []
+    return sorted(name[: -len(".xml")] for name in names if name.endswith(".xml") and not name.startswith("."))
+
+
 def main() -> None:
     """Read the host and answer."""
     module = AnsibleModule(
         argument_spec={
             "root": {"type": "path", "default": "/"},
             "initramfs": {"type": "bool", "default": False},
+            "only_guests": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
     root = module.params["root"]
     if not os.path.isabs(root) or not os.path.isdir(root):
         module.fail_json(msg="gpustack_root is not the absolute path of a directory on the host: " + root)
+    running = guests(root)
+    if module.params["only_guests"]:
+        module.exit_json(changed=False, guests=running)
     facts = collect(root)
-    result = {"changed": False, "facts": facts}
+    result = {"changed": False, "facts": facts, "guests": running}
     if module.params["initramfs"]:
         result["initramfs"] = images(root, facts)
     module.exit_json(**result)

@@ -31,3 +31,17 @@ def test_no_reboot_under_running_guests(place: Place) -> None:
     assert run.code == 2
     assert tree(root) == before
     assert "guests run there: instance-0000000a" in run.fatal("talk")
+
+
+def test_a_guest_that_comes_while_the_commands_run(place: Place) -> None:
+    root = place.add("talk")
+    guest = root / "run/libvirt/qemu/instance-0000000b.xml"
+    prefix = place.variables["talk"]["gpustack_command_prefix"]
+    comes = ["sh", "-c", f'mkdir -p {guest.parent}; touch {guest}; exec "$@"', "sh"]
+    place.variables["talk"]["gpustack_command_prefix"] = [*comes, *prefix]
+    before = drivers(root)
+    run = place.play("prepare", gpustack_reboot=True)
+    assert run.code == 2
+    assert "guests run there: instance-0000000b" in run.fatal("talk")
+    assert run.count("talk", "changed") > 0
+    assert drivers(root) == before
