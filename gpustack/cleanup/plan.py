@@ -157,7 +157,8 @@ def verdicts_of(sources: Sources, cell: Cell, selection: Selection) -> Iterator[
     :raises DatabaseError: when the cell can't be read, or has a schema that is not known.
     """
     with _reading(sources, cell, selection) as (reader, clock):
-        for view in reader.views(selection.hosts, selection.instance):
+        looked_at = sources.hardware if selection.instance is None else ()
+        for view in reader.views(selection.hosts, selection.instance, names=looked_at):
             known = hardware.of_host(sources.hardware, view.node.host, view.node.hypervisor_hostname)
             seen = view if known is None else replace(view, hardware=known)
             yield from filter(selection.wants, rules.judge(seen, clock))

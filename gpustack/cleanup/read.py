@@ -27,6 +27,7 @@ from gpustack.cleanup.facts import (
     Service,
     Whereabouts,
 )
+from gpustack.cleanup.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
 from gpustack.cleanup.owners import OtherCells, batches, instance, instance_columns, read_instances
 from gpustack.cleanup.schema import Schema
 
@@ -77,15 +78,22 @@ class CellReader:
         hosts: frozenset[str] | None = None,
         instance_uuid: str | None = None,
         uuids: Collection[str] = (),
+        names: Collection[str] = (),
     ) -> Iterator[NodeView]:
         """Every compute node that has rows worth judging, or should have: all of them, or of ``hosts`` or an instance.
 
         :param uuids: the live compute nodes with these as well, whatever they have.
+        :param names: those of hosts that may be called so as well, short or full.
         """
         services = self._services()
         unfinished = self._unfinished_migrations()
-        found = {*self._node_ids(hosts, instance_uuid), *self._nodes_of_guests(hosts, instance_uuid)}
-        ids = sorted(found.union(self._nodes_with(uuids)))
+        found = {
+            *nodes_with_rows(self.connection, hosts, instance_uuid),
+            *nodes_of_guests(self.connection, hosts, instance_uuid),
+            *nodes_with_uuids(self.connection, uuids),
+            *nodes_called(self.connection, names, hosts),
+        }
+        ids = sorted(found)
         for start in range(0, len(ids), _NODES_AT_ONCE):
             yield from self._chunk(ids[start : start + _NODES_AT_ONCE], services, unfinished)
 
@@ -116,44 +124,6 @@ class CellReader:
         """All moves that are not over, in error, or of an unknown status: few, whatever the size of the table."""
         table = tables.migrations.c
         return self._migrations(sa.or_(table.status.is_(None), table.status.not_in(sorted(TERMINAL))))
-
-    def _node_ids(self, hosts: frozenset[str] | None, instance_uuid: str | None) -> Iterable[int]:
-        rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
-        query = sa.select(rows.compute_node_id).distinct()
-        if hosts is not None:
-            query = query.join(tables.compute_nodes, nodes.id == rows.compute_node_id).where(
-                nodes.host.in_(sorted(hosts))
-            )
-        if instance_uuid is not None:
-            query = query.where(rows.instance_uuid == instance_uuid)
-        return self.connection.scalars(query)
-
-    def _nodes_of_guests(self, hosts: frozenset[str] | None, instance_uuid: str | None) -> Iterator[int]:
-        """The live compute nodes without any row, on which guests are that ask for devices; or where the instance is.
-
-        Somebody deleted the rows. Nodes without rows are looked for first: mostly few have guests that ask for devices.
-        """
-        rows, nodes, guests, extra = (
-            table.c for table in (tables.pci_devices, tables.compute_nodes, tables.instances, tables.instance_extra)
-        )
-        placed = (guests.host == nodes.host) & (guests.node == nodes.hypervisor_hostname) & (guests.deleted == 0)
-        joined = tables.compute_nodes.join(tables.instances, placed)
-        query = sa.select(nodes.id).where(nodes.deleted == 0)
-        if hosts is not None:
-            query = query.where(nodes.host.in_(sorted(hosts)))
-        if instance_uuid is not None:
-            yield from self.connection.scalars(query.select_from(joined).where(guests.uuid == instance_uuid))
-            return
-        bare = query.where(~sa.exists().where(rows.compute_node_id == nodes.id))
-        asking = joined.join(tables.instance_extra, extra.instance_uuid == guests.uuid)
-        for batch in batches(self.connection.scalars(bare).all()):
-            found = sa.select(nodes.id).distinct().select_from(asking).where(nodes.id.in_(batch))
-            yield from self.connection.scalars(found.where(extra.pci_requests.contains('"count"', autoescape=True)))
-
-    def _nodes_with(self, uuids: Collection[str]) -> Iterator[int]:
-        nodes = tables.compute_nodes.c
-        for batch in batches(sorted(uuids)):
-            yield from self.connection.scalars(sa.select(nodes.id).where(nodes.uuid.in_(batch), nodes.deleted == 0))
 
     # --- a chunk of compute nodes ---------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ def judge(
         held = ask(f"/allocations/{uuid}")["allocations"]
         if len(rows) <= sum(held.get(provider.uuid, {}).get("resources", {}).values()):
             continue  # written since
-        status, because, advice = _word(view, clock, owner, rows, provider.root in held)
+        status, because, advice = _word(view, clock, owner, rows, provider.root, frozenset(held))
         yield Verdict(
             klass="Q",
             title=TITLE,
@@ -85,17 +85,19 @@ def _left(provider: Provider, ask: Callable[[str], Any]) -> bool:
     return free > 0
 
 
-def _word(view: NodeView, clock: Clock, owner: Owner, rows: list[PciRow], heals: bool) -> tuple[Status, str, str]:
+def _word(
+    view: NodeView, clock: Clock, owner: Owner, rows: list[PciRow], root: str, held: frozenset[str]
+) -> tuple[Status, str, str]:
     reasons = [reason for row in rows for reason in protection(view, row, clock)]
     if owner.instance is not None and clock.recent(owner.instance.updated_at):
         reasons.append(f"instance {owner.uuid} was written within the grace time")
     if reasons:
         return Status.PROTECTED, "; ".join(dict.fromkeys(reasons)), ""
-    if not heals:
+    if root not in held:
         return (
             Status.REPORT,
             "the instance has no allocation of this host, so nova-compute adds none: who is sent here finds no device",
-            f"run nova-manage placement heal_allocations --instance {owner.uuid}; the next periodic adds the device",
+            _heal_advice(owner.uuid, held),
         )
     if view.host_state(clock) is not HostState.UP:
         return (
@@ -110,3 +112,15 @@ def _word(view: NodeView, clock: Clock, owner: Owner, rows: list[PciRow], heals:
             'plan again in some minutes; if it is still so, look for "Error updating resources for node" in its log',
         )
     return Status.HEALS, "nova-compute is up, and adds the allocation in its next periodic (60 seconds)", ""
+
+
+def _heal_advice(instance: str, held: frozenset[str]) -> str:
+    """Nova's own tool makes the host's allocation for an instance that has none at all (``nova/cmd/manage.py``)."""
+    heal = f"nova-manage placement heal_allocations --instance {instance}"
+    if not held:
+        return f"run {heal}; the next periodic adds the device"
+    others = ", ".join(sorted(held))
+    return (
+        f"it has allocations of {others} alone: find out why. {heal} does nothing while it has any; with --force "
+        "it writes the host's processors, memory and disk in their stead, and the next periodic adds the device"
+    )

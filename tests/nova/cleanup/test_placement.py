@@ -11,6 +11,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
+import yaml
 from cloudworld import BOTH_WAYS, World
 from openstack.compute.v2.server import Server
 from test_killed import Killer
@@ -183,8 +185,21 @@ def test_the_commands_of_the_runbook(world: World, tmp_path: Path) -> None:
     assert spare in world.allocations(server)
 
 
-def test_a_device_that_placement_gives_away_though_it_is_taken(world: World) -> None:
-    (host,) = world.hosts(1)
+def heal(world: World, server: Server, directory: Path) -> str:
+    """What ``nova-manage placement heal_allocations`` says of a guest. Its ports are left out: there is no Neutron."""
+    clouds = yaml.safe_load(world.nova.clouds_yaml.read_text(encoding="utf-8"))["clouds"]["embedded"]
+    url = clouds["placement_endpoint_override"]
+    signing_in = directory / "placement.conf"
+    signing_in.write_text(f"[placement]\nauth_type = none\nendpoint = {url}\nendpoint_override = {url}\n")
+    arguments = ("--instance", server.id, "--verbose", "--skip-port-allocations")
+    command = ("--config-file", str(signing_in), "placement", "heal_allocations", *arguments)
+    done = world.nova.manage(*command, check=False)
+    assert done.returncode in (0, 4), done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_device_that_placement_gives_away_though_it_is_taken(world: World, tmp_path: Path) -> None:
+    host, other = world.hosts(2)
     server = world.boot(host)
     before = placement.allocations_of(world.api, server.id)
     (tree,) = (one.id for one in world.api.placement.resource_providers(name=host))
@@ -198,11 +213,46 @@ def test_a_device_that_placement_gives_away_though_it_is_taken(world: World) -> 
     world.nova.control.periodic(host)
     ((status, because),) = told()
     assert (status, "no allocation of this host" in because) == ("report", True)
-    # What nova-manage placement heal_allocations writes: processors and memory. Then nova-compute adds the device.
-    none = {**before, "consumer_generation": None}
-    assert placement.put(world.api, server.id, none, {tree: before["allocations"][tree]})
+    # As the advice has it: Nova's own tool writes processors, memory and disk; then nova-compute adds the device.
+    assert "Successfully created allocations" in heal(world, server, tmp_path)
+    held = world.allocations(server)
+    assert held == {tree: before["allocations"][tree]["resources"]}
     ((status, _because),) = told()
     assert status in ("heals", "report")
     world.nova.control.periodic(host)
     assert told() == []
     assert world.allocations(server).keys() == before["allocations"].keys()
+
+    # Where it has an allocation of another host alone, the tool leaves it so, and the advice is another.
+    now = placement.allocations_of(world.api, server.id)
+    (other_tree,) = (one.id for one in world.api.placement.resource_providers(name=other))
+    assert placement.put(world.api, server.id, now, {other_tree: before["allocations"][tree]})
+    said = heal(world, server, tmp_path)
+    assert "Successfully" not in said
+    assert world.allocations(server).keys() == {other_tree}
+    world.nova.control.periodic(host)
+    (verdict,) = (one for one in plan.make(sources(world), SELECTION, world.api).verdicts if one.host == host)
+    assert verdict.status.value == "report"
+    assert f"allocations of {other_tree} alone" in verdict.advice
+
+
+def test_rows_that_somebody_deleted_under_a_guest(world: World) -> None:
+    """All that is left of its GPU is the allocation, and what nova-compute remembers until it is restarted."""
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    devices = sa.Table("pci_devices", sa.MetaData(), autoload_with=world.engine, resolve_fks=False)
+    mine = devices.c.compute_node_id.in_(
+        sa.text("SELECT id FROM compute_nodes WHERE host = :host").bindparams(host=host).columns(sa.column("id"))
+    )
+    with world.engine.begin() as connection:
+        rows = [dict(row) for row in connection.execute(sa.select(devices).where(mine)).mappings()]
+        assert connection.execute(devices.delete().where(mine)).rowcount == len(rows) > 0
+    assert world.plan() == [f"L report {host}"]
+
+    told = [one for one in plan.make(sources(world), SELECTION, world.api).verdicts if one.host == host]
+
+    assert [(one.klass, one.status.value, one.owner, one.repair) for one in told] == [("Q", "report", server.id, None)]
+    assert "the device has no row" in told[0].because
+    with world.engine.begin() as connection:
+        connection.execute(devices.insert(), rows)
+    assert world.plan(everything=True) == []

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cellfile import CellFile, ago, nova_conf
 
 from gpustack.cleanup import plan
+from gpustack.cleanup.hardware import Hardware, Present
 from gpustack.cleanup.plan import Selection, Sources
 
 GPU = "0000:81:00.0"
@@ -137,3 +139,20 @@ def test_an_instance_whose_row_does_not_name_it_is_found_where_it_is(tmp_path: P
     for selection in (Selection(instance="vm"), Selection(hosts=frozenset({"gpu1"}))):
         assert [(one.klass, one.owner) for one in plan.make(sources, selection).verdicts] == [("L", "vm")]
     assert plan.make(sources, Selection(instance="another")).verdicts == ()
+
+
+@pytest.mark.parametrize("name", ["gpu1", "GPU1.example.org"])
+def test_a_host_that_offers_devices_and_has_no_row_yet(name: str, tmp_path: Path) -> None:
+    """device_spec was written, and nova-compute not restarted."""
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    for host in ("gpu1", "gpu2"):
+        cell.host(host)
+    known = {
+        name: Hardware(
+            present={GPU: Present(vendor_id="10de", product_id="11b4", dev_type="type-PCI")}, offered=frozenset({GPU})
+        )
+    }
+    sources = replace(Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})]), hardware=known)
+    found = plan.make(sources, Selection()).verdicts
+    assert [(one.klass, one.status.value, one.host) for one in found] == [("O", "report", "gpu1")]
+    assert plan.make(sources, Selection(hosts=frozenset({"gpu2"}))).verdicts == ()

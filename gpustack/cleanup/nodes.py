@@ -1,0 +1,66 @@
+"""Which compute nodes of a cell are judged: those that have rows of ``pci_devices``, and those that should have any."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+
+import sqlalchemy as sa
+
+from gpustack.cleanup import tables
+from gpustack.cleanup.owners import batches
+
+
+def nodes_with_rows(
+    connection: sa.Connection, hosts: frozenset[str] | None, instance_uuid: str | None
+) -> Iterable[int]:
+    """Those with any row, soft-deleted ones too; all of them, or of hosts, or those whose rows name an instance."""
+    rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
+    query = sa.select(rows.compute_node_id).distinct()
+    if hosts is not None:
+        query = query.join(tables.compute_nodes, nodes.id == rows.compute_node_id).where(nodes.host.in_(sorted(hosts)))
+    if instance_uuid is not None:
+        query = query.where(rows.instance_uuid == instance_uuid)
+    return connection.scalars(query)
+
+
+def nodes_of_guests(
+    connection: sa.Connection, hosts: frozenset[str] | None, instance_uuid: str | None
+) -> Iterator[int]:
+    """The live compute nodes without any row, on which guests are that ask for devices; or where the instance is.
+
+    Somebody deleted the rows. Nodes without rows are looked for first: mostly few have guests that ask for devices.
+    """
+    rows, nodes, guests, extra = (
+        table.c for table in (tables.pci_devices, tables.compute_nodes, tables.instances, tables.instance_extra)
+    )
+    placed = (guests.host == nodes.host) & (guests.node == nodes.hypervisor_hostname) & (guests.deleted == 0)
+    joined = tables.compute_nodes.join(tables.instances, placed)
+    query = sa.select(nodes.id).where(nodes.deleted == 0)
+    if hosts is not None:
+        query = query.where(nodes.host.in_(sorted(hosts)))
+    if instance_uuid is not None:
+        yield from connection.scalars(query.select_from(joined).where(guests.uuid == instance_uuid))
+        return
+    bare = query.where(~sa.exists().where(rows.compute_node_id == nodes.id))
+    asking = joined.join(tables.instance_extra, extra.instance_uuid == guests.uuid)
+    for batch in batches(connection.scalars(bare).all()):
+        found = sa.select(nodes.id).distinct().select_from(asking).where(nodes.id.in_(batch))
+        yield from connection.scalars(found.where(extra.pci_requests.contains('"count"', autoescape=True)))
+
+
+def nodes_with_uuids(connection: sa.Connection, uuids: Collection[str]) -> Iterator[int]:
+    """The live ones with these uuids."""
+    nodes = tables.compute_nodes.c
+    for batch in batches(sorted(uuids)):
+        yield from connection.scalars(sa.select(nodes.id).where(nodes.uuid.in_(batch), nodes.deleted == 0))
+
+
+def nodes_called(connection: sa.Connection, names: Collection[str], hosts: frozenset[str] | None) -> Iterator[int]:
+    """The live ones whose host or hypervisor may be called so, short or full."""
+    wanted = {name.casefold().partition(".")[0] for name in names}
+    nodes = tables.compute_nodes.c
+    query = sa.select(nodes.id, nodes.host, nodes.hypervisor_hostname).where(nodes.deleted == 0)
+    for row in connection.execute(query) if wanted else ():
+        called = {name.casefold().partition(".")[0] for name in row[1:] if name}
+        if called & wanted and (hosts is None or row.host in hosts):
+            yield row.id
