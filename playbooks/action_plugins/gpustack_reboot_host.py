@@ -13,7 +13,7 @@ from ansible.plugins.action import reboot
 
 _BETWEEN = 2.0  # seconds
 _ALIVE = "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
-_SHUTDOWN = "PATH=/usr/sbin:/usr/bin:/sbin:/bin shutdown"
+_SHUTDOWN = "env PATH=/usr/sbin:/usr/bin:/sbin:/bin shutdown"  # whatever shell the user has
 
 
 class ActionModule(reboot.ActionModule):
@@ -29,7 +29,7 @@ class ActionModule(reboot.ActionModule):
         return {"name": "linux", "version": "", "family": "linux"}
 
     def get_shutdown_command(self, task_vars: Mapping[str, Any], distribution: Mapping[str, str]) -> str:
-        """Where shutdown is, for the host's shell."""
+        """Where shutdown is."""
         if self._task.args.get("reboot_command") is not None:
             return str(super().get_shutdown_command(task_vars, distribution))
         return _SHUTDOWN
