@@ -11,6 +11,8 @@ _PLANS = ("gpustack_plan", "gpustack_undo", "gpustack_service")
 _VERIFIES = ("gpustack_verify",)
 _READS = ("gpustack_facts",)
 _PLANNING = "Plan every host"
+_END = "End the turn of a host that has failed"
+"""The task that fails for what has failed before it, when the host's batch is back."""
 
 
 class Outcome(enum.StrEnum):
@@ -43,6 +45,7 @@ class HostRecord:
     :ivar reboot: why the plan needs a reboot.
     :ivar changed: the tasks that changed something.
     :ivar findings: those that stand against the host.
+    :ivar failure: what the last failure was, until the end of the host's turn repeats it.
     """
 
     host: str
@@ -57,6 +60,7 @@ class HostRecord:
     outcome: Outcome | None = None
     problem: str = ""
     findings: tuple[Mapping[str, str], ...] = ()
+    failure: tuple[Outcome, str, tuple[Mapping[str, str], ...]] | None = None
 
     def details(self) -> list[str]:
         """What is worth saying beside the outcome."""
@@ -142,6 +146,9 @@ class Record:
             return
         if event["ignored"]:
             return
+        if event["task"] == _END and one.failure is not None:
+            one.outcome, one.problem, one.findings = one.failure
+            return
         one.findings = tuple(result.get("findings") or ())
         one.problem = _problem(event, result)
         if event["state"] == "unreachable" or action in _READS:
@@ -152,6 +159,7 @@ class Record:
             one.outcome = Outcome.NOT_READY
         else:
             one.outcome = Outcome.FAILED
+        one.failure = one.outcome, one.problem, one.findings
 
     def _well(self, one: HostRecord, event: Mapping[str, Any], result: Mapping[str, Any], action: str) -> None:
         # A failure that a rescue has dealt with is followed by tasks that go well.

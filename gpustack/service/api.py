@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from gpustack.service.model import Action, Migration, Server, Service
+from gpustack.service.model import Action, Migration, Ports, Server, Service
+from gpustack.service.room import Amounts, Room
 
 
 class ServiceApi(Protocol):
@@ -34,6 +35,15 @@ class ServiceApi(Protocol):
 
     def migrations(self, host: str) -> tuple[Migration, ...]:
         """Moves to or from a host that are not over."""
+
+    def ports(self, host: str) -> Ports:
+        """Which guests of a host have ports that are a device's. It raises nothing."""
+
+    def needs(self, server_id: str) -> Amounts:
+        """What a guest has allocated in Placement; nothing when that can't be known. It raises nothing."""
+
+    def room(self, needs: Amounts) -> Room | None:
+        """Where that is free on open hosts; None when that can't be known. It raises nothing."""
 
     def actions(self, server_id: str) -> tuple[Action, ...]:
         """What was asked of a guest, newest first."""

@@ -1,4 +1,4 @@
-"""Nova's API over openstacksdk: the only module of this package that talks to a cloud.
+"""Nova's API over openstacksdk; with :mod:`.ports` and :mod:`.placement`, all of this package that talks to a cloud.
 
 Requests go through the compute proxy of the SDK's connection, at microversion 2.69 (Stein): the first that says so when
 a cell does not answer, where older ones leave its guests out. python-novaclient has the same requests over the same
@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from gpustack.cloudapi import compute_of, numbers, raise_refusal, told
 from gpustack.errors import CloudError
-from gpustack.service.model import Action, Migration, Server, Service
+from gpustack.service.model import Action, Migration, Ports, Server, Service
+from gpustack.service.placement import needs_of, room_of
+from gpustack.service.ports import ports_of
+from gpustack.service.room import Amounts, Room
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -90,6 +93,15 @@ class Cloud:
             target=str(entry.get("dest_compute") or ""),
             idle=not busy,
         )
+
+    def ports(self, host: str) -> Ports:
+        return ports_of(self._connection, host)
+
+    def needs(self, server_id: str) -> Amounts:
+        return needs_of(self._connection, server_id)
+
+    def room(self, needs: Amounts) -> Room | None:
+        return room_of(self._connection, needs)
 
     def actions(self, server_id: str) -> tuple[Action, ...]:
         path = f"/servers/{server_id}/os-instance-actions"

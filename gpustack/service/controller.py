@@ -12,7 +12,7 @@ from gpustack.service.model import Choices, Policy
 from gpustack.service.plan import ServicePlan, show
 from gpustack.service.run import Runner, Target
 
-PHASES = ("plan", "disable", "empty", "resume")
+PHASES = ("plan", "disable", "empty", "resume", "failed")
 
 
 def carry_out(
@@ -31,10 +31,10 @@ def carry_out(
 
     ``plan`` shows what the others would do and changes nothing; ``disable`` keeps new guests away; ``empty`` moves or
     stops those that run; ``resume`` starts and enables again what gpustack stopped and disabled, and is for a host that
-    has just been verified.
+    has just been verified; ``failed`` says in Nova why a host stays out of service, and tells what is left.
 
     :param cloud: a name in clouds.yaml, ``envvars`` for the ``OS_*`` variables.
-    :param why: what the reboot is for.
+    :param why: what the reboot is for; for ``failed``, what went wrong.
     :param seconds: how long guests may take.
     :param told: is told of each step before it is done.
     :param reboot: whether the host is going to be rebooted, for ``plan``.
@@ -55,6 +55,9 @@ def carry_out(
             shown = plan.refused
         elif phase == "empty":
             plan, shown = runner.empty(choices, why, disabled=disabled), True
+        elif phase == "failed":
+            plan = runner.failed(why)
+            shown = plan.todo
         else:
             plan, shown = runner.resume(), True
     outcome = _outcome(plan)
@@ -83,11 +86,18 @@ def _outcome(plan: ServicePlan) -> dict[str, Any]:
     return outcome
 
 
-def choices(guests: str, device_guests: str, live_migratable: Collection[str], spec: str | None) -> Choices:
+def choices(
+    guests: str,
+    device_guests: str,
+    live_migratable: Collection[str],
+    spec: str | None,
+    plain_ports: Collection[str] = (),
+) -> Choices:
     """The operator's choices, out of variables.
 
     :param live_migratable: aliases whose devices can migrate live, beside those of which the spec says so.
     :param spec: the spec's path, where there is one.
+    :param plain_ports: the types of ports that count as no device.
     :raises gpustack.errors.UsageError: when there is no such policy.
     :raises gpustack.errors.SpecError: when the spec can't be used.
     """
@@ -95,6 +105,7 @@ def choices(guests: str, device_guests: str, live_migratable: Collection[str], s
         guests=_policy("gpustack_guests", guests),
         device_guests=_policy("gpustack_device_guests", device_guests),
         live_migratable=frozenset(live_migratable) | _of_spec(spec),
+        plain_ports=frozenset(plain_ports),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from gpustack.findings import Finding, finding
@@ -43,7 +44,12 @@ def plan_empty(
         sorted_out.steps.append(step)
     else:
         sorted_out.notes.append(f"nova-compute is disabled already: {service.reason or 'no reason is given'}")
-    for server in world.servers:
+    if world.ports.none:
+        sorted_out.notes.append(f"ports of guests: {world.ports.none}")
+    if world.ports.unknown:
+        sorted_out.findings.append(finding("GPU618", place=service.host, said=world.ports.unknown))
+    for one in world.servers:
+        server = replace(one, ports=world.ports.kinds.get(one.id, ()))
         sorted_out.take(judge(server, service.host, choices, user=world.user, up=service.up, asked=asked))
     for server in world.away:
         sorted_out.take(_away(server, world.user, asked))

@@ -76,10 +76,11 @@ def confirm(server: Server, asked: Collection[str]) -> Verdict:
 
 def _running(server: Server, host: str, choices: Choices, *, up: bool) -> Verdict:
     place = f"{host} {server.label}"
-    policy = choices.device_guests if server.devices else choices.guests
-    devices = ", ".join(server.devices)
+    held = _held(server, choices)
+    policy = choices.device_guests if held else choices.guests
+    devices = ", ".join(held)
     if policy is Policy.REFUSE:
-        if server.devices:
+        if held:
             return Verdict(against=finding("GPU606", place=place, devices=devices))
         return Verdict(against=finding("GPU605", place=place))
     if server.locked:
@@ -87,17 +88,23 @@ def _running(server: Server, host: str, choices: Choices, *, up: bool) -> Verdic
     allowed = ("ACTIVE", "PAUSED") if policy is Policy.LIVE_MIGRATE else ("ACTIVE",)
     if server.status not in allowed:
         return Verdict(against=finding("GPU608", place=place, status=server.status, policy=policy))
-    if policy is Policy.LIVE_MIGRATE and not set(server.devices) <= choices.live_migratable:
+    if policy is Policy.LIVE_MIGRATE and not set(held) <= choices.live_migratable:
         return Verdict(against=finding("GPU609", place=place, devices=devices))
     if not up:
         return Verdict(against=finding("GPU610", place=place, policy=policy))
-    return Verdict(step=_step(server, host, policy))
+    return Verdict(step=_step(server, host, policy, devices))
 
 
-def _step(server: Server, host: str, policy: Policy) -> Operation:
+def _held(server: Server, choices: Choices) -> tuple[str, ...]:
+    """What ties a guest to devices of its host."""
+    ports = (f"a port of type {kind}" for kind in server.ports if kind not in choices.plain_ports)
+    return (*server.devices, *ports)
+
+
+def _step(server: Server, host: str, policy: Policy, devices: str) -> Operation:
     mark = {STOPPED if policy is Policy.STOP else MOVED: host}
-    why = f"it has {', '.join(server.devices)}" if server.devices else ""
-    alone = bool(server.devices) and policy is not Policy.STOP
+    why = f"it has {devices}" if devices else ""
+    alone = bool(devices) and policy is not Policy.STOP
     return _STEPS[policy](server=server.id, name=server.name, mark=mark, alone=alone, why=why)
 
 

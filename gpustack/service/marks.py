@@ -26,10 +26,19 @@ _LONGEST = 255
 
 
 def reason(host: str, why: str, now: datetime) -> str:
-    """Why a service is disabled; Nova takes 255 characters."""
+    """Why a service is disabled."""
+    return _reason(f"{host} is rebooted: {why}", now)
+
+
+def reason_of_failure(host: str, why: str, now: datetime) -> str:
+    """Why a service stays disabled after a run that has failed."""
+    return _reason(f"{host} has failed: {' '.join(why.split())}", now)
+
+
+def _reason(text: str, now: datetime) -> str:
+    """In a form that :func:`disabled_here` knows again; Nova takes 255 characters."""
     end = f" (since {now:%Y-%m-%dT%H:%M:%SZ})"
-    text = f"{_OURS} {host} is rebooted: {why}"
-    return text[: _LONGEST - len(end)] + end
+    return f"{_OURS} {text}"[: _LONGEST - len(end)] + end
 
 
 def disabled_here(service: Service | None) -> bool:

@@ -23,11 +23,13 @@ class Choices:
     :param guests: for guests without a device of the host.
     :param device_guests: for guests with one.
     :param live_migratable: the aliases whose devices can migrate live.
+    :param plain_ports: the types of ports (Neutron's ``vnic_type``) that count as no device.
     """
 
     guests: Policy = Policy.REFUSE
     device_guests: Policy = Policy.REFUSE
     live_migratable: frozenset[str] = frozenset()
+    plain_ports: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,7 @@ class Server:
     :param task: what Nova is doing with it, None for nothing.
     :param power: Nova's number of the power state: 1 running, 3 paused, 4 shut down, 7 suspended.
     :param devices: what of its flavor ties it to devices of the host: the aliases (``k4200``), or ``VGPU``.
+    :param ports: the types of its ports that are a device's, not the hypervisor's (``direct``).
     :param metadata: what users wrote on it, and :mod:`.marks`.
     :param actions: what was asked of it, newest first; None when nobody looked.
     """
@@ -82,6 +85,7 @@ class Server:
     power: int = 1
     locked: bool = False
     devices: tuple[str, ...] = ()
+    ports: tuple[str, ...] = ()
     metadata: Mapping[str, str] = field(default_factory=dict)
     actions: tuple[Action, ...] | None = None
 
@@ -107,6 +111,20 @@ class Migration:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Ports:
+    """What Neutron tells of a host.
+
+    :param kinds: the types of ports that are a device's, by the guest's id.
+    :param none: why there is nothing to ask; empty when there is.
+    :param unknown: why Neutron could not be asked; empty when it was.
+    """
+
+    kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    none: str = ""
+    unknown: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class World:
     """What Nova tells of one host.
 
@@ -115,6 +133,7 @@ class World:
     :param away: guests on other hosts that carry a mark of this one.
     :param migrations: moves to or from it that are not over.
     :param user: the id of the user who asks; empty when it can't be known.
+    :param ports: what Neutron tells of it.
     """
 
     service: Service | None
@@ -122,3 +141,4 @@ class World:
     away: tuple[Server, ...] = ()
     migrations: tuple[Migration, ...] = ()
     user: str = ""
+    ports: Ports = field(default_factory=Ports)

@@ -17,17 +17,18 @@ from gpustack.operations import Operation
 from gpustack.service.api import ServiceApi
 from gpustack.service.empty import plan_empty
 from gpustack.service.guests import key
-from gpustack.service.marks import AFTER, MOVED, STOPPED, disabled_here
+from gpustack.service.marks import AFTER, MOVED, STOPPED, disabled_here, reason_of_failure
 from gpustack.service.match import find_service
-from gpustack.service.model import Choices, Server, World
+from gpustack.service.model import Choices, Ports, Server, World
 from gpustack.service.plan import ServicePlan, printable
 from gpustack.service.resume import plan_resume
-from gpustack.service.steps import Confirm, DisableService, EnableService, Forget, GuestStep
+from gpustack.service.room import Room, lacking
+from gpustack.service.steps import ColdMigrate, Confirm, DisableService, EnableService, Forget, GuestStep, LiveMigrate
 
 _PAUSE = 2.0
 """Seconds between two looks."""
-_MOVED_ON = (400, 404, 409)
-"""The API refuses what does not fit the guest's state any more: the next look tells."""
+_MOVED_ON = (400, 403, 404, 409)
+"""The API refuses what does not fit the guest any more, or what it has (403): the next look tells."""
 
 
 @dataclass(kw_only=True)
@@ -62,6 +63,7 @@ class Runner:
     done: list[Operation] = field(default_factory=list)
     _asked: dict[str, str] = field(default_factory=dict)
     _followed: set[str] = field(default_factory=set)
+    _told: Ports | None = None
 
     # -- out of service --------------------------------------------------------------------------------------
 
@@ -70,7 +72,17 @@ class Runner:
         world, refusal = self._world()
         if refusal is not None:
             return refusal
+        if world.service is not None and world.servers:
+            world = replace(world, ports=self._ports(world.service.host))
         return plan_empty(self.target.host, world, choices, why=why, now=datetime.now(UTC), asked=self._asked)
+
+    def _ports(self, host: str) -> Ports:
+        """What Neutron tells, or has told before when it does not answer now."""
+        told = self.api.ports(host)
+        if told.unknown and self._told is not None:
+            return self._told
+        self._told = told
+        return told
 
     def disable(self, choices: Choices, why: str) -> ServicePlan:
         """Disable the service, when nothing stands against emptying the host; → the plan that was found."""
@@ -91,6 +103,8 @@ class Runner:
         while True:
             plan = self.look(choices, why)
             touched = any(isinstance(step, GuestStep) for step in self.done)
+            if not touched and not plan.refused and not any(isinstance(step, Confirm) for step in plan.steps):
+                plan = self._with_room(plan)
             if plan.refused and touched:
                 # What was begun comes to its end: a move that nobody confirms would keep devices on both hosts.
                 begun = replace(plan, steps=tuple(step for step in plan.steps if isinstance(step, Confirm)))
@@ -106,6 +120,22 @@ class Runner:
             disabled = disabled or any(isinstance(step, DisableService) for step in plan.steps)
             if not self._go_on(plan, end):
                 return self._out_of_time(plan)
+
+    def _with_room(self, plan: ServicePlan) -> ServicePlan:
+        """With what is known against moving its guests, as long as none was touched."""
+        moving = [step for step in plan.steps if isinstance(step, ColdMigrate | LiveMigrate)]
+        rooms: dict[tuple[tuple[str, int], ...], Room | None] = {}
+        wanted = []
+        for step in moving:
+            needs = self.api.needs(step.server)
+            kind = tuple(sorted(needs.items()))
+            if kind and kind not in rooms:
+                rooms[kind] = self.api.room(needs)
+            room = rooms.get(kind)
+            if room is not None:
+                wanted.append((step, needs, room))
+        found = lacking(self.target.host, wanted)
+        return replace(plan, findings=plan.findings + found) if found else plan
 
     def _enable_again(self) -> None:
         world, refusal = self._world()
@@ -143,6 +173,17 @@ class Runner:
                 return replace(plan, findings=tuple(told))
             if not self._go_on(plan, end):
                 return self._out_of_time(replace(plan, findings=tuple(told)))
+
+    def failed(self, why: str) -> ServicePlan:
+        """Say in Nova why a host whose run has failed is out of service; → what is left to be done there."""
+        left = self.pending()
+        world, refusal = self._world()
+        service = world.service
+        if refusal is None and service is not None and disabled_here(service):
+            text = reason_of_failure(service.host, why, datetime.now(UTC))
+            told = "who looks at the service sees it"
+            self._carry_out(DisableService(service=service.id, host=service.host, reason=text, why=told))
+        return left
 
     # -- both ------------------------------------------------------------------------------------------------
 

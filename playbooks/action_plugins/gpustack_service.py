@@ -18,7 +18,7 @@ except ImportError:
 
 
 class ActionModule(ActionBase):
-    """``gpustack_service``: one phase (``plan``, ``disable``, ``empty``, ``resume``) for the host of the task."""
+    """``gpustack_service``: one phase (see ``gpustack.service.controller``) for the host of the task."""
 
     TRANSFERS_FILES = False
     _requires_connection = False
@@ -29,7 +29,7 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         _, args = self.validate_argument_spec(
             argument_spec={
-                "phase": {"type": "str", "required": True, "choices": ["plan", "disable", "empty", "resume"]},
+                "phase": {"type": "str", "required": True, "choices": list(controller.PHASES) if controller else None},
                 "cloud": {"type": "str", "required": True},
                 "hostname": {"type": "str", "required": True},
                 "facts": {"type": "dict"},
@@ -37,6 +37,7 @@ class ActionModule(ActionBase):
                 "guests": {"type": "str", "default": "refuse"},
                 "device_guests": {"type": "str", "default": "refuse"},
                 "live_migratable": {"type": "list", "elements": "str", "default": []},
+                "plain_ports": {"type": "list", "elements": "str", "default": []},
                 "spec": {"type": "str"},
                 "why": {"type": "list", "elements": "str", "default": []},
                 "timeout": {"type": "int", "default": 1800},
@@ -57,7 +58,9 @@ class ActionModule(ActionBase):
                 args["phase"],
                 args["cloud"],
                 controller.target(args["hostname"], args["facts"], args["compute_host"]),
-                controller.choices(args["guests"], args["device_guests"], args["live_migratable"], args["spec"]),
+                controller.choices(
+                    args["guests"], args["device_guests"], args["live_migratable"], args["spec"], args["plain_ports"]
+                ),
                 why="; ".join(args["why"]) or "its GPUs",
                 seconds=args["timeout"],
                 told=display.display,

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ CONFIG = """
 report_interval = 1
 service_down_time = 60
 shutdown_timeout = 1
+cpu_allocation_ratio = 1.0
 [pci]
 alias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}
 alias = {"name": "h100", "vendor_id": "10de", "product_id": "2330", "device_type": "type-PCI", "live_migratable": "yes"}
@@ -37,22 +39,28 @@ device_spec = {"vendor_id": "10de", "product_id": "2330", "live_migratable": "ye
 [filter_scheduler]
 enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,PciPassthroughFilter
 """
+RELEASES = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
+"""The first is that of most tests, the last that of several hosts at a time. 2025.1 is the first that fits CONFIG."""
 SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"talk*": [k4200]}\n'
 CLOUD = "mycloud"
 HOST, OTHER = "talk", "other"
 """The host that is rebooted has two K4200 for guests, the other one has one. Both have a card that can migrate live."""
 
 
+_PROCESSORS = 8
+"""Of each: enough for one guest of the flavor "more-than-half", and not for two."""
+
+
 def nova_hosts() -> list[Host]:
     return [
-        Host(name=HOST, pci=gpus(2) + gpus(1, product="2330", bus=0x91)),
-        Host(name=OTHER, pci=gpus(1, bus=0x41) + gpus(1, product="2330", bus=0x51)),
+        Host(name=HOST, pci=gpus(2) + gpus(1, product="2330", bus=0x91), cpus_per_node=_PROCESSORS // 2),
+        Host(name=OTHER, pci=gpus(1, bus=0x41) + gpus(1, product="2330", bus=0x51), cpus_per_node=_PROCESSORS // 2),
     ]
 
 
 @dataclass
 class World:
-    """Nova, its API, and a directory with the example host."""
+    """Nova, its API, and a directory with the example hosts."""
 
     nova: Nova
     cloud: Connection
@@ -66,23 +74,18 @@ class World:
         write_host(root, hosts.talk_host(name))
         return root
 
-    def play(self, playbook: str, root: Path, *arguments: str, **given: Any) -> tuple[int, str]:
-        """Run a playbook on the example host; → its exit code and all that it says."""
+    def play(self, playbook: str, roots: Path | Mapping[str, Path], *arguments: str, **given: Any) -> tuple[int, str]:
+        """Run a playbook on the example host, or on several by name; → its exit code and all that it says."""
         path = share_dir("playbooks") / f"{playbook}.yml"
         variables = json.dumps({"gpustack_reboot": True, "gpustack_cloud": CLOUD, **given})
-        return self._run(root, ["ansible-playbook", "-i", "inventory", str(path), "-e", variables, *arguments])
+        return self._run(roots, ["ansible-playbook", "-i", "inventory", str(path), "-e", variables, *arguments])
 
     def shell(self, root: Path, script: str) -> tuple[int, str]:
         """Run commands as somebody would type them."""
         return self._run(root, ["bash", "-ec", script])
 
-    def _run(self, root: Path, command: list[str]) -> tuple[int, str]:
-        prefix = [sys.executable, "-m", "gpustack.examples.standin", "--root", str(root)]
-        variables = {
-            "gpustack_root": str(root),
-            "gpustack_command_prefix": prefix,
-            "gpustack_reboot_command": [*prefix, "reboot"],
-        }
+    def _run(self, roots: Path | Mapping[str, Path], command: list[str]) -> tuple[int, str]:
+        named = {HOST: roots} if isinstance(roots, Path) else roots
         everywhere = {
             "gpustack_spec": "gpustack.yaml",
             "gpustack_guests_timeout": 60,
@@ -90,7 +93,7 @@ class World:
             "ansible_become": False,
             "ansible_python_interpreter": sys.executable,
         }
-        inventory = {"all": {"hosts": {HOST: variables}, "vars": everywhere}}
+        inventory = {"all": {"hosts": {name: _variables(root) for name, root in named.items()}, "vars": everywhere}}
         (self.path / "inventory").write_text(json.dumps(inventory), encoding="utf-8")
         (self.path / "gpustack.yaml").write_text(SPEC, encoding="utf-8")
         (self.path / "ansible.cfg").touch()
@@ -156,7 +159,7 @@ class World:
 
     def clear(self) -> None:
         """Take everything away that a test left."""
-        for host in (HOST, OTHER):
+        for host in self.nova.control.hosts():
             self.nova.control.clear_faults(host)
         for server in list(self.cloud.compute.servers(all_projects=True)):
             if server.is_locked:
@@ -167,14 +170,33 @@ class World:
         self.nova.control.periodic()
 
 
+def _variables(root: Path) -> dict[str, Any]:
+    prefix = [sys.executable, "-m", "gpustack.examples.standin", "--root", str(root)]
+    return {
+        "gpustack_root": str(root),
+        "gpustack_command_prefix": prefix,
+        "gpustack_reboot_command": [*prefix, "reboot"],
+    }
+
+
 def prepared(root: Path) -> bool:
     """Whether the example host was rebooted with its GPUs for guests."""
     return {one["driver"] for one in collect(str(root))["pci"] if one["vendor"] == "10de"} == {"vfio-pci"}
 
 
+def panic_with(root: Path, *arguments: str) -> None:
+    """Have the kernel of the example host's trial boots panic when it is started with one of these."""
+    path = root / ".example/machine.json"
+    machine = {**json.loads(path.read_text(encoding="utf-8")), "panics_with": arguments}
+    path.write_text(json.dumps(machine), encoding="utf-8")
+
+
 def flavors(cloud: Connection) -> dict[str, Flavor]:
     return {
         "plain": cloud.compute.create_flavor(name="plain", ram=512, vcpus=1, disk=1),
+        "more-than-half": cloud.compute.create_flavor(
+            name="more-than-half", ram=512, vcpus=_PROCESSORS // 2 + 1, disk=1
+        ),
         "gpu": gpu_flavor(cloud, "gpu", "k4200"),
         "live": gpu_flavor(cloud, "live", "h100"),
     }

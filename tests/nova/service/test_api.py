@@ -13,6 +13,7 @@ from proxy import Traffic, proxy
 from serviceworld import HOST, OTHER, World
 
 from gpustack.cloudapi import Unanswered
+from gpustack.embedded.servers import delete
 from gpustack.service.cloud import Cloud
 from gpustack.service.model import Choices, Policy
 from gpustack.service.plan import ServicePlan
@@ -147,6 +148,20 @@ def test_a_device_that_can_migrate_live_does(world: World) -> None:
     assert world.nova.control.hostdevs(guest.id) == {OTHER: ["0000:51:00.0"]}
     assert not runner(api).resume().refused
     assert (world.marks(guest), world.service()) == ({}, ("enabled", None))
+
+
+def test_where_there_is_no_room_is_known_before_the_first_guest_moves(world: World) -> None:
+    api = Cloud(world.cloud)
+    small, big = world.guest("small"), world.guest("big", "more-than-half")
+    there = world.guest("there", "more-than-half", host=OTHER)
+    plan = emptied(api, Policy.LIVE_MIGRATE)
+    assert [(one.code, one.place.split()[1]) for one in plan.findings] == [("GPU619", "big")]
+    assert "5 VCPU" in plan.findings[0].message
+    assert [world.state(one) for one in (small, big)] == [("ACTIVE", HOST)] * 2
+    assert (world.marks(small), world.service()) == ({}, ("enabled", None))
+    delete(world.cloud, there)
+    assert not emptied(api, Policy.LIVE_MIGRATE).refused
+    assert [world.state(one) for one in (small, big)] == [("ACTIVE", OTHER)] * 2
 
 
 def test_somebodys_own_resize_is_not_confirmed(world: World) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from serviceworld import HOST, OTHER, World, prepared
+from serviceworld import HOST, OTHER, World, panic_with, prepared
 
 from gpustack.examples.boot import boot
 
@@ -67,7 +67,7 @@ def test_guests_move_and_one_that_finds_no_room_is_kept_until_a_policy_fits(worl
     assert world.nova.control.hostdevs(moved.id) == {OTHER: ["0000:41:00.0"]}, "confirmed: the source keeps nothing"
     status, reason = world.service()
     assert status == "disabled"
-    assert (reason or "").startswith("gpustack: talk is rebooted: the running kernel was started without")
+    assert (reason or "").startswith("gpustack: talk has failed: talk before its reboot: GPU611 talk ")
 
     code, said = world.play("prepare", root, gpustack_guests="refuse", gpustack_device_guests="stop")
     assert code == 0, said
@@ -87,6 +87,7 @@ def test_a_run_that_broke_before_the_reboot_is_taken_up_and_what_people_did_mean
     assert code == 2, said
     assert [world.state(guest)[0] for guest in (mine, theirs, off)] == ["SHUTOFF", "SHUTOFF", "SHUTOFF"]
     assert world.service()[0] == "disabled"
+    assert f"start mine ({mine.id})" in said.partition("Say in Nova why")[2], "what is left to do is told"
 
     world.start(theirs)
     world.stop(theirs)
@@ -122,3 +123,40 @@ def test_a_trial_and_an_undo_leave_a_service_that_a_person_disabled(world: World
     assert world.state(guest) == ("ACTIVE", HOST)
     assert [action.action for action in world.cloud.compute.server_actions(guest)].count("stop") == 2
     assert world.service() == ("disabled", "bad memory")
+
+
+def test_a_host_whose_trial_has_failed_stays_out_of_service_until_it_is_undone_or_prepared(world: World) -> None:
+    root = world.new_host()
+    before = (root / "proc/cmdline").read_text(encoding="utf-8")
+    plain, gpu = world.guest("plain-guest"), world.guest("gpu-guest", "gpu")
+    policy = {"gpustack_guests": "live-migrate", "gpustack_device_guests": "stop"}
+    panic_with(root, "intel_iommu=on")
+    code, said = world.play("prepare", root, gpustack_trial=True, **policy)
+    assert code == 2, said
+    assert (root / "proc/cmdline").read_text(encoding="utf-8") == before
+    told = said[said.index("talk did not stay up with the new kernel arguments") :]
+    assert f"start gpu-guest ({gpu.id})" in told
+    assert "enable nova-compute of talk" in told
+    status, reason = world.service()
+    assert (status, (reason or "")[:86]) == (
+        "disabled",
+        "gpustack: talk has failed: talk did not stay up with the new kernel arguments, and is ",
+    )
+    assert [world.state(one) for one in (plain, gpu)] == [("ACTIVE", OTHER), ("SHUTOFF", HOST)]
+
+    code, said = world.play("undo", root, **policy)
+    assert code == 0, said
+    assert not prepared(root)
+    assert [world.state(one) for one in (plain, gpu)] == [("ACTIVE", OTHER), ("ACTIVE", HOST)]
+    assert [world.marks(one) for one in (plain, gpu)] == [{}, {}]
+    assert world.service() == ("enabled", None)
+
+    code, said = world.play("prepare", root, gpustack_trial=True, **policy)
+    assert code == 2, said
+    assert world.state(gpu) == ("SHUTOFF", HOST)
+    panic_with(root)
+    code, said = world.play("prepare", root, gpustack_trial=True, **policy)
+    assert code == 0, said
+    assert prepared(root)
+    assert [world.state(one) for one in (plain, gpu)] == [("ACTIVE", OTHER), ("ACTIVE", HOST)]
+    assert (world.marks(gpu), world.service()) == ({}, ("enabled", None))

@@ -59,6 +59,14 @@ def test_a_failure_that_was_rescued_is_none() -> None:
     assert record.hosts["a"].outcome is Outcome.DONE
 
 
+def test_a_failure_that_ends_the_turn_of_its_host_later_is_told_as_it_was() -> None:
+    failed = task("failed", "gpustack_verify", result={"findings": [ERROR], "msg": "a is not ready:"})
+    end_of_turn = task("failed", "fail", "End the turn of a host that has failed", result={"msg": "as told above"})
+    record = told(failed, task(changed=True), end_of_turn, end(failures=1, rescued=1))
+    one = record.hosts["a"]
+    assert (one.outcome, one.problem, one.findings) == (Outcome.NOT_READY, "a is not ready:", (ERROR,))
+
+
 def test_a_host_whose_turn_did_not_come() -> None:
     plan = task(action="gpustack_plan", result={"todo": True, "reboot": ["why"], "text": "a: …"})
     record = told({"event": "play", "play": "Plan every host"}, plan, {"event": "play", "play": "Prepare"}, end())

@@ -248,3 +248,15 @@ def test_how_many_of_a_batch_may_fail_before_the_rest_is_left_alone_can_be_said(
     run = place.play("prepare", gpustack_serial=2, gpustack_max_fail_percentage=50, gpustack_reboot=True)
     assert run.code == 2
     assert drivers(second) == drivers(third) == {"vfio-pci"}
+
+
+def test_a_reboot_that_fails_keeps_no_other_host_of_its_batch_from_its_verification(place: Place) -> None:
+    first = place.add("talk", "talk-a", gpustack_reboot_command=["/bin/false"])
+    second, third = (place.add("talk", name) for name in ("talk-b", "talk-c"))
+    run = place.play("prepare", gpustack_serial=2, gpustack_reboot=True)
+    assert run.code == 2
+    assert "talk-a has failed at 'Reboot what stands for the host', as told above." in run.output
+    assert "talk-b: ready for guests" in run.output
+    assert [run.count(name, "failed") for name in ("talk-a", "talk-b", "talk-c")] == [1, 0, 0]
+    assert [drivers(root) == {"vfio-pci"} for root in (first, second)] == [False, True]
+    assert not written(third)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from gpustack.cloudapi import Refused
-from gpustack.service.model import Action, Migration, Server, Service
+from gpustack.service.model import Action, Migration, Ports, Server, Service
+from gpustack.service.room import Amounts, Room
 
 _NAMES = {
     "stop": "stop",
@@ -37,7 +38,10 @@ class Nova:
     carried_out: bool = False
     slow: int = 1
     no_room: bool = False
-    room: int = 10**6
+    places: int = 10**6
+    neutron: Ports = field(default_factory=Ports)
+    needed: Amounts = field(default_factory=dict)
+    placement: Room | None = None
     asked: dict[str, list[Action]] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
     _requests: int = 0
@@ -107,6 +111,16 @@ class Nova:
         self.answered()
         return self.guests.get(server_id)
 
+    def ports(self, host: str) -> Ports:
+        return self.neutron
+
+    def needs(self, server_id: str) -> Amounts:
+        return self.needed
+
+    def room(self, needs: Amounts) -> Room | None:
+        assert not self.service.enabled, "the host would be among those that have room"
+        return self.placement
+
     def migrations(self, host: str) -> tuple[Migration, ...]:
         self.request()
         self.answered()
@@ -120,7 +134,7 @@ class Nova:
     def why_failed(self, server_id: str, request: str) -> str:
         self.request()
         self.answered()
-        return "No valid host was found." if self.no_room or self.room < 0 else ""
+        return "No valid host was found." if self.no_room or self.places < 0 else ""
 
     # -- writes ----------------------------------------------------------------------------------------------
 
@@ -172,8 +186,8 @@ class Nova:
         }[action]
         if action.endswith("migrate"):
             self._left.append(server_id)
-            self.room -= 1
-            change = {} if self.no_room or self.room < 0 else change
+            self.places -= 1
+            change = {} if self.no_room or self.places < 0 else change
         self._tasks[server_id] = (self.slow if change else 0, change)
         if action != "confirm":  # Nova shows no task while it confirms
             self.guests[server_id] = replace(one, task=action)

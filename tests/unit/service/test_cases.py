@@ -11,7 +11,7 @@ import yaml
 
 from gpustack.service.empty import plan_empty
 from gpustack.service.marks import AFTER, MOVED, STOPPED
-from gpustack.service.model import Action, Choices, Migration, Policy, Server, Service, World
+from gpustack.service.model import Action, Choices, Migration, Policy, Ports, Server, Service, World
 from gpustack.service.plan import ServicePlan, show
 from gpustack.service.resume import plan_resume
 
@@ -45,6 +45,11 @@ def world(given: dict[str, Any]) -> World:
             Migration(kind="migration", source="gpu2", target="gpu1", **one) for one in given.get("migrations", ())
         ),
         user=given.get("user", ""),
+        ports=Ports(
+            kinds={name: tuple(kinds) for name, kinds in given.get("ports", {}).items()},
+            none=given.get("no_ports", ""),
+            unknown=given.get("unknown_ports", ""),
+        ),
     )
 
 
@@ -57,6 +62,7 @@ def planned(case: dict[str, Any]) -> ServicePlan:
         guests=Policy(given.get("guests", "refuse")),
         device_guests=Policy(given.get("device_guests", "refuse")),
         live_migratable=frozenset(given.get("live_migratable", ())),
+        plain_ports=frozenset(given.get("plain_ports", ())),
     )
     return plan_empty("gpu1", world(given), choices, why="its GPUs", now=NOW, asked=asked)
 
@@ -79,7 +85,7 @@ def test_every_finding_has_a_case() -> None:
     from gpustack.findings import definitions
 
     told = {found.partition(" ")[0] for case in CASES for found in case.get("findings", ())}
-    elsewhere = {"GPU602", "GPU603", "GPU604", "GPU614"}  # test_match.py, test_run.py
+    elsewhere = {"GPU602", "GPU603", "GPU604", "GPU614", "GPU619"}  # test_match.py, test_run.py, test_room.py
     assert {code for code in definitions() if code.startswith("GPU6")} == told | elsewhere
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gpustack.service.marks import AFTER, MOVED, STOPPED
-from gpustack.service.model import Choices, Policy, Server, Service
+from gpustack.service.model import Choices, Policy, Ports, Server, Service
 from gpustack.service.plan import ServicePlan
+from gpustack.service.room import Room
 from gpustack.service.run import Runner, Target
 
 from .nova_model import Killed, Nova
@@ -166,9 +167,22 @@ def test_guests_with_devices_are_moved_one_after_another(policy: Policy) -> None
         assert {(one.status, one.host) for one in api.guests.values()} == {("ACTIVE", "gpu2")}
 
 
+def test_what_has_no_room_is_known_before_the_first_guest_moves() -> None:
+    api = nova(guest("a"), guest("b"), guest("c", status="SHUTOFF", power=4))
+    api.needed, api.placement = {"MEMORY_MB": 512}, Room(free={"p2": {"MEMORY_MB": 1023}})
+    plan = emptied(api, Policy.LIVE_MIGRATE)
+    assert [(found.code, found.place) for found in plan.findings] == [("GPU619", "gpu1 2 guests")]
+    assert api.writes == ["disable", "enable"]
+    api.writes.clear()
+    assert not emptied(api, Policy.STOP).refused
+    assert not runner(api).resume().refused
+    api.placement = Room(free={"p2": {"MEMORY_MB": 1024}})
+    assert not emptied(api, Policy.LIVE_MIGRATE).refused
+
+
 def test_one_that_finds_no_room_does_not_leave_another_half_moved() -> None:
     api = nova(*(guest(name) for name in "abc"))
-    api.room, api.slow = 1, 6
+    api.places, api.slow = 1, 6
     plan = emptied(api, Policy.COLD_MIGRATE)
     assert [(found.code, found.place.split()[1]) for found in plan.findings] == [("GPU611", "b"), ("GPU611", "c")]
     assert [(one.status, one.host) for one in api.guests.values()] == [
@@ -176,6 +190,17 @@ def test_one_that_finds_no_room_does_not_leave_another_half_moved() -> None:
         ("ACTIVE", "gpu1"),
         ("ACTIVE", "gpu1"),
     ]
+
+
+def test_a_neutron_that_stops_answering_does_not_make_devices_plain() -> None:
+    api = nova(guest("a"))
+    api.neutron = Ports(kinds={"a": ("direct",)})
+    one = runner(api)
+    asked = Choices(guests=Policy.LIVE_MIGRATE)
+    assert [found.code for found in one.look(asked, "why").findings] == ["GPU606"]
+    api.neutron = Ports(unknown="no answer")
+    assert [found.code for found in one.look(asked, "why").findings] == ["GPU606"]
+    assert [found.code for found in runner(api).look(asked, "why").findings] == ["GPU618"]
 
 
 def test_a_cell_that_does_not_answer() -> None:
@@ -219,3 +244,20 @@ def test_marks_are_written_before_what_they_are_for() -> None:
     emptied(api, Policy.COLD_MIGRATE)
     assert api.writes[:3] == ["disable", "mark a", "cold_migrate a"]
     assert api.guests["a"].metadata == {MOVED: "gpu1", AFTER: "r-create"}
+
+
+def test_a_run_that_has_failed_says_why_the_host_is_out_of_service_and_what_is_left() -> None:
+    api = two()
+    emptied(api, Policy.STOP)
+    left = runner(api).failed("gpu1 did not stay up\nwith its new arguments" + 300 * ".")
+    assert [step.describe() for step in left.steps][-1:] == ["enable nova-compute of gpu1"]
+    assert left.waits == ()
+    assert api.service.reason.startswith("gpustack: gpu1 has failed: gpu1 did not stay up with its new arguments")
+    assert len(api.service.reason) == 255
+    assert not runner(api).resume().refused
+    as_it_should_be(api, Policy.STOP)
+    for enabled, reason in ((True, ""), (False, "bad memory")):
+        api = two()
+        api.service = replace(api.service, enabled=enabled, reason=reason)
+        assert not runner(api).failed("why").todo
+        assert (api.service.enabled, api.service.reason) == (enabled, reason)
