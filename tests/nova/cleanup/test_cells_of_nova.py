@@ -17,7 +17,13 @@ from openstack.compute.v2.server import Server
 
 from gpustack.embedded import servers
 
-TRIED = [one for one in WORLDS for values in one.values if values[0] not in ("yoga", "2023.1")]
+# With PostgreSQL Nova itself can't: it writes a boolean to instances.cleaned, which is an integer (seen in 2026.2).
+TRIED = [
+    one
+    for one in WORLDS
+    for release, _placement, database in one.values
+    if release not in ("yoga", "2023.1") and database != "postgresql"
+]
 pytestmark = pytest.mark.parametrize("cloud", TRIED, indirect=True)
 
 
