@@ -15,6 +15,8 @@ from gpustack.service.steps import GuestStep
 
 Amounts = Mapping[str, int]
 """How much of what, in Placement's words: ``MEMORY_MB``."""
+_OF_HOSTS = ("MEMORY_MB", "VCPU")
+"""What is a host's own. Disks may be a pool that hosts share: a guest that moves gives back there what it takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,7 @@ def lacking(host: str, wanted: Sequence[tuple[GuestStep, Amounts, Room]]) -> tup
     together: Counter[str] = Counter()
     free: dict[str, Amounts] = {}
     for _, needs, room in wanted:
-        together.update(needs)
+        together.update({name: amount for name, amount in needs.items() if name in _OF_HOSTS})
         free.update(room.free)
     there = {name: sum(one.get(name, 0) for one in free.values()) for name in together}
     short = {name: amount for name, amount in together.items() if amount > there[name]}

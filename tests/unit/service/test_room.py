@@ -28,6 +28,7 @@ def free(*memory: int, vcpus: int = 8, whole: bool = True) -> Room:
         # It may not fit, but that is for the scheduler to say.
         ([BIG, BIG], [free(1000, 800)] * 2, []),
         ([BIG, BIG], [free(1000, 0, whole=False)] * 2, []),
+        ([{**SMALL, "DISK_GB": 9}] * 2, [Room(free={"p": SMALL, "q": SMALL, "pool": {"DISK_GB": 9}})] * 2, []),
         ([SMALL, BIG], [free(100), Room(free={"other": {"MEMORY_MB": 900, "VCPU": 8}})], []),
         (
             [SMALL, SMALL],
