@@ -67,6 +67,35 @@ def test_a_host_whose_plan_refuses_is_left_alone_and_the_others_go_on(place: Pla
     assert written(epyc) == set(OWNED)
 
 
+NOBODY = {"ansible_host": "127.0.0.1", "ansible_port": 1, "ansible_ssh_common_args": "-F none"}
+
+
+@pytest.mark.parametrize("playbook", ["prepare", "undo"])
+def test_a_host_that_is_lost_on_the_way_ends_the_run(place: Place, playbook: str) -> None:
+    _, _, last = (place.add("talk", name) for name in ("talk1", "talk2", "talk3"))
+    if playbook == "undo":
+        assert place.play("prepare").code == 0
+    before = tree(last)
+    place.variables["talk1"] |= NOBODY
+    place.variables["talk1"]["ansible_connection"] = "{{ 'ssh' if gpustack_planned is defined else 'local' }}"
+    run = place.play(playbook, gpustack_serial=2)
+    assert run.code != 0
+    assert run.count("talk1", "unreachable") == 1
+    assert run.count("talk2", "failed") == 0
+    assert "talk1 can't be reached any more since gpustack was at work there" in run.fatal("talk3")
+    assert tree(last) == before
+
+
+def test_a_host_that_was_never_there_ends_no_run(place: Place) -> None:
+    place.add("talk", "talk1", ansible_connection="ssh", **NOBODY)
+    _, last = place.add("talk", "talk2"), place.add("talk", "talk3")
+    for playbook, expected in (("prepare", set(OWNED)), ("undo", set())):
+        run = place.play(playbook, gpustack_serial=2)
+        assert run.count("talk1", "unreachable") == 1
+        assert run.count("talk3", "failed") == 0
+        assert written(last) == expected
+
+
 def test_nvswitches_go_along_when_the_spec_says_so(place: Place) -> None:
     place.spec(SPEC + "options: {nvswitch: full}\n")
     root = place.add("nvswitch")
