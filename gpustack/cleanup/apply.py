@@ -17,7 +17,7 @@ from gpustack.cleanup.connect import BusyError, Cell, Database, engine, snapshot
 from gpustack.cleanup.facts import HostState, PciRow
 from gpustack.cleanup.hypervisor import UNKNOWN, Ask
 from gpustack.cleanup.journal import Journal
-from gpustack.cleanup.outcome import Outcome, Result, key, stub
+from gpustack.cleanup.outcome import Outcome, Result, about, key, stub
 from gpustack.cleanup.plan import Selection, Sources, verdicts_of
 from gpustack.cleanup.read import ROW
 from gpustack.cleanup.repair import Change, changes
@@ -52,6 +52,8 @@ def carry_out(
     for wanted in sorted(planned, key=lambda one: one["repair"] == Repair.UNSET_ALLOCATION):
         cell = next((cell for cell in sources.cells if cell.name == wanted["cell"]), None)
         if cell is None:
+            detail = f"cell {wanted['cell']} is not among the named databases; nothing was written"
+            yield Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=detail)
             continue
         if wanted["repair"] == Repair.UNSET_ALLOCATION:
             yield unset(sources, cell, wanted, selection, journal, ask, cloud)
@@ -76,8 +78,7 @@ def _judge_again(sources: Sources, cell: Cell, wanted: Mapping[str, Any], select
     ids = {device["id"] for device in wanted["devices"]}
     fresh = verdicts_of(sources, cell, replace(selection, hosts=hosts, instance=None, classes=frozenset()))
     for verdict in fresh:
-        same_rows = ids & {row.id for row in verdict.rows}
-        if same_rows or (not ids and key(verdict.to_dict()) == key(wanted)):
+        if ids & {row.id for row in verdict.rows} or (not ids and about(verdict.to_dict()) == about(wanted)):
             return verdict
     return None
 

@@ -114,7 +114,7 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} does not belong into a journal")
 
 
-def read(path: Path) -> Iterator[Entry]:
+def read(path: Path) -> tuple[Entry, ...]:
     """The repairs of a journal in the order in which they were begun.
 
     A last line that was cut short by a crash is left out: what it would have told of was not begun.
@@ -133,20 +133,27 @@ def read(path: Path) -> Iterator[Entry]:
             if number == len(lines) and not line.endswith("\n"):
                 break
             raise JournalError(f"line {number} is damaged", where=str(path)) from error
-    if not entries or entries[0].get(FORMAT) != VERSION:
-        raise JournalError("this is no journal of gpustack cleanup, or of another version", where=str(path))
-    outcomes = {entry["end"]: entry["outcome"] for entry in entries if "end" in entry}
-    for entry in entries:
-        if "begin" in entry:
+    try:
+        if not entries or entries[0].get(FORMAT) != VERSION:
+            raise JournalError("this is no journal of gpustack cleanup, or of another version", where=str(path))
+        return tuple(_entries(entries))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise JournalError("a line is none of a journal's", where=str(path)) from error
+
+
+def _entries(lines: Sequence[dict[str, Any]]) -> Iterator[Entry]:
+    outcomes = {line["end"]: line["outcome"] for line in lines if "end" in line}
+    for line in lines:
+        if "begin" in line:
             yield Entry(
-                number=entry["begin"],
-                cell=entry["cell"],
-                database=entry["database"],
-                verdict=entry["verdict"],
-                changes=tuple(Change(**change) for change in entry["changes"]),
-                before=tuple(entry["before"]),
-                outcome=outcomes.get(entry["begin"]),
-                allocation=entry.get("allocation"),
+                number=line["begin"],
+                cell=line["cell"],
+                database=line["database"],
+                verdict=line["verdict"],
+                changes=tuple(Change(**change) for change in line["changes"]),
+                before=tuple(line["before"]),
+                outcome=outcomes.get(line["begin"]),
+                allocation=line.get("allocation"),
             )
 
 

@@ -51,6 +51,11 @@ def key(verdict: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
+def about(verdict: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a verdict without rows is about, whatever it says."""
+    return (*(verdict[name] for name in ("cell", "class", "host", "node", "instance")), bool(verdict["devices"]))
+
+
 def stub(wanted: Mapping[str, Any]) -> Verdict:
     """A planned verdict of which nothing is left to see."""
     return Verdict(

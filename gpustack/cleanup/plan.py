@@ -96,6 +96,21 @@ class Selection:
         """Whether a verdict is of the chosen classes and instance."""
         return (not self.classes or verdict.klass in self.classes) and self.instance in (None, verdict.owner)
 
+    def of_planned(self, planned: Iterable[Mapping[str, Any]], sources: Sources) -> list[Mapping[str, Any]]:
+        """Those verdicts of a saved plan, as plain data, that are of the chosen cells, hosts, classes and instance.
+
+        Verdicts on a cell that is not known at all stay: whoever carries them out tells so.
+        """
+        others = {cell.name for cell in sources.all_cells} - {cell.name for cell in sources.cells}
+        return [
+            one
+            for one in planned
+            if one["cell"] not in others
+            and (self.hosts is None or one["host"] in self.hosts)
+            and (not self.classes or one["class"] in self.classes)
+            and self.instance in (None, one["instance"])
+        ]
+
 
 @dataclass(frozen=True, kw_only=True)
 class CleanupPlan:

@@ -10,10 +10,10 @@ from typing import Any
 
 from gpustack.cleanup.apply import relatives
 from gpustack.cleanup.connect import snapshot
-from gpustack.cleanup.outcome import key
+from gpustack.cleanup.outcome import key, stub
 from gpustack.cleanup.plan import FORMAT, VERSION, CleanupPlan, Sources
 from gpustack.cleanup.repair import changes
-from gpustack.cleanup.verdict import Verdict
+from gpustack.cleanup.verdict import Allocation, Verdict
 from gpustack.errors import JournalError
 
 _MAX_BYTES = 64 * 1024 * 1024
@@ -70,7 +70,9 @@ def load_plan(path: Path) -> list[dict[str, Any]]:
             raise JournalError(f"the plan is of version {data[FORMAT]}", where=str(path), remedy="make it again")
         wanted = [verdict for verdict in data["verdicts"] if verdict["status"] == "stale"]
         for verdict in wanted:
-            key(verdict), explanation(verdict)  # every field that is used later must be there
+            key(verdict), explanation(verdict), stub(verdict)  # every field that is used later must be there
+            if verdict["repair"] == "unset-allocation":
+                Allocation(**verdict["allocation"])
     except OSError as error:
         raise JournalError(f"the plan can't be read: {error.strerror}", where=str(path)) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:

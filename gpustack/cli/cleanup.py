@@ -13,9 +13,11 @@ from gpustack.cli.cleanup_options import (
     add_hardware,
     add_selection,
     cloud_of,
+    seconds,
     see_that_hosts_are_known,
     selection_of,
     sources_of,
+    whole_number,
     with_hardware,
 )
 from gpustack.cli.common import Command, Lister
@@ -115,8 +117,10 @@ class Watch(Command):
         add_databases(parser)
         add_selection(parser)
         parser.add_argument("--metrics", type=Path, metavar="FILE", required=True, help="the textfile to write")
-        parser.add_argument("--interval", type=float, default=300, metavar="S", help="seconds between (%(default)s)")
-        parser.add_argument("--count", type=int, metavar="N", help="end after so many times")
+        parser.add_argument(
+            "--interval", type=seconds, default=300.0, metavar="S", help="seconds between (%(default)g)"
+        )
+        parser.add_argument("--count", type=whole_number, metavar="N", help="end after so many times")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ from gpustack.cli.cleanup_options import (
     see_that_hosts_are_known,
     selection_of,
     sources_of,
+    whole_number,
 )
 from gpustack.cli.common import Command
 from gpustack.cli.text import printable
@@ -46,7 +47,7 @@ gpustack cleanup apply --sql"""
         add_cloud(parser)
         parser.add_argument("--yes", action="store_true", help="do not ask")
         parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
-        parser.add_argument("--max-count", type=int, metavar="N", help="stop after so many repairs")
+        parser.add_argument("--max-count", type=whole_number, metavar="N", help="stop after so many repairs")
         parser.add_argument("--sql", action="store_true", help="print the statements in place of running them")
         parser.add_argument(
             "--journal", type=Path, metavar="FILE", help="where to write the journal (default: made up)"
@@ -72,7 +73,7 @@ gpustack cleanup apply --sql"""
         from gpustack.cleanup.apply import carry_out
         from gpustack.cleanup.hypervisor import Hypervisors
         from gpustack.cleanup.journal import Journal
-        from gpustack.cleanup.outcome import Result
+        from gpustack.cleanup.outcome import Result, key
         from gpustack.cleanup.show import explanation, load_plan, script
         from gpustack.facts.ssh_config import SshOptions
 
@@ -88,7 +89,7 @@ gpustack cleanup apply --sql"""
                 remedy="see why; or leave --os-cloud out: the rows are repaired without Placement, and class Q later",
             )
         see_that_hosts_are_known(made, sources, parsed_args.host)
-        wanted = [v.to_dict() for v in made.repairs] if saved is None else saved
+        wanted = [v.to_dict() for v in made.repairs] if saved is None else selection.of_planned(saved, sources)
         limited = parsed_args.max_count is not None and len(wanted) > parsed_args.max_count
         wanted = wanted[: parsed_args.max_count] if limited else wanted
         for _cell, reason in made.unread:
@@ -98,7 +99,11 @@ gpustack cleanup apply --sql"""
             return 3 if made.unread else NOTHING_TO_DO
         if parsed_args.sql:
             print(script(sources, made, wanted), file=self.app.stdout)
-            return 0
+            now = {key(verdict.to_dict()) for verdict in made.repairs}
+            changed = [planned for planned in wanted if key(planned) not in now]
+            for planned in changed:
+                self.say(f"left out, since it is not as it was planned: {explanation(planned)}")
+            return 3 if changed or made.unread else 0
         for planned in wanted:
             self.say(explanation(planned))
         if parsed_args.dry_run:

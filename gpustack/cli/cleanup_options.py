@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,20 @@ URL_VARIABLE = "GPUSTACK_DB_URL"
 CLOUD_TIMEOUT = 60.0
 """Seconds that Placement may take to answer, unless clouds.yaml says otherwise (``api_timeout``)."""
 CLASSES = "ABCDEFGHIJKLMNOPQR"
+
+
+def whole_number(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number
+
+
+def seconds(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < threading.TIMEOUT_MAX:
+        raise ValueError(text)
+    return number
 
 
 def add_databases(parser: argparse.ArgumentParser) -> None:
@@ -134,6 +149,15 @@ def sources_of(command: Command | Lister, parsed_args: argparse.Namespace) -> So
 def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection:
     from gpustack.cleanup.plan import Selection
 
+    for klass, option, named in (
+        ("Q", "--os-cloud", getattr(parsed_args, "os_cloud", None)),
+        ("O", "--snapshot", getattr(parsed_args, "snapshot", None)),
+    ):
+        if klass in (parsed_args.classes or ()) and not named:
+            raise UsageError(
+                f"class {klass} is not judged without {option}",
+                remedy=f"gpustack cleanup plan --class {klass} {option} …",
+            )
     down = parsed_args.service_down_time or sources.service_down_time or 60
     return Selection(
         hosts=frozenset(parsed_args.host) if parsed_args.host else None,

@@ -1,0 +1,132 @@
+"""A saved plan: carried out as far as was asked for, and what is not carried out is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cellfile import CellFile, fill, nova_conf
+
+from gpustack.cli.app import main
+from gpustack.errors import JournalError
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> CellFile:
+    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(made)
+    nova_conf(tmp_path, {"cell1": made.url})
+    assert main(["cleanup", "plan", "--config-file", str(tmp_path), "--out", str(tmp_path / "plan.json")]) == 0
+    return made
+
+
+def apply(directory: Path, *words: str) -> int:
+    named = ["--config-file", str(directory), "--journal", str(directory / "journal.jsonl"), "--no-hypervisor"]
+    return main(["cleanup", "apply", str(directory / "plan.json"), *named, "--wait", "0", *words])
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> set[str]:
+    """Which classes and hosts the outcomes are of."""
+    return {line.split(": ")[1] for line in capsys.readouterr().out.splitlines() if ": class " in line}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--host", "orphan"), {"class C on orphan"}),
+        (("--class", "E"), {"class E on old"}),
+        (("--instance", "vm-a"), {"class A on old"}),
+        (("--host", "old", "--class", "G", "--class", "C"), {"class G on old"}),
+    ],
+)
+def test_only_what_was_chosen_is_carried_out(
+    cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: set[str]
+) -> None:
+    capsys.readouterr()
+    assert apply(tmp_path, "--yes", *words) == 0
+    assert told(capsys) == expected
+
+
+def test_nothing_of_it_was_chosen(cell: CellFile, tmp_path: Path) -> None:
+    before = cell.dump()
+    assert apply(tmp_path, "--yes", "--class", "K") == 4
+    assert cell.dump() == before
+
+
+def test_another_cell_was_chosen(cell: CellFile, tmp_path: Path) -> None:
+    other = CellFile(f"sqlite:///{tmp_path}/other.sqlite")
+    (tmp_path / "api.sqlite").unlink()
+    nova_conf(tmp_path, {"cell1": cell.url, "cell2": other.url})
+    assert apply(tmp_path, "--yes", "--cell", "cell2") == 4
+
+
+def test_a_cell_that_is_not_known_is_told(cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = json.loads((tmp_path / "plan.json").read_text())
+    for verdict in saved["verdicts"]:
+        verdict["cell"] = "cell7"
+    (tmp_path / "plan.json").write_text(json.dumps(saved))
+    before = cell.dump()
+    assert apply(tmp_path, "--yes") == 3
+    assert "cell cell7 is not among the named databases" in capsys.readouterr().out
+    assert cell.dump() == before
+
+
+def test_a_script_tells_what_it_leaves_out(cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert apply(tmp_path, "--sql", "--class", "A") == 0
+    with cell.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE instances SET task_state = 'rebuilding' WHERE uuid = 'vm-a'")
+    capsys.readouterr()
+    assert apply(tmp_path, "--sql", "--class", "A") == 3
+    said = capsys.readouterr()
+    assert "vm-a" not in said.out
+    assert "left out" in said.err
+
+
+def test_pools_that_changed_are_not_called_in_order(
+    cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with cell.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE pci_devices SET updated_at = datetime('now') WHERE instance_uuid = 'vm-b'")
+    assert apply(tmp_path, "--yes", "--class", "P") == 3
+    assert "skipped: class P on up" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("host_state", "weird"), ("title", ...), ("repair", "unset-allocation"), ("devices", 5)]
+)
+def test_a_damaged_plan(
+    cell: CellFile, tmp_path: Path, field: str, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = json.loads((tmp_path / "plan.json").read_text())
+    for verdict in saved["verdicts"]:
+        verdict.pop(field) if value is ... else verdict.update({field: value})
+    (tmp_path / "plan.json").write_text(json.dumps(saved))
+    assert apply(tmp_path, "--yes") == JournalError.exit_code
+    assert "a damaged one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("lines", ["[1]\n", "5\n", '{"gpustack_cleanup_journal": 1}\n{"begin": 1}\n', "{}\n[]\n"])
+def test_what_is_no_journal(tmp_path: Path, lines: str, cell: CellFile, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "other.jsonl").write_text(lines)
+    undo = ["cleanup", "undo", str(tmp_path / "other.jsonl"), "--config-file", str(tmp_path)]
+    assert main(undo) == JournalError.exit_code
+    assert "unexpected" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "--class", "Q"),
+        ("plan", "--class", "O"),
+        ("watch", "--class", "Q", "--metrics", "x.prom"),
+        ("apply", "--max-count", "0"),
+        ("apply", "--max-count", "-1"),
+        ("watch", "--metrics", "x.prom", "--interval", "-1"),
+        ("watch", "--metrics", "x.prom", "--interval", "nan"),
+        ("watch", "--metrics", "x.prom", "--count", "0"),
+    ],
+)
+def test_what_can_not_be_asked_for(cell: CellFile, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """And is not answered with "nothing to do"."""
+    assert main(["cleanup", words[0], "--config-file", str(tmp_path), *words[1:]]) == 2
