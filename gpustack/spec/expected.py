@@ -44,7 +44,7 @@ def _variant(node: Node, data: object) -> Node:
 
 def keys(node: Node | None) -> list[str]:
     """The keys that a mapping may have; none where they are free."""
-    return list(node.get("properties", ())) if node else []
+    return list(_variant(node, {}).get("properties", ())) if node else []
 
 
 def words(node: Node | None) -> list[str]:
