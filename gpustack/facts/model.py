@@ -24,6 +24,7 @@ HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]([A-Za-z0-9._
 Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=16384)]
 # Kernel arguments may be separated by tabs.
 Arguments = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$", max_length=16384)]
+Mode = Annotated[str, StringConstraints(pattern=r"^[0-7]{3,4}$")]
 HostPath = Annotated[str, StringConstraints(pattern=r"^/[^\x00-\x1f\x7f]*$", max_length=4096)]
 
 
@@ -229,7 +230,7 @@ class ConfigFile(_Facts):
     """A configuration file that matters to passthrough; ``mode`` like ``0644``."""
 
     text: str
-    mode: Line = "0644"
+    mode: Mode = "0644"
     mtime_ns: int | None = None
 
 

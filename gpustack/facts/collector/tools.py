@@ -5,6 +5,7 @@ from typing import Optional
 from .reader import Host
 
 GRUBBY = ("/usr/libexec/grubby/grubby-bls", "/usr/sbin/grubby", "/usr/bin/grubby")
+KERNEL_HOOKS = ("/etc/kernel/postinst.d", "/usr/share/kernel/postinst.d")  # packages' own are moving to the second
 BOOT_TOOLS = ("bootctl", "grub2-mkconfig", "grubby", "kernel-install", "update-grub")
 
 
@@ -30,7 +31,7 @@ def initramfs_tool(host: Host) -> Optional[str]:
     Debian's dracut package brings an ``update-initramfs`` of its own, and initramfs-tools-core may stay installed
     beside it: the kernel hook tells which one acts.
     """
-    hooks = host.names("/etc/kernel/postinst.d")
+    hooks = [name for directory in KERNEL_HOOKS for name in host.names(directory)]
     if any_of(host, "update-initramfs") and any_of(host, "mkinitramfs") and "dracut" not in hooks:
         return "initramfs-tools"
     if any_of(host, "dracut"):

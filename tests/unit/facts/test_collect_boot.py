@@ -272,6 +272,15 @@ def test_image_mode_and_package_named_kernels(tmp_path: Path) -> None:
             ["usr/sbin/update-initramfs", "usr/sbin/mkinitramfs", "etc/kernel/postinst.d/dracut", "usr/bin/dracut"],
             "dracut",
         ),
+        (
+            [
+                "usr/sbin/update-initramfs",
+                "usr/sbin/mkinitramfs",
+                "usr/share/kernel/postinst.d/dracut",
+                "usr/bin/dracut",
+            ],
+            "dracut",
+        ),
         (["usr/bin/dracut"], "dracut"),
         (["usr/bin/mkinitcpio"], "mkinitcpio"),
         (["etc/initramfs-tools/initramfs.conf"], "initramfs-tools"),

@@ -95,6 +95,10 @@ WHOLE = text_of(raw_host(function("0000:88:00.0"), function("0000:88:00.1", iomm
             'pci[0].iommu_group: input should be a valid integer, unable to parse string as an integer, found "seven"',
         ),
         (text_of(raw_host(function("0000:88:00.0", slot="\x1b[2J"))), "pci[0].slot: string should match pattern"),
+        (
+            text_of(raw_host(files={"/etc/rc.local": {"text": "", "mode": "rwxr-xr-x"}})),
+            "files./etc/rc.local.mode: string should match pattern",
+        ),
         (text_of(raw_host(), raw_host()), "host gpu01 is in it twice"),
         (text_of({"version": 1, "hostname": "gpu01"}), "host gpu01: $.hosts[0].pci: field required"),
     ],
