@@ -32,6 +32,7 @@ _HARMLESS = frozenset({"[", "test", "echo", "true", ":"})
 _OPENING = frozenset({"if", "for", "while", "until", "case", "{", "("})
 _CLOSING = frozenset({"fi", "done", "esac", "}", ")"})
 _INNER = frozenset({"then", "else", "elif"})
+_DOS = r"a line of DOS, which the shell takes for a command (sed -i 's/\r$//' on the file mends its lines' ends)"
 _ENDS = frozenset({"\n", ";"})
 
 
@@ -200,6 +201,8 @@ class _State:
             not isinstance(part, Opaque) for word in words for part in word.parts
         ):
             self._give_up(path, words[0].line, f"the command {first}", frozenset())
+        elif any((word.plain or "").endswith("\r") for word in words):
+            self._give_up(path, words[0].line, _DOS, None)
         else:
             self._give_up(path, words[0].line, f"the command {first or 'in an expansion'}", None)
 

@@ -46,6 +46,11 @@ class Statement:
         """``/etc/modprobe.d/vfio.conf:3``."""
         return f"{self.file}:{self.line}"
 
+    @property
+    def does_nothing(self) -> bool:
+        """Whether it is an ``install`` that keeps a module from being loaded: ``/bin/false``, ``true``."""
+        return self.command == "install" and PurePosixPath(*self.words[:1]).name in ("true", "false", ":")
+
     def __str__(self) -> str:
         return " ".join((self.command, self.module, *self.words))
 

@@ -261,11 +261,12 @@ def _conflicts(
     host: Host, drivers: Iterable[str], ids: Mapping[str, tuple[str, ...]], targets: Targets, other: Elsewhere
 ) -> Iterator[Finding]:
     ours = {canonical(driver): frozenset(found) for driver, found in ids.items()}
-    all_ours = {function.ids for function, _ in targets.functions.values()}
+    functions = tuple(function for function, _ in targets.functions.values())
+    all_ours = {function.ids for function in functions}
     for found in other.ids():
         mine = ours.get(found.driver, frozenset())
-        if found.ids != mine and (mine or found.ids & all_ours):
-            said = f"{found.driver} ids={','.join(sorted(found.ids))}"
+        if (found.ids != mine and (mine or found.ids & all_ours)) or (mine and not found.takes_all(functions)):
+            said = f"{found.driver} ids={found.text}"
             wanted = "; ".join(f"{driver} ids={','.join(of)}" for driver, of in ids.items()) or "binding by address"
             yield finding("GPU135", place=f"{host.hostname} {found.place}", said=said, wanted=wanted)
     for driver in drivers:
@@ -275,16 +276,19 @@ def _conflicts(
 
 def _switched_off(host: Host, driver: str, other: Elsewhere) -> Iterator[Finding]:
     for module in (canonical(driver), *((_BACKEND,) if driver == "vfio-pci" else ())):
-        for statement in (*other.modprobe.blacklisted(module), *other.modprobe.about("install", module)):
-            yield finding("GPU140", place=f"{host.hostname} {statement.place}", said=str(statement), module=module)
+        kept_out = f"it keeps {module} from being loaded"
+        for statement in other.modprobe.blacklisted(module):
+            yield finding("GPU140", place=f"{host.hostname} {statement.place}", said=str(statement), effect=kept_out)
+        for statement in other.modprobe.about("install", module):
+            effect = kept_out if statement.does_nothing else f"modprobe runs that in place of loading {module}"
+            yield finding("GPU140", place=f"{host.hostname} {statement.place}", said=str(statement), effect=effect)
         for place, said in other.omitted(module):
-            yield finding("GPU140", place=f"{host.hostname} {place}", said=said, module=module)
+            yield finding("GPU140", place=f"{host.hostname} {place}", said=said, effect=kept_out)
         for name in ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist"):
             for sourced in other.all(name):
                 if module in map(canonical, (sourced.argument.value or "").split(",")):
-                    yield finding(
-                        "GPU140", place=f"{host.hostname} {sourced.place}", said=sourced.argument.text, module=module
-                    )
+                    place, said = f"{host.hostname} {sourced.place}", sourced.argument.text
+                    yield finding("GPU140", place=place, said=said, effect=kept_out)
 
 
 def _by_address(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ PARAMETERS = (*iommu.NAMES, *IDS_ARGUMENTS)
 # What plans cure, or say in words of their own.
 _NOT_REPEATED = frozenset({"GPU002", "GPU003", "GPU004", "GPU005", "GPU008"})
 _LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE of x86 is 2048 (arch/x86/include/asm/setup.h)
+_BREAK = "\n"
 _BOOT_IMAGE = 128  # what GRUB adds in front: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
 
 
@@ -121,11 +122,22 @@ def _grub(host: Host, other: Elsewhere, added: tuple[str, ...], next_line: Comma
     if stands is not None and stands.for_init is not None:
         yield finding("GPU128", place=f"{host.hostname} {DEFAULTS}")
         return
-    if next_line is None or any(not next_line.has(argument) for argument in added):
-        lost = ", ".join(a for a in added if next_line is None or not next_line.has(a))
-        yield finding("GPU129", place=host.hostname, arguments=lost, path=GRUB)
+    line = "" if next_line is None else next_line.text
+    lost = [a for a in added if next_line is None or _BREAK in line or not next_line.has(a)]
+    if next_line is None or lost:
+        why = _why_lost(lost, line)
+        yield finding("GPU129", place=host.hostname, arguments=", ".join(lost), path=GRUB, why=why)
     elif len(next_line.text) + _BOOT_IMAGE > _LONGEST_COMMAND_LINE:
         yield finding("GPU133", place=host.hostname, length=len(next_line.text), longest=_LONGEST_COMMAND_LINE)
+
+
+def _why_lost(arguments: Iterable[str], line: str) -> str:
+    """Why GRUB's menu would not hand arguments to the kernel."""
+    if _BREAK in line:  # 10_linux writes it as it is, and the rest becomes another command of GRUB's
+        return "a value before them goes over the end of a line, and there the menu entry's arguments end"
+    if all(argument in line for argument in arguments):
+        return "a double quote before them is not closed, so that they are a part of another argument's value"
+    return "a file that is read later sets GRUB_CMDLINE_LINUX_DEFAULT anew"
 
 
 def _not_ours(host: Host, files: dict[str, OwnedFile]) -> Iterator[Finding]:

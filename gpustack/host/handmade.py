@@ -37,6 +37,9 @@ _PASSTHROUGH = frozenset({"vfio", "vfio_pci", "vfio_iommu_type1", "vfio_virqfd",
 _DRIVER = re.compile(r"drivers/([\w-]+)/(?:new_id|bind)\b")
 _NEW_ID = re.compile(r"\b([0-9a-f]{4})[ :]([0-9a-f]{4})\b")
 _ACTS = re.compile(r">|\btee\b|driver_override|driverctl|nodedev-detach|modprobe|unbind|new_id")
+# Devices that are only named here, for other lines to act on: DEVS="0000:84:00.0", for dev in 0000:84:00.0; do
+_NAMES = re.compile(r"(?:(?:export|local|readonly)\s+)?\w+=|for\s+\w+\s+in\s")
+_ACTS_ON_NAMED = re.compile(r"(?:/sys/bus/pci/|driver_override|driverctl|nodedev-).*\$|\$.*(?:/sys/bus/pci/|new_id)")
 # One plain command on a line of its own: nothing that another line could depend on.
 _PLAIN_COMMAND = re.compile(
     r"""\s*(?:sudo\s+)?(?:(?:echo|printf)\s+(?:-n\s+)?["']?[\w.:, -]+["']?\s*>{1,2}\s*["']?[\w/.:-]+["']?"""
@@ -108,7 +111,8 @@ def findings(host: Host, targets: Targets, found: tuple[Trace, ...]) -> Iterator
         if trace.agrees:
             yield finding("GPU170", place=place, said=trace.said[:200])
         elif _is_script(trace.path):
-            severity = Severity.ERROR if _runs(host, trace.path) else Severity.WARNING
+            acts = _acts(trace.path, trace.said)  # or only names devices: what other lines do with them can't be told
+            severity = Severity.ERROR if acts and _runs(host, trace.path) else Severity.WARNING
             yield finding("GPU143", place=place, line=trace.said[:200], severity=severity)
         elif trace.part is Part.LINE and trace.path.startswith(_MODPROBE):
             yield from _needed(host, targets, trace, place)
@@ -136,7 +140,8 @@ def _ids(host: Host, targets: Targets, binding: Binding, other: Elsewhere) -> It
     for argument in binding.arguments:
         name, _, value = argument.partition("=")
         ours[canonical(name.removesuffix(".ids"))] = frozenset(value.split(","))
-    going = {function.ids for function, _ in targets.functions.values()}
+    functions = tuple(function for function, _ in targets.functions.values())
+    going = {function.ids for function in functions}
     staying = {f.ids for f in host.pci} - going
     by_place = {(s.place, canonical(s.argument.name)): s for name in DRIVERS for s in other.all(f"{name}.ids")}
     for found in other.ids():
@@ -149,7 +154,8 @@ def _ids(host: Host, targets: Targets, binding: Binding, other: Elsewhere) -> It
         part = Part.ARGUMENT if sourced else Part.OPTION if path.startswith(_MODPROBE) else Part.LINE
         said = sourced.argument.text if sourced else _line(other, path, line)
         stays = f"it binds {', '.join(others)}, too, which the spec does not name" if others else _foreign(path)
-        yield Trace(path=path, line=line, said=said, part=part, agrees=found.ids == mine, stays=stays)
+        agrees = found.ids == mine and found.takes_all(functions)
+        yield Trace(path=path, line=line, said=said, part=part, agrees=agrees, stays=stays)
 
 
 def _foreign(path: str) -> str | None:
@@ -213,9 +219,7 @@ def _modprobe(host: Host, targets: Targets, binding: Binding, options: Options, 
         if not statement.file.startswith(_MODPROBE):
             continue
         module = canonical(statement.module)
-        is_off = statement.command == "blacklist" or (
-            statement.command == "install" and statement.words and statement.words[0].endswith(("/true", "/false"))
-        )
+        is_off = statement.command == "blacklist" or statement.does_nothing
         if is_off and (module in binding.blacklist or module in kept or module in needed):
             agrees = module in binding.blacklist
         elif statement.command == "softdep" and module in binding.softdeps:
@@ -283,15 +287,23 @@ def _runs(host: Host, path: str) -> bool:
     return bool(int(host.files[path].mode, 8) & 0o111)
 
 
+def _acts(path: str, line: str) -> bool:
+    """Whether a line of a script may do something to a device; a rule of udev's is taken for one that does."""
+    return path.startswith(_UDEV) or _ACTS.search(line) is not None
+
+
 def _scripts(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Trace]:
     there = {(f.vendor, f.product) for f in host.pci}
     for path, text in other.texts.items():
         if not _is_script(path) or (path == RC_LOCAL and text == other.texts.get(_RC_LOCALS[1])):
             continue  # on Red Hat's systems the first is a link to the second
         lines = text.split("\n")
+        acts_on_named = any(_ACTS_ON_NAMED.search(line) for line in lines)
         for number, line in enumerate(lines, 1):
             code = line.strip()
-            if not code or code.startswith(("#", ": #")) or not (_ACTS.search(code) or path.startswith(_UDEV)):
+            if not code or code.startswith(("#", ": #")):
+                continue
+            if not _acts(path, code) and not (acts_on_named and _NAMES.match(code)):
                 continue
             said = code.lower()
             drivers = _touched(said, targets)

@@ -212,6 +212,44 @@ def test_a_line_of_a_script_that_is_more_than_a_plain_command_is_left(line: str)
     assert set(said(plan, "GPU172")) == set(said(plan, "GPU143")) == {"/etc/rc.local:2"}
 
 
+def test_devices_that_a_script_names_for_other_lines_are_told_without_a_guess() -> None:
+    """The form of many guides: whether the loop does what the plan does is for a person to see."""
+    script = "/etc/initramfs-tools/scripts/init-top/bind"
+    loop = "for DEV in $DEVS; do\n  echo nouveau > /sys/bus/pci/devices/$DEV/driver_override\ndone\n"
+    host = machine(
+        {
+            script: f'#!/bin/sh\nDEVS="0000:84:00.0 0000:84:00.1"\n{loop}',
+            "/etc/rc.local": "#!/bin/sh\nCARD=0000:84:00.0\nnvidia-smi -i $CARD\necho 1 > /sys/bus/pci/rescan\n",
+        }
+    )
+    host.raw["files"][script]["mode"] = "0755"
+    for adopt in (False, True):
+        plan = plan_host(SPEC, host.host, adopt=adopt)
+        assert set(said(plan, "GPU143")) == {f"{script}:2"}
+        assert not plan.refused
+        assert not [o for o in plan.operations if isinstance(o, WriteFile) and o.path in host.host.files]
+
+
+@pytest.mark.parametrize(
+    ("ids", "agrees"),
+    [
+        ("10de:11b4:10de:1096,10de:e0a", True),
+        ("0x10de:0x11b4,10de:0e0a:ffffffff:ffffffff:040300:ffffff", True),
+        ('"10DE:11B4,10de:0e0a"', True),
+        ("10de:11b4:103c,10de:0e0a", False),
+        ("10de:11b4:10de:1097,10de:0e0a", False),
+        ("10de:11b4,10de:0e0a:ffffffff:ffffffff:030000:ff0000", False),
+        ("10de:11b4:10de:1097,10de:11b4,10de:0e0a", True),
+        ("10de:11b4:zz,10de:0e0a", False),
+    ],
+)
+def test_ids_mean_what_the_driver_reads_in_them(ids: str, agrees: bool) -> None:
+    """Of two lists the last counts, so one that takes fewer boards than the plan's would leave GPUs to the host."""
+    plan = plan_host(SPEC, machine({"/etc/modprobe.d/zz.conf": f"options vfio-pci ids={ids}\n"}).host)
+    assert plan.refused is not agrees
+    assert set(said(plan, "GPU170" if agrees else "GPU135")) == {"/etc/modprobe.d/zz.conf:1"}
+
+
 def test_a_blacklist_that_the_cards_of_the_host_suffer_from_is_told() -> None:
     host = machine({"/etc/modprobe.d/blacklist.conf": "blacklist nouveau\n"})
     plan = plan_host(FIRST_CARD, host.host)
