@@ -201,11 +201,6 @@ class Owner:
         """Whether the instance exists and is not deleted."""
         return self.instance is not None and self.instance.deleted == 0
 
-    @cached_property
-    def request_ids(self) -> frozenset[str]:
-        """The ids of the requests that have one (flavor requests: since Zed, commit ccab6fed46)."""
-        return frozenset(r.request_id for r in self.requests or () if r.request_id)
-
     @property
     def wanted(self) -> int:
         """How many devices the instance asks for."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from gpustack.cleanup.facts import ERROR, Clock, HostState, Instance, NodeView, Owner, PciRow, Whereabouts
@@ -93,6 +95,21 @@ def protection(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
 def lacks(view: NodeView, owner: Owner) -> bool:
     """Whether the owner has fewer devices of this node than it asks for, or may have."""
     return owner.requests is None or len(view.held.get(owner.uuid, ())) < owner.wanted
+
+
+def surplus(owner: Owner, rows: Sequence[PciRow]) -> tuple[PciRow, ...] | None:
+    """Those of an owner's rows that are for none of its requests; None when the rows do not tell.
+
+    They tell when the others are, request by request, as many as are asked for. A request without an id (a flavor's
+    from before Zed, commit ccab6fed46) has rows without one, which look like a surplus.
+    """
+    asked: Counter[str | None] = Counter()
+    for request in owner.requests or ():
+        asked[request.request_id or None] += request.count
+    kept = Counter(row.request_id for row in rows if row.request_id in asked)
+    if not asked or None in asked or kept != asked:
+        return None
+    return tuple(row for row in rows if row.request_id not in asked)
 
 
 def pinning(view: NodeView, owner: Owner) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from gpustack.cleanup.case import Case
 from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.predicates import surplus
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 
 CLASS = "F"
@@ -25,13 +26,13 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         enough = owner.requests is not None and len(allocated) <= owner.wanted
         if not allocated or enough or not owner.on(view.node):
             continue
-        surplus = tuple(row for row in allocated if row.request_id not in owner.request_ids)
-        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=surplus or allocated)
+        beyond = surplus(owner, allocated) if view.has_request_ids else None
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=beyond or allocated)
         if held_back := case.held_back():
             yield held_back
         elif owner.requests is None:
             yield case.verdict(Status.UNDECIDED, f"the PCI requests of instance {uuid} can't be read")
-        elif not owner.wanted or not view.has_request_ids or len(surplus) != len(allocated) - owner.wanted:
+        elif not beyond:
             yield case.verdict(
                 Status.REPORT,
                 f"{len(allocated)} are allocated, {owner.wanted} asked for, and the rows do not tell which is which",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from gpustack.cleanup.case import Case
 from gpustack.cleanup.facts import Clock, NodeView
-from gpustack.cleanup.predicates import owner_of
+from gpustack.cleanup.predicates import owner_of, surplus
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 
 CLASS = "G"
@@ -30,10 +30,10 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if held_back := case.held_back():
             yield held_back
         elif owner.on(view.node):
-            held = len(view.held[owner.uuid])
+            beyond = surplus(owner, view.held[owner.uuid]) if view.has_request_ids else None
             if owner.requests is None:
                 yield case.verdict(Status.UNDECIDED, f"the PCI requests of instance {owner.uuid} can't be read")
-            elif view.has_request_ids and row.request_id not in owner.request_ids and held > owner.wanted:
+            elif beyond and row in beyond:
                 yield case.verdict(
                     Status.STALE,
                     "the claim is for none of the instance's requests; a restart of nova-compute would allocate it",
