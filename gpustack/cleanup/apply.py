@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from gpustack.cleanup import tables
-from gpustack.cleanup.connect import BusyError, Cell, Database, engine, snapshot, unreachable
+from gpustack.cleanup.connect import BusyError, Cell, Database, connected, engine, snapshot, unreachable
 from gpustack.cleanup.facts import HostState, PciRow
 from gpustack.cleanup.hypervisor import UNKNOWN, Ask
 from gpustack.cleanup.journal import Journal
@@ -183,7 +183,7 @@ def writing(database: Database) -> Iterator[sa.Connection]:
     arguments = {"timeout": LOCK_TIMEOUT} if sqlite else {}
     opened = engine(database, **arguments)
     try:
-        with opened.connect() as connection:
+        with connected(opened, database) as connection:
             match connection.dialect.name:
                 case "sqlite":
                     connection.exec_driver_sql("BEGIN IMMEDIATE")

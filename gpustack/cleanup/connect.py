@@ -56,7 +56,8 @@ _SERVICE_DOWN_TIME = Option(
     since=15,
     source="nova/conf/service.py",
 )
-_TEMPLATE = re.compile(r"\{(\w+)\}")
+_TEMPLATE = re.compile(r"\{(\w+)")
+_PARTS = ("username", "password", "hostname", "port", "scheme", "query", "fragment", "path")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +69,33 @@ class Database:
 
     @property
     def where(self) -> str:
-        """What to call it in messages: the name and the URL without its password."""
-        return f"{self.name} ({self.url.render_as_string(hide_password=True)})"
+        """What to call it in messages: the name and the URL without its password, and without a query that has one."""
+        shown = self.url if not self._in_query else self.url.set(query={})
+        return f"{self.name} ({shown.render_as_string(hide_password=True)})"
+
+    def without_secrets(self, text: str) -> str:
+        """A driver's message, without the password that it may have in it."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The password, wherever the URL has it."""
+        return tuple(str(one) for one in (self.url.password, *self._in_query) if one)
+
+    @property
+    def _in_query(self) -> tuple[str, ...]:
+        said = self.url.query.items()
+        return tuple(
+            word
+            for name, value in said
+            if "pass" in name.lower()
+            for word in ((value,) if isinstance(value, str) else value)
+        )
+
+    def __repr__(self) -> str:
+        return f"Database({self.where})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +115,8 @@ def database(name: str, url: str) -> Database:
     """
     try:
         parsed = sa.make_url(url)
-    except ArgumentError:
-        # SQLAlchemy's message repeats the URL, password and all.
+    except (ArgumentError, ValueError):  # the latter of a port that is no number
+        # Their messages repeat the URL, or pieces of it, password and all.
         raise DatabaseError(
             "the connection is no database URL", where=name, remedy="expected mysql+pymysql://user:password@host/nova"
         ) from None
@@ -105,7 +131,8 @@ def database(name: str, url: str) -> Database:
             where=name,
             remedy="write it percent-encoded: @ is %40, / is %2F, : is %3A, # is %23",
         )
-    return Database(name=name, url=parsed.set(drivername=_DRIVERS[kind]))
+    # Plug-ins of SQLAlchemy are of Nova's processes: DevStack has plugin=dbcounter in each connection.
+    return Database(name=name, url=parsed.set(drivername=_DRIVERS[kind]).difference_update_query(["plugin"]))
 
 
 def fill_template(template: str, default: str | None, where: str) -> str:
@@ -113,29 +140,26 @@ def fill_template(template: str, default: str | None, where: str) -> str:
 
     :raises NovaConfigError: when a template can't be filled in; Nova itself would not reach the cell.
     """
-    if not _TEMPLATE.search(template):
-        return template
+    if not set(_TEMPLATE.findall(template)) & set(_PARTS):
+        return template  # other braces are a password's: Nova, which can't fill them in, leaves them as well
     if default is None:
         raise NovaConfigError(
             "the cell mapping's database_connection is a template, but [database] connection is not set",
             where=where,
             remedy="name the nova.conf of a host that has it, as nova-api's does",
         )
-    parts = urlparse(default)
-    values: dict[str, object] = {
-        "username": parts.username,
-        "password": parts.password,
-        "hostname": parts.hostname,
-        "port": parts.port,
-        "scheme": parts.scheme,
-        "query": parts.query,
-        "fragment": parts.fragment,
-        "path": parts.path.lstrip("/"),
-    }
-    unknown = [name for name in _TEMPLATE.findall(template) if name not in values]
-    if unknown:
-        raise NovaConfigError(f"the cell mapping's template names {{{unknown[0]}}}", where=where)
-    return _TEMPLATE.sub(lambda match: str(values[match[1]]), template)
+    try:
+        parts = urlparse(default)
+        values = {name: getattr(parts, name) for name in _PARTS} | {"path": parts.path.lstrip("/")}
+        return template.format(**values)
+    except (ValueError, LookupError, AttributeError):
+        # Their messages repeat pieces of the URLs, password and all.
+        raise NovaConfigError(
+            "the cell mapping's database_connection is a template that can't be filled in from [database] connection",
+            where=where,
+            remedy=f"it may name {', '.join(_PARTS)}; nova-manage cell_v2 list_cells -v shows it. In the connection's "
+            "user and password, what means something else in a URL is written percent-encoded",
+        ) from None
 
 
 def engine(of: Database, **arguments: object) -> sa.Engine:
@@ -147,7 +171,33 @@ def engine(of: Database, **arguments: object) -> sa.Engine:
     path = of.url.database
     if of.url.get_backend_name() == "sqlite" and not (path and (path.startswith("file:") or Path(path).is_file())):
         raise DatabaseError("there is no such database file", where=of.where, remedy="check the path of the connection")
-    return sa.create_engine(of.url, poolclass=sa.NullPool, hide_parameters=True, connect_args=arguments)
+    try:
+        return sa.create_engine(of.url, poolclass=sa.NullPool, hide_parameters=True, connect_args=arguments)
+    except (SQLAlchemyError, *_MISUSED) as error:
+        raise _misused(of, error) from None
+
+
+# What drivers raise where an argument of theirs is wrong.
+_MISUSED = (TypeError, ValueError, LookupError, AttributeError)
+
+
+def _misused(of: Database, error: Exception) -> DatabaseError:
+    return DatabaseError(
+        f"{of.url.drivername} can't make use of the connection's query: {of.without_secrets(str(error))}",
+        where=of.where,
+        remedy="what follows the ? is for the driver; those of other drivers have other words for it",
+    )
+
+
+def connected(opened: sa.Engine, of: Database) -> sa.Connection:
+    """A connection.
+
+    :raises DatabaseError: when the connection's query says what the driver has no use for, as that of another driver.
+    """
+    try:
+        return opened.connect()
+    except _MISUSED as error:
+        raise _misused(of, error) from None
 
 
 @contextmanager
@@ -161,7 +211,7 @@ def snapshot(of: Database) -> Iterator[sa.Connection]:
     """
     opened = engine(of)
     try:
-        with opened.connect() as connection:
+        with connected(opened, of) as connection:
             _begin_reading(connection)
             yield connection
     except SQLAlchemyError as error:
@@ -207,9 +257,7 @@ def unreachable(of: Database, error: SQLAlchemyError) -> DatabaseError:
     """What a failed connection or statement is told as; drivers' messages name users and hosts, not passwords."""
     cause = getattr(error, "orig", None) or error
     text = " ".join(str(argument) for argument in getattr(cause, "args", ()) or (cause,))
-    password = of.url.password
-    if password:
-        text = text.replace(str(password), "***")
+    text = of.without_secrets(text)
     if _busy(cause):
         return BusyError(f"a lock could not be had: {' '.join(text.split())}", where=of.where, remedy="try it again")
     return DatabaseError(
@@ -253,14 +301,14 @@ def from_nova_conf(paths: Sequence[Path]) -> tuple[Database, str | None]:
     :raises NovaConfigError: when a file can't be read, or the files name no API database.
     """
     configuration = read_files([file for path in paths for file in files_of(path)])
-    api, main = (configuration.effective(option) for option in (_API_CONNECTION, _MAIN_CONNECTION))
+    api, main = (configuration.value(option) for option in (_API_CONNECTION, _MAIN_CONNECTION))
     if not api:
         raise NovaConfigError(
             "[api_database] connection is not set",
             where=", ".join(configuration.files),
             remedy="name the configuration of nova-api (a compute host's has no database), or one cell with --db-url",
         )
-    return database("API database", api[-1].value), main[-1].value if main else None
+    return database("API database", api), main or None
 
 
 def service_down_time(paths: Sequence[Path]) -> int | None:

@@ -133,7 +133,7 @@ def sources_of(command: Command | Lister, parsed_args: argparse.Namespace) -> So
     url = parsed_args.db_url or (None if parsed_args.config_file else os.environ.get(URL_VARIABLE))
     if url:
         sources = Sources.from_url(url)
-        if parsed_args.db_url and sources.cells[0].database.url.password:
+        if parsed_args.db_url and sources.cells[0].database.secrets:
             command.say(f"the password in --db-url can be read in the list of processes; {URL_VARIABLE} hides it")
     else:
         files = parsed_args.config_file or [Path("/etc/nova")]

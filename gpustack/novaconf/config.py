@@ -8,6 +8,7 @@ all files and names, every other option is what the last file says.
 
 from __future__ import annotations
 
+import string
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,10 +71,46 @@ class Configuration:
                 found = here + found
         return tuple(found)
 
+    def value(self, option: Option) -> str | None:
+        """The value of an option as the service has it; None when it is not set.
+
+        References to what the files say are filled in (``$my_ip``, ``${database.connection}``), and ``$$`` stands for a
+        dollar sign, as ``ConfigOpts._substitute`` of oslo.config has it. What they don't say stays as it is written.
+        """
+        settings = self.effective(option)
+        return _References(self).filled(settings[-1].value, option.group) if settings else None
+
     def enabled(self, option: Option) -> bool:
         """Whether a boolean option is on, by the words that oslo.config takes; off when it is not set."""
         settings = self.effective(option)
         return bool(settings) and settings[-1].value.strip().lower() in ("true", "1", "on", "yes")
+
+
+class _Template(string.Template):
+    idpattern = r"[_a-z][\._a-z0-9]*"
+
+
+class _References:
+    """What references in values lead to."""
+
+    def __init__(self, configuration: Configuration, depth: int = 8) -> None:
+        self._said = {(setting.group, setting.name): setting.value for setting in configuration.settings}
+        self._depth = depth
+        self._group = "DEFAULT"
+
+    def filled(self, text: str, group: str) -> str:
+        before, self._group, self._depth = self._group, group, self._depth - 1
+        try:
+            return _Template(text.replace(r"\$", "$$")).safe_substitute(self)  # type: ignore[arg-type]
+        finally:
+            self._group, self._depth = before, self._depth + 1
+
+    def __getitem__(self, name: str) -> str:
+        group, _dot, option = name.rpartition(".")
+        for place in (group,) if group else (self._group, "DEFAULT"):
+            if self._depth and (place, option) in self._said:
+                return self.filled(self._said[place, option], place)
+        raise KeyError(name)
 
 
 def read_files(paths: Sequence[Path]) -> Configuration:

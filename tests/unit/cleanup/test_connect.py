@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from gpustack.cleanup import connect
 from gpustack.cli.app import main
-from gpustack.errors import DatabaseError
+from gpustack.errors import DatabaseError, NovaConfigError
 
 
 def test_a_missing_sqlite_file_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,6 +30,91 @@ def test_of_a_password_that_ends_the_url_early_nothing_is_shown(password: str) -
 def test_a_percent_encoded_password() -> None:
     made = connect.database("cell1", "mysql+pymysql://nova:p%40ss@db.example.org/nova")
     assert (made.url.password, made.url.host) == ("p@ss", "db.example.org")
+
+
+def test_devstacks_connection() -> None:
+    made = connect.database("cell1", "mysql+pymysql://root:x@127.0.0.1/nova_cell1?charset=utf8&plugin=dbcounter")
+    assert dict(made.url.query) == {"charset": "utf8"}
+    connect.engine(made)
+
+
+SECRET = "s3cr3t"
+TEMPLATE = "{scheme}://{username}:{password}@{hostname}:{port}/nova"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"mysql+pymysql://nova:{SECRET}@db:port/nova",
+        f"mysql+pymysql://nova:{SECRET}@127.0.0.1:1/nova?ssl_mode=REQUIRED",
+        f"mysql+pymysql://nova:{SECRET}@127.0.0.1:1/nova?charset=nothing",
+        f"mysql+pymysql://nova:{SECRET}@127.0.0.1:1/nova?read_timeout=soon",
+        f"mysql+pymysql://nova@127.0.0.1:1/nova?password={SECRET}",
+        f"postgresql:///nova?host=/nowhere&user=nova&password={SECRET}",
+        f"postgresql://nova:{SECRET}@127.0.0.1:1/nova?nothing=1",
+        f"postgresql://nova:{SECRET}@[::1]:1/nova",
+        f"postgresql://nova:{SECRET}@[::1/nova",
+        f"oracle://nova:{SECRET}@db/nova",
+    ],
+)
+def test_a_connection_that_leads_nowhere(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A clear word, whatever is wrong with it, and never the password."""
+    assert main(["--debug", "cleanup", "plan", "--db-url", url]) == DatabaseError.exit_code
+    said = capsys.readouterr()
+    assert SECRET not in said.out + said.err
+    assert "fault of gpustack" not in said.err
+
+
+@pytest.mark.parametrize("default", [f"mysql://nova:x/{SECRET}@db/nova", f"mysql://nova:{SECRET}[@db/nova"])
+def test_a_template_that_can_not_be_filled_in(default: str) -> None:
+    with pytest.raises(NovaConfigError, match="can't be filled in") as told:
+        connect.fill_template(TEMPLATE, default, "cell1")
+    assert SECRET not in str(told.value)
+    with pytest.raises(NovaConfigError, match="can't be filled in") as told:
+        connect.fill_template(f"mysql://nova:{SECRET}@{{hostname}}/{{nothing}}", "mysql://nova@db/nova", "cell1")
+    assert SECRET not in str(told.value)
+
+
+@pytest.mark.parametrize("default", [None, "mysql://nova@db/nova"])
+def test_braces_of_a_password_are_no_template(default: str | None) -> None:
+    """Nova leaves a connection as it is that it can't fill in."""
+    for password in ("{x}", "{", "}{", "{0}", "{}"):
+        assert connect.fill_template(f"mysql://nova:{password}@db/nova", default, "cell1").endswith("@db/nova")
+
+
+@pytest.mark.parametrize(
+    ("template", "default", "filled"),
+    [
+        (TEMPLATE, "mysql+pymysql://n%40va:p%25@db:3306/api?charset=utf8", "mysql+pymysql://n%40va:p%25@db:3306/nova"),
+        (
+            "{scheme}://db/{path}_cell0?{query}",
+            "mysql://nova@db/nova?charset=utf8",
+            "mysql://db/nova_cell0?charset=utf8",
+        ),
+        ("mysql://nova@[{hostname}]/nova", "mysql://nova@[fd00::5]/nova", "mysql://nova@[fd00::5]/nova"),
+    ],
+)
+def test_templates_as_nova_fills_them_in(template: str, default: str, filled: str) -> None:
+    assert connect.fill_template(template, default, "cell1") == filled
+
+
+def test_references_in_nova_conf(tmp_path: Path) -> None:
+    """As oslo.config reads them: a dollar sign of a password is doubled."""
+    (tmp_path / "nova.conf").write_text(
+        "[DEFAULT]\nmy_ip = 192.0.2.7\nsecret = a$$b\n"
+        "[api_database]\nconnection = mysql://nova:$secret\\$$$@$my_ip/api\n"
+        "[database]\nconnection = mysql://nova:${DEFAULT.secret}@$nowhere/nova\n"
+    )
+    (tmp_path / "nova.conf.d").mkdir()
+    (tmp_path / "nova.conf.d" / "ip.conf").write_text("[DEFAULT]\nmy_ip = 192.0.2.8\n")
+    api, main_connection = connect.from_nova_conf([tmp_path])
+    assert (api.url.password, api.url.host) == ("a$b$$", "192.0.2.8")
+    assert main_connection == "mysql://nova:a$b@$nowhere/nova"
+
+
+def test_a_reference_to_itself(tmp_path: Path) -> None:
+    (tmp_path / "nova.conf").write_text("[api_database]\nconnection = sqlite:///$connection\n")
+    assert connect.from_nova_conf([tmp_path])[0].url.database is not None
 
 
 def test_an_api_database_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
