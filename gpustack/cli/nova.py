@@ -126,6 +126,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             hosts=named,
             only=only,
             together=parsed_args.all_in_one,
+            root=parsed_args.out or Path("." if self._deployment == "kayobe" else "/"),
         )
 
     def _as_data(self) -> dict[str, Any]:

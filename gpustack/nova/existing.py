@@ -70,12 +70,19 @@ def filters(existing: Existing, wanted: Wanted) -> tuple[tuple[str, ...], Settin
 
 
 def carried(
-    existing: Existing, wanted: Wanted, service: str, host: Host | None = None, hosts: Sequence[Host] = ()
+    existing: Existing,
+    wanted: Wanted,
+    service: str,
+    host: Host | None = None,
+    hosts: Sequence[Host] = (),
+    *,
+    into: Path | None = None,
 ) -> Carried:
     """The lines of options that kolla-ansible replaces whole, without those that ours stand for.
 
     :param host: for a device_spec: an entry that matches nothing but the host's prepared GPUs is replaced by ours.
     :param hosts: all hosts, to tell whose configuration one is.
+    :param into: the file that ours go into: what stands there stays there, and adds up with ours.
     """
     names = {alias.name for alias in wanted.aliases}
     aliases, devices = [], []
@@ -85,33 +92,47 @@ def carried(
             continue
         configuration = source.configuration
         aliases += [
-            _one_line(setting.value)
+            _one_line(setting.written)
             for setting in _foreign(configuration.effective(ALIAS))
-            if setting.path == ALIAS.path and _alias_name(setting) not in names
+            if setting.path == ALIAS.path and _alias_name(setting) not in names and not _is(setting, into)
         ]
         if host is not None:
             ours = _reach(wanted, host)
             for setting in _foreign(configuration.effective(spec_option)):
-                if setting.path == spec_option.path:
+                if setting.path == spec_option.path and not _is(setting, into) and not _fault(setting):
                     reach = offered(_specs(setting), host)
                     if not reach or not reach <= ours:
-                        devices.append(_one_line(setting.value))
+                        devices.append(_one_line(setting.written))
     return Carried(aliases=tuple(dict.fromkeys(aliases)), devices=tuple(dict.fromkeys(devices)))
 
 
-def in_the_way(existing: Existing, wanted: Wanted, hosts: Sequence[Host], *, whole: bool, own: str) -> list[Finding]:
+def in_the_way(
+    existing: Existing,
+    wanted: Wanted,
+    hosts: Sequence[Host],
+    *,
+    whole: bool,
+    own: str,
+    overrides: Path | None = None,
+) -> list[Finding]:
     """Lines that go on counting beside ours, or against ours.
 
-    :param whole: options are replaced whole (kolla-ansible): then only lines under other names stay.
+    :param whole: options are replaced whole (kolla-ansible): then lines stay under other names, and in files that
+        ours go into.
     :param own: the file name of our drop-in, to tell which files are read after it.
+    :param overrides: the directory of kolla-ansible's overrides for Nova that ours go into.
     """
     found: list[Finding] = []
-    for _, setting in existing.effective(ALIAS):
-        if not (whole and setting.path == ALIAS.path):
-            found += _alias_in_the_way(setting, wanted)
     option = releases.device_spec_option(wanted.release)
+    for _, setting in existing.effective(ALIAS):
+        if not whole or setting.path != ALIAS.path or _fault(setting):
+            found += _alias_in_the_way(setting, wanted)
+        elif _of_one_host(setting, overrides):
+            found.append(finding("GPU314", place=setting.place, line=_named(setting)))
+        elif _beside(setting, overrides):
+            found += _alias_in_the_way(setting, wanted)
     for source, setting in existing.effective(option):
-        if not (whole and setting.path == option.path):
+        if not whole or setting.path != option.path or _fault(setting) or _beside(setting, overrides):
             for host in hosts_of(source, hosts):
                 found += _device_in_the_way(setting, wanted, host)
     if not whole:
@@ -120,10 +141,38 @@ def in_the_way(existing: Existing, wanted: Wanted, hosts: Sequence[Host], *, who
     return list(dict.fromkeys(found))
 
 
+def _of_one_host(setting: Setting, overrides: Path | None) -> bool:
+    """Whether a line stands among kolla-ansible's overrides for one host, which come after those for a service."""
+    file = Path(setting.file).resolve()
+    return overrides is not None and file.name == "nova.conf" and file.parent.parent == overrides.resolve()
+
+
+def _beside(setting: Setting, overrides: Path | None) -> bool:
+    """Whether a line stands in a file that ours go into: kolla-ansible adds up what one file says."""
+    file = Path(setting.file).resolve()
+    of_service = overrides is not None and file.parent == overrides.resolve() and file.name.startswith("nova-")
+    return of_service or _of_one_host(setting, overrides)
+
+
+def _is(setting: Setting, file: Path | None) -> bool:
+    return file is not None and Path(setting.file).resolve() == file.resolve()
+
+
+def _fault(setting: Setting) -> bool:
+    """Whether a value is none that Nova takes."""
+    try:
+        alias_of(setting.value) if setting.path in (ALIAS.path, *ALIAS.old_names) else _specs(setting)
+    except EntryError:
+        return True
+    return False
+
+
 def hosts_of(source: Source, hosts: Sequence[Host]) -> list[Host]:
-    """The hosts that a configuration may be of: those that its path names, else all."""
+    """The hosts that a configuration may be of: those that its path names, in full or in short, else all."""
     parts = {part for path in source.configuration.files for part in PurePath(path).parts}
-    return [host for host in hosts if host.hostname in parts] or list(hosts)
+    exact = [host for host in hosts if host.hostname in parts]
+    short = [host for host in hosts if host.hostname.partition(".")[0] in parts]
+    return exact or short or list(hosts)
 
 
 def _alias_in_the_way(setting: Setting, wanted: Wanted) -> Iterator[Finding]:
@@ -215,7 +264,7 @@ def _is_ours(setting: Setting) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _lines(file: str, mtime: int, size: int) -> tuple[str, ...]:
-    return tuple(Path(file).read_text(encoding="utf-8").splitlines())
+    return tuple(Path(file).read_text(encoding="utf-8").split("\n"))
 
 
 def _specs(setting: Setting) -> list[DeviceSpec]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpustack.facts.model import Host
@@ -79,6 +80,7 @@ def render(
     hosts: Sequence[Host] = (),
     only: Collection[str] | None = None,
     together: bool = False,
+    root: Path | None = None,
 ) -> Rendering:
     """Render what Nova needs.
 
@@ -87,6 +89,7 @@ def render(
     :param hosts: the facts behind ``wanted``, to judge what is there.
     :param only: the compute hosts to render for; all of ``wanted`` when None.
     :param together: the compute hosts run the other services too: one file for all of them.
+    :param root: the directory below which the files are put, where they join what others wrote.
     """
     existing = existing or Existing()
     by_name = {host.hostname: host for host in hosts}
@@ -97,8 +100,12 @@ def render(
         added = " and ".join(wanted.filters)
         place = "[filter_scheduler] enabled_filters"
         found.append(finding("GPU317", place=place, release=wanted.release, filters=added))
-    found += in_the_way(existing, wanted, hosts, whole=deployment in ("kolla", "kayobe"), own=DROP_IN)
-    job = _Job(wanted=wanted, existing=existing, filters=whole, hosts=by_name, services=tuple(services))
+    overrides = {"kolla": _KOLLA, "kayobe": _KAYOBE}.get(deployment)
+    if overrides and not existing.sources:
+        found.append(finding("GPU322", place=overrides))
+    below = root / overrides.lstrip("/") if root and overrides else None
+    found += in_the_way(existing, wanted, hosts, whole=overrides is not None, own=DROP_IN, overrides=below)
+    job = _Job(wanted=wanted, existing=existing, filters=whole, hosts=by_name, services=tuple(services), root=root)
     if deployment == "drop-in":
         files = tuple(_drop_ins(job, names, together=together, everywhere=only is None))
     elif deployment == "openstack-ansible":
@@ -143,14 +150,21 @@ class _Job:
     filters: tuple[str, ...]
     hosts: dict[str, Host]
     services: tuple[str, ...]
+    root: Path | None
+
+    def into(self, path: str) -> Path | None:
+        """Where a file is put."""
+        return self.root / path.lstrip("/") if self.root else None
 
     def sections(self, services: Collection[str], host: str | None = None) -> tuple[Section, ...]:
         devices = self.wanted.computes[host] if host else ()
         return sections(self.wanted, services, filters=self.filters, devices=devices)
 
-    def kept(self, host: str) -> Carried:
-        """The device_specs of a compute host that are not ours."""
-        return carried(self.existing, self.wanted, "compute", self.hosts.get(host), tuple(self.hosts.values()))
+    def kept(self, host: str, path: str) -> Carried:
+        """The device_specs of a compute host that are not ours, and don't stand in the file itself."""
+        everybody = tuple(self.hosts.values())
+        into = self.into(path)
+        return carried(self.existing, self.wanted, "compute", self.hosts.get(host), everybody, into=into)
 
 
 def _drop_ins(job: _Job, names: Sequence[str], *, together: bool, everywhere: bool) -> Iterator[RenderedFile]:
@@ -186,20 +200,22 @@ def _overrides(job: _Job, names: Sequence[str], *, kayobe: bool) -> Iterator[Ren
         if service not in job.services:
             continue
         for name in _KOLLA_NAMES[service]:
+            path = f"{root}/{name}.conf"
             made = sections(
                 job.wanted,
                 (service,),
                 filters=job.filters,
-                carried=carried(job.existing, job.wanted, service),
+                carried=carried(job.existing, job.wanted, service, into=job.into(path)),
                 parts={"alias", "switches", "filters"},
             )
             if made:
-                yield _override(job, f"{root}/{name}.conf", (service,), made, kayobe=kayobe)
+                yield _override(job, path, (service,), made, kayobe=kayobe)
     for host in names:
-        kept = job.kept(host)
+        path = f"{root}/{host}/nova.conf"
+        kept = job.kept(host, path)
         made = sections(job.wanted, ("compute",), devices=job.wanted.computes[host], carried=kept, parts={"devices"})
         if made:
-            yield _override(job, f"{root}/{host}/nova.conf", ("compute",), made, kayobe=kayobe)
+            yield _override(job, path, ("compute",), made, kayobe=kayobe)
 
 
 def _override(
@@ -229,11 +245,12 @@ def _variables(job: _Job, names: Sequence[str]) -> Iterator[RenderedFile]:
     modern = releases.device_spec_option(wanted.release).name == "device_spec"
     for host in names:
         entries = [str(entry) for entry in wanted.computes[host]]
-        theirs = job.kept(host).devices
+        path = f"{_OSA}/host_vars/{host}/gpustack.yml"
+        theirs = job.kept(host, path).devices
         if entries or theirs:
             yield _yaml(
                 wanted,
-                f"{_OSA}/host_vars/{host}/gpustack.yml",
+                path,
                 ("compute",),
                 {"nova_device_spec": [*theirs, *entries]}
                 if modern

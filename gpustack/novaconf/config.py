@@ -8,17 +8,19 @@ all files and names, every other option is what the last file says.
 
 from __future__ import annotations
 
-import string
+import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from oslo_config import iniparser
 
 from gpustack.errors import NovaConfigError
 from gpustack.novaconf.releases import Option
+from gpustack.novaconf.substitution import substituted
 
 _MAX_BYTES = 4 * 1024 * 1024
+_STOPS = "mend the file: a service that is started with it stops at once"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +28,12 @@ class Setting:
     """One assignment in a file.
 
     :ivar group: the section's name as oslo.config compares it: in lower case, ``DEFAULT`` aside.
-    :ivar value: the value as the service sees it: continuation lines joined by newlines, outer quotes taken off.
+    :ivar value: the value as the service sees it: continuation lines joined by newlines, outer quotes taken off, and
+        the values of other options put in where it names them.
     :ivar line: the number of the line on which the assignment begins.
+    :ivar written: the value as the file has it.
+    :ivar names: the options that the value names (``$name``).
+    :ivar unknown: those of them that the files do not set: the value is what Nova's default makes of it.
     """
 
     group: str
@@ -35,6 +41,9 @@ class Setting:
     value: str
     file: str
     line: int
+    written: str
+    names: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def path(self) -> str:
@@ -72,45 +81,14 @@ class Configuration:
         return tuple(found)
 
     def value(self, option: Option) -> str | None:
-        """The value of an option as the service has it; None when it is not set.
-
-        References to what the files say are filled in (``$my_ip``, ``${database.connection}``), and ``$$`` stands for a
-        dollar sign, as ``ConfigOpts._substitute`` of oslo.config has it. What they don't say stays as it is written.
-        """
+        """The value of an option as the service has it; None when it is not set."""
         settings = self.effective(option)
-        return _References(self).filled(settings[-1].value, option.group) if settings else None
+        return settings[-1].value if settings else None
 
     def enabled(self, option: Option) -> bool:
         """Whether a boolean option is on, by the words that oslo.config takes; off when it is not set."""
         settings = self.effective(option)
         return bool(settings) and settings[-1].value.strip().lower() in ("true", "1", "on", "yes")
-
-
-class _Template(string.Template):
-    idpattern = r"[_a-z][\._a-z0-9]*"
-
-
-class _References:
-    """What references in values lead to."""
-
-    def __init__(self, configuration: Configuration, depth: int = 8) -> None:
-        self._said = {(setting.group, setting.name): setting.value for setting in configuration.settings}
-        self._depth = depth
-        self._group = "DEFAULT"
-
-    def filled(self, text: str, group: str) -> str:
-        before, self._group, self._depth = self._group, group, self._depth - 1
-        try:
-            return _Template(text.replace(r"\$", "$$")).safe_substitute(self)  # type: ignore[arg-type]
-        finally:
-            self._group, self._depth = before, self._depth + 1
-
-    def __getitem__(self, name: str) -> str:
-        group, _dot, option = name.rpartition(".")
-        for place in (group,) if group else (self._group, "DEFAULT"):
-            if self._depth and (place, option) in self._said:
-                return self.filled(self._said[place, option], place)
-        raise KeyError(name)
 
 
 def read_files(paths: Sequence[Path]) -> Configuration:
@@ -121,7 +99,18 @@ def read_files(paths: Sequence[Path]) -> Configuration:
     settings: list[Setting] = []
     for path in paths:
         settings += _settings_of(path)
-    return Configuration(files=tuple(str(path) for path in paths), settings=tuple(settings))
+    return Configuration(files=tuple(str(path) for path in paths), settings=tuple(_filled(settings)))
+
+
+def _filled(settings: Sequence[Setting]) -> Iterable[Setting]:
+    """The settings with what their values name put in."""
+    values = {setting.path: setting.written for setting in settings}
+    for setting in settings:
+        if "$" in setting.written:
+            value, names, unknown = substituted(setting.written, setting.group, values)
+            yield replace(setting, value=value, names=names, unknown=unknown)
+        else:
+            yield setting
 
 
 def files_of(path: Path, *, service: str | None = None) -> tuple[Path, ...]:
@@ -137,7 +126,8 @@ def files_of(path: Path, *, service: str | None = None) -> tuple[Path, ...]:
     if path.is_file():
         return (path,)
     if not path.is_dir():
-        raise NovaConfigError("there is no such file or directory", where=str(path))
+        what = "is neither a file nor a directory" if path.exists() else "there is no such file or directory"
+        raise NovaConfigError(what, where=str(path), remedy="check the path")
     names = ["nova", *([f"nova-{service}"] if service else [])]
     main = [path / f"{name}.conf" for name in names if (path / f"{name}.conf").is_file()]
     if (path / "nova.conf").is_file():
@@ -152,25 +142,29 @@ def files_of(path: Path, *, service: str | None = None) -> tuple[Path, ...]:
 
 
 def _conf_files(directory: Path) -> tuple[Path, ...]:
-    return tuple(sorted(file for file in directory.glob("*.conf") if file.is_file()))
+    """What oslo.config's ``glob`` finds there: no hidden files."""
+    return tuple(sorted(file for file in directory.glob("*.conf") if not file.name.startswith(".")))
 
 
 def _settings_of(path: Path) -> Iterable[Setting]:
     try:
+        if path.exists() and not path.is_file():  # a directory, or a pipe that would never end
+            raise NovaConfigError("is no regular file", where=str(path), remedy=_STOPS)
         if path.stat().st_size > _MAX_BYTES:
-            raise NovaConfigError(f"the file is larger than {_MAX_BYTES} bytes", where=str(path))
+            raise NovaConfigError(
+                f"the file is larger than {_MAX_BYTES} bytes", where=str(path), remedy="check the path: is it nova's?"
+            )
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise NovaConfigError(f"the file is not UTF-8: {error.reason}", where=str(path)) from error
+        raise NovaConfigError(f"the file is not UTF-8: {error.reason}", where=str(path), remedy=_STOPS) from error
     except OSError as error:
-        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path)) from error
+        remedy = "check the path, and that this user may read the file"
+        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=remedy) from error
     parser = _Parser(str(path))
     try:
-        parser.parse(text.splitlines(keepends=True))
+        parser.parse(io.StringIO(text))  # lines end where they do in a file, and at no form feed
     except iniparser.ParseError as error:
-        raise NovaConfigError(
-            error.msg, where=f"{path}:{error.lineno}", remedy="the service would not start with this file"
-        ) from error
+        raise NovaConfigError(error.msg, where=f"{path}:{error.lineno}", remedy=_STOPS) from error
     return parser.settings
 
 
@@ -195,6 +189,7 @@ class _Parser(iniparser.BaseParser):
     def assignment(self, key: str, value: list[str]) -> None:
         if self._group is None:
             raise iniparser.ParseError("Section must be started before assignment", self._line, key)
+        text = "\n".join(value)
         self.settings.append(
-            Setting(group=self._group, name=key, value="\n".join(value), file=self.file, line=self._line)
+            Setting(group=self._group, name=key, value=text, written=text, file=self.file, line=self._line)
         )

@@ -28,6 +28,8 @@ def load(text: str) -> Any:  # noqa: ANN401
         return json.loads(text)
     except ValueError as error:
         raise EntryError(str(error)) from error
+    except RecursionError as error:
+        raise EntryError("it is nested too deeply") from error
 
 
 def alias_of(text: str) -> dict[str, Any]:

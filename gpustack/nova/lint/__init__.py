@@ -75,7 +75,9 @@ def lint(words: Sequence[str], *, release: Release, hosts: Sequence[Host] = ()) 
         try:
             sources += read_sources([word])
         except NovaConfigError as error:
-            unread.append(finding("GPU330", place=error.where or word, error=error.what))
+            unread.append(
+                finding("GPU330", place=error.where or word, error=error.what, remedy=error.remedy or "check the path")
+            )
     files = Result(title="Files", findings=tuple(unread))
     # Of nothing that was read there is nothing to judge: no check has succeeded on it.
     return Report(results=(files, *(judged(sources, release=release, hosts=hosts) if sources else ())))

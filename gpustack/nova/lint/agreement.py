@@ -89,7 +89,13 @@ def satisfiable(subject: Subject) -> Iterator[Finding]:
         if wanted and fitting and all(_class_of(entry) != wanted for entry in subject.devices):
             yield finding("GPU368", place=line.place, alias=line.name, resource_class=wanted)
         else:
-            yield finding("GPU348", place=line.place, alias=line.name, why=_why(subject, line))
+            yield finding("GPU348", place=line.place, alias=line.name, why=_why(subject, line), **_doubt(subject))
+
+
+def _doubt(subject: Subject) -> dict[str, Any]:
+    """Where no file sets device_spec and none is said to be a compute host's, none may be one."""
+    computes = sorted(subject.serving("compute"), key=lambda source: not source.named)
+    return {"severity": None, "doubt": ""} if subject.devices else subject.doubt(computes[0])
 
 
 def _why(subject: Subject, line: AliasLine) -> str:

@@ -20,7 +20,7 @@ _CHECKS_IDS_SINCE = 32
 def syntax(subject: Subject) -> Iterator[Finding]:
     """Values that are no JSON objects."""
     for source in subject.serving("api", "compute"):
-        for setting in source.configuration.effective(ALIAS):
+        for setting in subject.lines(source, ALIAS):
             try:
                 load(setting.value)
             except EntryError as error:

@@ -33,7 +33,7 @@ _NEEDS_REPORT = ("resource_class", "traits")
 def syntax(subject: Subject) -> Iterator[Finding]:
     """Values that are no JSON objects or lists of them."""
     for source in subject.serving("compute"):
-        for setting in source.configuration.effective(subject.device_option):
+        for setting in subject.lines(source, subject.device_option):
             try:
                 load(setting.value)
             except EntryError as error:
@@ -93,12 +93,12 @@ def placement_tags(subject: Subject) -> Iterator[Finding]:
 def wide(subject: Subject) -> Iterator[Finding]:
     """Entries that let through more than cards, by reasoning alone."""
     for line in subject.devices:
-        if line.spec is None or "physical_network" in line.data:
+        if line.spec is None:
             continue
         if line.spec.is_everything:
             what = "the entry lets every device of the host through"
             yield finding("GPU349", place=line.place, severity=Severity.ERROR, what=what)
-        elif not subject.hosts and (why := _wide(line.spec)):
+        elif not subject.hosts and not _for_neutron(line) and (why := _wide(line.spec)):
             yield finding("GPU349", place=line.place, what=why)
 
 
@@ -121,7 +121,7 @@ def interface_names(subject: Subject) -> Iterator[Finding]:
         if not devname:
             continue
         reported = subject.on(REPORT, line.source)
-        if reported or not line.data.get("physical_network"):
+        if reported or not _for_neutron(line):
             yield finding(
                 "GPU352",
                 place=line.place,
@@ -135,13 +135,13 @@ def interface_names(subject: Subject) -> Iterator[Finding]:
 def neutrons(subject: Subject) -> Iterator[Finding]:
     """GPUs with the tag of Neutron's networks."""
     for line in subject.devices:
-        if line.spec is None or not line.data.get("physical_network"):
+        if line.spec is None or not _for_neutron(line):
             continue
         of_gpu = line.spec.vendor_id in ("10de", "1002")
         for host in subject.hosts_of(line.source):
             of_gpu |= any(line.spec.matches(gpu.main, host) for gpu in gpus(host))
         if of_gpu:
-            reported = subject.on(REPORT, line.source)
+            reported = subject.on(REPORT, line.source) and line.data["physical_network"]
             yield finding(
                 "GPU354",
                 place=line.place,
@@ -150,11 +150,16 @@ def neutrons(subject: Subject) -> Iterator[Finding]:
             )
 
 
+def _for_neutron(line: DeviceLine) -> bool:
+    """Whether an entry is for Neutron's ports; null is for those of networks that are tunnelled."""
+    return "physical_network" in line.data
+
+
 @check("Devices of the hosts")
 def on_hosts(subject: Subject) -> Iterator[Finding]:
     """What entries match on hosts whose facts are known."""
     for line in subject.devices:
-        if line.spec is None or line.data.get("physical_network"):
+        if line.spec is None or _for_neutron(line):
             continue
         hosts = subject.hosts_of(line.source)
         for host in hosts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.findings import Finding, finding
+from gpustack.findings import Finding, Severity, finding
 from gpustack.nova.existing import AVAILABLE, FILTERS, makes_available, values
 from gpustack.nova.lint.registry import check
 from gpustack.nova.lint.subject import Subject
@@ -20,8 +20,13 @@ def enabled(subject: Subject) -> Iterator[Finding]:
     """PciPassthroughFilter must be in the list that counts."""
     for source in subject.serving("scheduler"):
         settings = source.configuration.effective(FILTERS.of(subject.release))
+        if settings and settings[-1].unknown:
+            continue
         current = values(settings[-1].value) if settings else releases.default_filters(subject.release)
         if PCI_FILTER in current or not (settings or subject.aliases or source.services == ("scheduler",)):
+            continue
+        supposed = not settings and not source.named
+        if supposed and any(other.named for other in subject.serving("scheduler")):
             continue
         misspelled = [name for name in current if name.lower() == PCI_FILTER.lower()]
         what = "enabled_filters has no PciPassthroughFilter"
@@ -29,9 +34,11 @@ def enabled(subject: Subject) -> Iterator[Finding]:
             what += f": it is spelled {misspelled[0]}, and nova-scheduler does not start with a filter that is none"
         if not settings:
             what = f"enabled_filters is not set, and the default of Nova {subject.release} has no PciPassthroughFilter"
+            what += subject.doubt(source)["doubt"]
         place = settings[-1].place if settings else source.label
         rest = [name for name in current if name not in misspelled]
-        yield finding("GPU355", place=place, what=what, filters=",".join(with_filters(rest)))
+        grave = Severity.WARNING if supposed else None
+        yield finding("GPU355", place=place, severity=grave, what=what, filters=",".join(with_filters(rest)))
 
 
 @check(_TITLE)

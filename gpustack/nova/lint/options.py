@@ -93,6 +93,26 @@ def _meant(setting: Setting, release: Release) -> str | None:
 
 
 @check(_TITLE)
+def substitutions(subject: Subject) -> Iterator[Finding]:
+    """Values that name other options: whether Nova has those, and what they are when no file sets them, is its own."""
+    for source in subject.sources:
+        for option in releases.options(subject.release):
+            for setting in source.configuration.effective(option) if source.serves(option) else ():
+                if setting.names:
+                    unset = " and ".join(f"${name}" for name in setting.unknown)
+                    yield finding(
+                        "GPU370",
+                        place=setting.place,
+                        group=setting.group,
+                        name=setting.name,
+                        names=" and ".join(f"${name}" for name in setting.names),
+                        said=f"these files do not set {unset}, so the line is not judged"
+                        if unset
+                        else "it is judged with what these files set, and Nova must have options of these names",
+                    )
+
+
+@check(_TITLE)
 def booleans(subject: Subject) -> Iterator[Finding]:
     """Values of boolean options that oslo.config refuses."""
     for source in subject.sources:
@@ -100,7 +120,7 @@ def booleans(subject: Subject) -> Iterator[Finding]:
             if option.kind != "bool" or not source.serves(option):
                 continue
             for setting in source.configuration.all(option):
-                if setting.value.strip().lower() not in (*_TRUE, *_FALSE):
+                if not setting.unknown and setting.value.strip().lower() not in (*_TRUE, *_FALSE):
                     yield finding(
                         "GPU340", place=setting.place, group=setting.group, name=setting.name, value=setting.value
                     )

@@ -23,9 +23,10 @@ def reports(subject: Subject) -> Iterator[Finding]:
         settings = source.configuration.effective(REPORT)
         place = settings[-1].place if settings else source.label
         if scheduled is not None:
-            yield finding("GPU359", place=place, other=scheduled.label)
+            yield finding("GPU359", place=place, other=scheduled.label, **subject.doubt(source))
         elif on:
-            yield finding("GPU358", place=place, severity=Severity.WARNING, other=on[0].label)
+            doubt = {**subject.doubt(source), "severity": Severity.WARNING}
+            yield finding("GPU358", place=place, other=on[0].label, **doubt)
 
 
 @check(_TITLE)
@@ -49,4 +50,5 @@ def everywhere(subject: Subject) -> Iterator[Finding]:
             settings = source.configuration.effective(SCHEDULE)
             services = [f"nova-{s}" for s in source.services if s != "compute"]
             place = settings[-1].place if settings else source.label
-            yield finding("GPU360", place=place, other=scheduled.label, services=", ".join(services))
+            doubt = subject.doubt(source)
+            yield finding("GPU360", place=place, other=scheduled.label, services=", ".join(services), **doubt)

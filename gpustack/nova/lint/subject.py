@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from gpustack.facts.model import Host
+from gpustack.findings import Severity
 from gpustack.nova.existing import hosts_of
 from gpustack.nova.sources import Source
 from gpustack.novaconf import releases
@@ -80,9 +81,13 @@ class Subject:
         """The aliases that nova-api and nova-compute read, those aside that are no JSON objects."""
         return tuple(self._aliases())
 
+    def lines(self, source: Source, option: Option) -> tuple[Setting, ...]:
+        """The assignments that count, without those that name an option no file sets: only Nova knows their value."""
+        return tuple(s for s in source.configuration.effective(option.of(self.release)) if not s.unknown)
+
     def _aliases(self) -> Iterator[AliasLine]:
         for source in self.serving("api", "compute"):
-            for setting in source.configuration.effective(ALIAS):
+            for setting in self.lines(source, ALIAS):
                 try:
                     yield AliasLine(source=source, setting=setting, data=alias_of(setting.value))
                 except EntryError:
@@ -95,7 +100,7 @@ class Subject:
 
     def _devices(self) -> Iterator[DeviceLine]:
         for source in self.serving("compute"):
-            for setting in source.configuration.effective(self.device_option):
+            for setting in self.lines(source, self.device_option):
                 try:
                     entries = specs_of(setting.value)
                 except EntryError:
@@ -114,6 +119,15 @@ class Subject:
 
     def devices_of(self, source: Source) -> tuple[DeviceLine, ...]:
         return tuple(line for line in self.devices if line.source is source)
+
+    def doubt(self, source: Source) -> dict[str, Any]:
+        """How to tell of a setting that a service lacks, where it is only supposed that the service reads the file."""
+        if source.named:
+            return {"severity": None, "doubt": ""}
+        return {
+            "severity": Severity.WARNING,
+            "doubt": " (if such a service reads these files: SERVICE=PATH says whose they are)",
+        }
 
     def hosts_of(self, source: Source) -> tuple[Host, ...]:
         """The hosts that a configuration may be of."""

@@ -111,3 +111,52 @@ def test_a_directory_is_read_as_a_service_finds_it(tmp_path):
     assert [f.name for f in files_of(tmp_path / "nova.conf.d")] == ["10.conf"]
     with pytest.raises(NovaConfigError, match="no such file"):
         files_of(tmp_path / "missing")
+
+
+def test_values_that_name_options_are_those_of_oslo_config(tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text(
+        "[DEFAULT]\nscheduler_default_filters = A,B\npci_alias = a$$b\n"
+        '[pci]\nalias = ${other}\nalias = $filter_scheduler.enabled_filters\nalias = \\$other $" $ $other$\n'
+        "other = $third\n[filter_scheduler]\nenabled_filters = C\n[pci]\nthird = $$x\n"
+    )
+    conf = oslo([])
+    conf.register_opts([cfg.StrOpt("other"), cfg.StrOpt("third")], group="pci")
+    conf([], default_config_files=[str(file)], default_config_dirs=[])
+    ours = read_files([file]).effective(ALIAS)
+    assert [s.value for s in ours] == conf.pci.alias == ["a$b", "$x", "C", '$other $" $ $x$']
+    assert [s.names for s in ours] == [(), ("other",), ("filter_scheduler.enabled_filters",), ("other",)]
+    assert ours[1].written == "${other}"
+
+
+def test_what_no_file_sets_is_left_and_told(tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text("[pci]\nalias = $unset\nalias = $circle\ncircle = $circle\n")
+    first, second = read_files([file]).effective(ALIAS)
+    assert (first.value, first.unknown) == ("$unset", ("unset",))
+    assert "circle" in second.unknown
+
+
+def test_lines_end_where_they_do_in_a_file(tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text("# a form feed \x0c and a separator \u2028 end no line\n[pci]\r\nalias = x\r\n")
+    (setting,) = read_files([file]).effective(ALIAS)
+    assert (setting.value, setting.line) == ("x", 3)
+    assert oslo([file]).pci.alias == ["x"]
+
+
+def test_drop_ins_are_what_oslo_config_finds(tmp_path):
+    """Hidden files, as editors leave them, are not read; a link to nowhere stops the service."""
+    directory = tmp_path / "nova.conf.d"
+    directory.mkdir()
+    (tmp_path / "nova.conf").write_text("")
+    (directory / ".#10.conf").write_text("no INI file")
+    (directory / "10.conf").write_text("[pci]\nalias = x\n")
+    assert [s.value for s in read_files(files_of(tmp_path)).effective(ALIAS)] == ["x"]
+    (directory / "20.conf").symlink_to(directory / "nowhere")
+    with pytest.raises(NovaConfigError, match=r"20\.conf: can't be read"):
+        read_files(files_of(tmp_path))
+    (directory / "20.conf").unlink()
+    (directory / "20.conf").mkdir()
+    with pytest.raises(NovaConfigError, match=r"20\.conf: is no regular file"):
+        read_files(files_of(tmp_path))

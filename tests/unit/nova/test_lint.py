@@ -4,6 +4,7 @@ import re
 
 import pytest
 from nova_cases import cases
+from nova_hosts import host
 
 from gpustack.errors import UsageError
 from gpustack.findings import Severity, definitions
@@ -39,6 +40,8 @@ def test_a_case(case, tmp_path):
         assert_expected(found(report, [Severity.INFO]), case.data["infos"], tmp_path)
     expected = {definitions()[code].severity for code, _ in found(report, grave)}
     assert report.code <= 2
+    if case.data.get("warnings_only"):
+        assert not found(report, [Severity.ERROR])
     assert (report.code == 0) is (not expected)
 
 
@@ -62,6 +65,23 @@ def test_words_that_name_no_configuration(tmp_path):
     assert report.code == 2
     assert found(report, list(Severity)) == [("GPU330", str(tmp_path / "missing.conf"))]
     assert [(result.title, result.word) for result in report.results] == [("Files", "Failure")]
+    assert "check the path" in report.findings[0].remedy
+
+
+def test_json_that_is_nested_too_deeply(tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text(f"[pci]\nalias = {'[' * 100_000}\n")
+    assert ("GPU331", f"{file}:2") in found(lint([str(file)], release=releases.release("2025.2")), [Severity.ERROR])
+
+
+def test_a_configuration_of_one_host_is_judged_by_that_host(tmp_path):
+    """Its directory may be called by the host's full name, or by its short one."""
+    file = tmp_path / "gpu01" / "nova-compute.conf"
+    file.parent.mkdir()
+    file.write_text('[pci]\ndevice_spec = {"address": "0000:01:00.0"}\n')
+    hosts = [host("k4200-prepared", hostname=f"gpu0{n}.example.org") for n in (1, 2)]
+    report = lint([str(file)], release=releases.release("2025.2"), hosts=hosts)
+    assert [f.message.split(",")[0] for f in report.findings if f.code == "GPU350"] == ["on gpu01.example.org"]
 
 
 def test_a_misspelled_filter_is_named_and_not_kept(tmp_path):

@@ -20,6 +20,7 @@ from gpustack.novaconf import releases
 from gpustack.spec.load import parse_spec
 
 GOLDEN = Path(__file__).parent / "golden"
+KAYOBE = "etc/kayobe/kolla/config/nova"
 SPEC = """\
 version: 1
 models:
@@ -205,6 +206,71 @@ def test_kolla_keeps_what_it_would_replace(tmp_path):
     assert stale not in texts["gpu01/nova.conf"], "it matches nothing but what our own entry gives out"
     assert nic not in texts["gpu-nv01/nova.conf"]
     assert codes(rendering) == []
+
+
+OTHER = '{"name": "fpga", "vendor_id": "1172", "product_id": "09c4", "device_type": "type-PCI"}'
+
+
+@pytest.mark.parametrize(("deployment", "directory"), [("kolla", "etc/kolla/config/nova"), ("kayobe", KAYOBE)])
+def test_what_stands_in_the_very_file_is_not_written_twice(tmp_path, deployment, directory):
+    """kolla-ansible adds up what one file says, and replaces only what an earlier file says."""
+    nic = '{"vendor_id": "8086", "product_id": "1521", "physical_network": "a"}'
+    api, gpu01 = tmp_path / directory / "nova-api.conf", tmp_path / directory / "gpu01" / "nova.conf"
+    gpu01.parent.mkdir(parents=True)
+    api.write_text(f"[pci]\nalias = {OTHER}\n")
+    gpu01.write_text(f"[pci]\ndevice_spec = {nic}\n")
+    for _ in range(2):
+        there = sources(f"api={api}", f"compute={gpu01}")
+        rendering = rendered(deployment, placement="off", existing=there, root=tmp_path)
+        assert codes(rendering) == []
+        for file in rendering.files:
+            path = tmp_path / file.path.lstrip("/")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(file.onto(path.read_text() if path.exists() else None))
+        assert api.read_text().count('"fpga"') == gpu01.read_text().count(nic) == 1
+        assert api.read_text().count('"k4200"') == 1
+    elsewhere = rendered(deployment, placement="off", existing=sources(f"api={api}"), root=tmp_path / "other")
+    assert next(f for f in elsewhere.files if f.path.endswith("nova-api.conf")).text.count('"fpga"') == 1
+
+
+def test_an_alias_of_ours_in_the_very_file_is_in_the_way(tmp_path):
+    file = tmp_path / "etc/kolla/config/nova/nova-api.conf"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"[pci]\nalias = {ALIAS.replace('11b4', '11b5')}\n")
+    rendering = rendered("kolla", existing=sources(f"api={file}"), root=tmp_path)
+    assert codes(rendering) == [("GPU313", "nova-api.conf:2")]
+
+
+def test_an_alias_among_the_overrides_of_one_host_replaces_ours(tmp_path):
+    file = tmp_path / "etc/kolla/config/nova/cpu01/nova.conf"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"[pci]\nalias = {OTHER}\n")
+    rendering = rendered("kolla", existing=sources(f"compute={file}"), root=tmp_path)
+    assert codes(rendering) == [("GPU314", "nova.conf:2")]
+
+
+@pytest.mark.parametrize("deployment", ["kolla", "kayobe", "openstack-ansible", "drop-in"])
+@pytest.mark.parametrize("line", ["device_spec = {'vendor_id': '10de'}", 'device_spec = {"vendor_id": 5}', "alias = 5"])
+def test_what_nova_would_refuse_is_named_and_not_carried_over(tmp_path, deployment, line):
+    file = tmp_path / "nova-compute.conf"
+    file.write_text(f"[pci]\n{line}\n")
+    rendering = rendered(deployment, placement="off", existing=sources(file))
+    assert set(codes(rendering)) == {("GPU331", "nova-compute.conf:2")}
+
+
+def test_a_value_that_names_an_option_is_carried_over_as_it_is_written(tmp_path):
+    file = tmp_path / "nova-api.conf"
+    file.write_text(f"[DEFAULT]\nmy_vendor = 1172\n[pci]\nalias = {OTHER.replace('1172', '$my_vendor')}\n")
+    rendering = rendered("kolla", placement="off", existing=sources(file))
+    assert '"$my_vendor"' in next(f for f in rendering.files if f.path.endswith("nova-api.conf")).text
+
+
+def test_that_whole_options_are_replaced_is_told_where_nothing_was_shown(tmp_path):
+    file = tmp_path / "nova-api.conf"
+    file.write_text("[DEFAULT]\n")
+    assert "GPU322" in {f.code for f in rendered("kolla").findings}
+    assert "GPU322" not in {f.code for f in rendered("kolla", existing=sources(file)).findings}
+    assert "GPU322" not in {f.code for f in rendered("drop-in").findings}
 
 
 def test_a_shared_file_keeps_what_others_wrote():
