@@ -15,6 +15,11 @@ from gpustack.errors import CloudError
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
+_SIGN_IN = "check the user, the password and the project in clouds.yaml or the OS_* variables"
+_FIND = (
+    "check auth_url, region_name, interface and cacert of the cloud in clouds.yaml, or OS_AUTH_URL, OS_REGION_NAME,"
+    " OS_INTERFACE and OS_CACERT"
+)
 _FORBIDDEN = "this needs a user who may administer Nova: use a cloud of clouds.yaml with the role admin"
 
 
@@ -50,7 +55,12 @@ def connect(cloud: str | None = None, *, timeout: float | None = None) -> Connec
         if region.config.get("api_timeout") is None:
             region.config["api_timeout"] = timeout
         return openstack.connection.Connection(config=region)
-    except (openstack.exceptions.ConfigException, keystoneauth1.exceptions.ClientException, OSError) as error:
+    except (
+        openstack.exceptions.ConfigException,
+        keystoneauth1.exceptions.ClientException,
+        OSError,
+        *(AttributeError, TypeError, ValueError, LookupError),  # of a clouds.yaml with other things than it should have
+    ) as error:
         raise CloudError(
             f"the cloud's configuration can't be used: {error}",
             remedy="name a cloud of clouds.yaml with --os-cloud or OS_CLOUD, or set the OS_* variables",
@@ -58,9 +68,10 @@ def connect(cloud: str | None = None, *, timeout: float | None = None) -> Connec
 
 
 @contextlib.contextmanager
-def told(doing: str) -> Iterator[None]:
+def told(doing: str, remedy: str | None = None) -> Iterator[None]:
     """Turn the ways in which a request can fail into ours.
 
+    :param remedy: what to do where the failure itself tells nothing better.
     :raises Unanswered: when there was no answer, or none that can be read.
     :raises CloudError: when it could not be sent.
     """
@@ -70,15 +81,23 @@ def told(doing: str) -> Iterator[None]:
     try:
         yield
     except (failures.ConnectFailure, failures.RetriableConnectionFailure, failures.UnknownConnectionError) as error:
-        remedy = "see whether the API can be reached, and run the command again: it goes on where this one stopped"
-        raise Unanswered(f"can't {doing}: {error}", remedy=remedy) from error
+        again = "see whether the API can be reached, and run the command again: it goes on where this one stopped"
+        raise Unanswered(f"can't {doing}: {error}", remedy=again) from error
     except (failures.Unauthorized, failures.MissingRequiredOptions, failures.MissingAuthPlugin) as error:
-        remedy = "check the user, the password and the project in clouds.yaml or the OS_* variables"
-        raise CloudError(f"can't sign in to {doing}: {error}", remedy=remedy) from error
+        raise CloudError(f"can't sign in to {doing}: {error}", remedy=_SIGN_IN) from error
+    except failures.SSLError as error:
+        raise CloudError(f"can't {doing}: {error}", remedy=_FIND) from error
     except (failures.ClientException, openstack.exceptions.SDKException) as error:
-        raise CloudError(f"can't {doing}: {error}") from error
+        raise CloudError(f"can't {doing}: {error}", remedy=remedy) from error
     except ValueError as error:
         raise Unanswered(f"can't {doing}: the answer is no JSON", remedy="see what answers at this address") from error
+    except OSError as error:
+        raise CloudError(f"can't {doing}: {error}", remedy=_FIND) from error
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        # What keystoneauth says where there is a user and no password, or the other way round.
+        raise CloudError(f"can't sign in to {doing}: {error}", remedy=_SIGN_IN) from error
 
 
 def compute_of(connection: Connection) -> tuple[Any, str | None, tuple[int | float, ...]]:
@@ -86,7 +105,7 @@ def compute_of(connection: Connection) -> tuple[Any, str | None, tuple[int | flo
 
     :raises CloudError: when it can't be found.
     """
-    with told("find the compute service"):
+    with told("find the compute service", _FIND):
         compute = connection.compute
         data = compute.get_endpoint_data()
     return compute, data.url if data else None, tuple(data.max_microversion or ()) if data else ()

@@ -87,11 +87,11 @@ gpustack flavor list --long -f json"""
         """One line a flavor."""
         from gpustack.flavor.apply import answers
         from gpustack.flavor.compare import Questions
-        from gpustack.flavor.flavors import readable
+        from gpustack.flavor.flavors import ALIAS, readable
 
         spec = read_spec(parsed_args.spec)
         cloud = self.cloud(parsed_args)
-        shown = [flavor for flavor in cloud.flavors() if parsed_args.all or flavor.gpus or flavor.ours]
+        shown = [one for one in cloud.flavors() if parsed_args.all or one.ours or ALIAS in one.extra_specs]
         private = frozenset(flavor.id for flavor in shown if not flavor.public) if parsed_args.long else frozenset()
         access = answers(cloud, Questions(access=private)).access
         raw = is_for_machines(parsed_args)
@@ -106,7 +106,7 @@ gpustack flavor list --long -f json"""
                 flavor.name,
                 models if raw else ", ".join(models),
                 sum(gpus.values()),
-                gpus if raw else ", ".join(f"{alias}:{count}" for alias, count in gpus.items()),
+                gpus if raw else _asked(gpus) or flavor.extra_specs.get(ALIAS, ""),
                 flavor.sizes.vcpus,
                 flavor.sizes.ram if raw else readable(flavor.sizes.ram),
                 flavor.sizes.disk if raw else f"{flavor.sizes.disk} GiB",
@@ -214,6 +214,10 @@ def read_spec(path: Path | None) -> Spec | None:
     from gpustack.spec.load import load_spec
 
     return load_spec(path) if path is not None else None
+
+
+def _asked(gpus: Mapping[str, int]) -> str:
+    return ", ".join(f"{alias}:{count}" for alias, count in gpus.items())
 
 
 def _models(spec: Spec | None, gpus: Mapping[str, int]) -> list[str]:

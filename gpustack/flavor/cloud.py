@@ -50,8 +50,12 @@ class Cloud:
         query: dict[str, str] | None = {"is_public": "None"}
         while query:
             answer = self._call("GET", "/flavors/detail", "list flavors", params=query)
-            found += [_flavor(entry, self._where) for entry in answer["flavors"]]
-            more = any(link.get("rel") == "next" for link in answer.get("flavors_links", ()))
+            try:
+                found += [_flavor(entry, self._where) for entry in answer["flavors"]]
+                more = any(link.get("rel") == "next" for link in answer.get("flavors_links", ()))
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                what = "can't list flavors: the answer is none of Nova's"
+                raise CloudError(what, where=self._where, remedy="see what answers at this address") from error
             query = {"is_public": "None", "marker": found[-1].id} if more and answer["flavors"] else None
         return tuple(found)
 

@@ -195,3 +195,16 @@ def test_without_a_cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     said = capsys.readouterr().err
     assert "nowhere" in said
     assert "→" in said
+
+
+def test_a_flavor_whose_alias_nova_can_not_read_is_listed_all_the_same(
+    cloud: NovaModel, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each boot of it fails: somebody looks for it here."""
+    sizes = Sizes(vcpus=1, ram=1, disk=1)
+    cloud.by_id["1"] = PresentFlavor(id="1", name="odd", sizes=sizes, extra_specs={ALIAS: "K4200:1:2"})
+    cloud.by_id["2"] = PresentFlavor(id="2", name="none", sizes=sizes)
+    assert main(["flavor", "list", "-f", "value", "-c", "Name"]) == 0
+    assert capsys.readouterr().out == "odd\n"
+    assert main(["flavor", "list"]) == 0
+    assert "K4200:1:2" in capsys.readouterr().out

@@ -1,0 +1,69 @@
+"""A cloud that can't be signed in to, or that answers nonsense: what is said, and that it is no fault of gpustack."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustack.cli.app import main
+from gpustack.errors import CloudError
+from gpustack.flavor.cloud import Cloud
+
+pytestmark = pytest.mark.filterwarnings("ignore:Support for InfluxDB")
+NOBODY = "http://127.0.0.1:9/v3"
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in list(os.environ):
+        if name.startswith("OS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({}, "auth_url"),
+        ({"OS_AUTH_URL": NOBODY}, "check the user, the password"),
+        ({"OS_AUTH_URL": NOBODY, "OS_USERNAME": "me"}, "check the user, the password"),
+        ({"OS_AUTH_URL": NOBODY, "OS_USERNAME": "me", "OS_PASSWORD": "geheim"}, "see whether the API can be reached"),
+        (
+            {"OS_AUTH_URL": NOBODY.replace("http", "https"), "OS_PASSWORD": "geheim", "OS_CACERT": "/nonexistent.pem"},
+            "cacert",
+        ),
+        ({"OS_AUTH_URL": "nowhere", "OS_USERNAME": "me", "OS_PASSWORD": "geheim"}, "check auth_url"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variables: dict[str, str], said: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main(["flavor", "list"]) == 21
+    told = capsys.readouterr().err
+    assert said in told
+    assert "geheim" not in told
+    assert "fault of gpustack" not in told
+
+
+@pytest.mark.parametrize("text", ["clouds: {mine: 5}\n", "clouds: [\n", "clouds: [mine]\n", "5\n"])
+def test_a_clouds_yaml_of_another_shape(capsys: pytest.CaptureFixture[str], text: str) -> None:
+    Path("clouds.yaml").write_text(text)
+    assert main(["flavor", "list", "--os-cloud", "mine"]) == 21
+    told = capsys.readouterr().err
+    assert "clouds.yaml" in told
+    assert "fault of gpustack" not in told
+
+
+@pytest.mark.parametrize("answer", [{}, [], {"flavors": [5]}, {"flavors": [{"extra_specs": {}}]}, {"flavors": 5}])
+def test_an_answer_that_is_none_of_novas(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+    cloud = Cloud.__new__(Cloud)
+    cloud._where = "http://nova/"
+    monkeypatch.setattr(cloud, "_call", lambda *words, **more: answer)
+    with pytest.raises(CloudError, match="none of Nova's"):
+        cloud.flavors()
