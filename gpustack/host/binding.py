@@ -224,7 +224,8 @@ def _kernels(host: Host, drivers: Iterable[str]) -> Iterator[Finding]:
     for kernel in host.boot.kernels:
         for driver in drivers:
             if canonical(driver) not in kernel.modules:
-                yield finding("GPU115", place=host.hostname, release=kernel.release, driver=driver)
+                image = kernel.image or "its image was not found"
+                yield finding("GPU115", place=host.hostname, release=kernel.release, image=image, driver=driver)
 
 
 def _too_early(host: Host, targets: Targets) -> Iterator[Finding]:

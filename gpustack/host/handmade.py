@@ -88,7 +88,7 @@ def traces(host: Host, targets: Targets, binding: Binding, options: Options, oth
         (trace.place, trace.said): trace
         for trace in (
             *_ids(host, targets, binding, other),
-            *_arguments(targets, binding, options, other),
+            *_arguments(host, targets, binding, options, other),
             *_modprobe(host, targets, binding, options, other),
             *_modules(other),
             *_dracut(binding, other),
@@ -167,7 +167,7 @@ def _line(other: Elsewhere, path: str, line: int) -> str:
     return " ".join(lines[line - 1].split()) if line <= len(lines) else ""
 
 
-def _arguments(targets: Targets, binding: Binding, options: Options, other: Elsewhere) -> Iterator[Trace]:
+def _arguments(host: Host, targets: Targets, binding: Binding, options: Options, other: Elsewhere) -> Iterator[Trace]:
     wanted = ("intel_iommu=on", "iommu=pt") if options.iommu_pt else ("intel_iommu=on",)
     for argument in wanted:
         name, _, value = argument.partition("=")
@@ -176,7 +176,7 @@ def _arguments(targets: Targets, binding: Binding, options: Options, other: Else
                 stays: str | None = "an argument that is right stays where it is, and is not repeated"
                 yield _argument(sourced.place, sourced.argument.text, agrees=True, stays=stays)
     by_text = {s.argument.text for s in other.arguments or ()}
-    for found in iommu.contradictions(options, other):
+    for found in iommu.contradictions(host, options, other):
         path, line = _parted(found.place)
         if path.startswith(_MODPROBE):
             yield Trace(path=path, line=line, said=found.text, part=Part.OPTION, agrees=False)

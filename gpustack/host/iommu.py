@@ -72,18 +72,18 @@ class Contradiction:
     reason: str
 
 
-def contradictions(options: Options, other: Elsewhere) -> Iterator[Contradiction]:
+def contradictions(host: Host, options: Options, other: Elsewhere) -> Iterator[Contradiction]:
     """What is set elsewhere and stands against the plan."""
-    yield from _switches(options, other)
+    yield from _switches(host, options, other)
     yield from _unsafe_elsewhere(options, other)
 
 
 def _conflicts(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding]:
-    for found in contradictions(options, other):
+    for found in contradictions(host, options, other):
         yield finding("GPU120", place=f"{host.hostname} {found.place}", argument=found.text, reason=found.reason)
 
 
-def _switches(options: Options, other: Elsewhere) -> Iterator[Contradiction]:
+def _switches(host: Host, options: Options, other: Elsewhere) -> Iterator[Contradiction]:
     off = "it switches the IOMMU off"
     against = {
         "intel_iommu": {"off": off},
@@ -96,6 +96,7 @@ def _switches(options: Options, other: Elsewhere) -> Iterator[Contradiction]:
         against["iommu.passthrough"] = dict.fromkeys(("0", "n", "N", "off"), reason)
     if not options.allow_unsafe_interrupts:
         against["intremap"] = {"off": "it switches interrupt remapping off"}
+    against.pop({"intel": "amd_iommu", "amd": "intel_iommu"}.get(kind(host) or "", ""), None)  # not read on this host
     for name, words in against.items():
         for word, argument, place in _words(other, name):
             if word in words:
@@ -135,12 +136,12 @@ def _kind_findings(host: Host, other: Elsewhere) -> Iterator[Finding]:
     for word, argument, place in _words(other, "amd_iommu"):
         if word == "on":
             yield finding("GPU121", place=f"{host.hostname} {place}", argument=argument)
-    unread = [entry.path for entry in host.unread if entry.path.startswith("/sys/firmware/acpi")]
+    unread = [f"{e.path}: {e.error}" for e in host.unread if e.path.startswith("/sys/firmware/acpi")]
     if not host.iommu.units and not host.iommu.acpi_tables:
         # GPU001 tells of a firmware that announces none.
         if unread:
             what = "which IOMMU the firmware announces"
-            yield finding("GPU132", place=host.hostname, what=what, paths=", ".join(unread))
+            yield finding("GPU132", place=host.hostname, what=what, paths="; ".join(unread))
     elif kind(host) is None:
         units = ", ".join(host.iommu.units or host.iommu.acpi_tables)
         yield finding("GPU122", place=host.hostname, units=units)

@@ -76,13 +76,13 @@ def _boot(host: Host) -> Iterator[Finding]:
 
 
 def _unknown(host: Host) -> Iterator[Finding]:
-    paths = [
-        entry.path
+    unread = [
+        entry
         for entry in host.unread
         if any(entry.path == path or entry.path.startswith((f"{path}/", f"{path}.")) for path in _ESSENTIAL)
     ]
-    if paths:
-        what = "the boot configuration"
-        yield finding("GPU132", place=host.hostname, what=what, paths=", ".join(sorted(paths)[:5]))
-    if host.kernel.command_line is None and "/proc/cmdline" not in paths:
+    if unread:
+        said = sorted(f"{entry.path}: {entry.error}" for entry in unread)
+        yield finding("GPU132", place=host.hostname, what="the boot configuration", paths="; ".join(said[:5]))
+    if host.kernel.command_line is None and not any(entry.path == "/proc/cmdline" for entry in unread):
         yield finding("GPU139", place=host.hostname)
