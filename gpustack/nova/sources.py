@@ -1,8 +1,9 @@
 """Configurations named on a command line: ``PATH`` or ``SERVICE[,SERVICE…]=PATH[:PATH…]``.
 
 Each word is the configuration of one host's service or services: a file, several files in the order in which the
-service reads them, or a directory. Where no service is named, the name tells it (``nova-compute.conf``,
-``nova_scheduler/``), and a plain ``nova.conf`` serves them all.
+service reads them, or a directory (one of files that are named for services has one configuration for each). Where no
+service is named, the name tells it (``nova-compute.conf``, ``nova_scheduler/``), and a plain ``nova.conf`` serves them
+all.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpustack.errors import UsageError
+from gpustack.errors import NovaConfigError, UsageError
 from gpustack.novaconf.config import Configuration, files_of, read_files
 from gpustack.novaconf.releases import Option
 
@@ -67,13 +68,17 @@ def split(word: str) -> tuple[tuple[str, ...], str]:
 def guessed(path: Path) -> tuple[str, ...]:
     """The services that a file's or directory's name speaks of; none for ``nova.conf`` and ``nova``."""
     for name in (path.name, path.parent.name):
-        stem = name.removesuffix(".d").removesuffix(".conf").replace("_", "-")
-        if stem.startswith("nova-"):
-            service = stem.removeprefix("nova-")
-            service = _NAMES.get(service, service)
-            if service in SERVICES:
-                return (service,)
+        if service := _service(name):
+            return (service,)
     return ()
+
+
+def _service(name: str) -> str | None:
+    """The service that a name speaks of."""
+    stem = name.removesuffix(".d").removesuffix(".conf").replace("_", "-")
+    service = stem.removeprefix("nova-")
+    service = _NAMES.get(service, service)
+    return service if stem.startswith("nova-") and service in SERVICES else None
 
 
 def _sources(word: str) -> list[Source]:
@@ -84,9 +89,30 @@ def _sources(word: str) -> list[Source]:
         raise UsageError(f"{word!r} names no path", remedy="write PATH or SERVICE=PATH")
     by_files: dict[tuple[Path, ...], list[str]] = {}
     for service in named or SERVICES:
-        files = tuple(file for path in paths for file in files_of(path, service=service))
-        by_files.setdefault(files, []).append(service)
+        files = tuple(file for path in paths for file in _read_by(service, path))
+        if files:
+            by_files.setdefault(files, []).append(service)
+    if not by_files:
+        what = f"no file there is for {' or '.join(f'nova-{service}' for service in named or SERVICES)}"
+        raise NovaConfigError(what, where=text, remedy="name the service's own files")
     return [
-        Source(label=text, services=tuple(serving), configuration=read_files(files), named=bool(named))
+        Source(
+            label=text,
+            services=tuple(serving),
+            configuration=read_files(files),
+            named=bool(named) or all(_service(file.name) for file in files),
+        )
         for files, serving in by_files.items()
     ]
+
+
+def _read_by(service: str, path: Path) -> tuple[Path, ...]:
+    """The files of a path that a service reads.
+
+    A directory of files that are named for services, as kolla-ansible's overrides are, has one for each: unlike a
+    ``nova.conf.d``, all of which is read.
+    """
+    files = files_of(path, service=service)
+    if not path.is_dir() or path.name.endswith(".d"):
+        return files
+    return tuple(file for file in files if _service(file.name) in (None, service))

@@ -68,6 +68,13 @@ def test_words_that_name_no_configuration(tmp_path):
     assert "check the path" in report.findings[0].remedy
 
 
+def test_a_directory_without_a_file_for_the_service(tmp_path):
+    (tmp_path / "nova-api.conf").write_text("[pci]\n")
+    report = lint([f"compute={tmp_path}"], release=releases.release("2025.2"))
+    assert found(report, list(Severity)) == [("GPU330", str(tmp_path))]
+    assert "nova-compute" in report.findings[0].message
+
+
 def test_json_that_is_nested_too_deeply(tmp_path):
     file = tmp_path / "nova.conf"
     file.write_text(f"[pci]\nalias = {'[' * 100_000}\n")
