@@ -32,7 +32,7 @@ _HARMLESS = frozenset({"[", "test", "echo", "true", ":"})
 _OPENING = frozenset({"if", "for", "while", "until", "case", "{", "("})
 _CLOSING = frozenset({"fi", "done", "esac", "}", ")"})
 _INNER = frozenset({"then", "else", "elif"})
-_DOS = r"a line of DOS, which the shell takes for a command (sed -i 's/\r$//' on the file mends its lines' ends)"
+_DOS = r"a line that ends as DOS ends it: to the shell there is one more character (sed -i 's/\r$//' mends it)"
 _ENDS = frozenset({"\n", ";"})
 
 
@@ -231,6 +231,8 @@ class _State:
             value = (*before, *value)
             if sum(len(piece.text) for piece in value) > _LONGEST:
                 value = Unevaluated(file=path, line=line, why="a value of over 64 KiB")
+            elif name in (LINUX, LINUX_DEFAULT) and any("\r" in piece.text for piece in value):
+                value = Unevaluated(file=path, line=line, why=_DOS)
         if isinstance(value, Unevaluated):
             self.unevaluated.append(value)
         self.values[name] = value
