@@ -37,6 +37,8 @@ _PANIC_SECONDS = 15
 _WATCHDOG_SECONDS = 60
 # GRUB writes its environment without the file system's help, in place (00_header of Ubuntu's GRUB, check_writable).
 _WRITABLE = frozenset({"ext2", "ext3", "ext4", "xfs", "vfat"})
+# How long GRUB shows its menu; the second is Ubuntu's, after a boot that did not get as far as its services.
+_TIMEOUTS = ("GRUB_TIMEOUT", "GRUB_RECORDFAIL_TIMEOUT")
 _DEVICES = {
     "lvm": "a logical volume",
     "raid": "software RAID",
@@ -147,7 +149,11 @@ def _hindrances(host: Host) -> Iterator[str]:
 def _default(host: Host, saved: str | None) -> Iterator[str]:
     """The trial starts the first entry's kernel: the default must be that entry, or another would be tried."""
     texts = {path: file.text for path, file in host.files.items() if path != GRUB}
-    chosen = read_defaults(texts).text("GRUB_DEFAULT")
+    defaults = read_defaults(texts)
+    for name in _TIMEOUTS:
+        if (defaults.text(name) or "").strip().startswith("-"):
+            yield f"{name} is negative: GRUB would wait at its menu for somebody, and the host not come back by itself"
+    chosen = defaults.text("GRUB_DEFAULT")
     if chosen is None:
         yield "what GRUB_DEFAULT is can't be told from /etc/default/grub"
     elif chosen == "saved":

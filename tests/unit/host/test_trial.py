@@ -230,6 +230,24 @@ def test_the_default_must_be_the_entry_whose_kernel_is_tried(
     assert plan_host(spec, machine.host, trial=SECONDS).refused is refused
 
 
+@pytest.mark.parametrize(
+    ("line", "refused"),
+    [
+        ("GRUB_TIMEOUT=-1", True),
+        ("GRUB_RECORDFAIL_TIMEOUT=-1", True),
+        ("GRUB_RECORDFAIL_TIMEOUT=0", False),
+        ("GRUB_TIMEOUT=30", False),
+    ],
+)
+def test_a_menu_that_waits_for_somebody_would_keep_the_host_from_coming_back(line: str, refused: bool) -> None:
+    spec, machine = installed()
+    machine.raw["files"]["/etc/default/grub"]["text"] += f"\n{line}\n"
+    plan = plan_host(spec, machine.host, trial=SECONDS)
+    assert plan.refused is refused
+    assert ("wait at its menu" in show_plan(plan)) is refused
+    assert not plan_host(spec, machine.host).refused
+
+
 def test_a_snapshot_without_the_environment_is_refused_as_such() -> None:
     spec, machine = installed()
     machine.raw["boot"]["environment"] = None
