@@ -91,7 +91,8 @@ def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Target])
     unbound: dict[tuple[str, str], list[str]] = {}
     for target in targets:
         driver = target.gpu.main.driver
-        if driver != spec.models[target.model].driver and not _is_variant(driver):
+        # libvirt moves a card from pci-stub to vfio-pci while a guest has it.
+        if driver not in (spec.models[target.model].driver, "vfio-pci") and not _is_variant(driver):
             unbound.setdefault((target.host.hostname, driver or "no driver"), []).append(target.gpu.main.address)
     for (host, holder), addresses in unbound.items():
         yield finding("GPU307", place=host, addresses=", ".join(addresses), driver=holder)

@@ -28,6 +28,7 @@ def check(document: Document) -> Iterator[Problem]:
     """The problems between the parts of a spec, in no order."""
     models, hosts, flavors = (_mapping(document.data, key) for key in ("models", "hosts", "flavors"))
     yield from _names(document, models, hosts)
+    yield from _unmanaged(document, models)
     matches = dict(_matches(models))
     yield from _ambiguous(document, matches)
     for name, match in matches.items():
@@ -69,6 +70,14 @@ def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, An
     for name in models:
         if name not in named and hosts:
             yield _warning(document, ("models", name), "no host gives this model to guests", at_key=True)
+
+
+def _unmanaged(document: Document, models: Mapping[str, Any]) -> Iterator[Problem]:
+    """Cards on pci-stub that libvirt shall not bind: no guest would start with one."""
+    for name, model in models.items():
+        if isinstance(model, dict) and model.get("driver") == "pci-stub" and model.get("managed") is False:
+            message = "guests need the card on a VFIO driver: with pci-stub, libvirt has to bind it (managed: true)"
+            yield document.problem(("models", name, "managed"), message)
 
 
 def _matches(models: Mapping[str, Any]) -> Iterator[tuple[str, Match]]:

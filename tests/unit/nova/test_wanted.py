@@ -198,3 +198,13 @@ def test_a_variant_driver_is_left_alone_by_libvirt(name, model, managed, found):
     (entry,) = made.computes["gpu01"]
     assert entry.to_dict().get("managed") == managed
     assert codes(made) == found
+
+
+@pytest.mark.parametrize(
+    ("driver", "name", "told"), [("pci-stub", "k4200-prepared", False), ("pci-stub", "k4200", True)]
+)
+def test_a_card_that_a_guest_has_is_on_vfio_pci_and_prepared_all_the_same(driver, name, told):
+    """From pci-stub, libvirt moves it there for as long as the guest runs."""
+    models = f'{{a: {{match: {{vendor: "10de", product: "11b4"}}, driver: {driver}}}}}'
+    found = wanted(spec(models), [host(name)], release=release("2025.1")).findings
+    assert ("GPU307" in {f.code for f in found}) is told
