@@ -14,9 +14,9 @@ from typing import Any
 from gpustack.errors import NovaConfigError
 from gpustack.facts.model import Host
 from gpustack.facts.store import load_snapshot, parse_host
-from gpustack.findings import Finding, Severity, errors
+from gpustack.findings import Finding, Severity, errors, finding
 from gpustack.nova.existing import BEGIN, END, Existing
-from gpustack.nova.render import RenderedFile, render
+from gpustack.nova.render import DIRECTORY, RenderedFile, render
 from gpustack.nova.sources import Source
 from gpustack.nova.wanted import Alias, DeviceEntry, Wanted, wanted
 from gpustack.novaconf import releases
@@ -75,8 +75,9 @@ def for_host(
     """The file of one host, and the commands that make its services read it.
 
     :param decided: what :func:`overall` said.
-    :param there: what the module read on the host: ``files`` (path and text), ``units``, ``engine``, and
-        ``pending``: the services that an earlier run wrote for and was interrupted before it restarted them.
+    :param there: what the module read on the host: ``files`` (path and text), ``units``, ``engine``,
+        ``pending``: the services that an earlier run wrote for and was interrupted before it restarted them, and
+        ``started``: the words of their command lines that name files and directories, of those that run.
     :param restart: ``changed``, ``always`` or ``never``.
     """
     spec = load_spec(Path(spec_path))
@@ -97,7 +98,8 @@ def for_host(
         findings: list[Finding] = []
         changed: dict[str, None] = {}
         for group in [(s,) for s in services] if kolla else [tuple(services)]:
-            existing = Existing(sources=tuple(_sources(root, group, files, kolla=kolla)))
+            started = {} if kolla else there.get("started", {})
+            existing = Existing(sources=tuple(_sources(root, group, files, started, kolla=kolla)))
             rendering = render(
                 found,
                 services=group,
@@ -105,8 +107,10 @@ def for_host(
                 hosts=[host] if host else [],
                 only=[hostname] if "compute" in group else None,
                 together="compute" in group,
+                appended=kolla,
             )
             findings += rendering.findings
+            findings += _unread(group, started, hostname)
             (file,) = rendering.files
             path = f"/etc/kolla/nova-{group[0]}/nova.conf" if kolla else file.path
             before = _block(files.get(path, "")) if kolla else files.get(path)
@@ -165,12 +169,24 @@ def _copied(files: Sequence[Mapping[str, str]], root: Path) -> dict[str, str]:
     return {file["path"]: file["text"] for file in files}
 
 
-def _sources(root: Path, services: Sequence[str], files: Mapping[str, str], *, kolla: bool) -> Iterable[Source]:
+def _unread(services: Sequence[str], started: Mapping[str, Sequence[str]], hostname: str) -> Iterable[Finding]:
+    """Services that do not read the directory that ours is put into, since their command line names another."""
+    for service in services:
+        named = [word for word in started.get(service, ()) if word.startswith("--config-dir=")]
+        if named and f"--config-dir={DIRECTORY}" not in [word.rstrip("/") for word in named]:
+            yield finding("GPU324", place=f"{hostname} nova-{service}", words=" ".join(named), directory=DIRECTORY)
+
+
+def _sources(
+    root: Path, services: Sequence[str], files: Mapping[str, str], started: Mapping[str, Sequence[str]], *, kolla: bool
+) -> Iterable[Source]:
     for service in services:
         path = root / (f"etc/kolla/nova-{service}/nova.conf" if kolla else "etc/nova")
         if files and path.exists():
             read: Configuration = read_files(files_of(path, service=service))
-            yield Source(label=str(path), services=(service,), configuration=read, named=True)
+            words = started.get(service)
+            with_files = None if words is None else any(word.startswith("--config-file=") for word in words)
+            yield Source(label=str(path), services=(service,), configuration=read, named=True, with_files=with_files)
 
 
 def _affected(file: RenderedFile, before: str | None, root: Path, services: Sequence[str]) -> list[str]:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, finding
+from gpustack.findings import Finding, Severity, finding
 from gpustack.nova.sections import Carried, with_filters
 from gpustack.nova.sources import Source
 from gpustack.nova.wanted import PCI_FILTER, Wanted
 from gpustack.novaconf import releases
-from gpustack.novaconf.config import Setting
+from gpustack.novaconf.config import Setting, in_drop_in
 from gpustack.novaconf.devspec import DeviceSpec, offered
 from gpustack.novaconf.entries import EntryError, alias_of, quotes_hint, specs_of
 from gpustack.novaconf.releases import Option
@@ -112,14 +112,16 @@ def in_the_way(
     hosts: Sequence[Host],
     *,
     whole: bool,
-    own: str,
+    own: str | None,
+    drop_in: bool = True,
     overrides: Path | None = None,
 ) -> list[Finding]:
     """Lines that go on counting beside ours, or against ours.
 
     :param whole: options are replaced whole (kolla-ansible): then lines stay under other names, and in files that
         ours go into.
-    :param own: the file name of our drop-in, to tell which files are read after it.
+    :param own: the file name of our drop-in, to tell which files are read after it; None where there is none.
+    :param drop_in: ours go into that file, and not into ``nova.conf``.
     :param overrides: the directory of kolla-ansible's overrides for Nova that ours go into.
     """
     found: list[Finding] = []
@@ -135,8 +137,8 @@ def in_the_way(
         if not whole or setting.path != option.path or _fault(setting) or _beside(setting, overrides):
             for host in hosts_of(source, hosts):
                 found += _device_in_the_way(setting, wanted, host)
-    if not whole:
-        found += _later(existing, wanted, own)
+    if own is not None:
+        found += _later(existing, wanted, own, drop_in=drop_in)
     found += _available(existing, AVAILABLE.of(wanted.release))
     return list(dict.fromkeys(found))
 
@@ -210,8 +212,12 @@ def _device_in_the_way(setting: Setting, wanted: Wanted, host: Host) -> Iterator
         )
 
 
-def _later(existing: Existing, wanted: Wanted, own: str) -> Iterator[Finding]:
-    """Files that are read after our drop-in and decide against it."""
+def _later(existing: Existing, wanted: Wanted, own: str, *, drop_in: bool) -> Iterator[Finding]:
+    """Files that are read after our drop-in and decide against it, or may be.
+
+    Of files that are named on a service's command line, nobody can tell from their names: drop-ins come before those,
+    and after ``nova.conf`` where it is not named.
+    """
     switches = {"pci/report_in_placement"} if wanted.placement != "off" else set()
     switches |= {"filter_scheduler/pci_in_placement"} if wanted.placement == "schedule" else set()
     for source in existing.sources:
@@ -220,18 +226,27 @@ def _later(existing: Existing, wanted: Wanted, own: str) -> Iterator[Finding]:
             if not source.serves(option):
                 continue
             for setting in _foreign(source.configuration.effective(option)):
-                if option.kind == "list":
-                    right = set(wanted.filters) <= set(values(setting.value))
-                else:
-                    right = _is_true(setting.value)
-                if not right and _read_later(setting.file, own):
+                if not _right(setting, option, wanted) and _read_later(setting.file, own):
                     yield finding("GPU314", place=setting.place, line=_named(setting))
+            if not drop_in or source.with_files is False:
+                continue
+            for setting in _foreign(source.configuration.named_last().effective(option)):
+                if not _right(setting, option, wanted) and not in_drop_in(setting.file):
+                    said = ",".join(with_filters(values(setting.value), wanted.filters))
+                    value = said if option.kind == "list" else "true"
+                    grave = Severity.ERROR if source.with_files else None
+                    yield finding("GPU323", place=setting.place, severity=grave, line=_named(setting), value=value)
+
+
+def _right(setting: Setting, option: Option, wanted: Wanted) -> bool:
+    if option.kind == "list":
+        return set(wanted.filters) <= set(values(setting.value))
+    return _is_true(setting.value)
 
 
 def _read_later(file: str, own: str) -> bool:
     path = PurePath(file)
-    directory = path.parent.name
-    return directory.endswith(".conf.d") and (directory != "nova.conf.d" or path.name > own)
+    return in_drop_in(file) and (path.parent.name != "nova.conf.d" or path.name > own)
 
 
 def _available(existing: Existing, option: Option) -> Iterator[Finding]:

@@ -81,6 +81,7 @@ def render(
     only: Collection[str] | None = None,
     together: bool = False,
     root: Path | None = None,
+    appended: bool = False,
 ) -> Rendering:
     """Render what Nova needs.
 
@@ -89,6 +90,7 @@ def render(
     :param hosts: the facts behind ``wanted``, to judge what is there.
     :param only: the compute hosts to render for; all of ``wanted`` when None.
     :param together: the compute hosts run the other services too: one file for all of them.
+    :param appended: the settings go to the end of ``nova.conf`` itself, and into no drop-in.
     :param root: the directory below which the files are put, where they join what others wrote.
     """
     existing = existing or Existing()
@@ -104,7 +106,15 @@ def render(
     if overrides and not existing.sources:
         found.append(finding("GPU322", place=overrides))
     below = root / overrides.lstrip("/") if root and overrides else None
-    found += in_the_way(existing, wanted, hosts, whole=overrides is not None, own=DROP_IN, overrides=below)
+    found += in_the_way(
+        existing,
+        wanted,
+        hosts,
+        whole=overrides is not None,
+        own=None if overrides or appended else DROP_IN,
+        drop_in=deployment == "drop-in",
+        overrides=below,
+    )
     job = _Job(wanted=wanted, existing=existing, filters=whole, hosts=by_name, services=tuple(services), root=root)
     if deployment == "drop-in":
         files = tuple(_drop_ins(job, names, together=together, everywhere=only is None))

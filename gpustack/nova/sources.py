@@ -26,12 +26,14 @@ class Source:
 
     :ivar label: what it is called on the command line.
     :ivar named: whether the services were named, and not only supposed because nothing speaks against them.
+    :ivar with_files: whether the service is started with ``--config-file``; None where that is not known.
     """
 
     label: str
     services: tuple[str, ...]
     configuration: Configuration
     named: bool
+    with_files: bool | None = None
 
     def serves(self, option: Option) -> bool:
         """Whether a service of this configuration reads the option."""

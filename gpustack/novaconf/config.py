@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from oslo_config import iniparser
 
@@ -85,10 +85,23 @@ class Configuration:
         settings = self.effective(option)
         return settings[-1].value if settings else None
 
+    def named_last(self) -> Configuration:
+        """The same files as a service reads them that is started with ``--config-file`` for those that are no drop-ins.
+
+        oslo.config reads the default drop-in directories before what the command line names
+        (``oslo_config/cfg.py``, ``ConfigOpts._parse_config_files``).
+        """
+        return replace(self, files=tuple(sorted(self.files, key=lambda file: not in_drop_in(file))))
+
     def enabled(self, option: Option) -> bool:
         """Whether a boolean option is on, by the words that oslo.config takes; off when it is not set."""
         settings = self.effective(option)
         return bool(settings) and settings[-1].value.strip().lower() in ("true", "1", "on", "yes")
+
+
+def in_drop_in(file: str) -> bool:
+    """Whether a file is in a directory of drop-ins."""
+    return PurePath(file).parent.name.endswith(".conf.d")
 
 
 def read_files(paths: Sequence[Path]) -> Configuration:

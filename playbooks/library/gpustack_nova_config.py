@@ -63,6 +63,10 @@ units:
   returned: always
   type: list
   elements: str
+started:
+  description: For each service of Nova that runs, the words of its command line that name files and directories.
+  returned: always
+  type: dict
 pending:
   description: The services that an interrupted run has written for and not restarted.
   returned: always
@@ -88,6 +92,7 @@ SECTIONS = ("pci", "filter_scheduler")
 PATTERNS = ("etc/nova/nova*.conf", "etc/nova/nova*.conf.d/*.conf")
 NOTE = "run/gpustack-nova-restart"
 KOLLA = ("etc/kolla/nova-*/nova.conf",)
+SERVICE = re.compile(r"nova-(api|compute|scheduler|conductor)(?:-os-compute)?$")
 UNITS = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system", "run/systemd/system")
 
 
@@ -130,6 +135,23 @@ def units(root: str) -> list:
         for path in glob.glob(os.path.join(root, directory, "*nova-*.service")):
             found.add(os.path.basename(path))
     return sorted(found)
+
+
+def started(root: str) -> dict:
+    """For each service that runs, the words of its command line that name files and directories."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(root, "proc/[0-9]*/cmdline"))):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as stream:
+                words = stream.read().split("\0")
+        except OSError:  # it has ended meanwhile
+            continue
+        programs = [SERVICE.match(os.path.basename(word)) for word in words[:3]]
+        service = next((match.group(1) for match in programs if match), None)
+        if service:
+            text = re.sub("(^|\0)(--config-(?:file|dir))\0", r"\1\2=", "\0".join(words))
+            found.setdefault(service, [word for word in text.split("\0") if word.startswith("--config-")])
+    return found
 
 
 def pending(root: str) -> list:
@@ -210,6 +232,7 @@ def main() -> None:
         files=read(root, KOLLA if module.params["kolla"] else PATTERNS),
         units=units(root),
         engine=engine(root),
+        started=started(root),
         pending=pending(root),
     )
 

@@ -6,8 +6,10 @@ import difflib
 from collections.abc import Iterator
 
 from gpustack.findings import Finding, finding
+from gpustack.nova.existing import values
 from gpustack.nova.lint.registry import check
 from gpustack.nova.lint.subject import Subject
+from gpustack.nova.wanted import PCI_FILTER
 from gpustack.novaconf import releases
 from gpustack.novaconf.config import Setting
 from gpustack.novaconf.releases import Option, Release
@@ -124,6 +126,31 @@ def booleans(subject: Subject) -> Iterator[Finding]:
                     yield finding(
                         "GPU340", place=setting.place, group=setting.group, name=setting.name, value=setting.value
                     )
+
+
+@check("Order of files")
+def order(subject: Subject) -> Iterator[Finding]:
+    """Options whose value depends on whether a service is started with --config-file: then drop-ins come first."""
+    for source in subject.sources:
+        for option in releases.options(subject.release):
+            if option.kind == "multi" or not source.serves(option):
+                continue
+            usual, named = (c.effective(option) for c in (source.configuration, source.configuration.named_last()))
+            if usual and _says(usual[-1], option) != _says(named[-1], option):
+                yield finding(
+                    "GPU371",
+                    place=usual[-1].place,
+                    group=option.group,
+                    name=option.name,
+                    other=named[-1].place,
+                )
+
+
+def _says(setting: Setting, option: Option) -> bool:
+    """What matters of a value: whether a switch is on, whether the list has PciPassthroughFilter."""
+    if option.kind == "list":
+        return PCI_FILTER in values(setting.value)
+    return setting.value.strip().lower() in _TRUE
 
 
 @check(_TITLE)

@@ -1,5 +1,6 @@
 """The files of each kind of deployment: golden texts, and read back by oslo.config and by Ansible's YAML."""
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -151,7 +152,7 @@ def test_the_filters_of_the_deployment_are_carried_over(tmp_path):
 
 
 def codes(rendering) -> list[tuple[str, str]]:
-    kept = {"GPU312", "GPU313", "GPU314", "GPU318", "GPU331"}
+    kept = {"GPU312", "GPU313", "GPU314", "GPU318", "GPU323", "GPU331"}
     return [(f.code, f.place.rpartition("/")[2]) for f in rendering.findings if f.code in kept]
 
 
@@ -171,7 +172,10 @@ ALIAS = (
         ('[pci]\npassthrough_whitelist = {"vendor_id": "10de"}\n', "off", [("GPU312", "nova.conf:2")] * 2),
         ('[pci]\ndevice_spec = {"vendor_id": "15b3", "physical_network": "a"}\n', "off", []),
         ("[filter_scheduler]\navailable_filters = mine.Filter\n", "off", [("GPU318", "nova.conf:2")]),
-        ("[filter_scheduler]\nenabled_filters = ComputeFilter\n", "off", []),
+        ("[filter_scheduler]\nenabled_filters = ComputeFilter\n", "off", [("GPU323", "nova.conf:2")]),
+        ("[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n", "off", []),
+        ("[pci]\nreport_in_placement = false\n", "report", [("GPU323", "nova.conf:2")]),
+        ("[pci]\nreport_in_placement = false\n", "off", []),
     ],
 )
 def test_what_stands_in_the_way_is_named_with_its_line(tmp_path, text, placement, expected):
@@ -188,6 +192,48 @@ def test_a_later_file_that_decides_is_an_error(tmp_path):
         late.write_text("[filter_scheduler]\nenabled_filters = ComputeFilter\n")
         assert codes(rendered("drop-in", existing=sources(f"scheduler={tmp_path}"))) == expected
         late.unlink()
+
+
+def test_what_decides_where_files_are_named_on_a_command_line(tmp_path):
+    """oslo.config reads drop-ins before them: Debian's and Ubuntu's services name nova.conf, those of RHEL don't."""
+    main, ours = tmp_path / "nova.conf", tmp_path / "nova.conf.d" / DROP_IN
+    ours.parent.mkdir()
+    main.write_text("[filter_scheduler]\nenabled_filters = ComputeFilter\n")
+    rendering = rendered("drop-in", placement="off", existing=sources(f"scheduler={tmp_path}"))
+    (told,) = (f for f in rendering.findings if f.code == "GPU323")
+    ours.write_text(rendering.files[0].text)
+
+    def filters(arguments: list[str], files: list[str]) -> list[str]:
+        conf = cfg.ConfigOpts()
+        conf.register_opts([cfg.ListOpt("enabled_filters")], group="filter_scheduler")
+        conf(arguments, default_config_files=files, default_config_dirs=[str(ours.parent)])
+        return conf.filter_scheduler.enabled_filters
+
+    assert "PciPassthroughFilter" in filters([], [str(main)])
+    assert "PciPassthroughFilter" not in filters([f"--config-file={main}"], [])
+    main.write_text(f"[filter_scheduler]\nenabled_filters = {told.remedy.rpartition(' ')[2]}\n")
+    assert "PciPassthroughFilter" in filters([f"--config-file={main}"], [])
+    assert codes(rendered("drop-in", placement="off", existing=sources(f"scheduler={tmp_path}"))) == []
+
+
+def test_where_it_is_known_how_a_service_is_started(tmp_path):
+    (tmp_path / "nova.conf").write_text("[filter_scheduler]\nenabled_filters = ComputeFilter\n")
+    (source,) = sources(f"scheduler={tmp_path}").sources
+
+    def said(with_files: bool | None) -> list[tuple[str, str]]:
+        existing = Existing(sources=(dataclasses.replace(source, with_files=with_files),))
+        found = rendered("drop-in", placement="off", existing=existing).findings
+        return [(f.code, f.severity.value) for f in found if f.code == "GPU323"]
+
+    assert said(None) == [("GPU323", "warning")]
+    assert said(True) == [("GPU323", "error")]
+    assert said(False) == []
+
+
+def test_a_line_that_is_replaced_where_ours_is_appended_decides_nothing(tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text("[filter_scheduler]\nenabled_filters = ComputeFilter\n")
+    assert codes(rendered("drop-in", placement="off", existing=sources(file), appended=True)) == []
 
 
 def test_kolla_keeps_what_it_would_replace(tmp_path):

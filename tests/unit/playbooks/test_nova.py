@@ -202,3 +202,32 @@ def test_one_host_alone_takes_the_facts_of_the_others_from_a_snapshot(cloud: Clo
     assert '"mi210"' in text
     assert '"740f"}' not in text.partition("device_spec")[2]
     assert cloud.restarted() == ["talk nova-compute"]
+
+
+def test_how_a_service_is_started_decides_which_file_does(cloud: Cloud) -> None:
+    """With --config-file, as Debian starts its services, nova.conf comes after the drop-ins."""
+    root = cloud.roots["ctl"]
+    line = root / "proc/77/cmdline"
+    line.parent.mkdir(parents=True)
+    conf(root, "[filter_scheduler]\nenabled_filters = ComputeFilter\n")
+
+    def started(*words: str) -> None:
+        line.write_text("\0".join(["/usr/bin/python3", "/usr/bin/nova-scheduler", *words, ""]), encoding="utf-8")
+
+    started("--config-file", "/etc/nova/nova.conf", "--log-file=/var/log/nova/nova-scheduler.log")
+    run = cloud.place.play("nova")
+    assert run.code == 2
+    assert "GPU323 ctl:/etc/nova/nova.conf:4" in run.fatal("ctl")
+    assert "say ComputeFilter,PciPassthroughFilter" in run.fatal("ctl")
+    assert not (root / DROP_IN).exists()
+
+    started("--config-dir=/etc/nova/other.d")
+    run = cloud.place.play("nova")
+    assert run.code == 2
+    assert "GPU324 ctl nova-scheduler" in run.fatal("ctl")
+    assert "GPU323" not in run.fatal("ctl")
+
+    started()
+    run = cloud.place.play("nova")
+    assert run.code == 0, run.output
+    assert (root / DROP_IN).exists()
