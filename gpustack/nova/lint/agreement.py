@@ -76,14 +76,10 @@ def satisfiable(subject: Subject) -> Iterator[Finding]:
     """An alias that no device_spec can satisfy."""
     if not subject.serving("compute"):
         return
-    told: set[str] = set()
-    for line in subject.aliases:
-        if line.name in told:
-            continue
-        alternatives = [other for other in subject.aliases if other.name == line.name]
+    for alternatives in _by_name(subject.aliases).values():
         if any(_can(subject, other, entry) for other in alternatives for entry in subject.devices):
             continue
-        told.add(line.name)
+        line = alternatives[0]
         wanted = _resource_class(line.data) if subject.scheduled_by_placement else None
         fitting = [entry for entry in subject.devices if _ids_fit(line, entry)]
         if wanted and fitting and all(_class_of(entry) != wanted for entry in subject.devices):
