@@ -51,6 +51,8 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     for path, text in record.plain(host).items():
         line = CommandLine(text=record.value_of(path, text) or "")
         needs[path] = tuple(a for a in wanted if not line.has(a))
+        if line.for_init is not None and needs[path]:
+            found.append(finding("GPU128", place=f"{host.hostname} {path}"))
         content = record.edited(path, text, added=needs[path])
         if content is not None:
             mode = host.files[path].mode
