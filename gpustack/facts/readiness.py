@@ -90,6 +90,8 @@ def host_reasons(host: Host) -> tuple[Finding, ...]:
 
 def _iommu(host: Host) -> Iterator[Finding]:
     iommu, place = host.iommu, host.hostname
+    if not host.pci and host.boot.firmware is None:
+        return  # a mounted disk: there is no firmware to say anything of
     if not _iommu_active(host):
         if _unreadable(host, _GROUPS):
             return  # GPU024 says so, for each GPU

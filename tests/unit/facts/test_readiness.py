@@ -166,6 +166,12 @@ def test_the_argument_that_switched_it_off_is_named():
     assert "(amd_iommu=off on its command line)" in host_reasons(found)[0].message
 
 
+def test_nothing_is_said_of_the_firmware_of_a_mounted_disk():
+    off = {**OFF, "acpi_tables": []}
+    assert host_reasons(host(iommu=off, boot={"firmware": None})) == ()
+    assert [f.code for f in host_reasons(host(iommu=off, boot={"firmware": "bios"}))] == ["GPU001"]
+
+
 def test_what_holds_the_whole_host_back_is_said_of_its_place():
     found = parse_host(snapshot("k4200"), "k4200")
     places = {(f.code, f.place) for gpu in gpus(found) for f in reasons(found, gpu) if f.code == "GPU002"}
