@@ -36,6 +36,7 @@ _INITRAMFS_SCRIPTS = ("/etc/initramfs-tools/scripts/", "/etc/initramfs-tools/hoo
 _PASSTHROUGH = frozenset({"vfio", "vfio_pci", "vfio_iommu_type1", "vfio_virqfd", "pci_stub"})
 _DRIVER = re.compile(r"drivers/([\w-]+)/(?:new_id|bind)\b")
 _NEW_ID = re.compile(r"\b([0-9a-f]{4})[ :]([0-9a-f]{4})\b")
+_RULE_ID = re.compile(r"""\battrs?\{(vendor|device)\}=="0x([0-9a-f]{4})\"""")
 _ACTS = re.compile(r">|\btee\b|driver_override|driverctl|nodedev-detach|modprobe|unbind|new_id")
 # Devices that are only named here, for other lines to act on: DEVS="0000:84:00.0", for dev in 0000:84:00.0; do
 _NAMES = re.compile(r"(?:(?:export|local|readonly)\s+)?\w+=|for\s+\w+\s+in\s")
@@ -321,8 +322,14 @@ def _touched(line: str, targets: Targets) -> set[str]:
         for address, (function, driver) in targets.functions.items()
         if address in line
         or address.removeprefix("0000:") in re.findall(r"[0-9a-f.:]+", line)
-        or (function.vendor, function.product) in _NEW_ID.findall(line)
+        or (function.vendor, function.product) in (*_NEW_ID.findall(line), _of_a_rule(line))
     }
+
+
+def _of_a_rule(line: str) -> tuple[str, str]:
+    """The ids by which a rule of udev's that acts on a device knows it: ``ATTR{vendor}=="0x10de"`` and so on."""
+    known = dict(_RULE_ID.findall(line)) if _ACTS.search(line) else {}
+    return known.get("vendor", ""), known.get("device", "")
 
 
 def _is_of_no_device(line: str, there: set[tuple[str, str]]) -> bool:

@@ -231,6 +231,24 @@ def test_devices_that_a_script_names_for_other_lines_are_told_without_a_guess() 
 
 
 @pytest.mark.parametrize(
+    ("acts", "code"),
+    [
+        ('ATTR{driver_override}="vfio-pci"', "GPU170"),
+        ('ATTR{driver_override}="nouveau"', "GPU143"),
+        ("RUN+=\"/bin/sh -c 'echo $kernel > /sys/bus/pci/drivers/nouveau/unbind'\"", "GPU143"),
+        ('ATTR{power/control}="auto"', None),
+    ],
+)
+def test_rules_of_udev_that_know_devices_by_their_ids(acts: str, code: str | None) -> None:
+    path = "/etc/udev/rules.d/90-gpus.rules"
+    rule = f'ACTION=="add", SUBSYSTEM=="pci", ATTR{{vendor}}=="0x10DE", ATTR{{device}}=="0x11b4", {acts}\n'
+    plan = plan_host(SPEC, machine({path: rule + rule.replace("0x11b4", "0xffff")}).host)
+    assert {f.code for f in plan.findings if path in f.place} == ({code} if code else set())
+    assert all(f.place.endswith(f"{path}:1") for f in plan.findings if path in f.place)
+    assert plan.refused is (code == "GPU143")
+
+
+@pytest.mark.parametrize(
     ("ids", "agrees"),
     [
         ("10de:11b4:10de:1096,10de:e0a", True),
