@@ -21,6 +21,12 @@ ENTRIES = "entries"
 MADE = "made"
 """In the place of a place: gpustack made ``/etc/kernel/cmdline``; then the digest of it without its arguments."""
 PLACES = (DEFAULTS, KERNEL_CMDLINE, ENTRIES, MADE)
+# What gpustack adds, and the digest that MADE is followed by. Nothing else is ever taken out of a file of others, even
+# if somebody has edited the record.
+_ADDED = re.compile(
+    r"(?:intel_iommu|iommu|vfio_iommu_type1\.allow_unsafe_interrupts|(?:vfio-pci|pci-stub)\.ids)=[A-Za-z0-9,:]+"
+    r"|sha256:[0-9a-f]{64}"
+)
 # The assignment that grubby keeps up, too: one line, in quotes.
 _ASSIGNMENT = re.compile(
     r"""^(?P<before>[ \t]*GRUB_CMDLINE_LINUX=(?P<quote>["']))"""
@@ -30,12 +36,12 @@ _ASSIGNMENT = re.compile(
 
 
 def recorded(host: Host) -> dict[str, tuple[str, ...]]:
-    """What gpustack has added, by place; lines are a place and an argument."""
+    """What gpustack has added, by place; lines are a place and an argument, and others are passed over."""
     file = host.files.get(RECORD)
     found: dict[str, list[str]] = {}
     for line in file.text.splitlines() if file is not None and is_ours(file.text) else ():
         place, space, argument = line.partition(" ")
-        if space and place in PLACES:
+        if space and place in PLACES and _ADDED.fullmatch(argument):
             found.setdefault(place, []).append(argument)
     return {place: tuple(arguments) for place, arguments in found.items()}
 

@@ -8,10 +8,16 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_cases import load
 
 from gpustack.facts.cmdline import CommandLine
 from gpustack.facts.grub import DEFAULTS
-from gpustack.host.record import KERNEL_CMDLINE, edited, value_of
+from gpustack.host.desired import PARAMETERS
+from gpustack.host.owned import RECORD
+from gpustack.host.plan import plan_host
+from gpustack.host.record import KERNEL_CMDLINE, MADE, PLACES, edited, recorded, value_of
+from gpustack.host.render import render_record
+from gpustack.host.undo import plan_undo
 
 WORDS = st.sampled_from(
     ["ro", "quiet", "iommu=pt", "intel_iommu=on", "amd_iommu=on", "x=a=b", "vfio-pci.ids=10de:11b4"]
@@ -62,3 +68,28 @@ def test_of_two_lines_the_last_counts() -> None:
 def test_only_whole_arguments_are_taken_out(without: tuple[str, ...]) -> None:
     text = "ro amd_iommu=on vfio_iommu_type1.allow_unsafe_interrupts=1 iommu=pt\n"
     assert edited(KERNEL_CMDLINE, text, without=without) == text
+
+
+def test_the_record_gives_back_what_was_added() -> None:
+    added = [*(f"{name}=10de:11b4,1" for name in PARAMETERS), "intel_iommu=on"]
+    _, _, machine = load(Path(__file__).parent / "cases" / "rhel-9.yaml")
+    lines = [*(f"{place} {a}" for place in PLACES if place != MADE for a in added), f"{MADE} sha256:{'0f' * 32}"]
+    machine.raw["files"][RECORD] = {"text": render_record(lines), "mode": "0644", "mtime_ns": 1}
+    found = recorded(machine.host)
+    assert [f"{place} {a}" for place in PLACES for a in found[place]] == lines
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["entries quiet splash", "entries ", "entries --", 'entries "', "entries $(id)", "entries root=UUID=1", "made x y"],
+)
+def test_what_somebody_else_wrote_into_the_record_is_taken_out_of_nothing(line: str) -> None:
+    _, spec, machine = load(Path(__file__).parent / "cases" / "rhel-9.yaml")
+    for entry in machine.raw["boot"]["entries"]:
+        entry["arguments"] += " root=UUID=1 quiet splash"
+    text = render_record(["entries iommu=pt"])
+    machine.raw["files"][RECORD] = {"text": f"{text}{line}\n", "mode": "0644", "mtime_ns": 1}
+    assert recorded(machine.host) == {"entries": ("iommu=pt",)}
+    assert not plan_host(spec, machine.host).refused
+    words = [word for op in plan_undo(machine.host).operations for word in getattr(op, "argv", ())]
+    assert not any("root=" in word or "quiet" in word for word in words)
