@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpustack.cli.common import Command, add_source_options, gather, tell_failures
 from gpustack.cli.text import printable
-from gpustack.errors import PlanError, UsageError
+from gpustack.errors import GpustackError, PlanError, UsageError
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered
@@ -88,9 +88,13 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
                 )
             hosts = named
         trial = TRIAL_SECONDS if parsed_args.trial else None
-        self._plans = tuple(
-            plan_host(spec, host, adopt=parsed_args.adopt, live=parsed_args.live, trial=trial) for host in hosts
-        )
+        for host in hosts:
+            try:
+                plan = plan_host(spec, host, adopt=parsed_args.adopt, live=parsed_args.live, trial=trial)
+            except GpustackError as error:
+                self._gathered = self._gathered.without(host, error)
+            else:
+                self._plans = (*self._plans, plan)
         if parsed_args.format == "json":
             text = json.dumps([plan.to_dict() for plan in self._plans], indent=2, ensure_ascii=True)
         else:

@@ -45,6 +45,15 @@ class Gathered:
     raw: tuple[dict[str, Any], ...]
     failures: tuple[Failure, ...] = ()
 
+    def without(self, host: Host, error: GpustackError) -> Gathered:
+        """The same with one of the hosts among those that failed."""
+        kept = [(one, raw) for one, raw in zip(self.hosts, self.raw, strict=True) if one is not host]
+        return Gathered(
+            hosts=tuple(one for one, _ in kept),
+            raw=tuple(raw for _, raw in kept),
+            failures=(*self.failures, Failure(host=host.hostname, error=error)),
+        )
+
 
 def gather(
     hosts: Sequence[str] = (),

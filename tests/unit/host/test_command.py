@@ -11,6 +11,7 @@ import pytest
 from simulation import SNAPSHOTS, Machine, changed, snapshot
 
 from gpustack.cli.app import main
+from gpustack.host.owned import ADOPTED
 from gpustack.host.plan import plan_host
 from gpustack.spec.load import parse_spec
 
@@ -126,3 +127,14 @@ def test_control_characters_of_a_host_do_not_reach_the_terminal(run: Run, tmp_pa
     raw = changed(snapshot("k4200"), {"files": {"/etc/rc.local": "echo 0000:88:00.0 \x1b]0;owned\x07\n"}})
     _, out, err = run("--snapshot", save(tmp_path / "evil.json", raw))
     assert "\x1b" not in out + err
+
+
+def test_a_host_whose_journal_can_t_be_read_is_no_end_to_the_others(run: Run, tmp_path: Path) -> None:
+    broken = changed(snapshot("k4200"), {"files": {ADOPTED: "cut"}})
+    code, out, err = run("--snapshot", save(tmp_path / "hosts.json", broken, snapshot("shared-nic")))
+    assert code == 13
+    assert out.startswith("gpu-nic01: refused")
+    assert f"gpu01 {ADOPTED}: the journal" in err
+    code, out, err = run("--snapshot", save(tmp_path / "hosts.json", broken))
+    assert (code, out) == (12, "")
+    assert f"gpu01 {ADOPTED}: the journal" in err
