@@ -136,6 +136,8 @@ def _kind_findings(host: Host, other: Elsewhere) -> Iterator[Finding]:
     for word, argument, place in _words(other, "amd_iommu"):
         if word == "on":
             yield finding("GPU121", place=f"{host.hostname} {place}", argument=argument)
+    for sourced in other.all("pcie_acs_override"):
+        yield finding("GPU156", place=f"{host.hostname} {sourced.place}", argument=sourced.argument.text)
     unread = [f"{e.path}: {e.error}" for e in host.unread if e.path.startswith("/sys/firmware/acpi")]
     if not host.iommu.units and not host.iommu.acpi_tables:
         # GPU001 tells of a firmware that announces none.

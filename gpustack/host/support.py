@@ -11,6 +11,7 @@ from gpustack.host import kernel_install
 from gpustack.host.elsewhere import UPDATE_INITRAMFS
 from gpustack.host.tools import family, has_systemd_boot
 
+_XEN = frozenset({"xenfs", "xen_privcmd"})  # they load under Xen only
 _INITRAMFS = ("initramfs-tools", "dracut")
 # A plan that has not read these could overwrite or contradict what is there.
 _ESSENTIAL = (
@@ -39,6 +40,9 @@ def _kind(host: Host) -> Iterator[Finding]:
         yield finding("GPU131", place=host.hostname, container=host.container)
     if host.architecture not in (None, "x86_64"):
         yield finding("GPU142", place=host.hostname, architecture=host.architecture)
+    if not _XEN.isdisjoint(host.kernel.loaded_modules):
+        what = "Linux under Xen, which keeps the IOMMU to itself,"
+        yield finding("GPU130", place=host.hostname, what=what, wanted="Linux on the machine itself, with KVM")
     if family(host) is None:
         name = host.os_release.get("PRETTY_NAME") or host.os_release.get("ID") or "an unknown distribution"
         yield finding("GPU130", place=host.hostname, what=name, wanted="Debian, Ubuntu, and RHEL with its kin")
