@@ -104,8 +104,8 @@ def _repair(cell: Cell, verdict: Verdict, journal: Journal, ask: Ask, wait: floa
 
     if verdict.repair is Repair.RESTART:
         return ended(Result.RESTART, f"restart nova-compute on {verdict.host}; guests keep running")
-    if verdict.stop and verdict.host_state not in (HostState.STOPPED, HostState.GONE):
-        # One that is "down" may only be cut off, with the rows still in its memory.
+    if verdict.stop and verdict.host_state is not HostState.STOPPED:
+        # One that is "down", or has no service any more, may only be cut off, with the rows still in its memory.
         return ended(Result.SKIPPED, f"stop nova-compute on {verdict.host} first, then say --stopped {verdict.host}")
     witness = "the hypervisor was not asked"
     if verdict.ask_hypervisor:

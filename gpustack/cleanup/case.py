@@ -63,6 +63,9 @@ class Case:
         protected = [reason for row in self.rows for reason in protection(self.view, row, self.clock)]
         if protected:
             return self.verdict(Status.PROTECTED, "; ".join(dict.fromkeys(protected)))
+        if self.host_state is HostState.UNKNOWN:
+            reason = self.clock.doubt or "the host's last report is of a time that is yet to come: the clocks differ"
+            return self.verdict(Status.UNDECIDED, f"whether nova-compute runs there can't be told: {reason}")
         return None
 
     def verdict(

@@ -8,6 +8,7 @@ prints or raises has them hidden.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -281,8 +282,10 @@ def cells(api: Database, default: str | None) -> tuple[Cell, ...]:
         columns = [column for column in table.columns if column.name != "disabled" or has_disabled]
         rows: Sequence[sa.RowMapping] = connection.execute(sa.select(*columns)).mappings().all()
     found = []
+    names = Counter(row["name"] for row in rows)
     for row in rows:
-        name = row["name"] or row["uuid"]
+        # Nothing keeps two cells from having one name.
+        name = row["name"] if row["name"] and names[row["name"]] == 1 else row["uuid"]
         url = fill_template(row["database_connection"], default, f"cell {name}")
         found.append(
             Cell(

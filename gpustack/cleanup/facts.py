@@ -234,6 +234,14 @@ class Clock:
     service_down_time: timedelta = timedelta(seconds=60)
     stopped: frozenset[str] = frozenset()
     """Hosts whose nova-compute the operator has stopped for a repair."""
+    heard: datetime | None = None
+    """When a service of the cell other than nova-compute last reported; None when there is none, or ``doubt``."""
+    doubt: str = ""
+    """Why the times in the database do not tell which of its services run now; empty when they do."""
+
+    def age(self, seen: datetime) -> timedelta:
+        """How long ago a service reported, by the nearer of two clocks: the database's, that of the other reports."""
+        return min(abs(moment - seen) for moment in (self.now, self.heard) if moment is not None)
 
     def recent(self, moment: datetime | None) -> bool:
         """Whether a moment lies within the grace time; one that is not known does not."""
@@ -252,7 +260,7 @@ class HostState(enum.StrEnum):
     GONE = "gone"
     """The compute node is deleted, or has no nova-compute service."""
     UNKNOWN = "unknown"
-    """What is said is not of one host."""
+    """It can't be told: the times in the database are not of now; or what is said is not of one host."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,19 +287,27 @@ class NodeView:
 
     def host_state(self, clock: Clock) -> HostState:
         """Whether a nova-compute looks after this node now."""
-        if self.node.deleted or self.service is None:
+        if self.node.deleted:
             return HostState.GONE
         if self.node.host in clock.stopped and not self.reports(clock):
             return HostState.STOPPED
+        if self.service is None:
+            return HostState.GONE
         seen = self.service.seen
-        if seen is not None and abs(clock.now - seen) <= clock.service_down_time:
+        if seen is not None and clock.age(seen) <= clock.service_down_time:
             return HostState.UP
+        if clock.doubt or (seen is not None and seen > clock.now):
+            return HostState.UNKNOWN
         return HostState.FORCED_DOWN if self.service.forced_down else HostState.DOWN
 
     def reports(self, clock: Clock) -> bool:
         """Whether nova-compute reported within two of its intervals (nova.conf: ``report_interval``, 10 s)."""
         seen = self.service.seen if self.service else None
-        return seen is not None and abs(clock.now - seen) <= 2 * _REPORT_INTERVAL
+        if seen is None:
+            return False
+        # The other services report as often: one that is no older than their last report by more runs as they do.
+        like_others = clock.heard is not None and clock.heard - seen <= 1.5 * _REPORT_INTERVAL
+        return like_others or abs(clock.now - seen) <= 2 * _REPORT_INTERVAL
 
     @cached_property
     def odd(self) -> tuple[PciRow, ...]:
@@ -299,8 +315,7 @@ class NodeView:
         return tuple(
             row
             for row in self.rows
-            if row.deleted != 0
-            or (row.status not in _TAKEN if row.instance_uuid is not None else row.status != "available")
+            if row.deleted != 0 or (row.status not in _TAKEN if row.instance_uuid else row.status != "available")
         )
 
     @cached_property

@@ -88,9 +88,30 @@ class Selection:
     service_down_time: timedelta = timedelta(seconds=60)
     stopped: frozenset[str] = frozenset()
 
-    def clock(self, now: datetime) -> Clock:
-        """The clock of a cell whose database says ``now``."""
-        return Clock(now=now, grace=self.grace, service_down_time=self.service_down_time, stopped=self.stopped)
+    def clock(self, now: datetime, reports: Mapping[str, datetime]) -> Clock:
+        """The clock of a cell.
+
+        :param now: what the database says.
+        :param reports: when its services of each kind last reported. Some do all the time, nova-conductor at least:
+            where none has, a host that is silent need not be down.
+        """
+        others = max((seen for binary, seen in reports.items() if binary != "nova-compute"), default=None)
+        current = {seen for seen in reports.values() if abs(now - seen) <= self.service_down_time}
+        doubt = ""
+        if others is not None and not current:
+            last = max(reports.values())
+            doubt = (
+                f"no service of this cell has reported since {last}, and the database's clock says {now:%F %T}: its "
+                "conductors are down, or this is a copy that is not kept up to date, or the clocks differ"
+            )
+        return Clock(
+            now=now,
+            grace=self.grace,
+            service_down_time=self.service_down_time,
+            stopped=self.stopped,
+            heard=others if others in current else None,
+            doubt=doubt,
+        )
 
     def wants(self, verdict: Verdict) -> bool:
         """Whether a verdict is of the chosen classes and instance."""
@@ -161,7 +182,7 @@ def _reading(sources: Sources, cell: Cell, selection: Selection) -> Iterator[tup
                 cell_uuid=cell.uuid,
                 others=others,
             )
-            yield reader, selection.clock(read.now(connection))
+            yield reader, selection.clock(read.now(connection), read.reports(connection))
     finally:
         others.close()
 

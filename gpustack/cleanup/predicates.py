@@ -62,7 +62,8 @@ def fresh(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
     instance = owner.instance if owner else None
     if instance is not None and not (owner and owner.on(view.node)) and clock.recent(instance.updated_at):
         found.append(f"instance {instance.uuid} was written less than {_minutes(clock)} ago")
-    if view.host_state(clock) in (HostState.DOWN, HostState.FORCED_DOWN) and clock.recent(view.node.updated_at):
+    silent = (HostState.DOWN, HostState.FORCED_DOWN, HostState.GONE)
+    if not view.node.deleted and view.host_state(clock) in silent and clock.recent(view.node.updated_at):
         found.append(f"compute node {view.node.name} was written less than {_minutes(clock)} ago: its host may be up")
     if view.node.deleted and clock.recent(view.node.deleted_at):
         found.append(f"compute node {view.node.name} was deleted less than {_minutes(clock)} ago: it may come back")
@@ -138,7 +139,10 @@ def node_words(view: NodeView, clock: Clock) -> str:
         return f"compute node {view.node.name} (id {view.node.id}) is deleted"
     if view.service is None:
         return f"compute node {view.node.name} (id {view.node.id}) has no nova-compute service"
-    return f"nova-compute on {view.node.name} is {state.value}; it was last seen {view.service.seen or 'never'}"
+    runs = f"nova-compute on {view.node.name} is {state.value}"
+    if state is HostState.UNKNOWN:
+        runs = f"whether nova-compute on {view.node.name} runs is not known"
+    return f"{runs}; it was last seen {view.service.seen or 'never'}"
 
 
 def owner_words(owner: Owner) -> str:

@@ -58,6 +58,14 @@ def now(connection: sa.Connection) -> datetime:
     return moment
 
 
+def reports(connection: sa.Connection) -> dict[str, datetime]:
+    """When a service of each kind last reported, by its binary."""
+    table = tables.services.c
+    seen = sa.func.max(sa.func.coalesce(table.last_seen_up, table.created_at))
+    found = connection.execute(sa.select(table.binary, seen).where(table.deleted == 0).group_by(table.binary))
+    return {binary: moment for binary, moment in found if binary and moment is not None}
+
+
 @dataclass(kw_only=True)
 class CellReader:
     """Reads one cell through one snapshot.
@@ -108,7 +116,7 @@ class CellReader:
         query = sa.select(*tables.columns(self.connection, tables.services)).where(
             table.binary == "nova-compute", table.deleted == 0
         )
-        return {
+        found = {
             row["host"]: Service(
                 host=row["host"],
                 disabled=bool(row["disabled"]),
@@ -119,6 +127,8 @@ class CellReader:
             )
             for row in self.connection.execute(query).mappings()
         }
+        # MySQL compares without case, so Nova may have written one host's name in two ways.
+        return {**{(host or "").casefold(): service for host, service in found.items()}, **found}
 
     def _unfinished_migrations(self) -> dict[str, tuple[Migration, ...]]:
         """All moves that are not over, in error, or of an unknown status: few, whatever the size of the table."""
@@ -158,7 +168,7 @@ class CellReader:
             yield NodeView(
                 cell=self.cell,
                 node=node,
-                service=services.get(node.host or ""),
+                service=services.get(node.host or "") or services.get((node.host or "").casefold()),
                 rows=of_node,
                 owners={uuid: owners[uuid] for uuid in (*owning, *placed)},
                 residents=placed,

@@ -21,7 +21,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     for row in view.odd:
         if (
             not row.live
-            or row.taken != (row.instance_uuid is None)
+            or row.taken == bool(row.instance_uuid)
             or row.status
             not in (
                 "available",

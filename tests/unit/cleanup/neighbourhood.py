@@ -34,7 +34,13 @@ def ago(seconds: int | None) -> datetime | None:
 
 
 def clock(case: dict[str, Any]) -> Clock:
-    return Clock(now=NOW, stopped=frozenset(case.get("stopped", ())))
+    heard = case.get("heard")
+    return Clock(
+        now=NOW,
+        stopped=frozenset(case.get("stopped", ())),
+        heard=None if heard is None else ago(heard),
+        doubt=case.get("doubt", ""),
+    )
 
 
 def view(case: dict[str, Any]) -> NodeView:

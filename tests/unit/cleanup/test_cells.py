@@ -108,3 +108,13 @@ def test_a_host_that_there_is_not(two: tuple[CellFile, CellFile, Path], capsys: 
     for host, code in (("gpu1", 0), ("idle", 4), ("gpu99", 2)):
         assert main(["cleanup", "plan", "--config-file", str(two[2]), "--host", host]) == code
     assert "gpu99" in capsys.readouterr().err
+
+
+def test_two_cells_of_one_name(two: tuple[CellFile, CellFile, Path], tmp_path: Path) -> None:
+    """Each verdict is of the cell that it was made in, and repaired there."""
+    with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite").begin() as connection:
+        connection.exec_driver_sql("UPDATE cell_mappings SET name = 'one'")
+    two[1].device(two[1].host("gpu2"), "0000:82:00.0", "allocated", instance_uuid="gone", request_id="x")
+    command = ["cleanup", "apply", "--config-file", str(two[2]), "--journal", str(tmp_path / "journal")]
+    assert main([*command, "--yes", "--no-hypervisor"]) == 0
+    assert not plan.make(Sources.from_nova_conf([two[2]]), Selection()).repairs

@@ -98,6 +98,18 @@ def rows_soft_deleted_under_a_guest(cell: CellFile) -> None:
     cell.device(node, GPU, "removed", deleted=77)
 
 
+def one_host_written_in_two_ways(cell: CellFile) -> None:
+    """To MySQL the service and the compute node are of one host; it runs, and has the row in its memory."""
+    moved(cell)
+    cell.host("other")
+    with cell.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE services SET host = 'GPU1', last_seen_up = datetime('now')")
+
+
+def conductor(cell: CellFile, seen: float) -> None:
+    cell.insert("services", host="controller", binary="nova-conductor", disabled=False, last_seen_up=ago(seen))
+
+
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
@@ -119,6 +131,11 @@ def rows_soft_deleted_under_a_guest(cell: CellFile) -> None:
         (deleted_rows_share_the_address, []),
         (functions_that_are_blocked_rightly, []),
         (a_row_in_a_status_of_another_world, []),
+        (one_host_written_in_two_ways, ["R report", "P stale"]),
+        (lambda cell: (moved(cell), conductor(cell, 5)), ["A stale"]),
+        (lambda cell: (moved(cell), conductor(cell, 4000)), ["A undecided"]),
+        (lambda cell: (moved(cell), conductor(cell, -4000)), ["A undecided"]),
+        (lambda cell: (moved(cell), conductor(cell, 4000), cell.host("gpu3", seen=5)), ["A stale"]),
         (rows_deleted_under_a_guest, ["L report"]),
         (rows_soft_deleted_under_a_guest, ["L report", "L report"]),
     ],

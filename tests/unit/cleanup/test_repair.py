@@ -109,15 +109,21 @@ def test_where_guests_run_a_host_that_can_not_be_asked_is_left(
     assert found["A", False] is apply.Result.REPAIRED  # the host is down: nova-compute would do the same when it starts
 
 
+@pytest.mark.parametrize("service", ["down", "gone"])
 def test_nothing_that_needs_a_stop_is_done_without_the_operators_word(
-    cell: CellFile, sources: Sources, tmp_path: Path
+    cell: CellFile, sources: Sources, tmp_path: Path, service: str
 ) -> None:
+    """A nova-compute whose service somebody deleted may run on, with the rows in its memory."""
+    if service == "gone":
+        sql(cell, "DELETE FROM services WHERE host = 'stopped'")
     planned = [verdict.to_dict() for verdict in plan.make(sources, Selection()).repairs if verdict.stop]
     assert planned
     before = cell.dump()
     outcomes = run(sources, tmp_path / "journal", planned, selection=Selection())
     assert {outcome.result for outcome in outcomes} == {apply.Result.SKIPPED}
     assert cell.dump() == before
+    outcomes = run(sources, tmp_path / "second", planned)
+    assert {outcome.result for outcome in outcomes} == {apply.Result.REPAIRED}
 
 
 def test_undo_leaves_what_was_used_since(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
