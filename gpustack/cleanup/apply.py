@@ -93,9 +93,24 @@ def in_use(verdict: Verdict, users: Mapping[str, frozenset[str]]) -> tuple[str, 
     wrong = frozenset({verdict.owner, UNKNOWN})
     return tuple(
         sorted(
-            row.address for row in verdict.rows if (found := users.get(row.address)) and (found & wrong or not own_only)
+            row.address
+            for row in verdict.rows
+            if (found := users.get(row.address.lower())) and (found & wrong or not own_only)
         )
     )
+
+
+def relatives_in_use(
+    made: Sequence[Change], near: Mapping[str, PciRow], users: Mapping[str, frozenset[str]]
+) -> tuple[str, ...]:
+    """The addresses of other functions that keep those from being offered which a repair sets free.
+
+    A physical function must not be offered while a guest has a virtual one of it, nor the other way round.
+    """
+    offered = {change.seen["address"] for change in made if change.new.get("status") == "available"}
+    parents = {near[address].parent_addr for address in offered if address in near}
+    family = offered | parents | {row.address for row in near.values() if row.parent_addr in offered}
+    return tuple(sorted(address for address in family if address and users.get(address.lower())))
 
 
 def _repair(cell: Cell, verdict: Verdict, journal: Journal, ask: Ask, wait: float) -> Outcome:
@@ -108,16 +123,22 @@ def _repair(cell: Cell, verdict: Verdict, journal: Journal, ask: Ask, wait: floa
         # One that is "down", or has no service any more, may only be cut off, with the rows still in its memory.
         return ended(Result.SKIPPED, f"stop nova-compute on {verdict.host} first, then say --stopped {verdict.host}")
     witness = "the hypervisor was not asked"
+    users: Mapping[str, frozenset[str]] = {}
     if verdict.ask_hypervisor:
         said = ask(verdict.host)
         if said.users is not None and (taken := in_use(verdict, said.users)):
             return ended(Result.SKIPPED, f"the hypervisor says that a guest uses {', '.join(taken)}")
-        if said.users is None and verdict.stop:
+        if said.users is None and verdict.stop and verdict.owner:
             return ended(Result.SKIPPED, f"guests may run there, and the hypervisor could not be asked: {said.reason}")
         witness = "the hypervisor says that no guest uses it" if said.users is not None else said.reason
+        users = said.users or {}
     now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     with writing(cell.database) as connection:
-        made = changes(verdict, relatives(connection, verdict), now)
+        near = relatives(connection, verdict)
+        made = changes(verdict, near, now)
+        offers = verdict.repair in (Repair.FREE, Repair.UNBLOCK)
+        if offers and (taken := relatives_in_use(made, near, users)):
+            return ended(Result.SKIPPED, f"the hypervisor says that a guest uses {', '.join(taken)}")
         before = [row for change in made if (row := whole_row(connection, change)) is not None]
         if len(before) != len(made):
             return ended(Result.SKIPPED, "a row is gone since it was judged; nothing was written")

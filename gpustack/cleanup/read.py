@@ -144,7 +144,10 @@ class CellReader:
         rows = self._rows(ids)
         residents = self._residents(ids)
         here = {found.uuid: found for found, _requests in residents}
-        asked = {found.uuid: _parse_requests(text) for found, text in residents}
+        asked: dict[str, tuple[Request, ...] | None] = {}
+        for found, text in residents:  # nothing keeps an instance from having several of these: none is believed then
+            said = _parse_requests(text)
+            asked[found.uuid] = said if asked.get(found.uuid, said) == said else None
         named: dict[int, set[str]] = {}
         displaced = set()
         for row in [row for of_node in rows.values() for row in of_node if row.instance_uuid]:
@@ -206,7 +209,7 @@ class CellReader:
         joined = tables.compute_nodes.join(
             tables.instances,
             (guests.host == nodes.host) & (guests.node == nodes.hypervisor_hostname) & (guests.deleted == 0),
-        ).join(tables.instance_extra, extra.instance_uuid == guests.uuid, isouter=True)
+        ).join(tables.instance_extra, (extra.instance_uuid == guests.uuid) & (extra.deleted == 0), isouter=True)
         query = sa.select(*instance_columns(self.connection), extra.pci_requests).select_from(joined)
         found = self.connection.execute(query.where(nodes.id.in_(ids), nodes.deleted == 0)).all()
         return [(instance(row[:-1], self.cell), row[-1]) for row in found]

@@ -92,7 +92,7 @@ def script(sources: Sources, plan: CleanupPlan, wanted: Sequence[Mapping[str, An
     now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     lines = ["-- Each statement must change exactly one row; roll its transaction back otherwise."]
     for cell in sources.cells:
-        dialect = cell.database.url.get_dialect()()
+        dialect = cell.database.url.get_dialect()(paramstyle="named")  # type: ignore[call-arg]  # no % is doubled
         wanted_here = [v for v in plan.repairs if v.cell == cell.name and key(v.to_dict()) in keys]
         if not wanted_here:
             continue
@@ -100,12 +100,19 @@ def script(sources: Sources, plan: CleanupPlan, wanted: Sequence[Mapping[str, An
             made_of = [(verdict, changes(verdict, relatives(connection, verdict), now)) for verdict in wanted_here]
         for verdict, made in made_of:
             rows = ", ".join(row.address for row in verdict.rows)
-            lines += ["", f"-- cell {cell.name}: class {verdict.klass} on {verdict.host} {rows}".rstrip()]
+            lines += ["", _comment(f"cell {cell.name}: class {verdict.klass} on {verdict.host} {rows}")]
             if not made or verdict.stop:
-                lines.append(f"-- {_next(verdict.to_dict())}")
+                lines.append(_comment(_next(verdict.to_dict())))
+            if made and verdict.ask_hypervisor:
+                lines.append(_comment(f"first see that no guest of {verdict.host} has it: its domain's hostdevs"))
             if made:
                 compiled = [
                     str(c.statement().compile(dialect=dialect, compile_kwargs={"literal_binds": True})) for c in made
                 ]
                 lines += ["BEGIN;", *(f"{text};" for text in compiled), "COMMIT;"]
     return "\n".join(lines)
+
+
+def _comment(text: str) -> str:
+    """A comment of one line, whatever the names in it have."""
+    return f"-- {' '.join(text.split())}"

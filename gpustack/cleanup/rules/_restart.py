@@ -22,12 +22,12 @@ def careful(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
     if not lacking:
         return verdict
     guests = ", ".join(str(one.owner) for one in lacking)
-    settled = all(one.status is Status.REPORT for one in lacking)
+    settled = all(one.status is not Status.PROTECTED for one in lacking)
     return replace(
         verdict,
         status=Status.REPORT if settled else Status.PROTECTED,
-        because=f"{verdict.because}; but instance {guests} lacks a device: when nova-compute starts, it may offer one "
-        "that is in use",
+        because=f"{verdict.because}; but instance {guests} lacks a device, or may: when nova-compute starts, it may "
+        "offer one that is in use",
         repair=None,
         stop=False,
         ask_hypervisor=True,

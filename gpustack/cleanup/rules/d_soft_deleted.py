@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from gpustack.cleanup.case import Case
 from gpustack.cleanup.facts import Clock, NodeView
 from gpustack.cleanup.predicates import lacks, owner_of
-from gpustack.cleanup.rules._moved import maybe_here, unknown
+from gpustack.cleanup.rules._moved import renamed, unknown
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 
 CLASS = "D"
@@ -29,10 +29,10 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         if held_back := case.held_back():
             yield held_back
-        elif maybe_here(view, owner) and lacks(view, owner):
+        elif renamed(view, owner) and (view.node.deleted or lacks(view, owner)):
             yield case.verdict(
                 Status.REPORT,
-                "the instance is on this node and lacks a device: the soft-deleted row may be the one that it uses",
+                "the instance is on this host, where it may lack a device: the soft-deleted row may be the one it uses",
                 ask_hypervisor=True,
                 advice="look at the instance's domain; see class L",
             )

@@ -44,6 +44,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 "no relative of the function is taken, and nova-compute never looks at the mark again",
                 repair=Repair.UNBLOCK,
                 stop=True,
+                ask_hypervisor=True,
             )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.cleanup.case import place
-from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.facts import Clock, NodeView, Owner
 from gpustack.cleanup.predicates import in_flight, node_words, owner_words
 from gpustack.cleanup.verdict import Status, Verdict, words
 
@@ -21,8 +21,8 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     for uuid in view.residents:
         owner = view.owners[uuid]
         held = view.held.get(uuid, ())
-        if owner.requests is None or len(held) >= owner.wanted:
-            continue
+        if len(held) >= owner.wanted if owner.requests is not None else held:
+            continue  # what it asks for can't be read, and it has devices: class F tells so
         moving = in_flight(owner)
         recent = owner.instance is not None and clock.recent(owner.instance.updated_at)
         if recent:
@@ -30,16 +30,21 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         yield Verdict(
             klass=CLASS,
             title=TITLE,
-            status=Status.PROTECTED if moving else Status.REPORT,
+            status=Status.PROTECTED if moving else Status.UNDECIDED if owner.requests is None else Status.REPORT,
             **place(view, clock),
             rows=(),
             owner=uuid,
             evidence=(owner_words(owner), node_words(view, clock), *(words(row) for row in held)),
-            because="; ".join(moving)
-            or f"the instance asks for {owner.wanted} devices and has {len(held)}: one in use may go to another guest",
+            because="; ".join(moving) or _because(owner, len(held)),
             ask_hypervisor=True,
             advice=""
             if moving
             else "disable nova-compute on this host for scheduling, look at the instance's domain, "
             "then cold-migrate the instance",
         )
+
+
+def _because(owner: Owner, held: int) -> str:
+    if owner.requests is None:
+        return f"the PCI requests of instance {owner.uuid} can't be read, and it has no device: one may be in use"
+    return f"the instance asks for {owner.wanted} devices and has {held}: one in use may go to another guest"

@@ -106,6 +106,11 @@ def one_host_written_in_two_ways(cell: CellFile) -> None:
         connection.exec_driver_sql("UPDATE services SET host = 'GPU1', last_seen_up = datetime('now')")
 
 
+def requests_twice(cell: CellFile, requests: str, **values: object) -> None:
+    here(cell)
+    cell.insert("instance_extra", instance_uuid="vm", pci_requests=requests, **values)
+
+
 def conductor(cell: CellFile, seen: float) -> None:
     cell.insert("services", host="controller", binary="nova-conductor", disabled=False, last_seen_up=ago(seen))
 
@@ -131,6 +136,8 @@ def conductor(cell: CellFile, seen: float) -> None:
         (deleted_rows_share_the_address, []),
         (functions_that_are_blocked_rightly, []),
         (a_row_in_a_status_of_another_world, []),
+        (lambda cell: requests_twice(cell, "[]"), ["F undecided"]),
+        (lambda cell: requests_twice(cell, "[]", deleted=99), []),
         (one_host_written_in_two_ways, ["R report", "P stale"]),
         (lambda cell: (moved(cell), conductor(cell, 5)), ["A stale"]),
         (lambda cell: (moved(cell), conductor(cell, 4000)), ["A undecided"]),

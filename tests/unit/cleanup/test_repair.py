@@ -100,6 +100,39 @@ def test_what_a_guest_uses_is_left(cell: CellFile, sources: Sources, tmp_path: P
     assert cell.dump() == before
 
 
+@pytest.mark.parametrize("used", ["0000:05:00.0", "0000:05:00.1", "0000:05:00.2"])
+@pytest.mark.parametrize("repair", [Repair.FREE, Repair.UNBLOCK])
+def test_what_a_relative_keeps_from_being_offered(tmp_path: Path, repair: Repair, used: str) -> None:
+    """A guest has the physical function, or a virtual one that stands there as free: the other is not offered then."""
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    node = cell.host("stopped")
+    cell.device(node, "0000:05:00.0", "unavailable", dev_type="type-PF")
+    owner = {"instance_uuid": "gone"} if repair is Repair.FREE else {}
+    for number in (1, 2):
+        taken = "allocated" if owner and number == 1 else "available"
+        virtual = {"dev_type": "type-VF", "parent_addr": "0000:05:00.0", **(owner if number == 1 else {})}
+        cell.device(node, f"0000:05:00.{number}", taken, **virtual)
+    nova_conf(tmp_path, {"cell1": cell.url})
+    sources = Sources.from_nova_conf([tmp_path])
+    planned = wanted(sources)
+    assert [one["repair"] for one in planned] == [repair]
+    before = cell.dump()
+    (outcome,) = run(sources, tmp_path / "first", planned, lambda host: Usage(users={used: frozenset({"other"})}))
+    assert (outcome.result, cell.dump()) == (apply.Result.SKIPPED, before)
+    (outcome,) = run(sources, tmp_path / "second", planned)
+    assert outcome.result is apply.Result.REPAIRED
+
+
+def test_a_host_writes_its_addresses_in_small_letters(tmp_path: Path) -> None:
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    cell.device(cell.host("old"), "0000:AF:00.0", "allocated", instance_uuid="gone")
+    nova_conf(tmp_path, {"cell1": cell.url})
+    sources = Sources.from_nova_conf([tmp_path])
+    users = {"0000:af:00.0": frozenset({"other"})}
+    (outcome,) = run(sources, tmp_path / "journal", wanted(sources), lambda host: Usage(users=users))
+    assert outcome.result is apply.Result.SKIPPED
+
+
 def test_where_guests_run_a_host_that_can_not_be_asked_is_left(
     cell: CellFile, sources: Sources, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,18 @@ def test_a_script_tells_what_it_leaves_out(cell: CellFile, tmp_path: Path, capsy
     said = capsys.readouterr()
     assert "vm-a" not in said.out
     assert "left out" in said.err
+
+
+def test_a_name_does_not_end_a_comment_of_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    made.device(made.host("a\nDROP TABLE x;"), "0000:01:00.0", "allocated", instance_uuid="it's 5% \\")
+    nova_conf(tmp_path, {"cell1": made.url})
+    assert main(["cleanup", "apply", "--config-file", str(tmp_path), "--sql"]) == 0
+    script = capsys.readouterr().out
+    assert "\nDROP" not in script
+    with sqlite3.connect(tmp_path / "cell.sqlite") as connection:
+        connection.executescript(script)
+        assert connection.execute("SELECT status, instance_uuid FROM pci_devices").fetchall() == [("available", None)]
 
 
 def test_pools_that_changed_are_not_called_in_order(
