@@ -31,7 +31,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if row.status == "available" and row.deleted == 0
     )
     pools = _pools(view.node.pci_stats)
-    if pools == free:
+    if pools == free or (pools is None and not view.by_address):
         return
     # The row is written before the node's pools: within the grace time a difference means nothing.
     moving = [reason for owner in view.owners.values() for reason in in_flight(owner)]
