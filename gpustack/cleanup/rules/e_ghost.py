@@ -1,6 +1,7 @@
 """Class E: the owner does not exist any more.
 
-It comes of an instance that was deleted while its host was down, of archived instances, of restored databases.
+It comes of an instance that was deleted while its host was down, of archived instances, of restored databases. One that
+somebody deleted in the database may have left a migration in ``error``, which pins the device as in class B.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 
 from gpustack.cleanup.case import Case
 from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.predicates import pinning
 from gpustack.cleanup.rules._moved import unknown
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 
@@ -24,6 +26,14 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         if held_back := case.held_back():
             yield held_back
+        elif case.up and (pins := pinning(view, owner)):
+            yield case.verdict(
+                Status.STALE,
+                "no cell has a live instance with this uuid, and only its migration in error holds the device",
+                repair=Repair.FAIL_MIGRATION,
+                migrations=pins,
+                ask_hypervisor=True,
+            )
         elif case.up:
             yield case.verdict(Status.HEALS, "nova-compute is up, and frees the row in its next periodic (60 seconds)")
         else:

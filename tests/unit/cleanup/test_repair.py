@@ -159,6 +159,21 @@ def test_nothing_that_needs_a_stop_is_done_without_the_operators_word(
     assert {outcome.result for outcome in outcomes} == {apply.Result.REPAIRED}
 
 
+def test_a_ghost_that_a_migration_in_error_pins(tmp_path: Path) -> None:
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    cell.device(cell.host("up", seen=1), "0000:01:00.0", "allocated", instance_uuid="vm", request_id="x")
+    cell.instance("vm", "up", deleted=7, deleted_at=ago())
+    cell.move("vm", "up", "new", "error")
+    nova_conf(tmp_path, {"cell1": cell.url})
+    sources, before = Sources.from_nova_conf([tmp_path]), cell.dump()
+    planned = [one for one in wanted(sources) if one["class"] == "E"]
+    assert [one["repair"] for one in planned] == [Repair.FAIL_MIGRATION]
+    (outcome,) = run(sources, tmp_path / "journal", planned)
+    assert outcome.result is apply.Result.WAITING  # for nova-compute, which frees the row
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources.cells)
+    assert (undone.result, cell.dump()) == (Undone.RESTORED, before)
+
+
 def test_undo_leaves_what_was_used_since(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
     planned = [one for one in wanted(sources) if one["instance"] == "gone"]
     run(sources, tmp_path / "journal", planned)
