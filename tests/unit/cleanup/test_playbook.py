@@ -38,26 +38,31 @@ def play(directory: Path, conf: Path, hosts: list[str], stopped: Path) -> dict[s
 
 def test_nova_compute_is_stopped_only_where_that_repairs_something_and_does_no_harm(tmp_path: Path) -> None:
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
-    for name, lacks in (("blocked", False), ("pinned", True), ("told", True)):
+    for name, lacks in (("blocked", False), ("pinned", True), ("busy", True), ("told", True)):
         node = cell.host(name)
         if lacks:
             cell.device(node, "0000:82:00.0")  # it stands as free
-            cell.instance(f"vm-of-{name}", name)
+            cell.instance(f"vm-of-{name}", name, task_state="powering-on" if name == "busy" else None)
         if name == "blocked":
             cell.device(node, "0000:81:00.0", "unavailable")
-        elif name == "pinned":
-            cell.device(node, "0000:81:00.0", "allocated", instance_uuid="moved", request_id="x")
-            cell.instance("moved", "elsewhere")
-            cell.move("moved", name, "elsewhere", "error")
+        elif name in ("pinned", "busy"):
+            moved = cell.instance(f"moved-from-{name}", "elsewhere")
+            cell.device(node, "0000:81:00.0", "allocated", instance_uuid=moved, request_id="x")
+            cell.move(moved, name, "elsewhere", "error")
     conf = nova_conf(tmp_path, {"cell1": cell.url})
 
-    ran = play(tmp_path, conf, ["blocked", "pinned", "told"], tmp_path / "stopped")
+    ran = play(tmp_path, conf, ["blocked", "pinned", "busy", "told"], tmp_path / "stopped")
 
-    assert {host: done.returncode for host, done in ran.items()} == {"blocked": 0, "pinned": 2, "told": 0}, ran
+    assert {host: done.returncode for host, done in ran.items()} == {"blocked": 0, "pinned": 2, "busy": 2, "told": 0}, (
+        ran
+    )
     assert "class H on blocked" in ran["blocked"].stdout
     assert "vm-of-pinned lacks a device" in ran["pinned"].stdout
+    assert "vm-of-busy lacks a device" in ran["busy"].stdout  # and is protected: plan shows that with --all alone
     assert "class L on told" in ran["told"].stdout
     assert (tmp_path / "stopped").read_text().splitlines() == ["stop blocked", "start blocked"]
     with cell.engine.connect() as connection:
         states = connection.execute(sa.text("SELECT status FROM pci_devices ORDER BY id")).scalars().all()
-    assert states == ["available", "available", "allocated", "available"], ran["blocked"].stdout
+    assert states == ["available", "available", "allocated", "available", "allocated", "available"], ran[
+        "blocked"
+    ].stdout
