@@ -305,8 +305,8 @@ class NodeView:
         seen = self.service.seen if self.service else None
         if seen is None:
             return False
-        # The other services report as often: one that is no older than their last report by more runs as they do.
-        like_others = clock.heard is not None and clock.heard - seen <= 1.5 * _REPORT_INTERVAL
+        # The other services report as often: one that is behind them by less than an interval reports as they do.
+        like_others = clock.heard is not None and clock.heard - seen <= _REPORT_INTERVAL
         return like_others or abs(clock.now - seen) <= 2 * _REPORT_INTERVAL
 
     @cached_property

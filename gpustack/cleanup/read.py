@@ -145,8 +145,7 @@ class CellReader:
         residents = self._residents(ids)
         here = {found.uuid: found for found, _requests in residents}
         asked: dict[str, tuple[Request, ...] | None] = {}
-        for found, text in residents:  # nothing keeps an instance from having several of these: none is believed then
-            said = _parse_requests(text)
+        for found, said in residents:  # nothing keeps an instance from having several of these: none is believed then
             asked[found.uuid] = said if asked.get(found.uuid, said) == said else None
         named: dict[int, set[str]] = {}
         displaced = set()
@@ -199,8 +198,8 @@ class CellReader:
             found.setdefault(row.compute_node_id, []).append(row)
         return found
 
-    def _residents(self, ids: list[int]) -> list[tuple[Instance, str | None]]:
-        """The live instances on the live ones of these compute nodes, with the text of their PCI requests.
+    def _residents(self, ids: list[int]) -> list[tuple[Instance, tuple[Request, ...] | None]]:
+        """The live instances on the live ones of these compute nodes, with their PCI requests (None: not readable).
 
         One statement in place of one that names hosts and many that name instances: each of its steps is a look-up in
         an index.
@@ -210,9 +209,12 @@ class CellReader:
             tables.instances,
             (guests.host == nodes.host) & (guests.node == nodes.hypervisor_hostname) & (guests.deleted == 0),
         ).join(tables.instance_extra, (extra.instance_uuid == guests.uuid) & (extra.deleted == 0), isouter=True)
-        query = sa.select(*instance_columns(self.connection), extra.pci_requests).select_from(joined)
+        query = sa.select(*instance_columns(self.connection), extra.id, extra.pci_requests).select_from(joined)
         found = self.connection.execute(query.where(nodes.id.in_(ids), nodes.deleted == 0)).all()
-        return [(instance(row[:-1], self.cell), row[-1]) for row in found]
+        return [
+            (instance(known, self.cell), None if extra_id is None else _parse_requests(text))
+            for *known, extra_id, text in found
+        ]
 
     # --- owners ---------------------------------------------------------------------------------------------------
 

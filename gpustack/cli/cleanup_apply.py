@@ -129,7 +129,7 @@ gpustack cleanup apply --sql"""
             ):
                 verdict = outcome.verdict
                 what = f"class {verdict.klass} on {verdict.host}"
-                print(f"{outcome.result}: {what}: {printable(outcome.detail)}", file=self.app.stdout, flush=True)
+                print(printable(f"{outcome.result}: {what}: {outcome.detail}"), file=self.app.stdout, flush=True)
                 failed |= outcome.result not in (Result.REPAIRED, Result.GONE)
         self.say(f"to go back: gpustack cleanup undo {path}")
         return 3 if failed or made.unread else MAX_COUNT_REACHED if limited else 0

@@ -21,6 +21,7 @@ from gpustack.cleanup import apply, journal, plan
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.show import script
 from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import Repair
 from gpustack.embedded.database import DatabaseServer
@@ -88,6 +89,23 @@ def carry_out(sources: Sources, path: Path, planned: list[dict] | None = None) -
     planned = wanted(sources) if planned is None else planned
     with contextlib.closing(Journal(path=path)) as written:
         return list(apply.carry_out(sources, planned, SELECTION, written, ask=lambda host: Usage(users={}), wait=0))
+
+
+def test_the_script_does_what_apply_does(cell: CellFile, url: sa.URL, tmp_path: Path) -> None:
+    cell.device(cell.host("odd"), "0000:01:00.0", "allocated", instance_uuid="it's a \\ :name", request_id="x")
+    nova_conf(tmp_path, {"cell1": url.render_as_string(hide_password=False)})
+    sources = Sources.from_nova_conf([tmp_path])
+    made = plan.make(sources, SELECTION)
+    text = script(sources, made, [verdict.to_dict() for verdict in made.repairs])
+    statements = "\n".join(line for line in text.splitlines() if not line.startswith("--")).split(";\n")
+    with cell.engine.connect() as connection:
+        changed = [
+            connection.exec_driver_sql(one.strip().rstrip(";")).rowcount for one in statements if "UPDATE" in one
+        ]
+        connection.commit()
+    assert changed == [1] * len(changed)
+    assert len(changed) >= len(REPAIRS)
+    assert {one["repair"] for one in wanted(sources)} <= {"restart"}
 
 
 def test_every_repair_and_its_way_back(cell: CellFile, url: sa.URL, tmp_path: Path) -> None:

@@ -106,6 +106,12 @@ def one_host_written_in_two_ways(cell: CellFile) -> None:
         connection.exec_driver_sql("UPDATE services SET host = 'GPU1', last_seen_up = datetime('now')")
 
 
+def no_extra(cell: CellFile) -> None:
+    here(cell)
+    with cell.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM instance_extra")
+
+
 def requests_twice(cell: CellFile, requests: str, **values: object) -> None:
     here(cell)
     cell.insert("instance_extra", instance_uuid="vm", pci_requests=requests, **values)
@@ -136,6 +142,7 @@ def conductor(cell: CellFile, seen: float) -> None:
         (deleted_rows_share_the_address, []),
         (functions_that_are_blocked_rightly, []),
         (a_row_in_a_status_of_another_world, []),
+        (no_extra, ["F undecided"]),
         (lambda cell: requests_twice(cell, "[]"), ["F undecided"]),
         (lambda cell: requests_twice(cell, "[]", deleted=99), []),
         (one_host_written_in_two_ways, ["R report", "P stale"]),
