@@ -55,7 +55,7 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         )
         parser.add_argument("--ephemeral", type=_gib, default=0, metavar="SIZE", help="ephemeral disk, in GiB")
         parser.add_argument("--swap", type=_mib, default=0, metavar="SIZE", help="swap, in MiB")
-        parser.add_argument("--id", metavar="ID", help="the flavor's id (a new UUID when not given)")
+        parser.add_argument("--id", metavar="ID", help="the flavor's id (a new UUID when not given, or auto)")
         parser.add_argument("--private", action="store_true", help="only for the projects of --project")
         _add_properties(parser)
         return parser
@@ -73,7 +73,7 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         private = parsed_args.private or parsed_args.project
         wanted = WantedFlavor(
             name=parsed_args.name,
-            id=parsed_args.id,
+            id=None if parsed_args.id == "auto" else parsed_args.id,
             sizes=Sizes(**{key: getattr(parsed_args, key) for key in ("vcpus", "ram", "disk", "ephemeral", "swap")}),
             gpus=gpus,
             extra_specs=extra_specs(gpus, **_properties(parsed_args, spec)),
@@ -232,12 +232,22 @@ def _spec_or_default(path: Path | None, parsed_args: argparse.Namespace) -> Spec
 
 def _alias(command: InCloud, spec: Spec | None, parsed_args: argparse.Namespace) -> str:
     if parsed_args.alias:
-        return str(parsed_args.alias)
+        return _askable(str(parsed_args.alias))
     model = str(parsed_args.model)
     if spec is None:
         if command.verbosity:
             command.say(f"without a spec, {model} is taken for the alias as well; --spec or --alias say otherwise")
-        return model
+        return _askable(model)
     if model not in spec.models:
         raise UsageError(f"no model of the spec is called {model!r}", remedy=f"there are {', '.join(spec.models)}")
     return spec.alias_of(model)
+
+
+def _askable(alias: str) -> str:
+    """An alias that a flavor can ask for: Nova releases without validation take any, and fail at each boot."""
+    if re.search("[,:]", alias) or not alias.strip():
+        raise UsageError(
+            f"{alias!r} can't be asked for by a flavor",
+            remedy="an alias is one name, without commas and colons; --count says how many",
+        )
+    return alias

@@ -208,3 +208,20 @@ def test_a_flavor_whose_alias_nova_can_not_read_is_listed_all_the_same(
     assert capsys.readouterr().out == "odd\n"
     assert main(["flavor", "list"]) == 0
     assert "K4200:1:2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("alias", ["K4200:2", "K4200,P100", " "])
+def test_an_alias_that_no_flavor_can_ask_for_is_refused(
+    cloud: NovaModel, capsys: pytest.CaptureFixture[str], alias: str
+) -> None:
+    words = ["flavor", "create", "x", "--alias", alias, "--vcpus", "1", "--ram", "1GiB", "--disk", "1"]
+    assert main(words) == 2
+    assert "--count says how many" in capsys.readouterr().err
+    assert not cloud.writes
+
+
+def test_the_id_auto_is_one_that_is_made_up(cloud: NovaModel) -> None:
+    """As in ``openstack flavor create``."""
+    words = ["flavor", "create", "x", "--alias", "K4200", "--vcpus", "1", "--ram", "1GiB", "--disk", "1"]
+    assert main([*words, "--id", "auto"]) == 0
+    assert list(cloud.by_id) != ["auto"]
