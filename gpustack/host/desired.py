@@ -9,10 +9,12 @@ from typing import Any
 from gpustack.facts.cmdline import CommandLine
 from gpustack.facts.grub import DEFAULTS, LINUX, LINUX_DEFAULT
 from gpustack.facts.model import Host
+from gpustack.facts.modprobe import read_modprobe
+from gpustack.facts.needs import is_passthrough_driver
 from gpustack.facts.readiness import host_reasons
 from gpustack.findings import Finding, finding
 from gpustack.host import addresses, entries, handmade, iommu, kernel_install, support
-from gpustack.host.binding import IDS_ARGUMENTS, Binding, bind
+from gpustack.host.binding import DRIVERS, IDS_ARGUMENTS, Binding, bind
 from gpustack.host.elsewhere import Elsewhere, elsewhere
 from gpustack.host.entries import Entries
 from gpustack.host.handmade import Trace
@@ -20,6 +22,7 @@ from gpustack.host.owned import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile
 from gpustack.host.render import render
 from gpustack.host.targets import Targets, choose
 from gpustack.host.tools import has_dracut, has_entries, has_systemd_boot
+from gpustack.pci import classes
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
@@ -29,6 +32,7 @@ PARAMETERS = (*iommu.NAMES, *IDS_ARGUMENTS)
 _NOT_REPEATED = frozenset({"GPU002", "GPU003", "GPU004", "GPU005", "GPU008"})
 _LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE of x86 is 2048 (arch/x86/include/asm/setup.h)
 _BREAK = "\n"
+_CONTROLLERS = (classes.NETWORK_BASE, classes.STORAGE_BASE)
 _BOOT_IMAGE = 128  # what GRUB adds in front: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
 
 
@@ -91,6 +95,7 @@ def desire(spec: Spec, host: Host) -> Desired:
         found += planned.findings if planned else _grub(host, other, added, next_line)
         found += _not_ours(host, files)
         found += _moved(host)
+        found += _in_use_elsewhere(host, targets)
         found += handmade.findings(host, targets, by_hand)
     return Desired(
         targets=targets,
@@ -145,6 +150,21 @@ def _not_ours(host: Host, files: dict[str, OwnedFile]) -> Iterator[Finding]:
         there = host.files.get(path)
         if there is not None and there.text.strip() and not is_ours(there.text):
             yield finding("GPU138", place=f"{host.hostname} {path}")
+
+
+def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
+    """Controllers in a GPU's group that something else than gpustack has put on a driver for guests: DPDK does."""
+    file = host.files.get(MODPROBE)
+    config = read_modprobe({MODPROBE: file.text} if file is not None else {})
+    ids = {word for driver in DRIVERS for o in config.option(driver, "ids") for word in (o.value or "").split(",")}
+    listed = {device.address for device in addresses.listed(host)}
+    for target in targets.gpus:
+        for f in target.gpu.outsiders():
+            is_ours = f.address in listed or (f.ids in ids and not f.driver_override)
+            if f.pci_class.startswith(_CONTROLLERS) and is_passthrough_driver(f.driver) and not is_ours:
+                what = f"{f.address} ({classes.word(f.pci_class)})"
+                place = f"{host.hostname} {target.address}"
+                yield finding("GPU157", place=place, group=f.iommu_group, what=what, driver=f.driver)
 
 
 def _moved(host: Host) -> Iterator[Finding]:
