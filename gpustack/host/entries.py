@@ -55,6 +55,7 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
             found.append(finding("GPU128", place=f"{host.hostname} {path}"))
         content = record.edited(path, text, added=needs[path])
         if content is not None:
+            found += swallowed(host, path, CommandLine(text=record.value_of(path, content) or ""), needs[path])
             mode = host.files[path].mode
             edits[path] = OwnedFile(content=content, mode=mode, why="kernel arguments of kernels to come")
     if wanted and DEFAULTS in host.files and DEFAULTS not in edits:
@@ -62,6 +63,9 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     lines = record.in_entries(host, without=ours.get(ENTRIES, ()))
     needs[ENTRIES] = tuple(a for a in wanted if any(not line.has(a) for line in lines.values()))
     found += _replaced(host, lines, needs[ENTRIES])
+    for source, line in lines.items():
+        if line.for_init is None:
+            found += swallowed(host, source, with_arguments(line, needs[ENTRIES]), needs[ENTRIES])
     found += (
         finding("GPU128", place=f"{host.hostname} {entry.source}")
         for entry in host.boot.entries
@@ -79,6 +83,13 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
         next_line=None if first is None else with_arguments(first, needs[ENTRIES]),
         findings=tuple(found),
     )
+
+
+def swallowed(host: Host, source: str, line: CommandLine, added: tuple[str, ...]) -> Iterator[Finding]:
+    """Arguments at the end of a line that the kernel would not see there: a quote before them is left open."""
+    if line.for_init is None and (lost := [a for a in added if not line.has(a)]):
+        why = "a double quote before them is not closed, so that they are a part of another argument's value"
+        yield finding("GPU129", place=host.hostname, arguments=", ".join(lost), path=source, why=why)
 
 
 def with_arguments(line: CommandLine, added: tuple[str, ...]) -> CommandLine:

@@ -17,7 +17,7 @@ from gpustack.facts.cmdline import CommandLine
 from gpustack.facts.model import BootEntry, BootKernel, Host
 from gpustack.findings import Finding, finding
 from gpustack.host import record
-from gpustack.host.entries import Entries, record_of, with_arguments
+from gpustack.host.entries import Entries, record_of, swallowed, with_arguments
 from gpustack.host.owned import OwnedFile
 from gpustack.host.record import ENTRIES, KERNEL_CMDLINE, MADE
 from gpustack.host.tools import family, has_dracut, install_kernel
@@ -96,6 +96,7 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
         if there is None:
             needs[MADE] = (_digest(text),)
     line = with_arguments(stands, needs[ENTRIES])
+    found += swallowed(host, KERNEL_CMDLINE, line, needs[ENTRIES])
     return Entries(
         files=record_of(ours, needs),
         edits=edits,
