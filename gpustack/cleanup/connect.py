@@ -67,6 +67,8 @@ class Database:
 
     name: str
     url: sa.URL
+    problem: DatabaseError | None = None
+    """Why it can't even be tried to reach it."""
 
     @property
     def where(self) -> str:
@@ -167,8 +169,10 @@ def engine(of: Database, **arguments: object) -> sa.Engine:
     """What makes connections to a database, each of which is closed after its use.
 
     :param arguments: for the driver.
-    :raises DatabaseError: when there is no such file: SQLite would make an empty database in its place.
+    :raises DatabaseError: when its connection is none, or leads to no file: SQLite would make an empty database there.
     """
+    if of.problem is not None:
+        raise of.problem
     path = of.url.database
     if of.url.get_backend_name() == "sqlite" and not (path and (path.startswith("file:") or Path(path).is_file())):
         raise DatabaseError("there is no such database file", where=of.where, remedy="check the path of the connection")
@@ -289,13 +293,18 @@ def cells(api: Database, default: str | None) -> tuple[Cell, ...]:
         url = fill_template(row["database_connection"], default, f"cell {name}")
         found.append(
             Cell(
-                uuid=row["uuid"],
-                name=name,
-                disabled=bool(row.get("disabled")),
-                database=database(f"cell {name}", url),
+                uuid=row["uuid"], name=name, disabled=bool(row.get("disabled")), database=_of_cell(f"cell {name}", url)
             )
         )
     return tuple(sorted(found, key=lambda cell: (cell.uuid != CELL0, cell.name)))
+
+
+def _of_cell(name: str, url: str) -> Database:
+    """A cell's database; one whose connection is none can't be read, and keeps no other from being judged."""
+    try:
+        return database(name, url)
+    except DatabaseError as error:
+        return Database(name=name, url=sa.URL.create("sqlite"), problem=error)
 
 
 def from_nova_conf(paths: Sequence[Path]) -> tuple[Database, str | None]:

@@ -118,3 +118,15 @@ def test_two_cells_of_one_name(two: tuple[CellFile, CellFile, Path], tmp_path: P
     command = ["cleanup", "apply", "--config-file", str(two[2]), "--journal", str(tmp_path / "journal")]
     assert main([*command, "--yes", "--no-hypervisor"]) == 0
     assert not plan.make(Sources.from_nova_conf([two[2]]), Selection()).repairs
+
+
+@pytest.mark.parametrize("url", ["none:///", "mysql://nova@db:port/nova", "no url"])
+def test_a_cell_whose_connection_is_none(two: tuple[CellFile, CellFile, Path], tmp_path: Path, url: str) -> None:
+    """Its guests may be anywhere; the other cells are judged."""
+    two[0].device(two[0].host("gpu2", deleted=True), "0000:81:00.0")
+    with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite").begin() as connection:
+        connection.execute(sa.text("UPDATE cell_mappings SET database_connection = :url WHERE id = 2"), {"url": url})
+    made = plan.make(Sources.from_nova_conf([two[2]]), Selection())
+    assert [f"{v.klass} {v.status}" for v in made.verdicts] == ["A undecided", "C stale"]
+    assert [name for name, _why in made.unread] == ["cell2"]
+    assert main(["cleanup", "plan", "--config-file", str(two[2])]) == 3
