@@ -17,10 +17,10 @@ from gpustack.cli.cleanup_options import (
     see_that_hosts_are_known,
     selection_of,
     sources_of,
-    whole_number,
     with_hardware,
 )
 from gpustack.cli.common import Command, Lister
+from gpustack.cli.numbers import positive
 
 if TYPE_CHECKING:
     from gpustack.cleanup.plan import CleanupPlan
@@ -120,7 +120,7 @@ class Watch(Command):
         parser.add_argument(
             "--interval", type=seconds, default=300.0, metavar="S", help="seconds between (%(default)g)"
         )
-        parser.add_argument("--count", type=whole_number, metavar="N", help="end after so many times")
+        parser.add_argument("--count", type=positive, metavar="N", help="end after so many times")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

@@ -17,9 +17,9 @@ from gpustack.cli.cleanup_options import (
     see_that_hosts_are_known,
     selection_of,
     sources_of,
-    whole_number,
 )
 from gpustack.cli.common import Command
+from gpustack.cli.numbers import positive
 from gpustack.cli.text import printable
 from gpustack.errors import CloudError, UsageError
 
@@ -47,7 +47,7 @@ gpustack cleanup apply --sql"""
         add_cloud(parser)
         parser.add_argument("--yes", action="store_true", help="do not ask")
         parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
-        parser.add_argument("--max-count", type=whole_number, metavar="N", help="stop after so many repairs")
+        parser.add_argument("--max-count", type=positive, metavar="N", help="stop after so many repairs")
         parser.add_argument("--sql", action="store_true", help="print the statements in place of running them")
         parser.add_argument(
             "--journal", type=Path, metavar="FILE", help="where to write the journal (default: made up)"

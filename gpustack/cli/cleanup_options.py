@@ -24,13 +24,6 @@ CLOUD_TIMEOUT = 60.0
 CLASSES = "ABCDEFGHIJKLMNOPQR"
 
 
-def whole_number(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError(text)
-    return number
-
-
 def seconds(text: str) -> float:
     number = float(text)
     if not 0 <= number < threading.TIMEOUT_MAX:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from cliff import command, lister, show
 
+from gpustack.cli.numbers import positive
 from gpustack.cli.text import printable
 from gpustack.errors import HostError, UsageError
 from gpustack.findings import Finding, Severity, tellings
@@ -114,7 +115,7 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     ssh.add_argument("--port", type=_port, metavar="N", help="port of the SSH server")
     ssh.add_argument("--identity", type=Path, metavar="FILE", help="private key to offer first")
     ssh.add_argument("--sudo", action="store_true", help="read as root, through sudo -n")
-    ssh.add_argument("--jobs", type=_positive, default=32, metavar="N", help="hosts at the same time (%(default)s)")
+    ssh.add_argument("--jobs", type=positive, default=32, metavar="N", help="hosts at the same time (%(default)s)")
     ssh.add_argument("--ssh-config", type=Path, metavar="FILE", help="use this in place of ~/.ssh/config")
     ssh.add_argument("--known-hosts", type=Path, metavar="FILE", help="use this in place of ~/.ssh/known_hosts")
     ssh.add_argument(
@@ -220,13 +221,6 @@ def _port(text: str) -> int:
     if not 0 < port < 65536:
         raise argparse.ArgumentTypeError(f"{text} is no port")
     return port
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number
 
 
 def _seconds(text: str) -> float:

@@ -249,10 +249,3 @@ def tell_done(command: Command, operations: Sequence[FlavorOperation]) -> None:
             command.say(f"{_DONE[operation.kind]} {operation.name}")
         if not operations:
             command.say("nothing to change")
-
-
-def positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number

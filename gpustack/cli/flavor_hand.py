@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cli.flavor import InCloud, positive, read_spec, tell_done
+from gpustack.cli.flavor import InCloud, read_spec, tell_done
+from gpustack.cli.numbers import positive
 from gpustack.errors import FlavorError, UsageError
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.cli.flavor import InCloud, positive, tell_done
+from gpustack.cli.flavor import InCloud, tell_done
+from gpustack.cli.numbers import positive
 from gpustack.cli.text import printable
 from gpustack.errors import FlavorError, NovaConfigError, PlanError, UsageError
 
