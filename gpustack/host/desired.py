@@ -16,7 +16,7 @@ from gpustack.findings import Finding, finding
 from gpustack.host import addresses, entries, handmade, iommu, kernel_install, support
 from gpustack.host.binding import DRIVERS, IDS_ARGUMENTS, Binding, bind
 from gpustack.host.elsewhere import Elsewhere, elsewhere
-from gpustack.host.entries import Entries
+from gpustack.host.entries import OPEN_QUOTE, Entries
 from gpustack.host.handmade import Trace
 from gpustack.host.owned import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
 from gpustack.host.render import render
@@ -141,7 +141,7 @@ def _why_lost(arguments: Iterable[str], line: str) -> str:
     if _BREAK in line:  # 10_linux writes it as it is, and the rest becomes another command of GRUB's
         return "a value before them goes over the end of a line, and there the menu entry's arguments end"
     if all(argument in line for argument in arguments):
-        return "a double quote before them is not closed, so that they are a part of another argument's value"
+        return OPEN_QUOTE
     return "a file that is read later sets GRUB_CMDLINE_LINUX_DEFAULT anew"
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 
 from gpustack.facts.cmdline import Argument, CommandLine, canonical
 from gpustack.facts.grub import LINUX, LINUX_DEFAULT, Defaults, Sourced, read_defaults
-from gpustack.facts.model import Function, Host
+from gpustack.facts.model import Host
 from gpustack.facts.modprobe import ModprobeConfig, read_modprobe
 from gpustack.host import record
+from gpustack.host.ids import Ids
 from gpustack.host.owned import GRUB, OWNED
 from gpustack.host.tools import has_entries
 
@@ -20,39 +20,7 @@ UPDATE_INITRAMFS = "/etc/initramfs-tools/update-initramfs.conf"
 DRIVERCTL = "/etc/driverctl.d/"
 RC_LOCAL = "/etc/rc.local"
 _DRACUT = re.compile(r"/(etc|usr/lib/dracut)/dracut\.conf(\.d/.*\.conf)?")
-_ANY = "ffffffff"  # PCI_ANY_ID
 _OMIT = re.compile(r"\s*omit_drivers\+?=(.*)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ids:
-    """A list of ids that something else hands to vfio-pci or pci-stub.
-
-    Each is ``vendor:device[:subvendor[:subdevice[:class[:class_mask]]]]``, read with ``%x``
-    (``drivers/vfio/pci/vfio_pci.c``, ``vfio_pci_fill_ids``; ``drivers/pci/pci-stub.c``).
-
-    :ivar driver: the module, spelt with ``_``.
-    :ivar text: the list as it is written.
-    """
-
-    driver: str
-    text: str
-    place: str
-
-    @cached_property
-    def _entries(self) -> tuple[tuple[str, ...], ...]:
-        words = self.text.replace('"', "").lower().split(",")
-        return tuple(tuple(_digits(field) for field in word.split(":")) for word in words if word)
-
-    @cached_property
-    def ids(self) -> frozenset[str]:
-        """Their ``vendor:product`` pairs."""
-        return frozenset(":".join(fields[:2]) for fields in self._entries)
-
-    def takes_all(self, functions: Iterable[Function]) -> bool:
-        """Whether the driver takes each of the functions whose pair is in the list: narrower ids may leave some out."""
-        listed = [function for function in functions if function.ids in self.ids]
-        return all(any(_fits(fields, function) for fields in self._entries) for function in listed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,26 +111,3 @@ def _in_entries(host: Host, texts: dict[str, str]) -> Iterator[Sourced]:
             if (source, found) not in seen:
                 seen.add((source, found))
                 yield Sourced(argument=found, file=source, line=0)
-
-
-def _digits(field: str) -> str:
-    """A field of an id with four digits, as sysfs has it; as it stands when it is no number."""
-    try:
-        return f"{int(field, 16):04x}"
-    except ValueError:
-        return field
-
-
-def _fits(fields: tuple[str, ...], function: Function) -> bool:
-    """Whether an id is a function's; what is left out or ``ffffffff`` is any, and so is a class without a mask."""
-    vendor, product, *narrower = fields if len(fields) > 1 else (*fields, "")
-    subsystem = (function.subsystem_vendor, function.subsystem_product)
-    if (vendor, product) != (function.vendor, function.product):
-        return False
-    if any(wanted not in (_ANY, there) for wanted, there in zip(narrower[:2], subsystem, strict=False)):
-        return False
-    try:
-        pci_class, mask = (int(field, 16) for field in (*narrower[2:4], "0", "0")[:2])
-    except ValueError:
-        return False
-    return (int(function.pci_class, 16) ^ pci_class) & mask == 0

@@ -85,11 +85,13 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     )
 
 
+OPEN_QUOTE = "a double quote before them is not closed, so that they are a part of another argument's value"
+
+
 def swallowed(host: Host, source: str, line: CommandLine, added: tuple[str, ...]) -> Iterator[Finding]:
     """Arguments at the end of a line that the kernel would not see there: a quote before them is left open."""
     if line.for_init is None and (lost := [a for a in added if not line.has(a)]):
-        why = "a double quote before them is not closed, so that they are a part of another argument's value"
-        yield finding("GPU129", place=host.hostname, arguments=", ".join(lost), path=source, why=why)
+        yield finding("GPU129", place=host.hostname, arguments=", ".join(lost), path=source, why=OPEN_QUOTE)
 
 
 def with_arguments(line: CommandLine, added: tuple[str, ...]) -> CommandLine:
