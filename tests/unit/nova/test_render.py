@@ -279,20 +279,18 @@ def test_what_stands_in_the_very_file_is_not_written_twice(tmp_path, deployment,
     assert next(f for f in elsewhere.files if f.path.endswith("nova-api.conf")).text.count('"fpga"') == 1
 
 
-def test_an_alias_of_ours_in_the_very_file_is_in_the_way(tmp_path):
-    file = tmp_path / "etc/kolla/config/nova/nova-api.conf"
+@pytest.mark.parametrize(
+    ("service", "name", "alias", "found"),
+    [
+        ("api", "nova-api.conf", ALIAS.replace("11b4", "11b5"), ("GPU313", "nova-api.conf:2")),  # ours, in this file
+        ("compute", "cpu01/nova.conf", OTHER, ("GPU314", "nova.conf:2")),  # of one host: it replaces all of ours
+    ],
+)
+def test_aliases_among_the_overrides_that_are_in_the_way(tmp_path, service, name, alias, found):
+    file = tmp_path / "etc/kolla/config/nova" / name
     file.parent.mkdir(parents=True)
-    file.write_text(f"[pci]\nalias = {ALIAS.replace('11b4', '11b5')}\n")
-    rendering = rendered("kolla", existing=sources(f"api={file}"), root=tmp_path)
-    assert codes(rendering) == [("GPU313", "nova-api.conf:2")]
-
-
-def test_an_alias_among_the_overrides_of_one_host_replaces_ours(tmp_path):
-    file = tmp_path / "etc/kolla/config/nova/cpu01/nova.conf"
-    file.parent.mkdir(parents=True)
-    file.write_text(f"[pci]\nalias = {OTHER}\n")
-    rendering = rendered("kolla", existing=sources(f"compute={file}"), root=tmp_path)
-    assert codes(rendering) == [("GPU314", "nova.conf:2")]
+    file.write_text(f"[pci]\nalias = {alias}\n")
+    assert codes(rendered("kolla", existing=sources(f"{service}={file}"), root=tmp_path)) == [found]
 
 
 @pytest.mark.parametrize("deployment", ["kolla", "kayobe", "openstack-ansible", "drop-in"])
