@@ -3,7 +3,7 @@
 PYTEST := .venv/bin/python -m pytest
 WALKS := 50
 TEST_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils \
-	mariadb-server-core postgresql
+	mariadb-server-core mariadb-client-core postgresql
 
 CLEANUP_ON_SERVERS := $(addprefix tests/nova/cleanup/test_,by_hand.py cells_of_nova.py leaks.py live.py \
 	one_time_use.py placement.py told.py virtual.py)
