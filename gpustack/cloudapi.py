@@ -112,19 +112,22 @@ def compute_of(connection: Connection) -> tuple[Any, str | None, tuple[int | flo
 
 
 def raise_refusal(answer: Any, doing: str, where: str | None, *, forbidden: str = _FORBIDDEN) -> None:  # noqa: ANN401
-    """Raise :class:`Refused` when the answer says so.
+    """Raise :class:`Refused` if the API refused the request.
 
     :param answer: a response of requests.
-    :param forbidden: what to do when the user may not.
+    :param forbidden: the remedy if the user lacks the right.
     """
-    status = answer.status_code
-    if status < 400:
-        return
+    if answer.status_code >= 400:
+        raise refusal(answer.status_code, _message(answer), doing, where, forbidden=forbidden)
+
+
+def refusal(status: int, message: str, doing: str, where: str | None, *, forbidden: str = _FORBIDDEN) -> Refused:
+    """The error of a request that the API refused, with the remedy that its HTTP status suggests."""
     remedy = {
         401: "check the user, the password and the project",
         403: forbidden,
     }.get(status, "see the log of nova-api" if status >= 500 else None)
-    raise Refused(f"can't {doing}: HTTP {status}, {_message(answer)}", status=status, where=where, remedy=remedy)
+    return Refused(f"can't {doing}: HTTP {status}, {message}", status=status, where=where, remedy=remedy)
 
 
 def _message(answer: Any) -> str:  # noqa: ANN401 - a response

@@ -1,17 +1,19 @@
-"""Nova's API over openstacksdk; with :mod:`.ports` and :mod:`.placement`, all of this package that talks to a cloud.
+"""Nova's API over python-novaclient; with :mod:`.ports` and :mod:`.placement`, all requests of this package.
 
-Requests go through the compute proxy of the SDK's connection, at microversion 2.69 (Stein): the first that says so when
-a cell does not answer, where older ones leave its guests out. python-novaclient has the same requests over the same
-session, and nothing that is missing here, so there is one client and not two.
+openstacksdk signs in (clouds.yaml, ``OS_*``) and finds the compute endpoint; python-novaclient's managers send the
+requests over the same session. They use microversion 2.84 (Victoria), which names the error of a failed action, or 2.69
+(Stein) on older clouds: the first that reports a cell that does not answer, where older ones leave its instances out.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cloudapi import compute_of, numbers, raise_refusal, told
+from gpustack.cloudapi import Unanswered, compute_of, numbers, refusal, told
 from gpustack.errors import CloudError
 from gpustack.service.model import Action, Migration, Ports, Server, Service
 from gpustack.service.placement import needs_of, room_of
@@ -19,24 +21,16 @@ from gpustack.service.ports import ports_of
 from gpustack.service.room import Amounts, Room
 
 if TYPE_CHECKING:
+    from novaclient.v2.client import Client
     from openstack.connection import Connection
 
-_VERSION = "2.69"
-_DETAILS = "2.84"
+_OLDEST, _NEWEST = "2.69", "2.84"
 _FORBIDDEN = "services and others' guests are for administrators: use a cloud of clouds.yaml with the role admin"
-_NOT_FOUND = 404
 _OVER = frozenset({"confirmed", "reverted", "failed", "completed", "cancelled", "done", "error", "finished"})
 """Where nothing moves any more; what is ``finished`` waits for its confirmation."""
-_ACTIONS: Mapping[str, Mapping[str, Any]] = {
-    "stop": {"os-stop": None},
-    "start": {"os-start": None},
-    "live_migrate": {"os-migrateLive": {"host": None, "block_migration": "auto"}},
-    "cold_migrate": {"migrate": None},
-    "confirm": {"confirmResize": None},
-}
 _LATELY = timedelta(days=7)
-_RETRIES = 3
-"""Of requests that only read: a drain may take an hour, and asks every few seconds."""
+_READ_RETRIES = 3
+"""For requests that only read: a drain takes up to an hour and polls every few seconds."""
 
 
 class Cloud:
@@ -44,46 +38,51 @@ class Cloud:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._compute, self._where, newest = compute_of(connection)
-        if newest and newest < numbers(_VERSION):
+        compute, self._where, newest = compute_of(connection)
+        if newest and newest < numbers(_OLDEST):
             raise CloudError(
-                f"the compute API ends at microversion {'.'.join(map(str, newest))}; {_VERSION} (Stein) is needed",
+                f"the compute API ends at microversion {'.'.join(map(str, newest))}; {_OLDEST} (Stein) is needed",
                 where=self._where,
                 remedy="leave gpustack_cloud out, and empty the host by hand",
             )
-        self._detailed = not newest or newest >= numbers(_DETAILS)
+        version = _NEWEST if not newest or newest >= numbers(_NEWEST) else _OLDEST
+        with told("find the compute service"):
+            endpoint = compute.get_endpoint()
+        self._read = _client(connection, version, endpoint, retries=_READ_RETRIES)
+        self._write = _client(connection, version, endpoint, retries=0)
 
     def user(self) -> str:
         with told("sign in"):
             return str(self._connection.session.get_user_id() or "")
 
     def services(self) -> tuple[Service, ...]:
-        answer = self._call("GET", "/os-services", "list services", params={"binary": "nova-compute"})
-        return tuple(_service(entry) for entry in answer["services"])
+        with self._asking("list services"):
+            return tuple(_service(entry.to_dict()) for entry in self._read.services.list(binary="nova-compute"))
 
     def servers(self, host: str) -> tuple[Server, ...]:
-        # Guests of a cell that does not answer have no host here; the host's own cell has told of its service.
-        return tuple(one for one in self._servers({"host": host}) if one.host == host)
+        # Instances of a cell that does not answer have no host here; their host's own cell has listed its service.
+        return tuple(server for server in self._servers({"host": host}) if server.host == host)
 
     def unconfirmed(self) -> tuple[Server, ...]:
-        return tuple(self._servers({"status": "VERIFY_RESIZE"}))
+        return self._servers({"status": "VERIFY_RESIZE"})
 
     def left(self, host: str) -> tuple[str, ...]:
-        found = [one for one in self._migrations(host) if one["source_compute"] == host]
-        return tuple(dict.fromkeys(str(one["instance_uuid"]) for one in found))
+        moves = [entry for entry in self._migrations(host) if entry["source_compute"] == host]
+        return tuple(dict.fromkeys(str(entry["instance_uuid"]) for entry in moves))
 
     def server(self, server_id: str) -> Server | None:
-        answer = self._call("GET", f"/servers/{server_id}", "read a guest", missing_ok=True)
-        return _server(answer["server"]) if answer else None
+        with self._asking("read an instance"), _missing_ok():
+            return _server(self._read.servers.get(server_id).to_dict())
+        return None
 
     def migrations(self, host: str) -> tuple[Migration, ...]:
-        found = [one for one in self._migrations(host) if str(one.get("status")).lower() not in _OVER]
-        pairs = [(one, self.server(one["instance_uuid"])) for one in found]
-        return tuple(self._migration(one, server) for one, server in pairs if server is not None)
+        moves = [entry for entry in self._migrations(host) if str(entry.get("status")).lower() not in _OVER]
+        pairs = [(entry, self.server(entry["instance_uuid"])) for entry in moves]
+        return tuple(self._migration(entry, server) for entry, server in pairs if server is not None)
 
     @staticmethod
     def _migration(entry: Mapping[str, Any], server: Server) -> Migration:
-        # Nothing but the migration itself says that a confirmation is under way.
+        # Only the migration itself shows that a confirmation is under way.
         busy = server.task is not None or entry["status"] == "confirming"
         return Migration(
             server=str(entry["instance_uuid"]),
@@ -104,84 +103,109 @@ class Cloud:
         return room_of(self._connection, needs)
 
     def actions(self, server_id: str) -> tuple[Action, ...]:
-        path = f"/servers/{server_id}/os-instance-actions"
-        answer = self._call("GET", path, "read what was asked of a guest", missing_ok=True)
-        entries = answer["instanceActions"] if answer else []
-        return tuple(
-            Action(name=str(one["action"]), request=str(one["request_id"]), user=str(one.get("user_id") or ""))
-            for one in entries
-        )
+        with self._asking("read the actions of an instance"), _missing_ok():
+            entries = [entry.to_dict() for entry in self._read.instance_action.list(server_id)]
+            return tuple(
+                Action(
+                    name=str(entry["action"]), request=str(entry["request_id"]), user=str(entry.get("user_id") or "")
+                )
+                for entry in entries
+            )
+        return ()
 
     def why_failed(self, server_id: str, request: str) -> str:
-        path = f"/servers/{server_id}/os-instance-actions/{request}"
-        version = _DETAILS if self._detailed else _VERSION
-        answer = self._call("GET", path, "read what became of an action", missing_ok=True, microversion=version)
-        events = answer["instanceAction"].get("events") or [] if answer else []
-        told_of = [str(one.get("details") or "") for one in events if str(one.get("result")).lower() == "error"]
-        return next((text for text in told_of if text), "Nova says only that it failed" if told_of else "")
+        with self._asking("read the result of an action"), _missing_ok():
+            events = self._read.instance_action.get(server_id, request).to_dict().get("events") or []
+            failed = [event for event in events if str(event.get("result")).lower() == "error"]
+            details = [str(event.get("details") or "") for event in failed]
+            return next(filter(None, details), "Nova reports only that it failed" if failed else "")
+        return ""
 
     def disable(self, service_id: str, reason: str) -> None:
-        body = {"status": "disabled", "disabled_reason": reason}
-        self._call("PUT", f"/os-services/{service_id}", "disable nova-compute", json=body)
+        with self._asking("disable nova-compute"):
+            self._write.services.disable_log_reason(service_id, reason)
 
     def enable(self, service_id: str) -> None:
-        self._call("PUT", f"/os-services/{service_id}", "enable nova-compute", json={"status": "enabled"})
+        with self._asking("enable nova-compute"):
+            self._write.services.enable(service_id)
 
     def mark(self, server_id: str, metadata: Mapping[str, str]) -> None:
-        body = {"metadata": dict(metadata)}
-        self._call("POST", f"/servers/{server_id}/metadata", "mark a guest", json=body)
+        # Not servers.set_meta(): it sets every metadata key of the tenant as an attribute, and fails on "_info".
+        with self._asking("write metadata of an instance"):
+            self._write.client.post(f"/servers/{server_id}/metadata", body={"metadata": dict(metadata)})
 
     def unmark(self, server_id: str, key: str) -> None:
-        path = f"/servers/{server_id}/metadata/{key}"
-        self._call("DELETE", path, "take a mark off a guest", missing_ok=True)
+        with self._asking("remove metadata of an instance"), _missing_ok():
+            self._write.servers.delete_meta(server_id, [key])
 
     def act(self, server_id: str, action: str) -> None:
-        doing = f"{action.replace('_', '-')} a guest"
-        self._call("POST", f"/servers/{server_id}/action", doing, json=_ACTIONS[action])
+        servers = self._write.servers
+        with self._asking(f"{action.replace('_', '-')} an instance"):
+            match action:
+                case "stop":
+                    servers.stop(server_id)
+                case "start":
+                    servers.start(server_id)
+                case "live_migrate":
+                    servers.live_migrate(server_id, host=None, block_migration="auto")
+                case "cold_migrate":
+                    servers.migrate(server_id)
+                case "confirm":
+                    servers.confirm_resize(server_id)
+                case _:
+                    raise AssertionError(action)
 
     def _migrations(self, host: str) -> Iterator[Mapping[str, Any]]:
-        """Those that something became of lately: what moves is written anew all the time; old ones stay for ever."""
-        lately = (datetime.now(UTC) - _LATELY).strftime("%Y-%m-%dT%H:%M:%SZ")
+        """Migrations that changed lately: running ones are written all the time, old ones are kept for ever."""
+        since = (datetime.now(UTC) - _LATELY).strftime("%Y-%m-%dT%H:%M:%SZ")
         marker: str | None = None
-        while True:
-            page = {"host": host, "changes-since": lately, **({"marker": marker} if marker else {})}
-            answer = self._call("GET", "/os-migrations", "list migrations", params=page)
-            yield from answer["migrations"]
-            if not answer.get("migrations_links"):
-                return
-            marker = str(answer["migrations"][-1]["uuid"])
+        with self._asking("list migrations"):
+            while page := self._read.migrations.list(host=host, changes_since=since, marker=marker):
+                yield from (entry.to_dict() for entry in page)
+                marker = str(page[-1].uuid)
 
-    def _servers(self, query: Mapping[str, str]) -> Iterator[Server]:
-        """All pages; a cell that does not answer has its guests in them as ``UNKNOWN``."""
-        marker: str | None = None
-        while True:
-            page = {**query, "all_tenants": "1", **({"marker": marker} if marker else {})}
-            answer = self._call("GET", "/servers/detail", "list guests", params=page)
-            yield from (_server(entry) for entry in answer["servers"])
-            if not answer["servers"] or not any(
-                link.get("rel") == "next" for link in answer.get("servers_links") or ()
-            ):
-                return
-            marker = str(answer["servers"][-1]["id"])
+    def _servers(self, query: Mapping[str, str]) -> tuple[Server, ...]:
+        """Instances of all projects; those of a cell that does not answer have the status ``UNKNOWN``."""
+        with self._asking("list instances"):
+            entries = self._read.servers.list(search_opts={**query, "all_tenants": "1"}, limit=-1)
+            return tuple(_server(entry.to_dict()) for entry in entries)
 
-    def _call(
-        self,
-        method: str,
-        path: str,
-        doing: str,
-        *,
-        microversion: str = _VERSION,
-        missing_ok: bool = False,
-        **body: Any,  # noqa: ANN401 - requests' own
-    ) -> Any:  # noqa: ANN401 - JSON
-        retries: dict[str, Any] = {"connect_retries": _RETRIES} if method == "GET" else {}
+    @contextlib.contextmanager
+    def _asking(self, doing: str) -> Iterator[None]:
+        """Translate novaclient's exceptions into those of :mod:`gpustack.cloudapi`."""
+        import novaclient.exceptions
+
         with told(doing):
-            answer = self._compute.request(path, method, microversion=microversion, raise_exc=False, **retries, **body)
-            if missing_ok and answer.status_code == _NOT_FOUND:
-                return None
-            raise_refusal(answer, doing, self._where, forbidden=_FORBIDDEN)
-            content = answer.content if method == "GET" else None
-            return answer.json() if content else None
+            try:
+                yield
+            except novaclient.exceptions.ClientException as error:
+                raise refusal(error.code, str(error.message), doing, self._where, forbidden=_FORBIDDEN) from error
+            except (TypeError, KeyError, AttributeError) as error:
+                raise Unanswered(
+                    f"can't {doing}: the answer is not one of Nova's",
+                    where=self._where,
+                    remedy="check which service answers at this address",
+                ) from error
+
+
+def _client(connection: Connection, version: str, endpoint: str | None, *, retries: int) -> Client:
+    """novaclient over the SDK's session."""
+    from novaclient import client
+
+    # novaclient writes the name of each listed server into ~/.novaclient; below a device that directory can't be made.
+    os.environ["NOVACLIENT_UUID_CACHE_DIR"] = os.devnull
+    return client.Client(
+        version, session=connection.session, endpoint_override=endpoint, connect_retries=retries or None
+    )
+
+
+@contextlib.contextmanager
+def _missing_ok() -> Iterator[None]:
+    """Leave the block if the instance is gone."""
+    import novaclient.exceptions
+
+    with contextlib.suppress(novaclient.exceptions.NotFound):
+        yield
 
 
 def _service(entry: Mapping[str, Any]) -> Service:
@@ -194,6 +218,10 @@ def _service(entry: Mapping[str, Any]) -> Service:
         forced_down=bool(entry.get("forced_down")),
         seen=str(entry.get("updated_at") or ""),
     )
+
+
+def _action(entry: Mapping[str, Any]) -> Action:
+    return Action(name=str(entry["action"]), request=str(entry["request_id"]), user=str(entry.get("user_id") or ""))
 
 
 def _server(entry: Mapping[str, Any]) -> Server:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -162,6 +163,18 @@ def test_where_there_is_no_room_is_known_before_the_first_guest_moves(world: Wor
     delete(world.cloud, there)
     assert not emptied(api, Policy.LIVE_MIGRATE).refused
     assert [world.state(one) for one in (small, big)] == [("ACTIVE", OTHER)] * 2
+
+
+def test_metadata_of_a_tenant_breaks_no_request(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The keys are names that python-novaclient uses for itself."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    api = Cloud(world.cloud)
+    instance = world.guest("odd-metadata", "gpu")
+    world.cloud.compute.set_server_metadata(instance.id, _info="x", manager="x", _loaded="x", human_id="x")
+    whole(world, api, Policy.STOP)
+    assert world.state(instance) == ("ACTIVE", HOST)
+    assert world.marks(instance) == {}
+    assert not list(tmp_path.iterdir()), "python-novaclient keeps a cache of names below the home directory"
 
 
 def test_somebodys_own_resize_is_not_confirmed(world: World) -> None:
