@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.cli.flavor import InCloud, read_spec, tell_done
 from gpustack.cli.numbers import positive
-from gpustack.errors import FlavorError, UsageError
+from gpustack.errors import FlavorError, GpustackError, UsageError
 
 if TYPE_CHECKING:
+    from gpustack.flavor.hand import GpuOption
     from gpustack.spec.model import Spec
 
 _POLICIES = ("legacy", "preferred", "required", "socket")
@@ -24,6 +26,18 @@ def _size(unit: str) -> Callable[[str], int]:
 
         try:
             return amount(text, unit)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def _gpus(*, model: bool) -> Callable[[str], GpuOption]:
+    def read(text: str) -> GpuOption:
+        from gpustack.flavor.hand import gpu_option
+
+        try:
+            return gpu_option(text, model=model)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -42,13 +56,14 @@ class Create(InCloud):
 
     epilog = """\
 gpustack flavor create g1.k4200.2 --model k4200 --count 2 --vcpus 16 --ram 64GiB --disk 80GiB;
+gpustack flavor create mixed --model k4200 --model a100:2 --vcpus 16 --ram 64GiB --disk 80GiB;
 gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --project research --numa-policy required"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """All that a flavor has."""
         parser = super().get_parser(prog_name)
         parser.add_argument("name", metavar="NAME", help="the flavor's name")
-        _add_gpus(parser, required=True)
+        _add_gpus(parser)
         parser.add_argument("--vcpus", type=positive, required=True, metavar="N", help="vCPUs")
         parser.add_argument("--ram", type=_mib, required=True, metavar="SIZE", help="memory: 64GiB, or a number of MiB")
         parser.add_argument(
@@ -66,11 +81,13 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         from gpustack.flavor.apply import answers, carry_out
         from gpustack.flavor.compare import Questions
         from gpustack.flavor.flavors import Sizes, WantedFlavor
-        from gpustack.flavor.hand import creation
+        from gpustack.flavor.hand import creation, requested
         from gpustack.flavor.wanted import extra_specs
 
-        spec = _spec_or_default(parsed_args.spec, parsed_args)
-        gpus = {_alias(self, spec, parsed_args): parsed_args.count}
+        if not parsed_args.gpus:
+            raise UsageError("the flavor requests no GPU", remedy="name a GPU with --model or --alias")
+        spec = _spec_at_hand(parsed_args)
+        gpus = requested(_aliases(self, spec, parsed_args.gpus), parsed_args.count)
         private = parsed_args.private or parsed_args.project
         wanted = WantedFlavor(
             name=parsed_args.name,
@@ -101,7 +118,7 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         """What to change."""
         parser = super().get_parser(prog_name)
         parser.add_argument("flavor", metavar="NAME", help="a flavor's name or id")
-        _add_gpus(parser, required=False)
+        _add_gpus(parser)
         _add_properties(parser)
         parser.add_argument(
             "--remove-project", action="append", default=[], metavar="NAME", help="shut a project out, by id or name"
@@ -116,21 +133,26 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         """Change it."""
         from gpustack.flavor.apply import answers, carry_out
         from gpustack.flavor.compare import Questions
-        from gpustack.flavor.flavors import ALIAS, alias_value
-        from gpustack.flavor.hand import Changes, change, found
+        from gpustack.flavor.flavors import ALIAS, alias_value, gpus_text
+        from gpustack.flavor.hand import Changes, change, found, requested
         from gpustack.flavor.wanted import extra_specs
 
-        spec = _spec_or_default(parsed_args.spec, parsed_args)
+        spec = _spec_at_hand(parsed_args)
         cloud = self.cloud(parsed_args)
         flavor = found(cloud.flavors(), parsed_args.flavor)
         if not flavor.ours and not parsed_args.adopt:
             raise FlavorError(f"gpustack did not make {flavor.name}", remedy="--adopt changes it all the same")
         gpus = dict(flavor.gpus)
-        if parsed_args.model or parsed_args.alias:
-            gpus = {_alias(self, spec, parsed_args): parsed_args.count or sum(gpus.values()) or 1}
+        if parsed_args.gpus:
+            one_kind = len(parsed_args.gpus) == 1 and parsed_args.gpus[0].count is None
+            count = parsed_args.count or (sum(gpus.values()) or 1 if one_kind else None)
+            gpus = requested(_aliases(self, spec, parsed_args.gpus), count)
         elif parsed_args.count:
             if len(gpus) != 1:
-                raise UsageError("--count needs a flavor of one alias", remedy="name --model or --alias with it")
+                raise UsageError(
+                    f"--count is ambiguous: {flavor.name} requests {gpus_text(gpus) or 'no GPU'}",
+                    remedy="name each kind of GPU with --model NAME:N or --alias NAME:N",
+                )
             gpus = dict.fromkeys(gpus, parsed_args.count)
         specs = extra_specs(gpus, **_properties(parsed_args, spec))
         if not gpus:
@@ -160,12 +182,22 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
 # --- arguments -----------------------------------------------------------------------------------------------
 
 
-def _add_gpus(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    which = parser.add_mutually_exclusive_group(required=required)
-    which.add_argument("--model", metavar="NAME", help="the model of the GPUs, by its name in the spec")
-    which.add_argument("--alias", metavar="NAME", help="the alias in Nova's configuration itself")
-    parser.add_argument("--count", type=positive, metavar="N", default=1 if required else None, help="how many GPUs")
-    parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec (gpustack.yaml when it is there)")
+def _add_gpus(parser: argparse.ArgumentParser) -> None:
+    for option, model, what in (
+        ("--model", True, "a model of the spec"),
+        ("--alias", False, "an alias of Nova's configuration"),
+    ):
+        parser.add_argument(
+            option,
+            dest="gpus",
+            action="append",
+            default=[],
+            type=_gpus(model=model),
+            metavar="NAME[:N]",
+            help=f"request N GPUs of {what} (default: 1); can be repeated",
+        )
+    parser.add_argument("--count", type=positive, metavar="N", help="request N GPUs, if there is one kind of GPU")
+    parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec (default: gpustack.yaml, if it exists)")
 
 
 def _add_properties(parser: argparse.ArgumentParser) -> None:
@@ -223,32 +255,36 @@ def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str,
     }
 
 
-def _spec_or_default(path: Path | None, parsed_args: argparse.Namespace) -> Spec | None:
-    """The spec that is named, or gpustack.yaml where a model must be looked up."""
+def _spec_at_hand(parsed_args: argparse.Namespace) -> Spec | None:
+    """The spec of ``--spec``, or gpustack.yaml; a default that cannot be read matters only if a model is looked up."""
     default = Path("gpustack.yaml")
-    if path is None and parsed_args.model and default.exists():
-        path = default
-    return read_spec(path)
+    if parsed_args.spec is not None or not default.exists():
+        return read_spec(parsed_args.spec)
+    try:
+        return read_spec(default)
+    except GpustackError:
+        if any(option.model for option in parsed_args.gpus):
+            raise
+        return None
 
 
-def _alias(command: InCloud, spec: Spec | None, parsed_args: argparse.Namespace) -> str:
-    if parsed_args.alias:
-        return _askable(str(parsed_args.alias))
-    model = str(parsed_args.model)
-    if spec is None:
-        if command.verbosity:
-            command.say(f"without a spec, {model} is taken for the alias as well; --spec or --alias say otherwise")
-        return _askable(model)
-    if model not in spec.models:
-        raise UsageError(f"no model of the spec is called {model!r}", remedy=f"there are {', '.join(spec.models)}")
-    return spec.alias_of(model)
-
-
-def _askable(alias: str) -> str:
-    """An alias that a flavor can ask for: Nova releases without validation take any, and fail at each boot."""
-    if re.search("[,:]", alias) or not alias.strip():
-        raise UsageError(
-            f"{alias!r} can't be asked for by a flavor",
-            remedy="an alias is one name, without commas and colons; --count says how many",
-        )
-    return alias
+def _aliases(command: InCloud, spec: Spec | None, options: Sequence[GpuOption]) -> list[GpuOption]:
+    """The options with models replaced by their aliases; an alias that the spec lacks is a warning."""
+    aliases = []
+    for option in options:
+        alias = option.name
+        if option.model and spec is not None:
+            if option.name not in spec.models:
+                raise UsageError(
+                    f"the spec has no model {option.name!r}", remedy=f"name one of: {', '.join(spec.models)}"
+                )
+            alias = spec.alias_of(option.name)
+        elif option.model and command.verbosity:
+            command.say(f"no spec: the model name {alias} is used as the alias; use --spec or --alias to change that")
+        elif spec is not None and alias not in (known := {spec.alias_of(model) for model in spec.models}):
+            command.say(
+                f"warning: no model of the spec has the alias {alias} (aliases: {', '.join(sorted(known))});"
+                " instances of the flavor fail to boot unless Nova's [pci] alias defines it"
+            )
+        aliases.append(replace(option, name=alias, model=False))
+    return aliases

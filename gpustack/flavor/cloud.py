@@ -5,7 +5,6 @@ returns the extra specs of all flavors (Rocky), and early enough for what 2.102 
 are written at 2.86 where the cloud has it, so that Nova judges names and values (Ussuri), unless all of them are such
 as every release takes: for each name of a namespace that it does not know, as those of the mark, Nova tries some
 hundred patterns and compiles them anew, which is most of what such a request costs it.
-The SDK lacks nothing that is needed here; python-novaclient is not used.
 """
 
 from __future__ import annotations

@@ -101,8 +101,7 @@ class WantedFlavor:
     @property
     def marked_description(self) -> str:
         """The description with the mark at its end."""
-        text = self.description or ", ".join(f"{count} x {alias}" for alias, count in self.gpus.items())
-        return f"{text} {MARK}".lstrip()
+        return f"{self.description or gpus_text(self.gpus)} {MARK}".lstrip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,6 +201,11 @@ def access_mark(words: Collection[str]) -> str:
 def alias_value(gpus: Mapping[str, int]) -> str:
     """``K4200:2``, or ``K4200:1,P100:2``."""
     return ",".join(f"{alias}:{count}" for alias, count in gpus.items())
+
+
+def gpus_text(gpus: Mapping[str, int]) -> str:
+    """``2 x K4200``: the description of a flavor that has no other."""
+    return ", ".join(f"{count} x {alias}" for alias, count in gpus.items())
 
 
 def parse_alias(value: str) -> dict[str, int]:

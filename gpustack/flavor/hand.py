@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -15,9 +16,54 @@ from gpustack.flavor.flavors import (
     PresentFlavor,
     WantedFlavor,
     access_mark,
+    gpus_text,
     parse_alias,
 )
 from gpustack.flavor.operations import ChangeFlavor, CreateFlavor
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuOption:
+    """One ``--model NAME[:N]`` or ``--alias NAME[:N]``.
+
+    :ivar count: None if the option has no ``:N``.
+    :ivar model: whether the name is that of a model, not of an alias.
+    """
+
+    name: str
+    count: int | None
+    model: bool
+
+    def __str__(self) -> str:
+        return self.name if self.count is None else f"{self.name}:{self.count}"
+
+
+def gpu_option(text: str, *, model: bool) -> GpuOption:
+    """Parse ``NAME`` or ``NAME:N``.
+
+    :raises ValueError: if a flavor cannot request that. Nova releases without validation accept any name here, and
+        each boot fails (``nova/pci/request.py`` splits the extra spec at commas and colons).
+    """
+    name, colon, count = text.strip().partition(":")
+    if not name.strip() or "," in text or (colon and re.fullmatch("[1-9][0-9]{0,3}", count) is None):
+        raise ValueError(f"{text!r} is not NAME or NAME:N (N: at least 1); repeat the option for another kind of GPU")
+    return GpuOption(name=name, count=int(count) if colon else None, model=model)
+
+
+def requested(options: Sequence[GpuOption], count: int | None) -> dict[str, int]:
+    """The number of GPUs by alias.
+
+    :param options: with aliases as names; two models may have the same alias.
+    :param count: ``--count``.
+    :raises UsageError: if it is unclear to which option ``count`` applies.
+    """
+    if count is not None and (len(options) != 1 or options[0].count is not None):
+        given = ", ".join(map(str, options))
+        raise UsageError(f"--count is ambiguous: the GPUs are {given}", remedy="write NAME:N for each kind of GPU")
+    gpus: dict[str, int] = {}
+    for option in options:
+        gpus[option.name] = gpus.get(option.name, 0) + (option.count or count or 1)
+    return gpus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +129,8 @@ def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | Non
     description = changes.description
     if description is None:
         description = flavor.description.removesuffix(MARK).strip()
+        if description == gpus_text(flavor.gpus):
+            description = ""  # not written by a person: it follows the GPUs
     wanted = WantedFlavor(
         name=flavor.name,
         sizes=flavor.sizes,

@@ -210,13 +210,13 @@ def test_a_flavor_whose_alias_nova_can_not_read_is_listed_all_the_same(
     assert "K4200:1:2" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("alias", ["K4200:2", "K4200,P100", " "])
+@pytest.mark.parametrize("alias", ["K4200:0", "K4200:2:1", "K4200,P100", " "])
 def test_an_alias_that_no_flavor_can_ask_for_is_refused(
     cloud: NovaModel, capsys: pytest.CaptureFixture[str], alias: str
 ) -> None:
     words = ["flavor", "create", "x", "--alias", alias, "--vcpus", "1", "--ram", "1GiB", "--disk", "1"]
     assert main(words) == 2
-    assert "--count says how many" in capsys.readouterr().err
+    assert "is not NAME or NAME:N" in capsys.readouterr().err
     assert not cloud.writes
 
 
@@ -225,3 +225,45 @@ def test_the_id_auto_is_one_that_is_made_up(cloud: NovaModel) -> None:
     words = ["flavor", "create", "x", "--alias", "K4200", "--vcpus", "1", "--ram", "1GiB", "--disk", "1"]
     assert main([*words, "--id", "auto"]) == 0
     assert list(cloud.by_id) != ["auto"]
+
+
+SIZES = ("--vcpus", "1", "--ram", "1GiB", "--disk", "1")
+
+
+def test_flavor_by_hand_requests_two_kinds_of_gpu(cloud: NovaModel) -> None:
+    assert main(["flavor", "create", "mixed", "--model", "k4200", "--alias", "P100:2", *SIZES]) == 0
+    assert cloud.by_name("mixed").gpus == {"K4200": 1, "P100": 2}
+    assert main(["flavor", "set", "mixed", "--alias", "P100:4", "--alias", "K4200"]) == 0
+    assert cloud.by_name("mixed").gpus == {"P100": 4, "K4200": 1}
+    assert cloud.by_name("mixed").description == "4 x P100, 1 x K4200 [gpustack]"
+
+
+@pytest.mark.parametrize(
+    "gpus",
+    [("--alias", "K4200", "--alias", "P100"), ("--alias", "K4200:1"), ("--model", "k4200", "--model", "k4200")],
+)
+def test_count_with_several_kinds_of_gpu_is_refused(
+    cloud: NovaModel, capsys: pytest.CaptureFixture[str], gpus: tuple[str, ...]
+) -> None:
+    assert main(["flavor", "create", "x", *gpus, "--count", "2", *SIZES]) == 2
+    assert "--count is ambiguous: the GPUs are" in capsys.readouterr().err
+    assert not cloud.writes
+
+
+def test_default_description_follows_the_count(cloud: NovaModel) -> None:
+    assert main(["flavor", "create", "hand", "--model", "k4200", *SIZES]) == 0
+    assert main(["flavor", "create", "named", "--model", "k4200", "--description", "for the lab", *SIZES]) == 0
+    for name in ("hand", "named"):
+        assert main(["flavor", "set", name, "--count", "2"]) == 0
+    assert cloud.by_name("hand").description == "2 x K4200 [gpustack]"
+    assert cloud.by_name("named").description == "for the lab [gpustack]"
+
+
+def test_alias_that_the_spec_lacks_is_warned_about(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flavor", "create", "typo", "--alias", "K42OO", *SIZES]) == 0
+    assert "warning: no model of the spec has the alias K42OO (aliases: K4200)" in capsys.readouterr().err
+    assert main(["flavor", "set", "typo", "--alias", "K4200"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    Path("gpustack.yaml").write_text("version: 7\n")
+    assert main(["flavor", "create", "unread", "--alias", "K42OO", *SIZES]) == 0, "no spec is needed for an alias"
+    assert main(["flavor", "create", "read", "--model", "k4200", *SIZES]) != 0
