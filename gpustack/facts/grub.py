@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 
 from gpustack.facts import shell
 from gpustack.facts.cmdline import Argument, CommandLine
-from gpustack.facts.shell import Literal, Opaque, Operator, Part, Token, Variable, Word
+from gpustack.facts.shell import Conditional, Literal, Opaque, Operator, Part, Token, Variable, Word
 
 DEFAULTS = "/etc/default/grub"
 DROP_INS = "/etc/default/grub.d"
@@ -259,11 +259,28 @@ class _State:
                 found += value
                 tilde = False
                 continue
+            if isinstance(part, Conditional):
+                value = self._conditional(path, part)
+                if isinstance(value, Unevaluated):
+                    return value
+                found += value
+                tilde = False
+                continue
             if not part.quoted and ((tilde and part.text.startswith("~")) or ":~" in part.text):
                 return Unevaluated(file=path, line=part.line, why="a home directory")
             found.append(Piece(text=part.text, file=path, line=part.line))
             tilde = not part.quoted and part.text.endswith(":")
         return tuple(piece for piece in found if piece.text)
+
+    def _conditional(self, path: str, part: Conditional) -> Value:
+        value = self._lookup(path, part.line, part.name)
+        if isinstance(value, Unevaluated):
+            return value
+        if not value and part.name in self.values and ":" not in part.operator:
+            return Unevaluated(file=path, line=part.line, why=f"whether ${part.name} is empty or unset")
+        if part.operator.endswith("-"):
+            return value or self._value(path, part.parts)
+        return self._value(path, part.parts) if value else ()
 
 
 def _no_pattern(part: Part) -> bool:

@@ -1,8 +1,8 @@
 """The words and commands of a small POSIX shell file, as far as they can be read without running it.
 
 Only the lexical part (POSIX.1-2017, Shell Command Language, 2.2 "Quoting" and 2.3 "Token Recognition"): what a
-file like ``/etc/default/grub`` is made of. Expansions other than ``$NAME`` and ``${NAME}`` are kept as opaque
-parts: whoever evaluates a word knows that it can't be known.
+file like ``/etc/default/grub`` is made of. Expansions other than ``$NAME``, ``${NAME}`` and those with a default or
+an alternative (``${NAME:-word}``, ``${NAME:+word}``) are opaque parts: their values are unknown.
 """
 
 from __future__ import annotations
@@ -51,7 +51,22 @@ class Opaque:
     line: int
 
 
-Part = Literal | Variable | Opaque
+@dataclass(frozen=True, kw_only=True)
+class Conditional:
+    """``${NAME-word}``, ``${NAME+word}``, or one of these with a colon (POSIX.1-2017, 2.6.2).
+
+    :ivar operator: ``-`` or ``+``, with a colon before if an empty variable counts as unset.
+    :ivar parts: the word, which has no opaque part.
+    """
+
+    name: str
+    operator: str
+    parts: tuple[Literal | Variable | Conditional, ...]
+    line: int
+    quoted: bool
+
+
+Part = Literal | Variable | Conditional | Opaque
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +263,10 @@ class _Reader:
             if name and self._peek() == "}":
                 self._take()
                 parts.append(Variable(name=name, line=line, quoted=quoted))
+            elif name and (conditional := self._conditional(name, line, quoted=quoted)):
+                parts.append(conditional)
+            elif name and self.text.startswith(("=", ":="), self.position):
+                raise UnreadableError("an expansion that sets a variable", line)
             else:
                 self._nested("{", "}", line)
                 parts.append(Opaque(why="a parameter expansion with an operator", line=line))
@@ -261,6 +280,29 @@ class _Reader:
             parts.append(Opaque(why="a special parameter", line=line))
         else:
             self._add(parts, "$", line, quoted=True)
+
+    def _conditional(self, name: str, line: int, *, quoted: bool) -> Conditional | None:
+        """The rest of ``${NAME:+word}``; None, with nothing taken, if it is another expansion or has quotes in it."""
+        start = self.position, self.line
+        operator = ":" if self._peek() == ":" else ""
+        if operator:
+            self._take()
+        operator += self._peek()
+        if operator in ("-", "+", ":-", ":+"):
+            self._take()
+            parts: list[Part] = []
+            while (character := self._peek()) and character not in "}'\"\\`":
+                if character == "$":
+                    self._expansion(parts, quoted=quoted)
+                else:
+                    here = self.line
+                    self._add(parts, self._take(), here, quoted=quoted)
+            known = tuple(part for part in parts if not isinstance(part, Opaque))
+            if character == "}" and len(known) == len(parts):
+                self._take()
+                return Conditional(name=name, operator=operator, parts=known, line=line, quoted=quoted)
+        self.position, self.line = start
+        return None
 
     def _name(self) -> str:
         name = ""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from gpustack.facts.cmdline import CommandLine
 from gpustack.facts.grub import paths as grub_paths
 from gpustack.facts.model import BootEntry, BootKernel, Host
+from gpustack.facts.parameters import fulfils
 from gpustack.findings import Finding, finding
 from gpustack.host.adopt import journalled
 from gpustack.host.desired import PARAMETERS, Desired
@@ -117,14 +118,16 @@ def _looked_after(line: CommandLine) -> Mapping[str, tuple[str | None, ...]]:
 
 def lacking(line: CommandLine, desired: Desired) -> list[str]:
     """The wanted arguments that a command line lacks."""
-    return [argument for argument in desired.arguments if not line.has(argument)]
+    return [argument for argument in desired.arguments if not fulfils(line, argument)]
 
 
 def withdrawn(line: CommandLine, desired: Desired) -> list[str]:
     """The arguments on a line that gpustack looks after and that the next boots won't have any more."""
     if desired.next_line is None:
         return []
-    return [found.text for name in PARAMETERS for found in line.all(name) if not desired.next_line.has(found.text)]
+    then = desired.next_line
+    here = [found.text for name in PARAMETERS for found in line.all(name)]
+    return [text for text in here if not (then.has(text) or fulfils(then, text))]
 
 
 def entry_findings(host: Host, desired: Desired) -> tuple[Finding, ...]:

@@ -81,7 +81,7 @@ def desire(spec: Spec, host: Host) -> Desired:
     arguments = iommu.arguments(host, options, other)
     by_hand = handmade.traces(host, targets, binding, options, other)
     wanted = (*arguments.wanted, *binding.arguments) if targets.all else ()
-    added = tuple(argument for argument in wanted if not other.has(argument))
+    added = tuple(argument for argument in wanted if not other.fulfils(argument))
     planned = _entries(host, wanted)
     files = render(() if planned else added, binding, dracut=has_dracut(host)) | (planned.files if planned else {})
     drop_in = files.get(GRUB)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpustack.facts.cmdline import Argument, CommandLine, canonical
-from gpustack.facts.grub import LINUX, LINUX_DEFAULT, Defaults, Sourced, read_defaults
+from gpustack.facts.grub import DEFAULTS, LINUX, LINUX_DEFAULT, Defaults, Sourced, read_defaults
 from gpustack.facts.model import Host
 from gpustack.facts.modprobe import ModprobeConfig, read_modprobe
+from gpustack.facts.parameters import fulfils
 from gpustack.host import record
 from gpustack.host.ids import Ids
 from gpustack.host.owned import GRUB, OWNED
@@ -43,9 +44,9 @@ class Elsewhere:
         """Every occurrence of a kernel parameter."""
         return tuple(s for s in self.arguments or () if s.argument.is_for(name))
 
-    def has(self, argument: str) -> bool:
-        """Whether the kernel gets this very argument already."""
-        return CommandLine.of(s.argument.text for s in self.arguments or ()).has(argument)
+    def fulfils(self, argument: str) -> bool:
+        """Whether the kernel gets this argument already, or one that means the same."""
+        return fulfils(CommandLine.of(s.argument.text for s in self.arguments or ()), argument)
 
     def with_drop_in(self, content: str | None) -> Defaults:
         """GRUB's defaults with gpustack's drop-in, as ``update-grub`` would see them."""
@@ -104,7 +105,11 @@ def elsewhere(host: Host) -> Elsewhere:
 def _in_entries(host: Host, texts: dict[str, str]) -> Iterator[Sourced]:
     """The arguments of the boot entries, and of the files that entries to come are made from."""
     lines = record.in_entries(host, without=record.recorded(host).get(record.ENTRIES, ()))
-    lines |= {path: CommandLine(text=record.value_of(path, texts[path]) or "") for path in record.files(host)}
+    for path in record.files(host):
+        if path == DEFAULTS:
+            yield from record.evaluated(texts[path]).arguments(LINUX) or ()
+        else:
+            lines[path] = CommandLine(text=texts[path])
     seen: set[tuple[str, Argument]] = set()
     for source, line in lines.items():
         for found in line.arguments:

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpustack.facts.cmdline import CommandLine, argument
-from gpustack.facts.grub import DEFAULTS
+from gpustack.facts.grub import LINUX
 from gpustack.facts.model import Host
+from gpustack.facts.parameters import fulfils
 from gpustack.findings import Finding, finding
 from gpustack.host import record
 from gpustack.host.owned import RECORD, OwnedFile
@@ -49,19 +50,20 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     needs: dict[str, tuple[str, ...]] = {}
     edits: dict[str, OwnedFile] = {}
     for path, text in record.plain(host).items():
-        line = CommandLine(text=record.value_of(path, text) or "")
-        needs[path] = tuple(a for a in wanted if not line.has(a))
+        value = record.value_of(path, text)
+        line = CommandLine(text=value or "")
+        needs[path] = tuple(a for a in wanted if not fulfils(line, a))
         if line.for_init is not None and needs[path]:
             found.append(finding("GPU128", place=f"{host.hostname} {path}"))
         content = record.edited(path, text, added=needs[path])
+        if value is None or content is None:
+            found += _no_line(host, path, text, needs[path])
         if content is not None:
             found += swallowed(host, path, CommandLine(text=record.value_of(path, content) or ""), needs[path])
             mode = host.files[path].mode
             edits[path] = OwnedFile(content=content, mode=mode, why="kernel arguments of kernels to come")
-    if wanted and DEFAULTS in host.files and DEFAULTS not in edits:
-        found.append(finding("GPU153", place=f"{host.hostname} {DEFAULTS}"))
     lines = record.in_entries(host, without=ours.get(ENTRIES, ()))
-    needs[ENTRIES] = tuple(a for a in wanted if any(not line.has(a) for line in lines.values()))
+    needs[ENTRIES] = tuple(a for a in wanted if any(not fulfils(line, a) for line in lines.values()))
     found += _replaced(host, lines, needs[ENTRIES])
     for source, line in lines.items():
         if line.for_init is None:
@@ -74,7 +76,7 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     now = record.in_entries(host)
     gone = [a for a in ours.get(ENTRIES, ()) if a not in needs[ENTRIES]]
     remove = tuple(dict.fromkeys(a for a in gone if any(line.has(a) for line in now.values())))
-    add = tuple(a for a in needs[ENTRIES] if any(not line.has(a) for line in now.values()))
+    add = tuple(a for a in needs[ENTRIES] if any(not fulfils(line, a) for line in now.values()))
     first = next(iter(lines.values()), None)
     return Entries(
         files=record_of(ours, needs),
@@ -85,6 +87,21 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     )
 
 
+def _no_line(host: Host, path: str, text: str, needed: tuple[str, ...]) -> Iterator[Finding]:
+    """Why no line of ``/etc/default/grub`` can take arguments; a file of another kind always can."""
+    arguments, defaults = ", ".join(needed), record.evaluated(text)
+    if not needed:
+        return
+    for reason in defaults.unknown(LINUX):
+        place = f"{host.hostname} {reason.file}:{reason.line}"
+        yield finding("GPU176", place=place, arguments=arguments, why=reason.why)
+    if defaults.arguments(LINUX):
+        yield finding("GPU176", place=f"{host.hostname} {path}", arguments=arguments, why=_OVERRIDDEN)
+    elif not defaults.unknown(LINUX):
+        yield finding("GPU153", place=f"{host.hostname} {path}")
+
+
+_OVERRIDDEN = 'a later line overrides each plain line GRUB_CMDLINE_LINUX="…", or all such lines contain variables'
 OPEN_QUOTE = "a double quote before them is not closed, so that they are a part of another argument's value"
 
 
@@ -96,7 +113,7 @@ def swallowed(host: Host, source: str, line: CommandLine, added: tuple[str, ...]
 
 def with_arguments(line: CommandLine, added: tuple[str, ...]) -> CommandLine:
     """A line with what it lacks of some arguments."""
-    return CommandLine.of([line.text, *(a for a in added if not line.has(a))])
+    return CommandLine.of([line.text, *(a for a in added if not fulfils(line, a))])
 
 
 def record_of(ours: dict[str, tuple[str, ...]], needs: dict[str, tuple[str, ...]]) -> dict[str, OwnedFile]:
@@ -114,7 +131,9 @@ def _replaced(host: Host, lines: dict[str, CommandLine], add: tuple[str, ...]) -
     for source, line in lines.items():
         for text in add:
             for other in (o for o in line.all(argument(text).name) if not o.same_as(argument(text))):
-                yield finding("GPU154", place=f"{host.hostname} {source}", said=other.text, wanted=text)
+                is_enough = fulfils(CommandLine(text=other.text), text)
+                both = other.text if is_enough else f"{other.text},{argument(text).value}"
+                yield finding("GPU154", place=f"{host.hostname} {source}", said=other.text, wanted=text, both=both)
 
 
 def _commands(remove: tuple[str, ...], add: tuple[str, ...]) -> Iterator[RunCommand]:

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from gpustack.facts.cmdline import canonical
+from gpustack.facts.cmdline import CommandLine, canonical
 from gpustack.facts.model import Host
+from gpustack.facts.parameters import fulfils
 from gpustack.findings import Finding, Severity, finding
 from gpustack.host import iommu
 from gpustack.host.binding import DRIVERS, Binding, spared
@@ -171,9 +172,8 @@ def _line(other: Elsewhere, path: str, line: int) -> str:
 def _arguments(host: Host, targets: Targets, binding: Binding, options: Options, other: Elsewhere) -> Iterator[Trace]:
     wanted = ("intel_iommu=on", "iommu=pt") if options.iommu_pt else ("intel_iommu=on",)
     for argument in wanted:
-        name, _, value = argument.partition("=")
-        for sourced in other.all(name):
-            if sourced.argument.value == value:
+        for sourced in other.arguments or ():
+            if fulfils(CommandLine(text=sourced.argument.text), argument):
                 stays: str | None = "an argument that is right stays where it is, and is not repeated"
                 yield _argument(sourced.place, sourced.argument.text, agrees=True, stays=stays)
     by_text = {s.argument.text for s in other.arguments or ()}

@@ -1,9 +1,7 @@
 """The kernel arguments that switch the IOMMU on, and what stands against them elsewhere.
 
-What each means to the kernel: ``Documentation/admin-guide/kernel-parameters.txt``; how it is read:
-``drivers/iommu/intel/iommu.c`` (``intel_iommu_setup``), ``drivers/iommu/amd/init.c`` (``parse_amd_iommu_options``),
-``arch/x86/kernel/pci-dma.c`` (``iommu_setup``) and ``drivers/iommu/irq_remapping.c``. All of them read every
-occurrence of their parameter, word by word between commas.
+What each means to the kernel: ``Documentation/admin-guide/kernel-parameters.txt``. How their lists are read:
+:mod:`gpustack.facts.parameters`.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpustack.facts.model import Host
+from gpustack.facts.parameters import INTEL_IOMMU, PASSTHROUGH, REMAPPING, switched, truth, words
 from gpustack.findings import Finding, finding
 from gpustack.host.elsewhere import Elsewhere
 from gpustack.spec.model import Options
@@ -19,7 +18,6 @@ from gpustack.spec.model import Options
 UNSAFE_INTERRUPTS = "vfio_iommu_type1.allow_unsafe_interrupts"
 NAMES = ("intel_iommu", "iommu", UNSAFE_INTERRUPTS)
 """The parameters that gpustack sets for the IOMMU."""
-_TRUE = frozenset({"y", "Y", "1", "on", "oN", "On", "ON", "t", "T"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +54,7 @@ def arguments(host: Host, options: Options, other: Elsewhere) -> IommuArguments:
 def _words(other: Elsewhere, name: str) -> Iterator[tuple[str, str, str]]:
     """(word, argument, place) of every comma-separated word of every occurrence of a parameter."""
     for sourced in other.all(name):
-        for word in (sourced.argument.value or "").split(","):
+        for word in words(sourced.argument):
             yield word, sourced.argument.text, sourced.place
 
 
@@ -85,26 +83,29 @@ def _conflicts(host: Host, options: Options, other: Elsewhere) -> Iterator[Findi
 
 def _switches(host: Host, options: Options, other: Elsewhere) -> Iterator[Contradiction]:
     off = "it switches the IOMMU off"
-    against = {
-        "intel_iommu": {"off": off},
+    sticky = {
         "amd_iommu": {"off": off},
         "iommu": {"off": off, "soft": "it has DMA copied by software in place of the IOMMU"},
     }
+    switches = {INTEL_IOMMU: off}
     if options.iommu_pt:
-        reason = "it contradicts iommu=pt, which options.iommu_pt asks for"
-        against["iommu"]["nopt"] = reason
-        against["iommu.passthrough"] = dict.fromkeys(("0", "n", "N", "off"), reason)
+        switches[PASSTHROUGH] = "it contradicts iommu=pt, which options.iommu_pt asks for"
     if not options.allow_unsafe_interrupts:
-        against["intremap"] = {"off": "it switches interrupt remapping off"}
-    against.pop({"intel": "amd_iommu", "amd": "intel_iommu"}.get(kind(host) or "", ""), None)  # not read on this host
-    for name, words in against.items():
+        switches[REMAPPING] = "it switches interrupt remapping off"
+        sticky["nointremap"] = {"": switches[REMAPPING]}
+    if kind(host) == "intel":  # does not read the other maker's
+        del sticky["amd_iommu"]
+    elif kind(host) == "amd":
+        del switches[INTEL_IOMMU]
+    for name, reasons in sticky.items():
         for word, argument, place in _words(other, name):
-            if word in words:
-                yield Contradiction(text=argument, place=place, reason=words[word])
-    if not options.allow_unsafe_interrupts:
-        for sourced in other.all("nointremap"):
-            reason = "it switches interrupt remapping off"
-            yield Contradiction(text=sourced.argument.text, place=sourced.place, reason=reason)
+            for beginning, reason in reasons.items():
+                if word.startswith(beginning):
+                    yield Contradiction(text=argument, place=place, reason=reason)
+    for switch, reason in switches.items():
+        for sourced in other.arguments or ():
+            if switched([sourced.argument], switch) is False:
+                yield Contradiction(text=sourced.argument.text, place=sourced.place, reason=reason)
 
 
 def _interrupts(host: Host, options: Options) -> Iterator[Finding]:
@@ -123,7 +124,7 @@ def _unsafe_elsewhere(options: Options, other: Elsewhere) -> Iterator[Contradict
         given = "" if option.value is None else f"={option.value}"
         said.append((option.value, f"options {module} {name}{given}", option.place))
     for value, text, place in said:
-        allowed = value is None or value in _TRUE
+        allowed = value is None or truth(value) is True
         if allowed and not options.allow_unsafe_interrupts:
             reason = "the spec does not allow it (options.allow_unsafe_interrupts)"
             yield Contradiction(text=text, place=place, reason=reason)

@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 
 from gpustack.facts.cmdline import CommandLine
 from gpustack.facts.model import BootEntry, BootKernel, Host
+from gpustack.facts.parameters import fulfils
 from gpustack.findings import Finding, finding
 from gpustack.host import record
 from gpustack.host.entries import Entries, record_of, swallowed, with_arguments
@@ -87,7 +88,7 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     found = list(_differing(host, stands, in_entries))
     if stands.for_init is not None:
         found.append(finding("GPU128", place=f"{host.hostname} {KERNEL_CMDLINE}"))
-    needs[KERNEL_CMDLINE] = needs[ENTRIES] = tuple(a for a in wanted if not stands.has(a))
+    needs[KERNEL_CMDLINE] = needs[ENTRIES] = tuple(a for a in wanted if not fulfils(stands, a))
     there = host.files.get(KERNEL_CMDLINE)
     if text is not None and (there is not None or needs[KERNEL_CMDLINE] or _VENDORS not in host.files):
         content = record.edited(KERNEL_CMDLINE, text, added=needs[KERNEL_CMDLINE]) or ""
@@ -144,7 +145,7 @@ def _differing(host: Host, stands: CommandLine, ours: frozenset[str]) -> Iterato
 def _commands(host: Host, wanted: tuple[str, ...], gone: frozenset[str]) -> Iterator[RunCommand]:
     for entry in _ordinary(host):
         kernel, line = _kernel_of(host, entry), CommandLine(text=entry.arguments)
-        lacks = [a for a in wanted if not line.has(a)]
+        lacks = [a for a in wanted if not fulfils(line, a)]
         has = [a for a in sorted(gone) if line.has(a)]
         if kernel is not None and (lacks or has):
             why = [f"lacks {' '.join(lacks)}"] if lacks else []

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from gpustack.facts.cmdline import CommandLine
-from gpustack.facts.grub import DEFAULTS
+from gpustack.facts.grub import DEFAULTS, LINUX, Defaults, read_defaults
 from gpustack.facts.model import Host
 from gpustack.host.owned import RECORD, is_ours
 
@@ -27,6 +27,7 @@ _ADDED = re.compile(
     r"(?:intel_iommu|iommu|vfio_iommu_type1\.allow_unsafe_interrupts|(?:vfio-pci|pci-stub)\.ids)=[A-Za-z0-9,:]+"
     r"|sha256:[0-9a-f]{64}"
 )
+_EXPANSION = re.compile(r"[$`\\]")
 # The assignment that grubby keeps up, too: one line, in quotes.
 _ASSIGNMENT = re.compile(
     r"""^(?P<before>[ \t]*GRUB_CMDLINE_LINUX=(?P<quote>["']))"""
@@ -52,28 +53,49 @@ def files(host: Host) -> tuple[str, ...]:
     return tuple(path for path in candidates if path in host.files)
 
 
+def evaluated(text: str) -> Defaults:
+    """``/etc/default/grub`` as ``grub2-mkconfig`` reads it: with bash, and without drop-ins."""
+    return read_defaults({DEFAULTS: text}, bash=True)
+
+
 def value_of(path: str, text: str) -> str | None:
-    """The arguments in a file; None where there is no line for them."""
-    if path == KERNEL_CMDLINE:
-        return text
-    found = _ASSIGNMENT.findall(text)
-    return found[-1][2] if found else None
+    """The arguments that a file gives a kernel to come; None where that is unknown."""
+    return text if path == KERNEL_CMDLINE else evaluated(text).text(LINUX)
 
 
 def edited(path: str, text: str, *, without: Iterable[str] = (), added: Iterable[str] = ()) -> str | None:
-    """A file's text with arguments taken out and others put at the end; None where there is no line for them.
+    """A file's text with arguments taken out and others added; None where there is no line to add them to.
 
-    Nothing else changes: to add and to take out again gives the same text.
+    Nothing else changes: to add and to take out again gives the same text. A line of ``/etc/default/grub`` gets
+    arguments only if they then arrive in the value that a shell reads. A line with an expansion gets none: another
+    tool may keep its arguments in that variable, and rewrite the line.
     """
-    value = value_of(path, text)
-    if value is None:
-        return None
     if path == KERNEL_CMDLINE:
-        body = value.rstrip("\n")
-        return _changed(body, without, added) + value[len(body) :]
-    last = list(_ASSIGNMENT.finditer(text))[-1]
-    changed = f"{last['before']}{_changed(value, without, added)}{last['after']}"
-    return text[: last.start()] + changed + text[last.end() :]
+        body = text.rstrip("\n")
+        return _changed(body, without, added) + text[len(body) :]
+    for argument in without:
+        found = next((line for line in _lines(text) if argument in line["value"].split()), None)
+        if found is not None:
+            text = _with_value(text, found, _changed(found["value"], (argument,), ()))
+    if not (added := tuple(added)):
+        return text
+    wanted = [*(value_of(path, text) or "").split(), *added]
+    for line in _lines(text):
+        longer = _with_value(text, line, _changed(line["value"], (), added))
+        arrived = value_of(path, longer)
+        if not _EXPANSION.search(line["value"]) and arrived is not None and sorted(arrived.split()) == sorted(wanted):
+            return longer
+    return None
+
+
+def _lines(text: str) -> list[re.Match[str]]:
+    """The lines that set the arguments, the likeliest to be gpustack's first: plain ones, and of these the last."""
+    found = list(_ASSIGNMENT.finditer(text))
+    return sorted(found, key=lambda line: (_EXPANSION.search(line["value"]) is not None, -line.start()))
+
+
+def _with_value(text: str, line: re.Match[str], value: str) -> str:
+    return f"{text[: line.start('value')]}{value}{text[line.end('value') :]}"
 
 
 def _changed(value: str, without: Iterable[str], added: Iterable[str]) -> str:

@@ -91,7 +91,7 @@ def test_a_later_assignment_that_is_known_heals_an_unknown_one() -> None:
     [
         (f'{LINUX}="$(cat /proc/cmdline)"', 1, "a command or arithmetic substitution"),
         (f"{LINUX}=`cat /proc/cmdline`", 1, "a command substitution"),
-        (f'\n{LINUX}="${{{LINUX}:-quiet}}"', 2, "a parameter expansion with an operator"),
+        (f'\n{LINUX}="${{{LINUX}#quiet}}"', 2, "a parameter expansion with an operator"),
         (f'{LINUX}="$HOME"', 1, "$HOME, which no file sets"),
         (f"{LINUX}=~/x", 1, "a home directory"),
         (f"if [ -e /x ]; then\n  {LINUX}=a\nfi", 1, "commands that depend on the running host"),
@@ -139,6 +139,11 @@ FRAGMENTS = st.one_of(
     NAMES.map("${}".format),
     NAMES.map(lambda name: f'"${{{name}}}"'),
     NAMES.map(lambda name: f'"${name} more=1"'),
+    st.tuples(NAMES, st.sampled_from(["-", "+", ":-", ":+"]), NAMES).map(lambda t: f'"${{{t[0]}{t[1]}${t[2]} b}}"'),
+    st.tuples(NAMES, st.sampled_from([":-a", ":+${GRUB_X:-c d}", ":+~", "+ x"])).map(lambda t: f"${{{t[0]}{t[1]}}}"),
+    st.sampled_from(
+        ["${GRUB_X:+'}'}", '"${GRUB_X:-"a b"}"', "${GRUB_X:-\\}}", '"${GRUB_X:+`echo }`}"', "${GRUB_X:=y}"]
+    ),
 )
 VALUES = st.lists(FRAGMENTS, max_size=5).map("".join)
 LINES = st.one_of(
@@ -161,6 +166,14 @@ SCRIPTS = st.lists(LINES, max_size=6).map("\n".join)
 @example(files=["GRUB_X=\\"])
 def test_what_is_known_is_what_the_real_shell_says(files: list[str], tmp_path_factory: pytest.TempPathFactory) -> None:
     compare("sh", files, tmp_path_factory.mktemp("grub"))
+
+
+def test_lines_of_edpm_and_tuned_are_evaluated(tmp_path: Path) -> None:
+    edpm = f'{LINUX}="quiet"\nGRUB_Y=" iommu=pt "\n{LINUX}="${{{LINUX}:+${LINUX} }}${{GRUB_Y}}"\n'
+    tuned = f'{LINUX_DEFAULT}="${{{LINUX_DEFAULT}:+${LINUX_DEFAULT} }}\\$tuned_params"\n'
+    known = compare("sh", [edpm + tuned, tuned], tmp_path)
+    assert known[LINUX] == "quiet  iommu=pt "
+    assert known[LINUX_DEFAULT] == "$tuned_params $tuned_params"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
