@@ -8,8 +8,10 @@ prints or raises has them hidden.
 from __future__ import annotations
 
 import re
+import string
+import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +20,7 @@ from urllib.parse import urlparse
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from gpustack.cleanup import schema
+from gpustack.cleanup import connection_options, schema
 from gpustack.errors import DatabaseError, NovaConfigError
 from gpustack.novaconf.config import files_of, read_files
 from gpustack.novaconf.releases import Option
@@ -58,6 +60,7 @@ _SERVICE_DOWN_TIME = Option(
     source="nova/conf/service.py",
 )
 _TEMPLATE = re.compile(r"\{(\w+)")
+_MAX_URL = 16384
 _PARTS = ("username", "password", "hostname", "port", "scheme", "query", "fragment", "path")
 
 
@@ -78,9 +81,8 @@ class Database:
 
     def without_secrets(self, text: str) -> str:
         """A driver's message, without the password that it may have in it."""
-        for secret in self.secrets:
-            text = text.replace(secret, "***")
-        return text
+        shown = (self.url.username, self.url.host, self.url.database)
+        return connection_options.without_secrets(text, self.secrets, filter(None, shown))
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -117,7 +119,7 @@ def database(name: str, url: str) -> Database:
     :raises DatabaseError: when the URL is none, or of a database that Nova does not use.
     """
     try:
-        parsed = sa.make_url(url)
+        parsed = sa.make_url(url if len(url) <= _MAX_URL else "")
     except (ArgumentError, ValueError):  # the latter of a port that is no number
         # Their messages repeat the URL, or pieces of it, password and all.
         raise DatabaseError(
@@ -134,8 +136,7 @@ def database(name: str, url: str) -> Database:
             where=name,
             remedy="write it percent-encoded: @ is %40, / is %2F, : is %3A, # is %23",
         )
-    # Plug-ins of SQLAlchemy are of Nova's processes: DevStack has plugin=dbcounter in each connection.
-    return Database(name=name, url=parsed.set(drivername=_DRIVERS[kind]).difference_update_query(["plugin"]))
+    return Database(name=name, url=connection_options.accepted(parsed.set(drivername=_DRIVERS[kind]), name))
 
 
 def fill_template(template: str, default: str | None, where: str) -> str:
@@ -154,7 +155,7 @@ def fill_template(template: str, default: str | None, where: str) -> str:
     try:
         parts = urlparse(default)
         values = {name: getattr(parts, name) for name in _PARTS} | {"path": parts.path.lstrip("/")}
-        return template.format(**values)
+        return "".join(_piece(values, *parsed) for parsed in string.Formatter().parse(template))
     except (ValueError, LookupError, AttributeError):
         # Their messages repeat pieces of the URLs, password and all.
         raise NovaConfigError(
@@ -165,6 +166,13 @@ def fill_template(template: str, default: str | None, where: str) -> str:
         ) from None
 
 
+def _piece(values: Mapping[str, object], text: str, name: str | None, form: str | None, conversion: str | None) -> str:
+    """A piece of a template: what precedes a name, and the name's value; nothing like ``{port:>999999999}``."""
+    if form or conversion:
+        raise ValueError("only names are filled in")
+    return text if name is None else f"{text}{values[name]}"
+
+
 def engine(of: Database, **arguments: object) -> sa.Engine:
     """What makes connections to a database, each of which is closed after its use.
 
@@ -173,25 +181,44 @@ def engine(of: Database, **arguments: object) -> sa.Engine:
     """
     if of.problem is not None:
         raise of.problem
-    path = of.url.database
-    if of.url.get_backend_name() == "sqlite" and not (path and (path.startswith("file:") or Path(path).is_file())):
+    kind, path = of.url.get_backend_name(), of.url.database
+    if kind == "sqlite" and not (path and "\0" not in path and Path(path).is_file()):
         raise DatabaseError("there is no such database file", where=of.where, remedy="check the path of the connection")
+    arguments |= connection_options.ARGUMENTS.get(kind, {})
     try:
-        return sa.create_engine(of.url, poolclass=sa.NullPool, hide_parameters=True, connect_args=arguments)
+        opened = sa.create_engine(of.url, poolclass=sa.NullPool, hide_parameters=True, connect_args=arguments)
     except (SQLAlchemyError, *_MISUSED) as error:
         raise _misused(of, error) from None
+    sa.event.listen(opened, "handle_error", _broken_answer)
+    return opened
 
 
-# What drivers raise where an argument of theirs is wrong.
-_MISUSED = (TypeError, ValueError, LookupError, AttributeError)
+# What drivers raise where an argument of theirs is wrong, or where a server answers what no server should.
+_MISUSED = (
+    TypeError,
+    ValueError,
+    LookupError,
+    AttributeError,
+    RuntimeError,
+    AssertionError,
+    ArithmeticError,
+    struct.error,
+)
 
 
 def _misused(of: Database, error: Exception) -> DatabaseError:
     return DatabaseError(
-        f"{of.url.drivername} can't make use of the connection's query: {of.without_secrets(str(error))}",
+        f"{of.url.drivername} can't use the connection: {of.without_secrets(str(error))}",
         where=of.where,
-        remedy="what follows the ? is for the driver; those of other drivers have other words for it",
+        remedy="check the options after the ?, and that the server is one of this kind",
     )
+
+
+def _broken_answer(context: sa.engine.ExceptionContext) -> BaseException | None:
+    """An answer that the driver stumbles over, or refuses, is an error of the database as any other."""
+    if isinstance(context.original_exception, _MISUSED):
+        return SQLAlchemyError(f"the server's answer is not acceptable: {context.original_exception}")
+    return None
 
 
 def connected(opened: sa.Engine, of: Database) -> sa.Connection:
@@ -285,26 +312,24 @@ def cells(api: Database, default: str | None) -> tuple[Cell, ...]:
         has_disabled = "disabled" in {c["name"] for c in sa.inspect(connection).get_columns("cell_mappings")}
         columns = [column for column in table.columns if column.name != "disabled" or has_disabled]
         rows: Sequence[sa.RowMapping] = connection.execute(sa.select(*columns)).mappings().all()
-    found = []
+    # Nothing keeps two cells from having one name, nor a database such as SQLite's from having no text there.
     names = Counter(row["name"] for row in rows)
+    found = []
     for row in rows:
-        # Nothing keeps two cells from having one name.
-        name = row["name"] if row["name"] and names[row["name"]] == 1 else row["uuid"]
-        url = fill_template(row["database_connection"], default, f"cell {name}")
-        found.append(
-            Cell(
-                uuid=row["uuid"], name=name, disabled=bool(row.get("disabled")), database=_of_cell(f"cell {name}", url)
-            )
-        )
+        uuid = str(row["uuid"])
+        name = str(row["name"]) if row["name"] and names[row["name"]] == 1 else uuid
+        made = _of_cell(f"cell {name}", row["database_connection"], default)
+        found.append(Cell(uuid=uuid, name=name, disabled=bool(row.get("disabled")), database=made))
     return tuple(sorted(found, key=lambda cell: (cell.uuid != CELL0, cell.name)))
 
 
-def _of_cell(name: str, url: str) -> Database:
+def _of_cell(name: str, template: object, default: str | None) -> Database:
     """A cell's database; one whose connection is none can't be read, and keeps no other from being judged."""
     try:
-        return database(name, url)
-    except DatabaseError as error:
-        return Database(name=name, url=sa.URL.create("sqlite"), problem=error)
+        return database(name, fill_template(template if isinstance(template, str) else "", default, name))
+    except (DatabaseError, NovaConfigError) as error:
+        problem = DatabaseError(error.what, where=error.where, remedy=error.remedy)
+        return Database(name=name, url=sa.URL.create("sqlite"), problem=problem)
 
 
 def from_nova_conf(paths: Sequence[Path]) -> tuple[Database, str | None]:
