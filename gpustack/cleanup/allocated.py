@@ -21,6 +21,7 @@ from gpustack.cleanup.facts import TERMINAL, Clock, HostState, NodeView, Owner, 
 from gpustack.cleanup.placement import Provider, get, stranger
 from gpustack.cleanup.predicates import doubts, in_flight, lacks, node_words, owner_words, pinning
 from gpustack.cleanup.read import CellReader
+from gpustack.cleanup.rules._times import timely
 from gpustack.cleanup.verdict import Allocation, Repair, Status, Verdict, words
 
 if TYPE_CHECKING:
@@ -50,13 +51,16 @@ def judge(
     for provider in devices:
         by_node.setdefault(provider.root, []).append(provider)
     for view in reader.views(hosts, uuids=by_node.keys()) if by_node else ():
+        if view.unread:
+            continue  # class U reports the compute node
         of_node = by_node.get(view.node.uuid or "", []) if not view.node.deleted else []
         for provider in of_node:
             if provider.unread is not None:
                 yield _undecided(view, clock, provider)
                 continue
             for consumer in sorted(provider.held):
-                yield from _judge(reader, view, clock, provider, consumer, cloud)
+                for verdict in _judge(reader, view, clock, provider, consumer, cloud):
+                    yield timely(verdict, view, clock, reader.owner(verdict.owner or consumer))
             moved = (
                 {
                     uuid: str(move["instance_uuid"])
@@ -66,7 +70,8 @@ def judge(
                 if unallocated.candidates(view, provider)
                 else {}
             )
-            yield from unallocated.judge(view, clock, provider, moved, lambda path: get(cloud, path))
+            for verdict in unallocated.judge(view, clock, provider, moved, lambda path: get(cloud, path)):
+                yield timely(verdict, view, clock)
 
 
 def unasked(cell: str, reason: str) -> Verdict:

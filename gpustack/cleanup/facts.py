@@ -243,6 +243,10 @@ class Clock:
         """How long ago a service reported, by the nearer of two clocks: the database's, that of the other reports."""
         return min(abs(moment - seen) for moment in (self.now, self.heard) if moment is not None)
 
+    def ahead(self, moment: datetime | None) -> bool:
+        """Whether a moment is yet to come, by more than two clocks may differ."""
+        return moment is not None and moment - self.now > max(self.grace, self.service_down_time)
+
     def recent(self, moment: datetime | None) -> bool:
         """Whether a moment lies within the grace time; one that is not known does not."""
         return moment is not None and self.now - moment < self.grace
@@ -284,6 +288,10 @@ class NodeView:
     """Whether this release gives the requests of flavors an id (Zed and later)."""
     hardware: Hardware | None = None
     """What the host really has; None when nobody looked."""
+    written: Mapping[int, str] = field(default_factory=dict)
+    """The owners of those rows, by id, whose owner is not written in small letters, as they are written."""
+    unread: str = ""
+    """Why nothing but the name of the compute node is known."""
 
     def host_state(self, clock: Clock) -> HostState:
         """Whether a nova-compute looks after this node now."""

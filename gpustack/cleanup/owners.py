@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -16,6 +17,7 @@ import sqlalchemy as sa
 from gpustack.cleanup import connect, schema, tables
 from gpustack.cleanup.connect import Cell, Database
 from gpustack.cleanup.facts import Instance
+from gpustack.cleanup.values import UNREADABLE
 from gpustack.errors import DatabaseError
 
 # Enough to make round trips rare, few enough for every database's limit of parameters (SQLite's was 999 for long).
@@ -35,10 +37,12 @@ def read_instances(connection: sa.Connection, uuids: Iterable[str], cell: str) -
     """The instances with these uuids in one cell, deleted ones too."""
     columns = instance_columns(connection)
     found: dict[str, Instance] = {}
-    for batch in batches(uuids):
+    # Only MySQL compares without case.
+    for batch in batches(written for uuid in uuids for written in {uuid, uuid.upper()}):
         query = sa.select(*columns).where(tables.instances.c.uuid.in_(batch))
         for row in connection.execute(query):
-            found[row.uuid] = instance(row, cell)
+            known = instance(row, cell)
+            found[known.uuid] = known
     return found
 
 
@@ -58,7 +62,7 @@ def instance(row: Sequence[Any], cell: str) -> Instance:
     """A row of ``instances`` as facts."""
     uuid, host, node, vm_state, task_state, deleted, hidden, display_name, updated_at, deleted_at = row
     return Instance(
-        uuid=uuid,
+        uuid=uuid.lower(),
         host=host,
         node=node,
         vm_state=vm_state,
@@ -67,8 +71,14 @@ def instance(row: Sequence[Any], cell: str) -> Instance:
         hidden=bool(hidden),
         display_name=display_name,
         cell=cell,
-        updated_at=max(updated_at, deleted_at) if updated_at and deleted_at else updated_at or deleted_at,
+        updated_at=_later(updated_at, deleted_at),
     )
+
+
+def _later(one: datetime | None, other: datetime | None) -> datetime | None:
+    if UNREADABLE in (one, other):
+        return UNREADABLE
+    return max(one, other) if one and other else one or other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,5 +187,5 @@ class OtherCells:
             mapping = tables.instance_mappings.c
             query = sa.select(mapping.instance_uuid, mapping.cell_id).where(mapping.instance_uuid.in_(batch))
             for uuid, cell_id in connection.execute(query):
-                found[uuid] = None if cell_id is None else self._names.get(cell_id, ("", f"with id {cell_id}"))
+                found[uuid.lower()] = None if cell_id is None else self._names.get(cell_id, ("", f"with id {cell_id}"))
         return found

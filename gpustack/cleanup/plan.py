@@ -18,6 +18,7 @@ from gpustack.cleanup import allocated, connect, hardware, placement, read, rule
 from gpustack.cleanup.connect import Cell, Database
 from gpustack.cleanup.facts import Clock
 from gpustack.cleanup.owners import OtherCells
+from gpustack.cleanup.values import DAMAGE
 from gpustack.cleanup.verdict import Status, Verdict
 from gpustack.errors import CloudError, DatabaseError, UsageError
 from gpustack.files import write_atomic
@@ -183,6 +184,12 @@ def _reading(sources: Sources, cell: Cell, selection: Selection) -> Iterator[tup
                 others=others,
             )
             yield reader, selection.clock(read.now(connection), read.reports(connection))
+    except DAMAGE as error:
+        raise DatabaseError(
+            f"a value can't be read: {type(error).__name__}: {error}",
+            where=cell.database.where,
+            remedy="look at services and migrations for values that Nova does not write; other cells are judged",
+        ) from error
     finally:
         others.close()
 

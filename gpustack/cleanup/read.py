@@ -7,9 +7,8 @@ owners that are not simply where they belong.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import sqlalchemy as sa
@@ -30,6 +29,7 @@ from gpustack.cleanup.facts import (
 from gpustack.cleanup.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
 from gpustack.cleanup.owners import OtherCells, batches, instance, instance_columns, read_instances
 from gpustack.cleanup.schema import Schema
+from gpustack.cleanup.values import DAMAGE, UNREADABLE, count, parsed
 
 _NODES_AT_ONCE = 100
 
@@ -63,7 +63,7 @@ def reports(connection: sa.Connection) -> dict[str, datetime]:
     table = tables.services.c
     seen = sa.func.max(sa.func.coalesce(table.last_seen_up, table.created_at))
     found = connection.execute(sa.select(table.binary, seen).where(table.deleted == 0).group_by(table.binary))
-    return {binary: moment for binary, moment in found if binary and moment is not None}
+    return {binary: moment for binary, moment in found if binary and moment not in (None, UNREADABLE)}
 
 
 @dataclass(kw_only=True)
@@ -103,7 +103,7 @@ class CellReader:
         }
         ids = sorted(found)
         for start in range(0, len(ids), _NODES_AT_ONCE):
-            yield from self._chunk(ids[start : start + _NODES_AT_ONCE], services, unfinished)
+            yield from self._readable(ids[start : start + _NODES_AT_ONCE], services, unfinished)
 
     def owner(self, uuid: str) -> Owner:
         """What is known of one instance, wherever it is."""
@@ -137,11 +137,38 @@ class CellReader:
 
     # --- a chunk of compute nodes ---------------------------------------------------------------------------------
 
+    def _readable(
+        self, ids: list[int], services: Mapping[str, Service], unfinished: Mapping[str, tuple[Migration, ...]]
+    ) -> Iterator[NodeView]:
+        """A chunk; where a value of it can't be read, each compute node on its own."""
+        try:
+            yield from list(self._chunk(ids, services, unfinished))
+        except DAMAGE as error:
+            if len(ids) > 1:
+                for one in ids:
+                    yield from self._readable([one], services, unfinished)
+                return
+            yield NodeView(
+                cell=self.cell,
+                node=self._name(ids[0]),
+                service=None,
+                rows=(),
+                owners={},
+                unread=f"a value can't be read: {type(error).__name__}: {error}",
+            )
+
+    def _name(self, node_id: int) -> ComputeNode:
+        """A compute node of which nothing but its names is read."""
+        table = tables.compute_nodes.c
+        query = sa.select(table.host, table.hypervisor_hostname).where(table.id == node_id)
+        host, node = self.connection.execute(query).first() or (None, None)
+        return replace(_lost(node_id), host=host, hypervisor_hostname=node, deleted=0)
+
     def _chunk(
         self, ids: list[int], services: Mapping[str, Service], unfinished: Mapping[str, tuple[Migration, ...]]
     ) -> Iterator[NodeView]:
         nodes = self._nodes(ids)
-        rows = self._rows(ids)
+        rows, written = self._rows(ids)
         residents = self._residents(ids)
         here = {found.uuid: found for found, _requests in residents}
         asked: dict[str, tuple[Request, ...] | None] = {}
@@ -179,14 +206,18 @@ class CellReader:
                     for uuid in owning & elsewhere.keys()
                 },
                 has_request_ids=self.schema.has_request_ids,
+                written={row.id: written[row.id] for row in of_node if row.id in written} if written else {},
             )
 
     def _nodes(self, ids: list[int]) -> dict[int, ComputeNode]:
         query = sa.select(*_NODE).where(tables.compute_nodes.c.id.in_(ids))
         return {row.id: ComputeNode(**row._mapping) for row in self.connection.execute(query)}
 
-    def _rows(self, ids: list[int]) -> dict[int, list[PciRow]]:
-        """The live rows, and the soft-deleted ones that still name an owner, by compute node."""
+    def _rows(self, ids: list[int]) -> tuple[dict[int, list[PciRow]], dict[int, str]]:
+        """The live rows, and the soft-deleted ones that still name an owner, by compute node.
+
+        A uuid in capitals is the same uuid: the second dictionary has the ids of such rows, and the uuid as written.
+        """
         table = tables.pci_devices.c
         query = (
             sa.select(*ROW)
@@ -194,9 +225,14 @@ class CellReader:
             .order_by(table.compute_node_id, table.address, table.deleted)
         )
         found: dict[int, list[PciRow]] = {}
+        written: dict[int, str] = {}
         for row in map(PciRow._make, self.connection.execute(query).all()):
+            uuid = row.instance_uuid
+            if uuid and uuid != (same := uuid.lower()):
+                written[row.id] = uuid
+                row = row._replace(instance_uuid=same)
             found.setdefault(row.compute_node_id, []).append(row)
-        return found
+        return found, written
 
     def _residents(self, ids: list[int]) -> list[tuple[Instance, tuple[Request, ...] | None]]:
         """The live instances on the live ones of these compute nodes, with their PCI requests (None: not readable).
@@ -244,7 +280,7 @@ class CellReader:
                 whereabouts=_whereabouts(chosen, unknown),
                 instance=chosen,
                 in_several_cells=alive_here and elsewhere is not None,
-                migrations=over.get(uuid) or unfinished.get(uuid, ()),
+                migrations=_all((*unfinished.get(uuid, ()), *over.get(uuid, ()))),
                 requests=requests.get(uuid),
                 unknown_because=unknown,
             )
@@ -256,7 +292,7 @@ class CellReader:
         for batch in batches(sorted(uuids)):
             query = sa.select(table.instance_uuid, table.pci_requests).where(table.instance_uuid.in_(batch))
             for uuid, text in self.connection.execute(query).all():
-                found[uuid] = _parse_requests(text)
+                found[uuid.lower()] = _parse_requests(text)
         return found
 
     def _migrations_of(self, uuids: Iterable[str]) -> dict[str, tuple[Migration, ...]]:
@@ -271,7 +307,7 @@ class CellReader:
         query = sa.select(*columns).where(table.deleted == 0, condition).order_by(table.id)
         found: dict[str, list[Migration]] = {}
         for row in self.connection.execute(query).mappings():
-            found.setdefault(row["instance_uuid"], []).append(
+            found.setdefault((row["instance_uuid"] or "").lower(), []).append(
                 Migration(
                     id=row["id"],
                     instance_uuid=row["instance_uuid"],
@@ -299,8 +335,13 @@ class CellReader:
             )
             for host, *values in self.connection.execute(query):
                 row = PciRow._make(values)
-                found.setdefault(row.instance_uuid or "", []).append((host or "an unknown host", row))
+                found.setdefault((row.instance_uuid or "").lower(), []).append((host or "an unknown host", row))
         return found
+
+
+def _all(moves: tuple[Migration, ...]) -> tuple[Migration, ...]:
+    """Each migration once, in the order in which they were made."""
+    return tuple(move for _id, move in sorted({move.id: move for move in moves}.items()))
 
 
 def _placed(found: Instance | None, node: ComputeNode | None) -> bool:
@@ -328,9 +369,9 @@ def _parse_requests(text: str | None) -> tuple[Request, ...] | None:
         return tuple(
             [
                 Request(
-                    request_id=entry.get("request_id"), count=int(entry["count"]), alias_name=entry.get("alias_name")
+                    request_id=entry.get("request_id"), count=count(entry["count"]), alias_name=entry.get("alias_name")
                 )
-                for entry in json.loads(text)
+                for entry in parsed(text)
             ]
         )
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from gpustack.cleanup.values import Moment
+
 metadata = sa.MetaData()
 
 
 def _soft_deleted(name: str, *columns: sa.Column[object]) -> sa.Table:
     """A table with Nova's time stamps and soft deletion (``deleted`` is 0, or the row's own id)."""
-    stamps = (sa.Column("created_at", sa.DateTime), sa.Column("updated_at", sa.DateTime))
+    stamps = (sa.Column("created_at", Moment), sa.Column("updated_at", Moment))
     return sa.Table(
-        name, metadata, *columns, *stamps, sa.Column("deleted_at", sa.DateTime), sa.Column("deleted", sa.Integer)
+        name, metadata, *columns, *stamps, sa.Column("deleted_at", Moment), sa.Column("deleted", sa.Integer)
     )
 
 
@@ -55,7 +57,7 @@ services = _soft_deleted(
     sa.Column("binary", sa.String(255)),
     sa.Column("disabled", sa.Boolean),
     sa.Column("forced_down", sa.Boolean),
-    sa.Column("last_seen_up", sa.DateTime),
+    sa.Column("last_seen_up", Moment),
     sa.Column("report_count", sa.Integer),
 )
 

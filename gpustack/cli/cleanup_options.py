@@ -21,7 +21,7 @@ NOTHING_TO_DO = 4
 URL_VARIABLE = "GPUSTACK_DB_URL"
 CLOUD_TIMEOUT = 60.0
 """Seconds that Placement may take to answer, unless clouds.yaml says otherwise (``api_timeout``)."""
-CLASSES = "ABCDEFGHIJKLMNOPQR"
+CLASSES = "ABCDEFGHIJKLMNOPQRU"
 
 
 def seconds(text: str) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
+from gpustack.cleanup.case import place
 from gpustack.cleanup.facts import Clock, NodeView
 from gpustack.cleanup.rules import (
     a_moved,
@@ -28,11 +29,15 @@ from gpustack.cleanup.rules import (
     o_hardware_drift,
     p_pool_drift,
     r_periodic_blocked,
+    u_unknown_value,
 )
 from gpustack.cleanup.rules._restart import careful
-from gpustack.cleanup.verdict import Verdict
+from gpustack.cleanup.rules._times import timely
+from gpustack.cleanup.values import DAMAGE
+from gpustack.cleanup.verdict import Status, Verdict
 
 RULES: tuple[ModuleType, ...] = (
+    u_unknown_value,
     c_orphan_node,
     d_soft_deleted,
     k_tombstone,
@@ -54,11 +59,37 @@ RULES: tuple[ModuleType, ...] = (
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Every verdict on one compute node; a row is spoken of once."""
+    """Every verdict on one compute node; a row is spoken of once. One that can't be judged is *undecided*."""
+    if view.unread:
+        yield undecided(view, clock, view.unread)
+        return
+    try:
+        yield from list(_judge(view, clock))
+    except DAMAGE as error:
+        yield undecided(view, clock, f"a value can't be judged: {type(error).__name__}: {error}")
+
+
+def undecided(view: NodeView, clock: Clock, reason: str) -> Verdict:
+    """The verdict on a whole compute node where a value keeps it from being judged."""
+    return Verdict(
+        klass=u_unknown_value.CLASS,
+        title="not judged at all",
+        status=Status.UNDECIDED,
+        **place(view, clock),
+        rows=(),
+        owner=None,
+        evidence=(f"compute node {view.node.name} (id {view.node.id})",),
+        because=reason,
+        advice="look at the rows of this host in pci_devices, instances, instance_extra and migrations for values that "
+        "Nova does not write, and set them right; every other host is judged",
+    )
+
+
+def _judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     spoken: set[int] = set()
     for rule in RULES:
         for verdict in rule.judge(view, clock):
             ids = {row.id for row in verdict.rows}
             if not ids & spoken:
                 spoken |= ids
-                yield careful(verdict, view, clock)
+                yield timely(careful(verdict, view, clock), view, clock)

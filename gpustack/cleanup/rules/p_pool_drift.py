@@ -6,13 +6,14 @@ starts; it is never edited.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 
 from gpustack.cleanup.case import place
 from gpustack.cleanup.facts import Clock, HostState, NodeView
 from gpustack.cleanup.predicates import in_flight, node_words
+from gpustack.cleanup.values import DAMAGE, parsed
+from gpustack.cleanup.values import count as amount
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 
 CLASS = "P"
@@ -30,7 +31,11 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         for row in view.rows
         if row.status == "available" and row.deleted == 0
     )
-    pools = _pools(view.node.pci_stats)
+    try:
+        pools = _pools(view.node.pci_stats)
+    except DAMAGE:
+        yield _unread(view, clock)
+        return
     if pools == free or (pools is None and not view.by_address):
         return
     # The row is written before the node's pools: within the grace time a difference means nothing.
@@ -51,18 +56,31 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     )
 
 
+def _unread(view: NodeView, clock: Clock) -> Verdict:
+    return Verdict(
+        klass=CLASS,
+        title=TITLE,
+        status=Status.UNDECIDED,
+        **place(view, clock),
+        rows=(),
+        owner=None,
+        evidence=(f"pci_stats begins {(view.node.pci_stats or '')[:60]!r}", node_words(view, clock)),
+        because="the pools of this compute node can't be read: Nova's scheduler and its nova-compute may fail",
+        advice="while nova-compute is stopped, set pci_stats of this row of compute_nodes to NULL, and start it",
+    )
+
+
 def _pools(text: str | None) -> Counter[Pool] | None:
-    """The counts of ``pci_stats`` (``nova/objects/pci_device_pool.py``); None when there is none to read."""
+    """The counts of ``pci_stats`` (``nova/objects/pci_device_pool.py``); None when there are none.
+
+    :raises ValueError: or another of :data:`DAMAGE`, when they can't be read.
+    """
     if not text:
         return None
-    try:
-        pools = json.loads(text)["nova_object.data"]["objects"]
-        found: Counter[Pool] = Counter()
-        for pool in (entry["nova_object.data"] for entry in pools):
-            key = (pool["vendor_id"], pool["product_id"], (pool.get("tags") or {}).get("dev_type", "type-PCI"))
-            found[key] += int(pool["count"])
-    except (ValueError, KeyError, TypeError):
-        return None
+    found: Counter[Pool] = Counter()
+    for pool in (entry["nova_object.data"] for entry in parsed(text)["nova_object.data"]["objects"]):
+        key = (pool["vendor_id"], pool["product_id"], (pool.get("tags") or {}).get("dev_type", "type-PCI"))
+        found[key] += amount(pool["count"])
     return +found
 
 

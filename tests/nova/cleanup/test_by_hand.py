@@ -143,6 +143,26 @@ def test_a_row_that_was_freed_under_a_guest_is_only_told(world: World) -> None:
     assert world.sql(back, vm=server.id, address=address, host=host) == 1
 
 
+def test_a_status_that_nova_does_not_have(world: World) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    assert world.sql(f"UPDATE pci_devices SET status = 'free' WHERE id = {FREE}", host=host) == 1
+    assert f"U report {host}" in world.plan()
+    before = world.dump()
+    world.apply(code=None)
+    assert world.dump() == before
+    stop(world, host)
+    world.nova.control.restart_compute(host)
+    assert "Field value free is invalid" in world.nova.log.read_text(errors="replace")  # what the verdict warns of
+
+    assert world.sql("UPDATE pci_devices SET status = 'available' WHERE status = 'free'") == 1
+    world.nova.control.restart_compute(host)
+    world.nova.control.periodic(host)
+
+    assert world.plan() == []
+    world.agrees_beside(host, server)
+
+
 def test_pools_that_were_emptied_by_hand(world: World) -> None:
     (host,) = world.hosts(1)
     world.sql("UPDATE compute_nodes SET pci_stats = NULL WHERE host = :host", host=host)

@@ -23,7 +23,7 @@ from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.show import script
 from gpustack.cleanup.undo import undo
-from gpustack.cleanup.verdict import Repair
+from gpustack.cleanup.verdict import Repair, Status
 from gpustack.embedded.database import DatabaseServer
 from gpustack.errors import DatabaseError
 
@@ -345,3 +345,17 @@ class Cut:
         for one in (source, sink):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_time_that_no_calendar_has_leaves_the_other_rows_judged(cell: CellFile) -> None:
+    """MariaDB's zero date and PostgreSQL's infinity, which drivers return in ways of their own."""
+    cell.device(cell.host("odd"), "0000:07:00.0", "allocated", instance_uuid="vm-a", request_id="x")
+    before = len(plan.make(Sources.from_url(str(cell.url)), SELECTION).verdicts)
+    zero = "infinity" if cell.engine.dialect.name == "postgresql" else "0000-00-00 00:00:00"
+    with cell.engine.begin() as connection:
+        if cell.engine.dialect.name != "postgresql":
+            connection.exec_driver_sql("SET SESSION sql_mode = ''")
+        connection.exec_driver_sql(f"UPDATE pci_devices SET updated_at = '{zero}' WHERE address = '0000:07:00.0'")
+    made = plan.make(Sources.from_url(str(cell.url)), SELECTION).verdicts
+    assert [v.status for v in made if v.host == "odd"] == [Status.UNDECIDED]
+    assert len(made) == before

@@ -24,12 +24,15 @@ from gpustack.cleanup.facts import (
     Whereabouts,
 )
 from gpustack.cleanup.hardware import Hardware, Present
+from gpustack.cleanup.values import UNREADABLE
 
 NOW = datetime(2026, 11, 21, 12, 0, 0)  # noqa: DTZ001 - naive UTC, as Nova writes it
 HOUR = 3600
 
 
-def ago(seconds: int | None) -> datetime | None:
+def ago(seconds: int | str | None) -> datetime | None:
+    if isinstance(seconds, str):
+        return UNREADABLE
     return None if seconds is None else NOW - timedelta(seconds=seconds)
 
 
@@ -71,6 +74,7 @@ def view(case: dict[str, Any]) -> NodeView:
             and (owner.instance.host, owner.instance.node) == (host, node.get("name", host))
         ),
         has_request_ids=case.get("request_ids", True),
+        written={n: said["written"] for n, said in enumerate(case.get("rows", ()), start=1) if "written" in said},
         hardware=_hardware(case["hardware"]) if "hardware" in case else None,
     )
 

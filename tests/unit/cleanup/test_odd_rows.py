@@ -136,12 +136,12 @@ def conductor(cell: CellFile, seen: float) -> None:
         (lambda cell: moved(cell, task_state=""), ["A protected"]),
         (renamed_in_capitals, ["N report"]),
         (no_times, ["A stale"]),
-        (written_in_the_future, ["A protected"]),
+        (written_in_the_future, ["A undecided"]),
         (node_row_is_gone, ["C stale"]),
         (deleted_is_null, []),
         (deleted_rows_share_the_address, []),
         (functions_that_are_blocked_rightly, []),
-        (a_row_in_a_status_of_another_world, []),
+        (a_row_in_a_status_of_another_world, ["U report"]),
         (no_extra, ["F undecided"]),
         (lambda cell: requests_twice(cell, "[]"), ["F undecided"]),
         (lambda cell: requests_twice(cell, "[]", deleted=99), []),
@@ -187,3 +187,58 @@ def test_a_host_that_offers_devices_and_has_no_row_yet(name: str, tmp_path: Path
     found = plan.make(sources, Selection()).verdicts
     assert [(one.klass, one.status.value, one.host) for one in found] == [("O", "report", "gpu1")]
     assert plan.make(sources, Selection(hosts=frozenset({"gpu2"}))).verdicts == ()
+
+
+def odd(cell: CellFile, statement: str) -> None:
+    """A leak on gpu1 whose cell somebody wrote to."""
+    moved(cell)
+    cell.device(cell.host("gpu3"), GPU, "allocated", instance_uuid="nobody")
+    cell.host("cpu1", seen=5)
+    with cell.engine.begin() as connection:
+        connection.exec_driver_sql(statement)
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("UPDATE pci_devices SET updated_at = '0000-00-00 00:00:00' WHERE instance_uuid = 'vm'", ["A undecided"]),
+        ("UPDATE pci_devices SET updated_at = 'yesterday' WHERE instance_uuid = 'vm'", ["A undecided"]),
+        ("UPDATE instances SET updated_at = '0000-00-00 00:00:00'", ["A undecided"]),
+        ("UPDATE instances SET deleted_at = '2026-02-31 00:00:00'", ["A undecided"]),
+        ("UPDATE compute_nodes SET updated_at = 'soon' WHERE host = 'gpu1'", ["A undecided"]),
+        ("UPDATE services SET last_seen_up = '0000-00-00 00:00:00' WHERE host = 'gpu1'", ["A undecided"]),
+        ("UPDATE instance_extra SET pci_requests = '[{\"count\": 1e999}]'", ["A stale"]),
+        (f"UPDATE instance_extra SET pci_requests = '{'[' * 100_000}'", ["A stale"]),
+        ("UPDATE instance_extra SET pci_requests = '[{\"count\": -3}]'", ["A stale"]),
+        ("UPDATE pci_devices SET instance_uuid = 'VM' WHERE instance_uuid = 'vm'", ["U report"]),
+        ("UPDATE instances SET uuid = 'VM'", ["A stale"]),
+        ("UPDATE pci_devices SET status = x'ff' WHERE instance_uuid = 'vm'", ["U report"]),
+        ("UPDATE instances SET host = x'ff'", ["U undecided"]),
+    ],
+)
+def test_one_bad_value_leaves_the_other_rows_judged(statement: str, expected: list[str], tmp_path: Path) -> None:
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    odd(cell, statement)
+    made = plan.make(Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})]), Selection())
+    found = {host: [f"{v.klass} {v.status}" for v in made.verdicts if v.host == host] for host in ("gpu1", "gpu3")}
+    assert found == {"gpu1": expected, "gpu3": ["E stale"]}, [v.because for v in made.verdicts]
+
+
+def test_a_cell_with_a_bad_value_that_is_read_once_leaves_the_other_cells_judged(tmp_path: Path) -> None:
+    first, second = (CellFile(f"sqlite:///{tmp_path}/{name}.sqlite") for name in ("cell1", "cell2"))
+    odd(first, "UPDATE services SET host = x'ff' WHERE host = 'gpu1'")
+    moved(second)
+    conf = nova_conf(tmp_path, {"cell1": first.url, "cell2": second.url})
+    made = plan.make(Sources.from_nova_conf([conf]), Selection())
+    assert [v.klass for v in made.verdicts if v.cell == "cell2"] == ["A"]
+    assert [cell for cell, _reason in made.unread] == ["cell1"]
+
+
+def test_a_uuid_in_capitals_belongs_to_the_instance_that_is_here(tmp_path: Path) -> None:
+    """Freeing the row would give the device of a guest that runs to a second one."""
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    here(cell)
+    with cell.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE pci_devices SET instance_uuid = 'VM'")
+    made = plan.make(Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})]), Selection())
+    assert [(v.klass, v.status.value, v.owner) for v in made.verdicts] == [("U", "report", "vm")]

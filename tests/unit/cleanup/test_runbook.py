@@ -96,6 +96,10 @@ def _drifted(cell: CellFile) -> None:
     cell.device(cell.host("gpu01", seen=0), GPU, updated_at=ago(), created_at=ago())
 
 
+def _made_up(cell: CellFile) -> None:
+    cell.device(cell.host("gpu01"), GPU, "free")
+
+
 def _periodic(cell: CellFile) -> None:
     _moved(cell, seen=0)
 
@@ -120,6 +124,7 @@ CASES: dict[str, tuple[Callable[[CellFile], object], str]] = {
     "class-p": (_pools, "restart"),
     "class-q": (_moved, "nothing"),
     "class-r": (_periodic, "report"),
+    "class-u": (_made_up, "report"),
 }
 
 

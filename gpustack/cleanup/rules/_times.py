@@ -1,0 +1,67 @@
+"""No verdict rests on a time that can't be read, is missing where work is under way, or is yet to come.
+
+A time in the future would protect a row until then. A running move without any time would protect it for ever, and a
+time that can't be read proves nothing either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from gpustack.cleanup.facts import Clock, NodeView, Owner
+from gpustack.cleanup.values import UNREADABLE
+from gpustack.cleanup.verdict import Status, Verdict
+
+_ADVICE = (
+    "compare the clocks of the hosts, the controllers and the database (chronyc tracking); if they agree, the value "
+    "was edited or damaged: set it to the current time (UTC_TIMESTAMP()), and plan again after the grace time"
+)
+_JUDGED = (Status.STALE, Status.HEALS, Status.PROTECTED)
+
+
+def timely(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None = None) -> Verdict:
+    """The verdict, or *undecided* where a time that it rests on tells nothing.
+
+    :param owner: the owner, where it is none of the view's.
+    """
+    if verdict.status not in _JUDGED:
+        return verdict
+    wrong = list(_wrong(verdict, view, clock, owner or view.owners.get(verdict.owner or "")))
+    if not wrong:
+        return verdict
+    return replace(
+        verdict,
+        status=Status.UNDECIDED,
+        because="; ".join(dict.fromkeys(wrong)),
+        repair=None,
+        migrations=(),
+        stop=False,
+        advice=_ADVICE,
+    )
+
+
+def _wrong(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None) -> Iterator[str]:
+    for what, moment in _moments(verdict, view, owner):
+        if moment == UNREADABLE:
+            yield f"a time of {what} can't be read"
+        elif clock.ahead(moment):
+            yield f"{what} was last written {moment}, which is yet to come (the database's clock: {clock.now:%F %T})"
+    for move in owner.migrations if owner else ():
+        if move.in_flight and move.updated_at is None:
+            yield f"migration {move.id} is {move.status}, and has no time at which it was written"
+
+
+def _moments(verdict: Verdict, view: NodeView, owner: Owner | None) -> Iterator[tuple[str, datetime | None]]:
+    for row in verdict.rows:
+        yield f"row {row.id}", row.changed_at
+    if owner is not None:
+        if owner.instance is not None:
+            yield f"instance {owner.uuid}", owner.instance.updated_at
+        for move in owner.migrations:
+            yield f"migration {move.id}", move.updated_at
+    node = view.node
+    yield f"compute node {node.name}", node.deleted_at if node.deleted else node.updated_at
+    if view.service is not None and view.service.seen == UNREADABLE:
+        yield f"the nova-compute service of {view.service.host}", UNREADABLE

@@ -1,0 +1,43 @@
+"""Class U: a status that Nova does not have, or an owner that is not written as Nova writes it.
+
+Nova refuses to load a row in such a status (``nova/objects/fields.py``, ``PciDeviceStatus``): from its next start on,
+the nova-compute of that host fails. Nova compares uuids letter by letter: a nova-compute that starts finds no instance
+whose uuid is written in capitals, and frees the device, whether a guest uses it or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.cleanup.case import Case
+from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.verdict import Status, Verdict
+
+CLASS = "U"
+TITLE = "written in a way that Nova does not know"
+
+# nova/objects/fields.py, PciDeviceStatus
+STATUSES = frozenset({"available", "claimed", "allocated", "removed", "deleted", "unclaimable", "unavailable"})
+
+_ADVICE = (
+    "do not restart nova-compute on this host before the row is right; look which domain uses the device (virsh "
+    "dumpxml), stop nova-compute, write status and owner as they are on the other rows of this host, and start it"
+)
+
+
+def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
+    """Live rows with a value that Nova itself never writes."""
+    for row in view.odd if view.written == {} else view.rows:
+        if not row.live:
+            continue
+        reasons = []
+        if row.status not in STATUSES:
+            reasons.append(f"Nova has no status {row.status!r}: nova-compute of this host can't load its rows")
+        if row.id in view.written:
+            reasons.append(
+                f"the owner is written {view.written[row.id]}: a nova-compute that starts finds no such instance, and "
+                "frees the device"
+            )
+        if reasons:
+            case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+            yield case.verdict(Status.REPORT, "; ".join(reasons), ask_hypervisor=True, advice=_ADVICE)
