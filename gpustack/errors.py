@@ -99,6 +99,10 @@ class NovaConfigError(GpustackError):
     exit_code = 20
 
 
+class NothingThereError(NovaConfigError):
+    """A path that should hold a nova configuration is missing, or holds no file of one."""
+
+
 class CloudError(GpustackError):
     """The OpenStack API refused, or could not be reached."""
 

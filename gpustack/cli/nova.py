@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered
     from gpustack.facts.model import Host
     from gpustack.nova.lint import Report
-    from gpustack.nova.render import Deployment, RenderedFile, Rendering
+    from gpustack.nova.render import Deployment
+    from gpustack.nova.rendered import RenderedFile, Rendering
     from gpustack.novaconf.releases import Release
     from gpustack.spec.model import Spec
 
@@ -65,6 +66,12 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         parser.add_argument(
             "--all-in-one", action="store_true", help="the compute hosts run the other services too: one file each"
         )
+        parser.add_argument(
+            "--path",
+            metavar="DIR",
+            help="the directory of the deployment tool that the files go into, below --out (default: the usual one,"
+            " like /etc/kolla/config/nova)",
+        )
         parser.add_argument("--out", type=Path, metavar="DIR", help="write the files below DIR")
         parser.add_argument("--diff", action="store_true", help="show what would change, and write nothing")
         parser.add_argument(
@@ -90,7 +97,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         elif errors(self._rendering.findings):
             return 0
         elif parsed_args.diff:
-            self._print_diff(parsed_args.out)
+            self._print_diff(parsed_args.out or self._usual_root())
             self._print_stale(parsed_args)
         elif parsed_args.out is None:
             self._print_files()
@@ -102,9 +109,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def _rendered(
         self, spec: Spec, hosts: Sequence[Host], parsed_args: argparse.Namespace, only: Sequence[str] | None
     ) -> Rendering:
-        from gpustack.nova.existing import Existing
+        from gpustack.nova.inspection import existing_for
         from gpustack.nova.render import render
-        from gpustack.nova.sources import read_sources
         from gpustack.nova.wanted import wanted
         from gpustack.spec.hosts import patterns_for
 
@@ -118,15 +124,17 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
                 f"no facts of {', '.join(missing)} in {parsed_args.snapshot}, or no pattern of the spec fits",
                 remedy="`gpustack scan HOST --save FILE` gathers facts",
             )
+        root = parsed_args.out or self._usual_root()
         return render(
             wanted(spec, named, release=_release(parsed_args.release, spec)),
             deployment=self._deployment,
             services=tuple(s for s in _SERVICES if s in (parsed_args.service or _SERVICES)),
-            existing=Existing(sources=read_sources(parsed_args.existing)),
+            existing=existing_for(self._deployment, words=parsed_args.existing, root=root, directory=parsed_args.path),
             hosts=named,
             only=only,
             together=parsed_args.all_in_one,
-            root=parsed_args.out or Path("." if self._deployment == "kayobe" else "/"),
+            root=root,
+            directory=parsed_args.path,
         )
 
     def _as_data(self) -> dict[str, Any]:
@@ -142,10 +150,14 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
                 print(f"{'' if index == 0 else chr(10)}### {_name(file)}", file=self.app.stdout)
             print(printable(file.text, keep="\n\t"), end="", file=self.app.stdout)
 
-    def _print_diff(self, out: Path | None) -> None:
+    def _usual_root(self) -> Path:
+        """Below which directory the deployment tool's own is, where --out does not say."""
+        return Path("." if self._deployment == "kayobe" else "/")
+
+    def _print_diff(self, root: Path) -> None:
         from gpustack.operations import WriteFile
 
-        for file, path in self._placed(out or Path("/")):
+        for file, path in self._placed(root):
             before = _content(path)
             after = file.onto(before)
             if before != after:
@@ -180,12 +192,15 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
         A rendering of a part, or one without the facts of a host, tells nothing of the others' files.
         """
-        from gpustack.nova.render import places, without_ours
+        from gpustack.nova.marks import without_ours
+        from gpustack.nova.render import places
 
         if parsed_args.out is None or parsed_args.service or self._partly or self._gathered.failures:
             return []
         made = {path for _, path in self._placed(parsed_args.out)}
-        texts = {path: _content(path) for path in sorted(parsed_args.out.glob(places(self._deployment)))}
+        texts = {
+            path: _content(path) for path in sorted(parsed_args.out.glob(places(self._deployment, parsed_args.path)))
+        }
         kept = {path: without_ours(text) for path, text in texts.items() if text is not None and path not in made}
         return [(path, text) for path, text in kept.items() if text != texts[path]]
 

@@ -15,8 +15,11 @@ from gpustack.errors import NovaConfigError
 from gpustack.facts.model import Host
 from gpustack.facts.store import load_snapshot, parse_host
 from gpustack.findings import Finding, Severity, errors, finding
-from gpustack.nova.existing import BEGIN, END, Existing
-from gpustack.nova.render import DIRECTORY, RenderedFile, render
+from gpustack.nova.drop_in import DIRECTORY
+from gpustack.nova.existing import Existing
+from gpustack.nova.marks import BEGIN, END
+from gpustack.nova.render import render
+from gpustack.nova.rendered import RenderedFile
 from gpustack.nova.sources import Source
 from gpustack.nova.wanted import Alias, DeviceEntry, Wanted, wanted
 from gpustack.novaconf import releases
@@ -99,7 +102,7 @@ def for_host(
         changed: dict[str, None] = {}
         for group in [(s,) for s in services] if kolla else [tuple(services)]:
             started = {} if kolla else there.get("started", {})
-            existing = Existing(sources=tuple(_sources(root, group, files, started, kolla=kolla)))
+            existing = Existing(named=tuple(_sources(root, group, files, started, kolla=kolla)))
             rendering = render(
                 found,
                 services=group,

@@ -5,13 +5,13 @@ Files that gpustack wrote itself are passed over, so that rendering again gives 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding
+from gpustack.nova.marks import foreign
 from gpustack.nova.sections import Carried, with_filters
 from gpustack.nova.sources import Source
 from gpustack.nova.wanted import PCI_FILTER, Wanted
@@ -21,9 +21,6 @@ from gpustack.novaconf.devspec import DeviceSpec, offered
 from gpustack.novaconf.entries import EntryError, alias_of, quotes_hint, specs_of
 from gpustack.novaconf.releases import Option
 
-MARK = "# Written by gpustack"
-BEGIN = "# BEGIN gpustack: change the spec and render again"
-END = "# END gpustack"
 ALL_FILTERS = "nova.scheduler.filters.all_filters"
 _FILTER_PATH = f"nova.scheduler.filters.pci_passthrough_filter.{PCI_FILTER}"
 
@@ -34,16 +31,28 @@ AVAILABLE = releases.option("filter_scheduler/available_filters")
 
 @dataclass(frozen=True, kw_only=True)
 class Existing:
-    """The configurations that are there, without what gpustack wrote."""
+    """The configurations that are there, without gpustack's own lines.
 
-    sources: tuple[Source, ...] = ()
+    :ivar named: those that were named.
+    :ivar inspected: those that were found where the rendered files go.
+    :ivar findings: configurations that could not be read.
+    """
+
+    named: tuple[Source, ...] = ()
+    inspected: tuple[Source, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All of them; those that were named come first."""
+        return (*self.named, *self.inspected)
 
     def effective(self, option: Option) -> Iterator[tuple[Source, Setting]]:
         """The assignments that count, of every configuration that a reader of the option reads."""
         seen = set()
         for source in self.sources:
             if source.serves(option):
-                for setting in _foreign(source.configuration.effective(option)):
+                for setting in foreign(source.configuration.effective(option)):
                     if (setting.place, source.services) not in seen:
                         seen.add((setting.place, source.services))
                         yield source, setting
@@ -58,9 +67,9 @@ def filters(existing: Existing, wanted: Wanted) -> tuple[tuple[str, ...], Settin
     """The scheduler's complete list, and the line it is carried over from (None: the release's default)."""
     option = FILTERS.of(wanted.release)
     for source in existing.sources:
-        if source.serves(option):
+        if source.serves(option) and source.hosts is None:
             # A list is decided by the last file, so our own must not hide what another one says.
-            theirs = tuple(_foreign(source.configuration.all(option)))
+            theirs = tuple(foreign(source.configuration.all(option)))
             names = {s.file for s in theirs}
             last = [file for file in source.configuration.files if file in names]
             if last:
@@ -88,17 +97,18 @@ def carried(
     aliases, devices = [], []
     spec_option = releases.device_spec_option(wanted.release)
     for source in existing.sources:
-        if service not in source.services or (host is not None and host not in hosts_of(source, hosts)):
+        of_others = source.hosts is not None if host is None else host not in hosts_of(source, hosts)
+        if service not in source.services or of_others:
             continue
         configuration = source.configuration
         aliases += [
             _one_line(setting.written)
-            for setting in _foreign(configuration.effective(ALIAS))
+            for setting in foreign(configuration.effective(ALIAS))
             if setting.path == ALIAS.path and _alias_name(setting) not in names and not _is(setting, into)
         ]
         if host is not None:
             ours = _reach(wanted, host)
-            for setting in _foreign(configuration.effective(spec_option)):
+            for setting in foreign(configuration.effective(spec_option)):
                 if setting.path == spec_option.path and not _is(setting, into) and not _fault(setting):
                     reach = offered(_specs(setting), host)
                     if not reach or not reach <= ours:
@@ -134,11 +144,15 @@ def in_the_way(
         elif _beside(setting, overrides):
             found += _alias_in_the_way(setting, wanted)
     for source, setting in existing.effective(option):
-        if not whole or setting.path != option.path or _fault(setting) or _beside(setting, overrides):
+        if _after_ours(setting, overrides) and setting.path == option.path:
+            found.append(finding("GPU314", place=setting.place, line=_named(setting)))
+        elif not whole or setting.path != option.path or _fault(setting) or _beside(setting, overrides):
             for host in hosts_of(source, hosts):
                 found += _device_in_the_way(setting, wanted, host)
     if own is not None:
         found += _later(existing, wanted, own, drop_in=drop_in)
+    if overrides is not None:
+        found += _decided_for_one_host(existing, wanted, overrides)
     found += _available(existing, AVAILABLE.of(wanted.release))
     return list(dict.fromkeys(found))
 
@@ -146,7 +160,12 @@ def in_the_way(
 def _of_one_host(setting: Setting, overrides: Path | None) -> bool:
     """Whether a line stands among kolla-ansible's overrides for one host, which come after those for a service."""
     file = Path(setting.file).resolve()
-    return overrides is not None and file.name == "nova.conf" and file.parent.parent == overrides.resolve()
+    return overrides is not None and file.parent.parent == overrides.resolve()
+
+
+def _after_ours(setting: Setting, overrides: Path | None) -> bool:
+    """Whether a line stands in ``HOST/SERVICE.conf``, which kolla-ansible merges after ``HOST/nova.conf``."""
+    return _of_one_host(setting, overrides) and Path(setting.file).name != "nova.conf"
 
 
 def _beside(setting: Setting, overrides: Path | None) -> bool:
@@ -154,6 +173,14 @@ def _beside(setting: Setting, overrides: Path | None) -> bool:
     file = Path(setting.file).resolve()
     of_service = overrides is not None and file.parent == overrides.resolve() and file.name.startswith("nova-")
     return of_service or _of_one_host(setting, overrides)
+
+
+def _decided_for_one_host(existing: Existing, wanted: Wanted, overrides: Path) -> Iterator[Finding]:
+    """Options with one value that an override for one host decides against ours."""
+    for option in _of_one_value(wanted):
+        for _, setting in existing.effective(option):
+            if _of_one_host(setting, overrides) and not _right(setting, option, wanted):
+                yield finding("GPU314", place=setting.place, line=_named(setting))
 
 
 def _is(setting: Setting, file: Path | None) -> bool:
@@ -171,10 +198,13 @@ def _fault(setting: Setting) -> bool:
 
 def hosts_of(source: Source, hosts: Sequence[Host]) -> list[Host]:
     """The hosts that a configuration may be of: those that its path names, in full or in short, else all."""
+    if source.hosts is not None:
+        return [host for host in hosts if host.hostname in source.hosts]
     parts = {part for path in source.configuration.files for part in PurePath(path).parts}
-    exact = [host for host in hosts if host.hostname in parts]
-    short = [host for host in hosts if host.hostname.partition(".")[0] in parts]
-    return exact or short or list(hosts)
+    possible = [host for host in hosts if host.hostname not in source.but]
+    exact = [host for host in possible if host.hostname in parts]
+    short = [host for host in possible if host.hostname.partition(".")[0] in parts]
+    return exact or short or possible
 
 
 def _alias_in_the_way(setting: Setting, wanted: Wanted) -> Iterator[Finding]:
@@ -218,24 +248,30 @@ def _later(existing: Existing, wanted: Wanted, own: str, *, drop_in: bool) -> It
     Of files that are named on a service's command line, nobody can tell from their names: drop-ins come before those,
     and after ``nova.conf`` where it is not named.
     """
-    switches = {"pci/report_in_placement"} if wanted.placement != "off" else set()
-    switches |= {"filter_scheduler/pci_in_placement"} if wanted.placement == "schedule" else set()
     for source in existing.sources:
-        for path in ("filter_scheduler/enabled_filters", *sorted(switches)):
-            option = releases.option(path).of(wanted.release)
+        for option in _of_one_value(wanted):
             if not source.serves(option):
                 continue
-            for setting in _foreign(source.configuration.effective(option)):
+            for setting in foreign(source.configuration.effective(option)):
                 if not _right(setting, option, wanted) and _read_later(setting.file, own):
                     yield finding("GPU314", place=setting.place, line=_named(setting))
             if not drop_in or source.with_files is False:
                 continue
-            for setting in _foreign(source.configuration.named_last().effective(option)):
+            for setting in foreign(source.configuration.named_last().effective(option)):
                 if not _right(setting, option, wanted) and not in_drop_in(setting.file):
                     said = ",".join(with_filters(values(setting.value), wanted.filters))
                     value = said if option.kind == "list" else "true"
                     grave = Severity.ERROR if source.with_files else None
                     yield finding("GPU323", place=setting.place, severity=grave, line=_named(setting), value=value)
+
+
+def _of_one_value(wanted: Wanted) -> Iterator[Option]:
+    """The rendered options of which the last line decides."""
+    yield FILTERS.of(wanted.release)
+    if wanted.placement != "off":
+        yield releases.option("pci/report_in_placement")
+    if wanted.placement == "schedule":
+        yield releases.option("filter_scheduler/pci_in_placement")
 
 
 def _right(setting: Setting, option: Option, wanted: Wanted) -> bool:
@@ -259,27 +295,6 @@ def _available(existing: Existing, option: Option) -> Iterator[Finding]:
 def makes_available(lines: Iterable[str]) -> bool:
     """Whether lines of available_filters let PciPassthroughFilter be enabled."""
     return any(line.strip() in (ALL_FILTERS, _FILTER_PATH) for line in lines)
-
-
-def _foreign(settings: Iterable[Setting]) -> Iterator[Setting]:
-    for setting in settings:
-        if not _is_ours(setting):
-            yield setting
-
-
-def _is_ours(setting: Setting) -> bool:
-    status = Path(setting.file).stat()
-    lines = _lines(setting.file, status.st_mtime_ns, status.st_size)
-    if lines and lines[0].startswith(MARK):
-        return True
-    before = lines[: setting.line]
-    begin = max((n for n, line in enumerate(before) if line.startswith(BEGIN)), default=-1)
-    return begin >= 0 and not any(line.startswith(END) for line in before[begin:])
-
-
-@functools.lru_cache(maxsize=64)
-def _lines(file: str, mtime: int, size: int) -> tuple[str, ...]:
-    return tuple(Path(file).read_text(encoding="utf-8").split("\n"))
 
 
 def _specs(setting: Setting) -> list[DeviceSpec]:

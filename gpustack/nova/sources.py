@@ -8,11 +8,12 @@ all.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpustack.errors import NovaConfigError, UsageError
+from gpustack.errors import NothingThereError, UsageError
 from gpustack.novaconf.config import Configuration, files_of, read_files
 from gpustack.novaconf.releases import Option
 
@@ -27,6 +28,8 @@ class Source:
     :ivar label: what it is called on the command line.
     :ivar named: whether the services were named, and not only supposed because nothing speaks against them.
     :ivar with_files: whether the service is started with ``--config-file``; None where that is not known.
+    :ivar hosts: the only hosts whose configuration it is; None where its path decides.
+    :ivar but: hosts whose configuration it is not, since they have one of their own.
     """
 
     label: str
@@ -34,6 +37,8 @@ class Source:
     configuration: Configuration
     named: bool
     with_files: bool | None = None
+    hosts: tuple[str, ...] | None = None
+    but: tuple[str, ...] = ()
 
     def serves(self, option: Option) -> bool:
         """Whether a service of this configuration reads the option."""
@@ -86,9 +91,22 @@ def _service(name: str) -> str | None:
 def _sources(word: str) -> list[Source]:
     services, text = split(word)
     paths = [Path(part) for part in text.split(":") if part]
-    named = services or (guessed(paths[-1]) if paths else ())
     if not paths:
         raise UsageError(f"{word!r} names no path", remedy="write PATH or SERVICE=PATH")
+    try:
+        return _read(text, services, paths)
+    except NothingThereError:
+        found: list[Source] = []
+        for directory in _of_hosts(paths[0]) if len(paths) == 1 else ():
+            with contextlib.suppress(NothingThereError):
+                found += _read(str(directory), services, [directory])
+        if not found:
+            raise
+        return found
+
+
+def _read(text: str, services: tuple[str, ...], paths: Sequence[Path]) -> list[Source]:
+    named = services or guessed(paths[-1])
     by_files: dict[tuple[Path, ...], list[str]] = {}
     for service in named or SERVICES:
         files = tuple(file for path in paths for file in _read_by(service, path))
@@ -96,7 +114,7 @@ def _sources(word: str) -> list[Source]:
             by_files.setdefault(files, []).append(service)
     if not by_files:
         what = f"no file there is for {' or '.join(f'nova-{service}' for service in named or SERVICES)}"
-        raise NovaConfigError(what, where=text, remedy="name the service's own files")
+        raise NothingThereError(what, where=text, remedy="name the service's own files")
     return [
         Source(
             label=text,
@@ -106,6 +124,14 @@ def _sources(word: str) -> list[Source]:
         )
         for files, serving in by_files.items()
     ]
+
+
+def _of_hosts(path: Path) -> Iterator[Path]:
+    """Directories for one host each in a directory, as kolla-ansible's overrides and gpustack's own output have."""
+    for directory in sorted(path.iterdir()) if path.is_dir() else ():
+        inner = (directory, directory / "etc/nova", directory / "etc/nova/nova.conf.d")
+        if directory.is_dir() and not directory.name.endswith(".d"):
+            yield from [one for one in inner if any(one.glob("*.conf"))][:1]
 
 
 def _read_by(service: str, path: Path) -> tuple[Path, ...]:

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 
 from oslo_config import iniparser
 
-from gpustack.errors import NovaConfigError
+from gpustack.errors import NothingThereError, NovaConfigError
 from gpustack.novaconf.releases import Option
 from gpustack.novaconf.substitution import substituted
 
@@ -140,7 +140,7 @@ def files_of(path: Path, *, service: str | None = None) -> tuple[Path, ...]:
         return (path,)
     if not path.is_dir():
         what = "is neither a file nor a directory" if path.exists() else "there is no such file or directory"
-        raise NovaConfigError(what, where=str(path), remedy="check the path")
+        raise NothingThereError(what, where=str(path), remedy="check the path")
     names = ["nova", *([f"nova-{service}"] if service else [])]
     main = [path / f"{name}.conf" for name in names if (path / f"{name}.conf").is_file()]
     if (path / "nova.conf").is_file():
@@ -148,7 +148,7 @@ def files_of(path: Path, *, service: str | None = None) -> tuple[Path, ...]:
         return (*main, *drop_ins)
     found = _conf_files(path)
     if not found:
-        raise NovaConfigError(
+        raise NothingThereError(
             "the directory holds no *.conf file", where=str(path), remedy="name the files, or their directory"
         )
     return found

@@ -13,8 +13,10 @@ from nova_made import made
 from oslo_config import cfg
 
 from gpustack.findings import errors
+from gpustack.nova.drop_in import DROP_IN
 from gpustack.nova.existing import Existing
-from gpustack.nova.render import DROP_IN, render, without_block
+from gpustack.nova.marks import without_block
+from gpustack.nova.render import render
 from gpustack.nova.sources import read_sources
 from gpustack.nova.wanted import wanted
 from gpustack.novaconf import releases
@@ -135,7 +137,7 @@ def test_ansible_reads_back_what_was_wanted():
 
 
 def sources(*words: object) -> Existing:
-    return Existing(sources=read_sources([str(word) for word in words]))
+    return Existing(named=read_sources([str(word) for word in words]))
 
 
 def test_the_filters_of_the_deployment_are_carried_over(tmp_path):
@@ -221,7 +223,7 @@ def test_where_it_is_known_how_a_service_is_started(tmp_path):
     (source,) = sources(f"scheduler={tmp_path}").sources
 
     def said(with_files: bool | None) -> list[tuple[str, str]]:
-        existing = Existing(sources=(dataclasses.replace(source, with_files=with_files),))
+        existing = Existing(named=(dataclasses.replace(source, with_files=with_files),))
         found = rendered("drop-in", placement="off", existing=existing).findings
         return [(f.code, f.severity.value) for f in found if f.code == "GPU323"]
 

@@ -1,0 +1,121 @@
+"""Overrides for kolla-ansible, and for kayobe, which hands them to it.
+
+kolla-ansible makes one ``nova.conf`` of each service from a list of files (``merge_configs``): its own template,
+``global.conf``, ``nova.conf``, ``nova/SERVICE.conf``, ``nova/HOST/nova.conf``, and for the services of a cell
+``nova/HOST/SERVICE.conf``. Of an option, the last file that has it decides with all of its lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gpustack.errors import NovaConfigError
+from gpustack.findings import Finding, finding
+from gpustack.nova.existing import carried
+from gpustack.nova.marks import BEGIN, END, foreign
+from gpustack.nova.rendered import Job, RenderedFile, template
+from gpustack.nova.sections import Section, sections
+from gpustack.nova.sources import SERVICES, Source
+from gpustack.novaconf import releases
+from gpustack.novaconf.config import Configuration, Setting, read_files
+
+DIRECTORY = "/etc/kolla/config/nova"
+KAYOBE_DIRECTORY = "etc/kayobe/kolla/config/nova"
+NAMES = {
+    "api": ("nova-api",),
+    "scheduler": ("nova-scheduler",),
+    "conductor": ("nova-conductor", "nova-super-conductor"),
+    "compute": ("nova-compute",),
+}
+_OF_CELLS = ("nova-compute", "nova-conductor")
+"""The services of the role nova-cell, which alone reads ``HOST/SERVICE.conf``."""
+
+
+def files(job: Job, names: Sequence[str], *, kayobe: bool) -> Iterator[RenderedFile]:
+    """One file for each service, and one with the device_spec for each compute host.
+
+    The settings that all hosts of nova-compute have in common are in ``nova-compute.conf``, which every host gets.
+    """
+    for service in SERVICES:
+        if service not in job.services:
+            continue
+        for name in NAMES[service]:
+            path = f"{job.directory}/{name}.conf"
+            made = sections(
+                job.wanted,
+                (service,),
+                filters=job.filters,
+                carried=carried(job.existing, job.wanted, service, into=job.into(path)),
+                parts={"alias", "switches", "filters"},
+            )
+            if made:
+                yield _file(job, path, (service,), made, kayobe=kayobe)
+    for host in names:
+        path = f"{job.directory}/{host}/nova.conf"
+        kept = job.kept(host, path)
+        made = sections(job.wanted, ("compute",), devices=job.wanted.computes[host], carried=kept, parts={"devices"})
+        if made:
+            yield _file(job, path, ("compute",), made, kayobe=kayobe)
+
+
+def _file(job: Job, path: str, services: tuple[str, ...], made: Sequence[Section], *, kayobe: bool) -> RenderedFile:
+    text = template("block.conf.j2").render(begin=BEGIN, end=END, release=job.wanted.release, sections=made, raw=kayobe)
+    return RenderedFile(target="", path=path, text=text, services=services, shared=True)
+
+
+def inspected(directory: Path) -> tuple[tuple[Source, ...], tuple[Finding, ...]]:
+    """The overrides that are there, merged as kolla-ansible merges them, and files that can't be read."""
+    read, findings = _read(directory)
+    hosts = sorted(path.name for path in directory.glob("*/") if any(file.parent == path for file in read))
+    sources = []
+    for service in SERVICES:
+        for name in NAMES[service]:
+            common = [directory.parent / "global.conf", directory.parent / "nova.conf", directory / f"{name}.conf"]
+            sources.append(_source(directory, service, common, read, hosts=None, but=hosts))
+            for host in hosts:
+                own = [directory / host / "nova.conf"]
+                own += [directory / host / f"{name}.conf"] if name in _OF_CELLS else []
+                if any(file in read for file in own):
+                    sources.append(_source(directory / host, service, [*common, *own], read, hosts=(host,)))
+    return tuple(source for source in sources if source.configuration.settings), findings
+
+
+def _read(directory: Path) -> tuple[dict[Path, Configuration], tuple[Finding, ...]]:
+    """Every file that kolla-ansible may read for Nova."""
+    parents = [directory.parent / "global.conf", directory.parent / "nova.conf"]
+    found, findings = {}, []
+    for file in sorted({*parents, *directory.glob("*.conf"), *directory.glob("*/*.conf")}):
+        if not file.is_file():
+            continue
+        try:
+            found[file] = read_files([file])
+        except NovaConfigError as error:
+            text = file.read_text(encoding="utf-8", errors="replace")
+            if any(option.name in text for option in releases.all_options()):
+                findings.append(finding("GPU327", place=error.where or str(file), error=error.what))
+    return found, tuple(findings)
+
+
+def _source(
+    label: Path,
+    service: str,
+    chain: Sequence[Path],
+    read: dict[Path, Configuration],
+    *,
+    hosts: tuple[str, ...] | None,
+    but: Sequence[str] = (),
+) -> Source:
+    parts = [read[file] for file in chain if file in read]
+    merged = Configuration(
+        files=tuple(file for part in parts for file in part.files),
+        settings=tuple(_last_of_each([tuple(foreign(part.settings)) for part in parts])),
+    )
+    return Source(label=str(label), services=(service,), configuration=merged, named=True, hosts=hosts, but=tuple(but))
+
+
+def _last_of_each(files: Sequence[Sequence[Setting]]) -> Iterator[Setting]:
+    """Of each option, the lines of the last file that has it."""
+    last = {setting.path: setting.file for settings in files for setting in settings}
+    for settings in files:
+        yield from (setting for setting in settings if last[setting.path] == setting.file)

@@ -1,0 +1,83 @@
+"""Overrides for kolla-ansible beside those that are there, without `--from`."""
+
+import pytest
+from nova_rendered import FPGA, NIC, codes, rendered, written
+
+NOVA = "etc/kolla/config/nova"
+DEVICES = f"[pci]\ndevice_spec = {NIC}\n"
+WAYS = ("GPU312", "GPU313", "GPU314", "GPU318", "GPU327", "GPU331")
+
+
+def there(root, files):
+    for name, text in files.items():
+        path = root / NOVA / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def text_of(rendering, name):
+    return next(f.text for f in rendering.files if f.path == f"/{NOVA}/{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("gpu01/nova-compute.conf", DEVICES, "GPU314"),
+        ("gpu01/nova-compute.conf", f"[pci]\nalias = {FPGA}\n", "GPU314"),
+        ("gpu01/nova.conf", f"[pci]\nalias = {FPGA}\n", "GPU314"),
+        ("cpu01/nova.conf", f"[pci]\nalias = {FPGA}\n", "GPU314"),
+        ("ctl01/nova.conf", "[filter_scheduler]\nenabled_filters = ComputeFilter\n", "GPU314"),
+        ("ctl01/nova.conf", "[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassthroughFilter\n", None),
+        ("gpu01/nova-compute.conf", "[pci]\nreport_in_placement = false\n", "GPU314"),
+        ("gpu01/nova-compute.conf", "[libvirt]\ncpu_mode = none\n", None),
+        ("ctl01/nova-api.conf", f"[pci]\nalias = {FPGA}\n", None),  # kolla-ansible does not read it
+        ("../nova.conf", "[DEFAULT]\n{% if x %}\nalias = y\n", "GPU327"),
+        ("../global.conf", "[DEFAULT]\n{% if x %}\ndebug = y\n", None),
+    ],
+)
+def test_overrides_that_are_merged_after_ours_are_errors(tmp_path, name, text, expected):
+    there(tmp_path, {name: text})
+    found = codes(rendered(tmp_path, "kolla", placement="report"), *WAYS)
+    assert [code for code, _ in found] == ([expected] if expected else [])
+
+
+def test_overrides_that_ours_would_replace_are_carried_over(tmp_path):
+    filters = "[filter_scheduler]\nenabled_filters = ComputeFilter,DifferentHostFilter\n"
+    there(tmp_path, {"../nova.conf": f"[pci]\nalias = {FPGA}\n{filters}", "nova-compute.conf": DEVICES})
+    for _ in range(2):
+        rendering = rendered(tmp_path, "kolla")
+        assert codes(rendering, *WAYS) == []
+        for name in ("nova-api.conf", "nova-compute.conf"):
+            assert text_of(rendering, name).count(FPGA) == 1
+        assert "ComputeFilter,DifferentHostFilter,PciPassthroughFilter" in text_of(rendering, "nova-scheduler.conf")
+        for host in ("gpu01", "gpu-amd01"):
+            assert text_of(rendering, f"{host}/nova.conf").count(NIC) == 1
+        written(tmp_path, rendering)
+
+
+def test_an_option_that_another_override_replaced_is_not_revived(tmp_path):
+    there(tmp_path, {"nova-compute.conf": DEVICES, "gpu01/nova.conf": DEVICES.replace("1521", "10ed")})
+    for _ in range(2):
+        rendering = rendered(tmp_path, "kolla")
+        assert NIC not in text_of(rendering, "gpu01/nova.conf")
+        assert NIC in text_of(rendering, "gpu-amd01/nova.conf")
+        written(tmp_path, rendering)
+    assert "10ed" in (tmp_path / NOVA / "gpu01/nova.conf").read_text()
+
+
+def test_what_stands_in_the_very_file_adds_up(tmp_path):
+    there(tmp_path, {"nova-api.conf": f"[pci]\nalias = {FPGA.replace('fpga', 'k4200')}\n"})
+    assert codes(rendered(tmp_path, "kolla"), *WAYS) == [("GPU313", "nova-api.conf:2")]
+
+
+def test_the_first_run_names_files_that_do_not_exist_yet(tmp_path):
+    """Nothing is there, then only directories of hosts."""
+    word = f"{tmp_path}/{NOVA}"
+    assert codes(rendered(tmp_path, "kolla", f"scheduler={word}/nova-scheduler.conf"), "GPU328") == [
+        ("GPU328", "nova-scheduler.conf")
+    ]
+    there(tmp_path, {"gpu01/nova.conf": DEVICES})
+    rendering = rendered(tmp_path, "kolla", word, f"compute={word}:{word}/missing")
+    assert codes(rendering, "GPU328") == [("GPU328", "missing")]
+    assert NIC not in text_of(rendering, "gpu01/nova.conf"), "it stands in the same file already"
+    assert NIC not in text_of(rendering, "gpu-amd01/nova.conf")
