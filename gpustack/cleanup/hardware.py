@@ -38,10 +38,8 @@ class Present:
 
     @classmethod
     def of(cls, function: Function) -> Present:
-        """What libvirt, and so Nova, makes of a function (``nova/virt/libvirt/host.py``, ``_get_pcidev_info``)."""
-        kind = "type-PF" if function.sriov_totalvfs is not None else "type-PCI"
-        kind = "type-VF" if function.physical_function is not None else kind
-        return cls(vendor_id=function.vendor, product_id=function.product, dev_type=kind)
+        """A function as Nova lists it."""
+        return cls(vendor_id=function.vendor, product_id=function.product, dev_type=function.dev_type)
 
 
 @dataclass(frozen=True, kw_only=True)

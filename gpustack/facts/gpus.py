@@ -1,8 +1,8 @@
-"""GPUs, put together from functions: the main function, its companions, and the closure that binding must cover.
+"""GPUs, put together from functions: the card's own functions, and the neighbours that share its IOMMU group.
 
-Only a whole IOMMU group can be given to a guest safely: its members can reach one another's memory past the
-IOMMU (kernel: ``Documentation/driver-api/vfio.rst``, "Groups, Devices, and IOMMUs"). So a GPU here is its display,
-3D or accelerator function together with the functions of its slot and whatever else shares its group.
+vfio lets a guest open a group when each member is on a driver for guests, on none at all, or a bridge that forwards
+(Linux, ``drivers/vfio``, ``vfio_dev_viable``; ``drivers/iommu/iommu.c``, ``iommu_group_claim_dma_owner``). So only the
+card's own functions are ever bound. Whatever else is in its group belongs to the host, and stays as it is.
 """
 
 from __future__ import annotations
@@ -13,23 +13,27 @@ from dataclasses import dataclass
 from gpustack.facts.model import Function, Host
 from gpustack.pci import catalogue, classes
 
+_INTEL, _ATI, _AMD, _ZHAOXIN = "8086", "1002", "1022", "1d17"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
     """A GPU of a host.
 
-    :ivar main: the display, 3D or accelerator function that Nova will be told of.
-    :ivar companions: the other functions of its slot and group, bridges aside, in the order of their addresses.
-    :ivar bridges: the bridges of its group: they stay with the host.
+    :ivar main: the display, 3D or accelerator function that Nova offers.
+    :ivar companions: the other functions of the card, in the order of their addresses.
+    :ivar neighbours: the other members of its IOMMU group, bridges and its own virtual functions aside.
+    :ivar bridges: the bridges of its group.
     """
 
     main: Function
-    companions: tuple[Function, ...]
-    bridges: tuple[Function, ...]
+    companions: tuple[Function, ...] = ()
+    neighbours: tuple[Function, ...] = ()
+    bridges: tuple[Function, ...] = ()
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """The closure: every function that must leave the host together."""
+        """The functions of the card: those that are bound together."""
         return (self.main, *self.companions)
 
     @property
@@ -42,20 +46,13 @@ class Gpu:
 
     @property
     def dev_type(self) -> str:
-        """How Nova will list it: ``type-PF`` for a function with the SR-IOV capability, even with no VF
-        enabled, else ``type-PCI`` (``nova/virt/libvirt/host.py``, ``_get_device_type``)."""
-        if self.main.physical_function is not None:
-            return "type-VF"
-        return "type-PF" if self.main.sriov_totalvfs is not None else "type-PCI"
-
-    def outsiders(self) -> tuple[Function, ...]:
-        """Companions that are not of the GPU's own slot: they only share its IOMMU group."""
-        return tuple(f for f in self.companions if f.bdf.slot != self.main.bdf.slot)
+        """How Nova lists it."""
+        return self.main.dev_type
 
 
 def gpus(host: Host) -> tuple[Gpu, ...]:
     """The GPUs of a host in the order of their addresses; console chips and virtual functions are none."""
-    return tuple(_assemble(host, main) for main in _mains(host))
+    return tuple(assemble(host, main) for main in _mains(host))
 
 
 def _mains(host: Host) -> Iterator[Function]:
@@ -76,15 +73,56 @@ def is_gpu(function: Function) -> bool:
     )
 
 
-def _assemble(host: Host, main: Function) -> Gpu:
-    group = host.groups.get(main.iommu_group, ()) if main.iommu_group is not None else ()
-    around = {f.address: f for f in (*host.slots[main.bdf.slot], *group) if f.address != main.address}
-    ordered = sorted(around.values(), key=lambda f: f.bdf)
-    own_vfs = set(main.virtual_functions)
+def assemble(host: Host, main: Function) -> Gpu:
+    """A GPU or an NVSwitch with the functions of its card and the rest of its group."""
+    own = [f for f in host.slots[main.bdf.slot] if f.address != main.address and _is_of_card(f, main)]
+    members = host.groups.get(main.iommu_group, ()) if main.iommu_group is not None else ()
+    apart = {main.address, *(f.address for f in own), *main.virtual_functions}
+    others = [f for f in members if f.address not in apart]
     return Gpu(
         main=main,
-        companions=tuple(
-            f for f in ordered if not classes.is_forwarding_bridge(f.pci_class) and f.address not in own_vfs
-        ),
-        bridges=tuple(f for f in ordered if classes.is_forwarding_bridge(f.pci_class)),
+        companions=tuple(own),
+        neighbours=tuple(f for f in others if not classes.is_forwarding_bridge(f.pci_class)),
+        bridges=tuple(f for f in others if classes.is_forwarding_bridge(f.pci_class)),
     )
+
+
+def _is_of_card(function: Function, main: Function) -> bool:
+    """Whether a function in the slot of a GPU is part of its card.
+
+    The slot alone does not decide: in an AMD APU the GPU (1002) shares its slot with the processor's own security
+    processor, USB controllers and sound (1022).
+    """
+    return (
+        function.vendor == main.vendor
+        and function.physical_function is None
+        and classes.is_card_class(function.pci_class)
+    )
+
+
+def is_integrated(host: Host, function: Function) -> bool:
+    """Whether a GPU or accelerator is part of the processor: by the catalogue, else by where it is.
+
+    Intel's graphics are always ``00:02.0`` (Linux, ``drivers/vfio/pci/vfio_pci_igd.c``), and its NPU is on bus 0 too.
+    AMD's are function 0 of a slot with the processor's own devices; before Zen they were on bus 0, as Zhaoxin's are.
+    """
+    card = card_of(function)
+    if card is not None:
+        return card.kind == "integrated"
+    slot = function.bdf.slot
+    on_bus_0 = slot.startswith("0000:00:")
+    if function.vendor == _INTEL:
+        return slot == "0000:00:02" or (on_bus_0 and not function.pci_class.startswith(classes.DISPLAY_BASE))
+    if function.vendor == _ATI:
+        return slot == "0000:00:01" or any(f.vendor == _AMD for f in host.slots[slot])
+    return function.vendor == _ZHAOXIN and on_bus_0
+
+
+def card_of(function: Function) -> catalogue.Card | None:
+    """What the catalogue knows of a function's card."""
+    return catalogue.lookup(function.vendor, function.product, function.subsystem_vendor, function.subsystem_product)
+
+
+def displays(host: Host) -> tuple[Function, ...]:
+    """The functions that can show the host's console: VGA and other display controllers."""
+    return tuple(f for f in host.pci if classes.is_display(f.pci_class) and f.physical_function is None)

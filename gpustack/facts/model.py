@@ -113,6 +113,14 @@ class Function(_Facts):
         """``vendor:product``, as ``lspci -n`` prints it."""
         return f"{self.vendor}:{self.product}"
 
+    @property
+    def dev_type(self) -> str:
+        """How Nova lists it (``nova/virt/libvirt/host.py``, ``_get_device_type``): ``type-VF``; ``type-PF`` for a
+        function with the SR-IOV capability, even with no VF enabled; else ``type-PCI``."""
+        if self.physical_function is not None:
+            return "type-VF"
+        return "type-PF" if self.sriov_totalvfs is not None else "type-PCI"
+
 
 class Cpu(_Facts):
     """The processor; ``physical_address_bits`` bounds the guest's and the host's address space."""

@@ -1,7 +1,7 @@
-"""What a host needs of a GPU's IOMMU group: the reason why that GPU can't be given away.
+"""The members of a GPU's IOMMU group that are not of its card: which the host needs, and which stand idle.
 
-A group goes to a guest as a whole, so whatever shares it leaves the host with the GPU. That is right for the GPU's
-own functions (audio, USB, UCSI of its slot), and a disaster for the host's network card.
+A guest can open a group only while no member is on a host driver. A function that the host needs refuses the GPU;
+one without a driver stays as it is.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpustack.facts.gpus import Gpu, is_gpu
+from gpustack.facts.gpus import Gpu, assemble, is_gpu
 from gpustack.facts.model import Function, Host
 from gpustack.pci import catalogue, classes
 
@@ -46,24 +46,39 @@ def is_host_driver(driver: str | None) -> bool:
 
 
 def needs(host: Host, gpu: Gpu) -> tuple[Need, ...]:
-    """The functions of a GPU's closure that the host needs, in the order of their addresses.
+    """The functions of a GPU's card and group that the host needs, in the order of their addresses.
 
-    Functions of the GPU's own slot are its companions, unless the host uses them: a network or storage
-    controller with a host driver, a USB controller with a keyboard, disk or interface behind it. Of other slots,
-    everything with a host driver counts. GPUs of other slots, with their companions, and NVSwitches are no needs:
-    they go along (:func:`peers`).
+    Those of the card, of other GPUs in the group with their cards, and NVSwitches are needed when something on the
+    host uses them: a keyboard, disk or interface behind a card's USB controller. Of everything else each function
+    with a host driver counts.
     """
-    own = {gpu.main.bdf.slot, *(peer.bdf.slot for peer in peers(host, gpu))}
+    spared = {f.address for f in (*gpu.functions, *_along(host, gpu))}
     return tuple(
         Need(function=f, uses=tuple(describe_uses(f)))
-        for f in gpu.companions
-        if is_host_driver(f.driver) and not is_gpu(f) and _is_needed(f, foreign=f.bdf.slot not in own)
+        for f in sorted((*gpu.functions, *gpu.neighbours), key=lambda f: f.bdf)
+        if is_host_driver(f.driver) and not is_gpu(f) and (f.address not in spared or _is_in_use(f))
     )
 
 
-def peers(host: Host, gpu: Gpu) -> tuple[Function, ...]:
-    """The GPUs of other slots that share this GPU's IOMMU group: they can only go to the same guest."""
-    return tuple(f for f in gpu.outsiders() if is_gpu(f))
+def peers(gpu: Gpu) -> tuple[Function, ...]:
+    """The other GPUs that share this GPU's IOMMU group: they can only go to the same guest."""
+    return tuple(f for f in gpu.neighbours if is_gpu(f))
+
+
+def in_the_way(host: Host, gpu: Gpu) -> tuple[Function, ...]:
+    """The peers of a GPU, with their cards, and the NVSwitches of its group that a host driver holds."""
+    return tuple(f for f in _along(host, gpu) if is_host_driver(f.driver))
+
+
+def idle(host: Host, gpu: Gpu) -> tuple[Function, ...]:
+    """The members of a GPU's group that no driver holds, and that are of no GPU's card and no NVSwitch."""
+    along = {f.address for f in _along(host, gpu)}
+    return tuple(f for f in gpu.neighbours if f.driver is None and f.address not in along)
+
+
+def _along(host: Host, gpu: Gpu) -> tuple[Function, ...]:
+    cards = {f.address for peer in peers(gpu) for f in assemble(host, peer).functions}
+    return tuple(f for f in gpu.neighbours if f.address in cards or _is_nvswitch(f))
 
 
 def describe_uses(function: Function) -> Iterator[str]:
@@ -79,10 +94,9 @@ def describe_uses(function: Function) -> Iterator[str]:
         yield f"input {', '.join(uses.input)}"
 
 
-def _is_needed(function: Function, *, foreign: bool) -> bool:
-    if function.pci_class.startswith((classes.NETWORK_BASE, classes.STORAGE_BASE)):
-        return True
-    if catalogue.is_nvswitch(function.vendor, function.product, function.pci_class):
-        return False
-    in_use = bool(function.uses.net or function.uses.block or function.uses.input)
-    return foreign or in_use
+def _is_in_use(function: Function) -> bool:
+    return bool(function.uses.net or function.uses.block or function.uses.input)
+
+
+def _is_nvswitch(function: Function) -> bool:
+    return catalogue.is_nvswitch(function.vendor, function.product, function.pci_class)

@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpustack.facts.gpus import Gpu, gpus
+from gpustack.facts.gpus import Gpu, card_of, gpus, is_integrated
 from gpustack.facts.model import Bar, Function, Host
-from gpustack.facts.needs import is_host_driver, is_passthrough_driver, needs, peers
+from gpustack.facts.needs import idle, in_the_way, is_host_driver, is_passthrough_driver, needs, peers
 from gpustack.findings import Finding, Severity, finding
 from gpustack.pci import catalogue, classes
 
@@ -25,6 +25,7 @@ PREPARATION = frozenset({"GPU002", "GPU003", "GPU010", "GPU011", "GPU016", "GPU0
 _FRAMEBUFFER = re.compile(r"bootfb|(?:efi|vesa|simple|offb?)[-_]?(?:fb|drm|framebuffer)|sysfb", re.IGNORECASE)
 _RESET_QUIRKS = frozenset({"amd-reset", "blackwell-reset", "instinct-reset"})
 _GRAVE_QUIRKS = frozenset({"coherent-memory", "nvlink5-bridge", "igd", "amd-apu"})
+_INTEGRATED_QUIRKS = {"8086": "igd", "1002": "amd-apu"}
 _IOMMU_TABLES = {"x86_64": "DMAR or IVRS", "aarch64": "IORT"}
 _IOMMU_OFF = re.compile(r"(?:intel_iommu|amd_iommu|iommu)=(?:\S*,)?off(?:,\S*)?")
 _PLAIN = ("vfio-pci", "pci-stub")
@@ -184,15 +185,39 @@ def _group(host: Host, gpu: Gpu) -> Iterator[Finding]:
         return
     if needed := needs(host, gpu):
         yield finding("GPU013", place=place, group=group, needs="; ".join(map(str, needed)))
-    if others := peers(host, gpu):
+    if others := peers(gpu):
         yield finding("GPU014", place=place, group=group, peers=", ".join(f.address for f in others))
+    yield from _idle(host, gpu)
+
+
+def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    """Members of the group without a driver: vfio accepts them, until a host driver takes one."""
+    found = [f for f in idle(host, gpu) if not _unreadable(host, f"{_DEVICES}/{f.address}/driver")]
+    wanted = [f for f in found if classes.is_controller(f.pci_class) and f.modules]
+    others = [f for f in found if f not in wanted]
+    for code, functions in (("GPU026", wanted), ("GPU025", others)):
+        if functions:
+            is_grave = any(classes.is_controller(f.pci_class) or f.modules for f in functions)
+            yield finding(
+                code,
+                place=_place(host, gpu),
+                severity=None if is_grave else Severity.INFO,
+                group=gpu.main.iommu_group,
+                members=", ".join(_idle_member(f) for f in functions),
+            )
+
+
+def _idle_member(function: Function) -> str:
+    modules = f"; {', '.join(function.modules)} fits it" if function.modules else ""
+    what = catalogue.describe(function.vendor, function.product, function.pci_class)
+    return f"{function.address} ({what}{modules})"
 
 
 def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
     place = _place(host, gpu)
     unknown = [
         f"{name} of {f.address}"
-        for f in gpu.functions
+        for f in (*gpu.functions, *gpu.neighbours)
         for name in ("driver", "iommu_group")
         if _unreadable(host, f"{_DEVICES}/{f.address}/{name}")
     ]
@@ -201,7 +226,8 @@ def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
     if unknown:
         yield finding("GPU024", place=place, names=", ".join(unknown))
     needed = [need.function for need in needs(host, gpu)]  # GPU013 is about these
-    held = [f for f in gpu.functions if is_host_driver(f.driver) and f not in needed]
+    holding = (*(f for f in gpu.functions if is_host_driver(f.driver)), *in_the_way(host, gpu))
+    held = [f for f in holding if f not in needed]
     if held:
         yield finding("GPU010", place=place, drivers=", ".join(_held(gpu, held)))
     free = [f for f in gpu.functions if f.driver is None and not _unreadable(host, f"{_DEVICES}/{f.address}/driver")]
@@ -251,11 +277,7 @@ def _is_unassigned(bar: Bar) -> bool:
 
 
 def _quirks(host: Host, gpu: Gpu, *, switched: bool) -> Iterator[Finding]:
-    main = gpu.main
-    card = catalogue.lookup(main.vendor, main.product, main.subsystem_vendor, main.subsystem_product)
-    if card is None:
-        return
-    for quirk in catalogue.quirks_of(card):
+    for quirk in _known_quirks(host, gpu.main):
         if quirk.key == "nvswitch" and switched:
             continue  # GPU008 says so
         if quirk.key in _RESET_QUIRKS:
@@ -263,6 +285,15 @@ def _quirks(host: Host, gpu: Gpu, *, switched: bool) -> Iterator[Finding]:
         else:
             code, severity = "GPU022", Severity.WARNING if quirk.key in _GRAVE_QUIRKS else None
         yield finding(code, place=_place(host, gpu), severity=severity, title=quirk.title, advice=quirk.remedy)
+
+
+def _known_quirks(host: Host, main: Function) -> tuple[catalogue.Quirk, ...]:
+    """The quirks of a card; integrated graphics that the catalogue does not know share those of their maker."""
+    if (card := card_of(main)) is not None:
+        return catalogue.quirks_of(card)
+    is_graphics = classes.is_display(main.pci_class) and is_integrated(host, main)
+    key = _INTEGRATED_QUIRKS.get(main.vendor) if is_graphics else None
+    return () if key is None else (catalogue.quirks()[key],)
 
 
 # --- words ---------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ FIELDS = (
     *("host", "address", "vendor_id", "product_id", "name", "class", "driver", "iommu_group", "numa_node"),
     *("dev_type", "companions", "ready", "reasons", "notes", "family", "memory", "subsystem_vendor_id"),
     *("subsystem_product_id", "revision", "modules", "driver_override", "boot_vga", "sriov_totalvfs"),
-    *("sriov_numvfs", "reset_methods", "link", "slot", "serial", "bars", "bridges", "claims"),
+    *("sriov_numvfs", "reset_methods", "link", "slot", "serial", "bars", "bridges", "claims", "neighbours"),
 )
 """Everything that is told of a GPU: the keys of :func:`describe`, in its order."""
 
@@ -64,7 +64,7 @@ def describe(row: Row) -> dict[str, Any]:
         "iommu_group": main.iommu_group,
         "numa_node": main.numa_node,
         "dev_type": row.gpu.dev_type,
-        "companions": [_companion(row.gpu, function) for function in row.gpu.companions],
+        "companions": [_member(row.gpu, function) for function in row.gpu.companions],
         "ready": readiness.ready,
         "reasons": [found.to_dict() for found in readiness.reasons],
         "notes": [found.to_dict() for found in readiness.notes],
@@ -85,10 +85,11 @@ def describe(row: Row) -> dict[str, Any]:
         "bars": [bar.model_dump() for bar in main.bars],
         "bridges": [bridge.address for bridge in row.gpu.bridges],
         "claims": list(main.claims),
+        "neighbours": [_member(row.gpu, function) for function in row.gpu.neighbours],
     }
 
 
-def _companion(gpu: Gpu, function: Function) -> dict[str, Any]:
+def _member(gpu: Gpu, function: Function) -> dict[str, Any]:
     return {
         "address": function.address,
         "vendor_id": function.vendor,
@@ -107,12 +108,13 @@ def text(row: Row, key: str, value: object) -> str:
         codes = dict.fromkeys(found.code for found in row.readiness.reasons)
         return " ".join(codes) or "yes"
     if key == "driver":
-        return ", ".join(dict.fromkeys(f.driver or "-" for f in row.gpu.functions if _is_own(row.gpu, f)))
+        return ", ".join(dict.fromkeys(f.driver or "-" for f in row.gpu.functions))
     if key in ("reasons", "notes"):
         found = row.readiness.reasons if key == "reasons" else row.readiness.notes
         return "; ".join(f"{f.code} {f.message}" for f in found) or "-"
-    if key == "companions":
-        return ", ".join(f.address for f in row.gpu.companions) or "-"
+    if key in ("companions", "neighbours"):
+        members = row.gpu.companions if key == "companions" else row.gpu.neighbours
+        return ", ".join(f.address for f in members) or "-"
     if key == "bars":
         return ", ".join(f"{bar.index}: {size(bar.size)}" for bar in row.gpu.main.bars) or "-"
     if key == "link":
@@ -141,7 +143,7 @@ def _group(gpu: Gpu) -> str:
 
 def _others(gpu: Gpu) -> Iterator[str]:
     """The other members of the group: functions of the slot by their kind, foreign ones by address too."""
-    for function in gpu.companions:
+    for function in sorted((*gpu.companions, *gpu.neighbours), key=lambda f: f.bdf):
         if function.iommu_group != gpu.main.iommu_group:
             continue
         kind = classes.word(function.pci_class).removesuffix(" device").removesuffix(" controller")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpustack.facts.gpus import Gpu, gpus
+from gpustack.facts.gpus import Gpu
 from gpustack.facts.model import Host
-from gpustack.spec.hosts import models_for
-from gpustack.spec.match import model_of
+from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.model import Spec
 
 
@@ -56,12 +55,9 @@ def host_shares(spec: Spec, hosts: Sequence[Host]) -> tuple[HostShare, ...]:
 
 
 def _share(spec: Spec, host: Host) -> HostShare:
-    given = models_for(spec, host.hostname)
     found: dict[str, list[Gpu]] = {}
-    for gpu in gpus(host) if given else ():
-        name = model_of(spec.models, gpu.main)
-        if name in given:
-            found.setdefault(name, []).append(gpu)
+    for assigned in assigned_gpus(spec, host):
+        found.setdefault(assigned.model, []).append(assigned.gpu)
     nodes = {
         node.node: NodeShare(
             cpus=_count_cpus(node.cpus),

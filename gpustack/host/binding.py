@@ -212,6 +212,8 @@ def _two_drivers(host: Host, targets: Targets) -> Iterator[Finding]:
     going: dict[str, list[str]] = {}
     drivers: dict[str, set[str]] = {}
     for address, (function, driver) in targets.functions.items():
+        if driver not in DRIVERS:
+            continue  # a variant driver is bound by address
         going.setdefault(function.ids, []).append(address)
         drivers.setdefault(function.ids, set()).add(driver)
     for ids, found in drivers.items():

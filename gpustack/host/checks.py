@@ -18,10 +18,10 @@ from gpustack.host.boot import lacking, withdrawn
 from gpustack.host.desired import Desired
 from gpustack.host.owned import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
 from gpustack.host.reboot import is_held
-from gpustack.host.targets import Target
 from gpustack.host.tools import by_hand, has_dracut, has_entries
 from gpustack.host.trial import is_running as is_trial
 from gpustack.pci import classes
+from gpustack.spec.assignment import Assigned
 from gpustack.spec.model import Options
 
 Images = Mapping[str, Mapping[str, Any]]
@@ -187,7 +187,7 @@ def addresses(host: Host, desired: Desired) -> Iterator[Check]:
             yield _failed("GPU212", what, place, f"it is on {function.driver}")
 
 
-def gpu(host: Host, target: Target) -> Iterator[Check]:
+def gpu(host: Host, target: Assigned) -> Iterator[Check]:
     """Every function of a GPU is on its driver, its group is viable, and nothing else holds its memory."""
     for function in target.gpu.functions:
         place = f"{host.hostname} {function.address}"
@@ -218,7 +218,7 @@ def _claims(host: Host, function: Function, place: str) -> Iterator[Check]:
         yield _ok(what, place, f"{len(memory)} memory BAR{'s' if len(memory) > 1 else ''}, none held")
 
 
-def _group(host: Host, target: Target) -> Check:
+def _group(host: Host, target: Assigned) -> Check:
     """As vfio judges it: whatever else has a driver makes a group not viable (``vfio_dev_viable``)."""
     place = f"{host.hostname} {target.address}"
     what = "its IOMMU group is viable"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpustack.facts.cmdline import CommandLine
+from gpustack.facts.gpus import is_gpu
 from gpustack.facts.grub import DEFAULTS, LINUX, LINUX_DEFAULT
 from gpustack.facts.model import Host
 from gpustack.facts.modprobe import read_modprobe
@@ -32,7 +33,6 @@ PARAMETERS = (*iommu.NAMES, *IDS_ARGUMENTS)
 _NOT_REPEATED = frozenset({"GPU002", "GPU003", "GPU004", "GPU005", "GPU008"})
 _LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE of x86 is 2048 (arch/x86/include/asm/setup.h)
 _BREAK = "\n"
-_CONTROLLERS = (classes.NETWORK_BASE, classes.STORAGE_BASE)
 _BOOT_IMAGE = 128  # what GRUB adds in front: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
 
 
@@ -153,15 +153,16 @@ def _not_ours(host: Host, files: dict[str, OwnedFile]) -> Iterator[Finding]:
 
 
 def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
-    """Controllers in a GPU's group that something else than gpustack has put on a driver for guests: DPDK does."""
+    """Functions in a GPU's group that something else than gpustack has put on a driver for guests: DPDK does."""
     file = host.files.get(MODPROBE)
     config = read_modprobe({MODPROBE: file.text} if file is not None else {})
     ids = {word for driver in DRIVERS for o in config.option(driver, "ids") for word in (o.value or "").split(",")}
     listed = {device.address for device in addresses.listed(host)}
+    functions = targets.functions
     for target in targets.gpus:
-        for f in target.gpu.outsiders():
+        for f in target.gpu.neighbours:
             is_ours = f.address in listed or (f.ids in ids and not f.driver_override)
-            if f.pci_class.startswith(_CONTROLLERS) and is_passthrough_driver(f.driver) and not is_ours:
+            if not is_gpu(f) and f.address not in functions and is_passthrough_driver(f.driver) and not is_ours:
                 what = f"{f.address} ({classes.word(f.pci_class)})"
                 place = f"{host.hostname} {target.address}"
                 yield finding("GPU157", place=place, group=f.iommu_group, what=what, driver=f.driver)

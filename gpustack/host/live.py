@@ -17,8 +17,8 @@ from gpustack.host.binding import DRIVERS
 from gpustack.host.boot import lacking, withdrawn
 from gpustack.host.desired import Desired
 from gpustack.host.reboot import is_held
-from gpustack.host.targets import Target
 from gpustack.operations import BindLive, Moved
+from gpustack.spec.assignment import Assigned
 from gpustack.spec.model import Options
 
 # Who draws on a card's memory before any driver: it keeps the memory when the driver goes (/proc/iomem).
@@ -61,12 +61,12 @@ def bind_live(host: Host, desired: Desired, options: Options) -> Live:
     return Live(operations=tuple(operations), host=host.with_pci(pci), findings=tuple(findings))
 
 
-def _missing(target: Target) -> Iterator[Function]:
-    """The functions of a card that its driver does not have yet."""
-    return (function for function in target.gpu.functions if not is_held(function, target.driver))
+def _missing(target: Assigned) -> Iterator[Function]:
+    """The functions of a card that are not on their driver yet."""
+    return (function for function in target.gpu.functions if not is_held(function, target.driver_of(function)))
 
 
-def _bind(target: Target) -> BindLive:
+def _bind(target: Assigned) -> BindLive:
     # Audio and USB functions lean on the display function (drivers/pci/quirks.c, quirk_gpu_hda), so they go first.
     ordered = sorted(_missing(target), key=lambda f: (f.address == target.address, f.bdf))
     names = sorted({function.driver or "no driver" for function in ordered})
@@ -101,10 +101,11 @@ def _against_host(host: Host, desired: Desired, options: Options) -> Iterator[st
             yield f"the running kernel, {host.kernel.release or 'whose release is not known'}, has no {driver} to load"
 
 
-def _against(host: Host, target: Target) -> Iterator[Finding]:
+def _against(host: Host, target: Assigned) -> Iterator[Finding]:
     """What holds a card; nothing when it is free."""
-    if target.driver not in DRIVERS:
-        why = f"{target.driver} is a VFIO variant driver, and those are bound at boot only"
+    variants = sorted({driver for f in _missing(target) if (driver := target.driver_of(f)) not in DRIVERS})
+    if variants:
+        why = f"{', '.join(variants)} is a VFIO variant driver, and those are bound at boot only"
         yield finding("GPU180", place=f"{host.hostname} {target.address}", why=why)
         return
     for function in _missing(target):

@@ -16,8 +16,9 @@ from gpustack.host.adopt import adopt as take_over
 from gpustack.host.desired import Desired, desire
 from gpustack.host.live import bind_live
 from gpustack.host.owned import GRUB, OwnedFile
-from gpustack.host.targets import Target
+from gpustack.host.targets import Targets
 from gpustack.operations import BindLive, Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
+from gpustack.spec.assignment import Assigned
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
@@ -152,7 +153,7 @@ def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False
         operations = (*files, *commands, *bound, *((_reboot(why, wanted),) if why else ()))
     return HostPlan(
         host=host.hostname,
-        gpus=tuple(_planned(host, target, found) for target in desired.targets.all),
+        gpus=tuple(_planned(host, target, desired.targets, found) for target in desired.targets.all),
         operations=operations,
         findings=tuple(sorted(found, key=lambda f: (-f.severity.rank, f.code, f.place))),
         reboot=() if refused else why,
@@ -188,14 +189,14 @@ def _staged(host: Host, desired: Desired, wanted: trials.Trial) -> Desired:
     return replace(desired, files={**files, **trials.files(desired, wanted)})
 
 
-def _planned(host: Host, target: Target, findings: Iterable[Finding]) -> PlannedGpu:
+def _planned(host: Host, target: Assigned, targets: Targets, findings: Iterable[Finding]) -> PlannedGpu:
     against = {f.place for f in findings if f.severity is Severity.ERROR}
     places = {f"{host.hostname} {f.address}" for f in target.gpu.functions}
     return PlannedGpu(
         address=target.address,
-        model=target.model or "nvswitch",
-        name=target.gpu.name if target.model else f"NVIDIA NVSwitch [{target.gpu.main.ids}]",
+        model=target.model,
+        name=target.gpu.name if not target.is_switch else f"NVIDIA NVSwitch [{target.gpu.main.ids}]",
         driver=target.driver_of(target.gpu.main),
         functions=tuple(f.address for f in target.gpu.functions),
-        refused=target.refused or not against.isdisjoint(places),
+        refused=target.address in targets.refused or not against.isdisjoint(places),
     )

@@ -1,21 +1,21 @@
-"""Which functions of a host go to guests, on which driver: the spec's GPUs with their closures, and NVSwitches."""
+"""What of a host is passed through by its spec, and what blocks it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from gpustack.facts import variants
-from gpustack.facts.gpus import Gpu, gpus
+from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Function, Host
-from gpustack.facts.needs import needs, peers
+from gpustack.facts.needs import in_the_way, needs, peers
 from gpustack.facts.readiness import nvswitches, reasons
 from gpustack.findings import Finding, Severity, errors, finding
-from gpustack.pci import catalogue, classes
+from gpustack.pci import catalogue
+from gpustack.spec.assignment import Assigned, assigned_gpus, assigned_switches
 from gpustack.spec.hosts import models_for, nearby, options_for
-from gpustack.spec.match import given_as
-from gpustack.spec.model import Model, NvSwitch, Spec
+from gpustack.spec.model import NvSwitch, Spec
 
 # What preparing the host cures, or what a plan says in words of its own.
 _NOT_REPEATED = frozenset({"GPU010", "GPU011"})
@@ -25,90 +25,44 @@ _NOTE = "GPU022"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
-    """A device that goes to guests, with everything that must go along.
+class Targets:
+    """Everything of a host that is passed through.
 
-    :ivar gpu: its functions; for an NVSwitch the switch is in the place of the GPU.
-    :ivar model: the spec's name for it; None for an NVSwitch.
-    :ivar driver: what shall hold every function, ``vfio-pci`` or ``pci-stub``.
-    :ivar variants: the VFIO variant drivers that shall hold functions in place of vfio-pci, by address.
-    :ivar refused: whether an error finding stands against it.
+    :ivar refused: the addresses of the GPUs and switches that an error finding blocks.
     """
 
-    gpu: Gpu
-    model: str | None
-    driver: str
-    refused: bool
-    variants: Mapping[str, str] = field(default_factory=dict)
-
-    def driver_of(self, function: Function) -> str:
-        """What shall hold a function."""
-        return self.variants.get(function.address, self.driver)
+    gpus: tuple[Assigned, ...]
+    switches: tuple[Assigned, ...]
+    refused: frozenset[str] = frozenset()
+    findings: tuple[Finding, ...] = ()
 
     @property
-    def address(self) -> str:
-        """The address of the GPU or switch itself."""
-        return self.gpu.main.address
-
-
-@dataclass(frozen=True, kw_only=True)
-class Targets:
-    """Everything of a host that goes to guests."""
-
-    gpus: tuple[Target, ...]
-    switches: tuple[Target, ...]
-    findings: tuple[Finding, ...]
-
-    @property
-    def all(self) -> tuple[Target, ...]:
+    def all(self) -> tuple[Assigned, ...]:
         """GPUs and NVSwitches."""
         return (*self.gpus, *self.switches)
 
     @property
     def functions(self) -> dict[str, tuple[Function, str]]:
-        """Every function that goes to guests, by address, with its driver."""
+        """Every function that is passed through, by address, with its driver."""
         return {f.address: (f, target.driver_of(f)) for target in self.all for f in target.gpu.functions}
 
 
 def choose(spec: Spec, host: Host) -> Targets:
-    """Choose what goes to guests, and say what stands against it."""
+    """Choose what is passed through, and find what blocks it."""
     models = models_for(spec, host.hostname)
     if not models:
         return Targets(gpus=(), switches=(), findings=(_not_in_spec(spec, host),))
     mode = options_for(spec, host.hostname).nvswitch
-    chosen = {
-        gpu.main.address: (gpu, name, models[name].driver)
-        for gpu in gpus(host)
-        if (name := given_as(spec, host.hostname, gpu.main)) is not None
-    }
-    switches = (
-        tuple(_as_gpu(host, switch) for switch in sorted(nvswitches(host), key=lambda f: f.bdf))
-        if _switches_go(mode)
-        else ()
-    )
-    driver = next((driver for _, _, driver in chosen.values()), "vfio-pci")
-    wanted = [*chosen.values(), *((switch, None, driver) for switch in switches)]
-    going = {f.address: driver for gpu, _, driver in wanted for f in gpu.functions}
-    targets: list[Target] = []
-    found: list[Finding] = [*_missing(host, models, {name for _, name, _ in chosen.values()})]
-    found += _fabric(host, mode, chosen)
-    for gpu, name, its_driver in wanted:
-        about = _about(host, gpu, its_driver, going, chosen, is_gpu=name is not None)
-        refused = bool(errors(about)) or (name is not None and bool(nvswitches(host)) and mode is None)
-        choices = {f.address: variants.choice(host, f) for f in gpu.functions if _may_vary(models, name, its_driver)}
-        taken = {address: its.module for address, its in choices.items() if its.module is not None}
-        targets.append(Target(gpu=gpu, model=name, driver=its_driver, refused=refused, variants=taken))
-        found += [*about, *_variants(host, choices)]
-    return Targets(
-        gpus=tuple(t for t in targets if t.model is not None),
-        switches=tuple(t for t in targets if t.model is None),
-        findings=tuple(dict.fromkeys(found)),
-    )
-
-
-def _may_vary(models: Mapping[str, Model], name: str | None, driver: str) -> bool:
-    """Whether the spec leaves it to the kernels which VFIO driver holds the functions."""
-    return driver == "vfio-pci" and (name is None or models[name].variant)
+    targets = Targets(gpus=assigned_gpus(spec, host), switches=assigned_switches(spec, host))
+    found: list[Finding] = [*_missing(host, models, {target.model for target in targets.gpus})]
+    found += _fabric(host, mode, {target.address for target in targets.gpus})
+    refused: set[str] = set()
+    for target in targets.all:
+        about = _about(host, target, targets)
+        if errors(about) or (not target.is_switch and nvswitches(host) and mode is None):
+            refused.add(target.address)
+        found += [*about, *_variants(host, target.choices)]
+    return replace(targets, refused=frozenset(refused), findings=tuple(dict.fromkeys(found)))
 
 
 def _variants(host: Host, choices: Mapping[str, variants.Choice]) -> Iterator[Finding]:
@@ -126,21 +80,6 @@ def _is_beside_the_point(found: Finding) -> bool:
     return found.code in _NOT_REPEATED or (found.code == _NOTE and found.severity is Severity.INFO)
 
 
-def _switches_go(mode: NvSwitch | None) -> bool:
-    return mode in (NvSwitch.FULL, NvSwitch.SHARED)
-
-
-def _as_gpu(host: Host, switch: Function) -> Gpu:
-    group = host.groups.get(switch.iommu_group, ()) if switch.iommu_group is not None else ()
-    around = {f.address: f for f in (*host.slots[switch.bdf.slot], *group) if f.address != switch.address}
-    ordered = sorted(around.values(), key=lambda f: f.bdf)
-    return Gpu(
-        main=switch,
-        companions=tuple(f for f in ordered if not classes.is_forwarding_bridge(f.pci_class)),
-        bridges=tuple(f for f in ordered if classes.is_forwarding_bridge(f.pci_class)),
-    )
-
-
 def _not_in_spec(spec: Spec, host: Host) -> Finding:
     patterns = nearby(spec, host.hostname)
     hint = f" ({', '.join(patterns)} fits it but for the domain)" if patterns else ""
@@ -156,13 +95,13 @@ def _missing(host: Host, models: Iterable[str], there: set[str | None]) -> Itera
             yield finding("GPU101" if there else "GPU102", place=host.hostname, model=name, seen=seen)
 
 
-def _fabric(host: Host, mode: NvSwitch | None, chosen: Mapping[str, object]) -> Iterator[Finding]:
+def _fabric(host: Host, mode: NvSwitch | None, chosen: Collection[str]) -> Iterator[Finding]:
     switches = nvswitches(host)
     if not switches or not chosen:
         return
     if mode is None:
         yield finding("GPU118", place=host.hostname, count=len(switches))
-    elif _switches_go(mode):
+    elif mode is not NvSwitch.ISOLATED:
         left = [
             gpu.main.address
             for gpu in gpus(host)
@@ -177,27 +116,29 @@ def _is_on_fabric(main: Function, chosen: Iterable[str], host: Host) -> bool:
     return main.ids in {host.functions[address].ids for address in chosen}
 
 
-def _about(
-    host: Host, gpu: Gpu, driver: str, going: Mapping[str, str], chosen: Container[str], *, is_gpu: bool
-) -> list[Finding]:
-    place = f"{host.hostname} {gpu.main.address}"
-    group = gpu.main.iommu_group
+def _about(host: Host, target: Assigned, targets: Targets) -> list[Finding]:
+    """What there is to report about one GPU or switch, as far as it concerns the preparation of its host."""
+    gpu, group = target.gpu, target.gpu.main.iommu_group
+    place = f"{host.hostname} {target.address}"
+    going = targets.functions
     found: list[Finding] = []
-    if is_gpu:
+    if not target.is_switch:
         # Findings of the host as a whole have only its name as their place.
         found += [f for f in reasons(host, gpu) if f.place != host.hostname and not _is_beside_the_point(f)]
     elif needed := needs(host, gpu):
         found.append(finding("GPU013", place=place, group=group, needs="; ".join(map(str, needed))))
     # What a plan rests on must be known.
     found = [dataclasses.replace(f, severity=Severity.ERROR) if f.code == _UNKNOWN else f for f in found]
-    staying = [f for f in peers(host, gpu) if f.address not in chosen]
+    staying = [f for f in dict.fromkeys((*peers(gpu), *in_the_way(host, gpu))) if f.address not in going]
     if staying:
-        found = [f for f in found if f.code != _PEERS]
         names = ", ".join(f"{f.address} ({catalogue.describe(f.vendor, f.product, f.pci_class)})" for f in staying)
+        found = [f for f in found if f.code != _PEERS]
         found.append(finding("GPU111", place=place, group=group, peers=names))
-    other = sorted({f"{f.address} ({going[f.address]})" for f in gpu.functions if going[f.address] != driver})
-    if other:
-        found.append(finding("GPU112", place=place, driver=driver, others=", ".join(other)))
+    around = {f.address for f in gpu.neighbours}
+    different = [t for t in targets.all if t.driver != target.driver]
+    others = sorted(f"{f.address} ({t.driver})" for t in different for f in t.gpu.functions if f.address in around)
+    if others:
+        found.append(finding("GPU112", place=place, driver=target.driver, others=", ".join(others)))
     if group is None and not host.groups:
         found.append(finding("GPU117", place=place))
     return found

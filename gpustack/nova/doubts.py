@@ -8,11 +8,11 @@ from typing import Any
 from gpustack.facts.model import Host
 from gpustack.facts.readiness import nvswitches
 from gpustack.findings import Finding, finding
-from gpustack.nova.targets import Placement, Target, alias_of
 from gpustack.novaconf import releases
 from gpustack.novaconf.releases import Release
+from gpustack.spec.assignment import Assigned
 from gpustack.spec.hosts import options_for
-from gpustack.spec.model import NvSwitch, Spec
+from gpustack.spec.model import NvSwitch, Placement, Spec
 
 _PLACEMENT_SINCE = {"report": "pci/report_in_placement", "schedule": "filter_scheduler/pci_in_placement"}
 _MANY = 8
@@ -21,7 +21,7 @@ _MANY = 8
 
 
 def doubts(
-    spec: Spec, hosts: Sequence[Host], targets: Sequence[Target], release: Release, placement: Placement
+    spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned], release: Release, placement: Placement
 ) -> Iterator[Finding]:
     """Every finding about a spec on these hosts."""
     yield from _release_findings(spec, targets, release, placement)
@@ -32,7 +32,7 @@ def doubts(
 
 
 def _release_findings(
-    spec: Spec, targets: Sequence[Target], release: Release, placement: Placement
+    spec: Spec, targets: Sequence[Assigned], release: Release, placement: Placement
 ) -> Iterator[Finding]:
     """What the spec asks for and the release has not got."""
 
@@ -78,7 +78,7 @@ def _switch_findings(spec: Spec, hosts: Sequence[Host]) -> Iterator[Finding]:
             yield finding("GPU321", place=host.hostname, count=count, ids=ids, mode=mode.value)
 
 
-def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Target]) -> Iterator[Finding]:
+def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned]) -> Iterator[Finding]:
     """Models without a card to judge by, hosts without facts, GPUs that are not bound yet."""
     asked = {name for entry in spec.hosts.values() for name in entry.models}
     for name in spec.models:
@@ -103,12 +103,12 @@ def _is_variant(driver: str | None) -> bool:
     return driver is not None and driver.endswith("vfio_pci")
 
 
-def _alias_findings(spec: Spec, targets: Sequence[Target], placement: Placement) -> Iterator[Finding]:
+def _alias_findings(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> Iterator[Finding]:
     """What one alias can't say: two device types, two policies; and what two aliases can't tell apart."""
     by_alias: dict[str, list[str]] = {}
     for name in spec.models:
         if any(t.model == name for t in targets):
-            by_alias.setdefault(alias_of(spec, name), []).append(name)
+            by_alias.setdefault(spec.alias_of(name), []).append(name)
     for alias, names in by_alias.items():
         place = f"alias {alias}"
         kinds: dict[str, list[str]] = {}
@@ -157,7 +157,7 @@ def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placeme
                 )
 
 
-def _placement_findings(targets: Sequence[Target], placement: Placement, spec: Spec) -> Iterator[Finding]:
+def _placement_findings(targets: Sequence[Assigned], placement: Placement, spec: Spec) -> Iterator[Finding]:
     """What PCI in Placement asks of whoever rolls it out."""
     if placement == "off":
         return

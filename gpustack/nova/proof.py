@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
-from gpustack.nova.targets import Target
 from gpustack.novaconf.devspec import DeviceSpec, matched
+from gpustack.spec.assignment import Assigned
 
 
-def proof(host: Host, entries: Sequence[Mapping[str, str]], targets: Sequence[Target]) -> Iterator[Finding]:
+def proof(host: Host, entries: Sequence[Mapping[str, str]], targets: Sequence[Assigned]) -> Iterator[Finding]:
     """That the device_spec matches the main functions of the targets, and nothing else on this host."""
     wanted_addresses = {t.gpu.main.address for t in targets}
     specs = [DeviceSpec.parse(entry) for entry in entries]

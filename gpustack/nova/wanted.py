@@ -16,10 +16,10 @@ from gpustack.facts.model import Host
 from gpustack.findings import Finding
 from gpustack.nova.doubts import doubts
 from gpustack.nova.proof import proof
-from gpustack.nova.targets import Placement, Target, alias_of, targets
 from gpustack.novaconf import releases
 from gpustack.novaconf.releases import Release
-from gpustack.spec.model import Model, Spec
+from gpustack.spec.assignment import Assigned, assigned_gpus
+from gpustack.spec.model import Model, Placement, Spec
 
 PCI_FILTER = "PciPassthroughFilter"
 NUMA_FILTER = "NUMATopologyFilter"
@@ -114,7 +114,7 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release, placement: Pl
     """
     asked: Placement = placement or (spec.nova.placement if spec.nova else "off")
     ordered = sorted(hosts, key=lambda h: h.hostname)
-    of_host = {host.hostname: tuple(targets(spec, host)) for host in ordered}
+    of_host = {host.hostname: assigned_gpus(spec, host) for host in ordered}
     found = [target for here in of_host.values() for target in here]
     computes = {name: _entries(spec, here, asked, release) for name, here in of_host.items()}
     findings = list(doubts(spec, hosts, found, release, asked))
@@ -136,7 +136,7 @@ def _with_numa(spec: Spec) -> bool:
     return any(flavor.has_numa_nodes for flavor in spec.flavors.values())
 
 
-def _aliases(spec: Spec, targets: Sequence[Target], placement: Placement) -> tuple[Alias, ...]:
+def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> tuple[Alias, ...]:
     """The aliases in the order of the spec's models.
 
     PCI in Placement allows one line for each name: models that share one are then asked for by their resource class.
@@ -146,7 +146,7 @@ def _aliases(spec: Spec, targets: Sequence[Target], placement: Placement) -> tup
     for name, model in spec.models.items():
         if name not in kinds:
             continue
-        alias = alias_of(spec, name)
+        alias = spec.alias_of(name)
         scheduled = placement == "schedule"
         made.setdefault(alias, []).append(
             Alias(
@@ -180,7 +180,9 @@ def _by_class(alias: Alias) -> Alias:
     )
 
 
-def _entries(spec: Spec, targets: Sequence[Target], placement: Placement, release: Release) -> tuple[DeviceEntry, ...]:
+def _entries(
+    spec: Spec, targets: Sequence[Assigned], placement: Placement, release: Release
+) -> tuple[DeviceEntry, ...]:
     """The device_spec of one host: by ids where all functions with them are given out alike, else by address."""
     entries: list[DeviceEntry] = []
     for name, model in spec.models.items():
@@ -196,7 +198,7 @@ def _entries(spec: Spec, targets: Sequence[Target], placement: Placement, releas
     return tuple(entries)
 
 
-def _managed(model: Model, target: Target, release: Release) -> bool | None:
+def _managed(model: Model, target: Assigned, release: Release) -> bool | None:
     """Whether libvirt shall bind a card: what the spec says, else not where a VFIO variant driver holds it."""
     if model.managed is not None or target.variant is None:
         return model.managed

@@ -6,11 +6,14 @@ A class is six hexadecimal digits: base class, subclass, programming interface.
 from __future__ import annotations
 
 DISPLAY_BASE = "03"
+_THREE_D = "0302"
 ACCELERATOR = "1200"
 NETWORK_BASE = "02"
 STORAGE_BASE = "01"
+MULTIMEDIA_BASE = "04"
 USB_CONTROLLER = "0c03"
-HOST_BRIDGE = "0600"
+# Beside the GPU itself: audio, a USB-C port's controller and its UCSI function ("other serial bus").
+_CARD_CLASSES = (DISPLAY_BASE, ACCELERATOR, MULTIMEDIA_BASE, USB_CONTROLLER, "0c80")
 # What vfio leaves aside when it asks whether a group is viable: bridges that forward, and so have no driver of
 # their own or pcieport, which manages no DMA (kernel: drivers/pci/pcie/portdrv.c, driver_managed_dma).
 _FORWARDING_BRIDGES = ("0600", "0604", "0609")
@@ -39,6 +42,21 @@ _WORDS = {
 def is_gpu_class(pci_class: str) -> bool:
     """Display controllers of every kind (03xx) and processing accelerators (1200)."""
     return pci_class.startswith((DISPLAY_BASE, ACCELERATOR))
+
+
+def is_display(pci_class: str) -> bool:
+    """Controllers with a connector for a screen, as a rule: VGA, XGA and other ones (3D controllers have none)."""
+    return pci_class.startswith(DISPLAY_BASE) and not pci_class.startswith(_THREE_D)
+
+
+def is_card_class(pci_class: str) -> bool:
+    """What a graphics card consists of; network and storage controllers, bridges and security processors are not."""
+    return pci_class.startswith(_CARD_CLASSES)
+
+
+def is_controller(pci_class: str) -> bool:
+    """Network and storage controllers: a host without them is off the network, or without its disks."""
+    return pci_class.startswith((NETWORK_BASE, STORAGE_BASE))
 
 
 def is_forwarding_bridge(pci_class: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpustack.errors import GpustackError
-from gpustack.facts.gpus import Gpu, gpus
+from gpustack.facts.gpus import Gpu, card_of, displays, gpus, is_integrated
 from gpustack.facts.model import Function, Host
 from gpustack.pci import catalogue
 from gpustack.spec.document import is_text
@@ -21,6 +21,8 @@ from gpustack.spec.schema import SCHEMA_FILE
 
 _BRANDS = {"grid", "tesla", "quadro", "geforce", "radeon", "instinct", "firepro", "pro", "data", "center", "gpu"}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*(\[[0-9]+:[0-9]+\][A-Za-z0-9_.-]*)?")
+_INTEGRATED = "graphics or accelerators that are part of the processor"
+_CONSOLE = "a GPU that is the only display of its host"
 _NVSWITCH = {
     NvSwitch.FULL: "all GPUs and all switches go to one guest, which runs Fabric Manager",
     NvSwitch.SHARED: "a service guest has the switches and partitions the fabric for the others",
@@ -42,19 +44,20 @@ class _Kind:
 def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: str = str(SCHEMA_FILE)) -> str:
     """The text of a first spec, with comments, for these hosts and the GPUs that they have.
 
-    Integrated graphics, which mostly serve the host's own console, are left out where there are other GPUs.
+    Integrated graphics and a GPU that is its host's only display are left out: the host needs them.
 
     :param unread: hosts that were asked for and could not be read, for a comment.
     :param schema: path or URL of the JSON schema, for editors.
-    :raises GpustackError: when no host has a GPU.
+    :raises GpustackError: when no host has a GPU for a spec.
     """
-    cards, integrated = _candidates(hosts)
+    found = _sort(hosts)
+    cards = {name: list(of_host.cards.values()) for name, of_host in found.items()}
+    left_out = [
+        *_note(f"Left out, {_INTEGRATED}:", (n for n, of_host in found.items() if of_host.integrated)),
+        *_note(f"Left out, {_CONSOLE}:", (n for n, of_host in found.items() if of_host.console)),
+    ]
     if not any(cards.values()):
-        scanned = ", ".join(host.hostname for host in hosts[:5]) or "no host"
-        raise GpustackError(
-            f"no GPU found on {scanned}{', …' if len(hosts) > 5 else ''}: there is nothing to write a spec of",
-            remedy="`gpustack scan` shows what a host has",
-        )
+        raise _nothing_found(found)
     kinds = {id(gpu): kind for gpu, kind in _kinds([gpu for found in cards.values() for gpu in found])}
     names = _names(set(kinds.values()))
     switched = {host.hostname for host in hosts if any(map(_is_nvswitch, host.pci))}
@@ -63,41 +66,68 @@ def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: s
         *_head(schema, len(cards)),
         *_models(kinds, names, cards),
         *_hosts(models, switched, order=list(names.values())),
-        *_note("No GPU was found on", (n for n, found in cards.items() if not found and n not in integrated)),
+        *_note("No GPU was found on", (name for name, of_host in found.items() if of_host.is_empty)),
         *_note("Could not be read, and are not in this spec:", unread),
-        *_note("Left out, since it mostly serves the host's own console: integrated graphics of", integrated),
+        *left_out,
     ]
     text = "\n".join(lines) + "\n"
     parse_spec(text, "the new spec")
     return text
 
 
-def _candidates(hosts: Sequence[Host]) -> tuple[dict[str, list[Gpu]], list[str]]:
-    """The GPUs of each host, and the hosts whose integrated graphics are left out.
+def _nothing_found(found: Mapping[str, _Found]) -> GpustackError:
+    names = ", ".join(list(found)[:5]) or "no host"
+    more = ", …" if len(found) > 5 else ""
+    why = [
+        *([_INTEGRATED] if any(of_host.integrated for of_host in found.values()) else []),
+        *([_CONSOLE] if any(of_host.console for of_host in found.values()) else []),
+    ]
+    left_out = f"; left out: {', '.join(why)}" if why else ""
+    return GpustackError(
+        f"no GPU found on {names}{more} to write a spec of{left_out}",
+        remedy="`gpustack scan` shows what a host has",
+    )
 
-    A host that was scanned twice is one host with the cards of both scans.
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """What was found on one host, by address.
+
+    :ivar cards: the GPUs that the spec names.
+    :ivar integrated: those that are part of the processor.
+    :ivar console: the GPU that is the host's only display.
     """
-    found: dict[str, dict[str, Gpu]] = {}
+
+    cards: dict[str, Gpu] = field(default_factory=dict)
+    integrated: dict[str, Gpu] = field(default_factory=dict)
+    console: dict[str, Gpu] = field(default_factory=dict)
+
+    def add(self, host: Host) -> None:
+        """Sort the GPUs of a scan. A host that was scanned twice is one host with the cards of both scans."""
+        for gpu in gpus(host):
+            kind = self.cards
+            if is_integrated(host, gpu.main):
+                kind = self.integrated
+            elif gpu.main.boot_vga and not _other_displays(host, gpu):
+                kind = self.console
+            kind[gpu.main.address] = gpu
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no GPU was found at all."""
+        return not (self.cards or self.integrated or self.console)
+
+
+def _other_displays(host: Host, gpu: Gpu) -> bool:
+    own = {function.address for function in gpu.functions}
+    return any(function.address not in own for function in displays(host))
+
+
+def _sort(hosts: Sequence[Host]) -> dict[str, _Found]:
+    found: dict[str, _Found] = {}
     for host in hosts:
-        found.setdefault(host.hostname, {}).update({gpu.main.address: gpu for gpu in gpus(host)})
-    cards = {name: list(by_address.values()) for name, by_address in found.items()}
-    kept = {name: [g for g in found if not _is_integrated(g.main)] for name, found in cards.items()}
-    if not any(kept.values()):
-        return cards, []
-    return kept, [name for name, found in cards.items() if len(found) > len(kept[name])]
-
-
-def _card(function: Function) -> catalogue.Card | None:
-    return catalogue.lookup(function.vendor, function.product, function.subsystem_vendor, function.subsystem_product)
-
-
-def _is_integrated(function: Function) -> bool:
-    """Graphics of the processor: by the catalogue, or where Intel's always are (``00:02.0``, see the kernel's
-    ``drivers/vfio/pci/vfio_pci_igd.c``)."""
-    card = _card(function)
-    if card is not None:
-        return card.kind == "integrated"
-    return function.vendor == "8086" and function.bdf.slot == "0000:00:02"
+        found.setdefault(host.hostname, _Found()).add(host)
+    return found
 
 
 def _is_nvswitch(function: Function) -> bool:
@@ -108,9 +138,9 @@ def _kinds(found: Sequence[Gpu]) -> Iterator[tuple[Gpu, _Kind]]:
     """Each GPU's kind. The subsystem is part of it only where different cards share vendor and product."""
     cards: dict[str, set[catalogue.Card | None]] = {}
     for gpu in found:
-        cards.setdefault(gpu.main.ids, set()).add(_card(gpu.main))
+        cards.setdefault(gpu.main.ids, set()).add(card_of(gpu.main))
     for gpu in found:
-        main, card = gpu.main, _card(gpu.main)
+        main, card = gpu.main, card_of(gpu.main)
         subsystem: tuple[str, str] | tuple[()] = ()
         if len(cards[main.ids]) > 1 and card and card.subsystems:
             subsystem = (main.subsystem_vendor or "", main.subsystem_product or "")

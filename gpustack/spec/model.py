@@ -56,6 +56,8 @@ def _long_form(entry: object) -> object:
     return {"models": entry} if isinstance(entry, list | tuple) else entry
 
 
+Placement = Literal["off", "report", "schedule"]
+"""How far PCI in Placement is rolled out."""
 Hex4 = Annotated[
     str,
     StringConstraints(pattern=HEX4_PATTERN),
@@ -187,7 +189,7 @@ class Nova(Section):
     """The release that runs: its number in quotes (`"2025.2"`) or its codename (`yoga`)."""
     deployment: Literal["drop-in", "kolla", "kayobe", "openstack-ansible"] = "drop-in"
     """How its configuration is deployed. `drop-in`: files in `/etc/nova/nova.conf.d`. `kolla`: overrides for kolla-ansible. `kayobe`: the same in kayobe's configuration. `openstack-ansible`: variables of its os_nova role."""  # noqa: E501
-    placement: Annotated[Literal["off", "report", "schedule"], BeforeValidator(_off)] = "off"
+    placement: Annotated[Placement, BeforeValidator(_off)] = "off"
     """PCI in Placement, in the order of its roll-out. `report` (Zed and later): every nova-compute reports its devices; it can't be switched off again. `schedule` (2023.1 and later): they are scheduled by what was reported; only once every nova-compute reports."""  # noqa: E501
 
 

@@ -19,16 +19,16 @@ def test_the_functions_of_a_slot_are_one_gpu():
     assert addresses(found) == [["0000:84:00.0"], ["0000:88:00.0", "0000:88:00.1"]]
 
 
-def test_a_group_adds_what_is_in_other_slots_but_no_forwarding_bridges():
+def test_other_members_of_the_group_are_neighbours_or_bridges():
     found = host(
         function("0000:80:01.0", ids="8086:6f02", pci_class="060400", driver="pcieport"),
         function("0000:81:00.0"),
         function("0000:82:00.0", ids="8086:1572", pci_class="020000", driver="i40e"),
     )
     (gpu,) = gpus(found)
-    assert [f.address for f in gpu.companions] == ["0000:82:00.0"]
+    assert gpu.functions == (gpu.main,)
+    assert [f.address for f in gpu.neighbours] == ["0000:82:00.0"]
     assert [f.address for f in gpu.bridges] == ["0000:80:01.0"]
-    assert gpu.outsiders() == gpu.companions
 
 
 def test_consoles_and_virtual_functions_are_no_gpus():

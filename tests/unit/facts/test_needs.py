@@ -81,7 +81,7 @@ def test_another_gpu_is_a_peer_and_its_audio_goes_along():
     gpu = gpus(found)[1]
     assert gpu.main.address == "0000:88:00.0"
     assert needs(found, gpu) == ()
-    assert [f.address for f in peers(found, gpu)] == ["0000:84:00.0"]
+    assert [f.address for f in peers(gpu)] == ["0000:84:00.0"]
 
 
 def test_the_nic_of_a_shared_group_is_named():

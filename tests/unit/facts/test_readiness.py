@@ -97,6 +97,18 @@ HOSTS = {
         raw_host(GPU, function("0000:89:00.0", ids="8086:1572", pci_class="020000", driver="i40e")),
         {"GPU013"},
     ),
+    "a NIC in the group, its driver not loaded": (
+        raw_host(GPU, function("0000:89:00.0", ids="8086:1572", pci_class="020000", driver=None, modules=["i40e"])),
+        {"GPU026"},
+    ),
+    "a console without a driver in the group": (
+        raw_host(GPU, function("0000:89:00.0", ids="1a03:2000", pci_class="030000", driver=None, modules=["ast"])),
+        {"GPU025"},
+    ),
+    "two GPUs in a group, one on a host driver": (
+        raw_host(GPU, function("0000:89:00.0", driver="nouveau")),
+        {"GPU010", "GPU014"},
+    ),
     "two GPUs in a group": (raw_host(GPU, function("0000:89:00.0")), {"GPU014"}),
     "the boot display": (raw_host(function("0000:88:00.0", boot_vga=True)), {"GPU015"}),
     "a boot framebuffer": (raw_host(function("0000:88:00.0", claims=["BOOTFB"])), {"GPU016"}),

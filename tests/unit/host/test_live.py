@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from typing import Any
 
 import pytest
@@ -11,13 +10,11 @@ from simulation import Machine, changed, snapshot
 
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
-from gpustack.host.desired import desire
-from gpustack.host.live import bind_live
 from gpustack.host.plan import HostPlan, plan_host
 from gpustack.host.show import show_plan
 from gpustack.operations import BindLive, Reboot, WriteFile
 from gpustack.spec.load import parse_spec
-from gpustack.spec.model import Options, Spec
+from gpustack.spec.model import Spec
 
 FIRST, SECOND = "0000:84:00.0", "0000:88:00.0"
 
@@ -147,19 +144,39 @@ def test_a_card_without_a_driver_is_free() -> None:
     assert bound(plan) == ["0000:88:00.1", SECOND]
 
 
+def variant_host(*cards: str) -> Host:
+    """A host that was prepared for both cards, whose kernels have a VFIO variant driver for the given ones.
+
+    After the boot nouveau got the second card, and nothing uses either.
+    """
+    alias = "vfio_pci:v000010DEd000011B4sv*sd*bc*sc*i* nvgrace_gpu_vfio_pci"
+    releases = ("6.1.0-37-amd64", "6.1.0-35-amd64")
+    modalias = "pci:v000010DEd000011B4sv000010DEsd00001096bc03sc00i00"
+    changes = {
+        "pci": {address: {"modalias": modalias if address in cards else None} for address in (FIRST, SECOND)},
+        "kernels": {release: {"nvgrace_gpu_vfio_pci": "module"} for release in releases},
+        "vfio_aliases": {release: [alias] for release in releases},
+    }
+    machine = Machine(changed(snapshot("k4200"), changes))
+    machine.carry_out(plan_host(spec(FIRST, SECOND), machine.host))
+    for entry in machine.raw["pci"]:
+        entry["holders"] = []
+        if entry["address"] == SECOND:
+            entry.update(driver="nouveau", driver_override=None)
+    return machine.host
+
+
+def test_a_card_on_its_variant_driver_is_left_alone() -> None:
+    host = variant_host(FIRST)
+    assert host.functions[FIRST].driver == "nvgrace_gpu_vfio_pci"
+    assert bound(live(host)) == [SECOND]
+
+
 def test_variant_drivers_are_left_to_the_boot() -> None:
-    host = running()
-    desired = desire(spec(FIRST, SECOND), host)
-    gpus = tuple(dataclasses.replace(target, driver="nvgrace_gpu_vfio_pci") for target in desired.targets.gpus)
-    wanted = dataclasses.replace(desired, targets=dataclasses.replace(desired.targets, gpus=gpus))
-    kernels = [
-        kernel.model_copy(update={"modules": {"nvgrace_gpu_vfio_pci": "module"}}) for kernel in host.boot.kernels
-    ]
-    host = host.model_copy(update={"boot": host.boot.model_copy(update={"kernels": tuple(kernels)})})
-    outcome = bind_live(host, wanted, Options())
-    assert outcome.operations == ()
-    assert all("bound at boot only" in found.message for found in outcome.findings)
-    assert len(outcome.findings) == 2
+    plan = live(variant_host(FIRST, SECOND))
+    assert bound(plan) == []
+    assert plan.reboot == (f"{SECOND} is on nouveau in place of nvgrace_gpu_vfio_pci",)
+    assert "bound at boot only" in told(plan)["GPU180"]
 
 
 def test_a_refused_plan_binds_nothing() -> None:

@@ -75,7 +75,7 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
                 "0000:01:00.0": {"iommu_group": 200},
             }
         },
-        ["GPU013 error", "GPU202 error", "GPU203 error"],
+        ["GPU013 error", "GPU203 error"],
     ),
     "a root port in the group": (
         {

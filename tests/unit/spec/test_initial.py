@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpustack.errors import GpustackError
-from gpustack.facts.gpus import gpus
+from gpustack.facts.gpus import gpus, is_integrated
 from gpustack.facts.model import Host
 from gpustack.spec.hosts import models_for
 from gpustack.spec.initial import initial_spec
@@ -102,8 +103,25 @@ def test_the_subsystem_tells_boards_apart_where_the_catalogue_does() -> None:
     }
 
 
-def test_integrated_graphics_are_taken_when_there_is_nothing_else() -> None:
-    assert list(parse_spec(initial_spec([host("a", IGPU)]), "x").models) == ["intel-3e9b"]
+CEZANNE = [function("0000:05:00.0", "1002:1638", boot_vga=True), function("0000:05:00.2", "1022:15df", "108000")]
+NEWER_APU = [function("0000:c4:00.0", "1002:ffff", boot_vga=True), function("0000:c4:00.3", "1022:1640", "0c0330")]
+NPU = function("0000:00:0b.0", "8086:7d1d", "120000")
+ONLY_DISPLAY = [{**k4200(0x01)[0], "boot_vga": True}, k4200(0x01)[1]]
+
+
+@pytest.mark.parametrize("functions", [[IGPU], [IGPU, NPU], CEZANNE, NEWER_APU, ONLY_DISPLAY])
+def test_the_only_display_and_integrated_graphics_are_left_out(functions: list[dict[str, Any]]) -> None:
+    with pytest.raises(GpustackError, match=r"no GPU found on a .*left out"):
+        initial_spec([host("a", *functions)])
+    text = initial_spec([host("a", *functions), host("b", *k4200(0x88))])
+    assert list(parse_spec(text, "x").hosts) == ["b"]
+    assert re.search(r"^# Left out, .*: a\.$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("other", [BMC, IGPU, function("0000:05:00.0", "1002:73bf")])
+def test_a_boot_display_beside_another_display_is_taken(other: dict[str, Any]) -> None:
+    text = initial_spec([host("a", *ONLY_DISPLAY, other)])
+    assert "k4200" in parse_spec(text, "x").hosts["a"].models
 
 
 def test_a_host_scanned_twice_is_one_host() -> None:
@@ -184,7 +202,7 @@ HOSTS = st.builds(
 @given(st.lists(HOSTS, max_size=8, unique_by=lambda facts: facts.hostname))
 @settings(max_examples=200)
 def test_the_spec_is_valid_and_true_to_what_was_found(hosts: list[Host]) -> None:
-    if not any(gpus(facts) for facts in hosts):
+    if all(is_integrated(facts, gpu.main) for facts in hosts for gpu in gpus(facts)):
         with pytest.raises(GpustackError, match="no GPU"):
             initial_spec(hosts)
         return
