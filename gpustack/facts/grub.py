@@ -11,8 +11,10 @@ conditions, other commands) is reported as such and makes what depends on it unk
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import PurePosixPath
 
 from gpustack.facts import shell
@@ -26,6 +28,8 @@ LINUX_DEFAULT = "GRUB_CMDLINE_LINUX_DEFAULT"
 
 # Longer than any kernel's command line (x86: 2048); stops files that double a variable line by line.
 _LONGEST = 1 << 16
+_MOST = 1 << 20
+"""Characters, and parts of words, of all values together: more than any host's files come to."""
 # A shell sets these itself.
 _SPECIAL = frozenset({"LINENO", "PPID", "RANDOM", "SECONDS", "OPTIND", "OPTARG", "PWD", "OLDPWD", "IFS", "_"})
 _HARMLESS = frozenset({"[", "test", "echo", "true", ":"})
@@ -120,13 +124,10 @@ class Defaults:
 
 
 def _sourced(pieces: Sequence[Piece]) -> Iterator[Sourced]:
+    ends = list(accumulate(len(piece.text) for piece in pieces))
     for argument in CommandLine(text="".join(piece.text for piece in pieces)).arguments:
-        end = 0
-        for piece in pieces:
-            end += len(piece.text)
-            if argument.offset < end:
-                yield Sourced(argument=argument, file=piece.file, line=piece.line)
-                break
+        piece = pieces[bisect_right(ends, argument.offset)]
+        yield Sourced(argument=argument, file=piece.file, line=piece.line)
 
 
 def paths(files: Collection[str]) -> tuple[str, ...]:
@@ -159,6 +160,7 @@ class _State:
     values: dict[str, Value] = field(default_factory=dict)
     unevaluated: list[Unevaluated] = field(default_factory=list)
     otherwise: Unevaluated | None = None
+    left: int = _MOST
 
     def run(self, path: str, text: str) -> None:
         tokens: list[Token] = []
@@ -225,6 +227,8 @@ class _State:
             return
         value = self._value(path, parts)
         before = self._lookup(path, line, name) if append else ()
+        if not isinstance(before, Unevaluated):
+            before = self._spent(path, line, before) or before
         if isinstance(before, Unevaluated):
             value = before
         elif not isinstance(value, Unevaluated):
@@ -250,27 +254,31 @@ class _State:
         found: list[Piece] = []
         tilde = True
         for part in parts:
-            if isinstance(part, Opaque):
-                return Unevaluated(file=path, line=part.line, why=part.why)
-            if isinstance(part, Variable):
-                value = self._lookup(path, part.line, part.name)
-                if isinstance(value, Unevaluated):
-                    return value
-                found += value
-                tilde = False
-                continue
-            if isinstance(part, Conditional):
-                value = self._conditional(path, part)
-                if isinstance(value, Unevaluated):
-                    return value
-                found += value
-                tilde = False
-                continue
-            if not part.quoted and ((tilde and part.text.startswith("~")) or ":~" in part.text):
-                return Unevaluated(file=path, line=part.line, why="a home directory")
-            found.append(Piece(text=part.text, file=path, line=part.line))
-            tilde = not part.quoted and part.text.endswith(":")
+            value = self._part(path, part, tilde=tilde)
+            if isinstance(value, Unevaluated):
+                return value
+            if spent := self._spent(path, part.line, value):
+                return spent
+            found += value
+            tilde = isinstance(part, Literal) and not part.quoted and part.text.endswith(":")
         return tuple(piece for piece in found if piece.text)
+
+    def _part(self, path: str, part: Part, *, tilde: bool) -> Value:
+        if isinstance(part, Opaque):
+            return Unevaluated(file=path, line=part.line, why=part.why)
+        if isinstance(part, Variable):
+            return self._lookup(path, part.line, part.name)
+        if isinstance(part, Conditional):
+            return self._conditional(path, part)
+        if not part.quoted and ((tilde and part.text.startswith("~")) or ":~" in part.text):
+            return Unevaluated(file=path, line=part.line, why="a home directory")
+        return (Piece(text=part.text, file=path, line=part.line),)
+
+    def _spent(self, path: str, line: int, value: tuple[Piece, ...]) -> Unevaluated | None:
+        """Take a value from what all of them may come to; files that double a variable are at its end at once."""
+        self.left -= sum(len(piece.text) + 1 for piece in value)
+        why = f"values of over {_MOST >> 20} MiB in all"
+        return Unevaluated(file=path, line=line, why=why) if self.left < 0 else None
 
     def _conditional(self, path: str, part: Conditional) -> Value:
         value = self._lookup(path, part.line, part.name)

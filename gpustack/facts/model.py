@@ -11,9 +11,15 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
 
+from gpustack.facts.collector.limits import TEXT_LIMIT
 from gpustack.pci.address import Address
+
+MOST_FUNCTIONS = 8192
+"""PCI functions; a host of eight GPUs and four network cards with all their virtual functions has a quarter of it."""
+MOST_TEXT = 4 << 20
+"""Characters of all configuration files, which are read several times over."""
 
 Hex4 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}$")]
 Hex6 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{6}$")]
@@ -24,7 +30,9 @@ HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]([A-Za-z0-9._
 Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]*$", max_length=16384)]
 # Kernel arguments may be separated by tabs.
 Arguments = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x08\x0a-\x1f\x7f]*$", max_length=16384)]
+Number = Annotated[int, Field(ge=-(1 << 63), lt=1 << 64)]
 Mode = Annotated[str, StringConstraints(pattern=r"^[0-7]{3,4}$")]
+FileText = Annotated[str, StringConstraints(max_length=TEXT_LIMIT)]
 HostPath = Annotated[str, StringConstraints(pattern=r"^/[^\x00-\x1f\x7f]*$", max_length=4096)]
 
 
@@ -53,11 +61,11 @@ class Uses(_Facts):
 class Bar(_Facts):
     """One base address register; ``size`` in bytes."""
 
-    index: int
-    start: int
-    size: int
+    index: Number
+    start: Number
+    size: Number
     prefetchable: bool = False
-    bits: int | None = None
+    bits: Number | None = None
     io: bool = False
 
 
@@ -65,9 +73,9 @@ class Link(_Facts):
     """The PCI Express link of a function, as sysfs words it (``8.0 GT/s PCIe``, 16 lanes)."""
 
     speed: Line | None = None
-    width: int | None = None
+    width: Number | None = None
     max_speed: Line | None = None
-    max_width: int | None = None
+    max_width: Number | None = None
 
 
 class Function(_Facts):
@@ -84,11 +92,11 @@ class Function(_Facts):
     driver_override: Line | None = None
     modalias: Line | None = None
     modules: tuple[Module, ...] = ()
-    iommu_group: int | None = None
-    numa_node: int | None = None
+    iommu_group: Number | None = None
+    numa_node: Number | None = None
     boot_vga: bool | None = None
-    sriov_totalvfs: int | None = None
-    sriov_numvfs: int | None = None
+    sriov_totalvfs: Number | None = None
+    sriov_numvfs: Number | None = None
     physical_function: Bdf | None = None
     virtual_functions: tuple[Bdf, ...] = ()
     reset_methods: tuple[Line, ...] = ()
@@ -127,18 +135,18 @@ class Cpu(_Facts):
 
     vendor: Line | None = None
     model_name: Line | None = None
-    physical_address_bits: int | None = None
-    virtual_address_bits: int | None = None
-    logical: int | None = None
+    physical_address_bits: Number | None = None
+    virtual_address_bits: Number | None = None
+    logical: Number | None = None
     flags: tuple[Line, ...] = ()
 
 
 class NumaNode(_Facts):
     """A NUMA node with its processors (``0-31,64-95``) and memory in MiB."""
 
-    node: int
+    node: Number
     cpus: Line | None = None
-    memory_mib: int | None = None
+    memory_mib: Number | None = None
 
 
 class Kernel(_Facts):
@@ -146,7 +154,7 @@ class Kernel(_Facts):
 
     release: KernelRelease | None = None
     command_line: Arguments | None = None
-    booted_at: int | None = None
+    booted_at: Number | None = None
     lockdown: Line | None = None
     secure_boot: bool | None = None
     loaded_modules: tuple[Module, ...] = ()
@@ -157,7 +165,7 @@ class Iommu(_Facts):
 
     acpi_tables: tuple[Line, ...] = ()
     units: tuple[Line, ...] = ()
-    group_count: int = 0
+    group_count: Number = 0
     interrupt_remapping: bool | None = None
     unsafe_interrupts: bool | None = None
 
@@ -191,7 +199,7 @@ class BootKernel(_Facts):
     image: HostPath | None = None
     source: HostPath | None = None
     initramfs: HostPath | None = None
-    initramfs_mtime_ns: int | None = None
+    initramfs_mtime_ns: Number | None = None
     modules: Mapping[Module, Literal["module", "builtin"]] = {}
     vfio_aliases: tuple[VfioAlias, ...] = ()
 
@@ -227,7 +235,7 @@ class Boot(_Facts):
     bls: bool = False
     unified: tuple[HostPath, ...] = ()
     entries: tuple[BootEntry, ...] = ()
-    config_mtime: int | None = None
+    config_mtime: Number | None = None
     tools: tuple[Line, ...] = ()
     grubby_keeps_defaults: bool | None = None
     environment: BootEnvironment | None = None
@@ -237,16 +245,16 @@ class Boot(_Facts):
 class ConfigFile(_Facts):
     """A configuration file that matters to passthrough; ``mode`` like ``0644``."""
 
-    text: str
+    text: FileText
     mode: Mode = "0644"
-    mtime_ns: int | None = None
+    mtime_ns: Number | None = None
 
 
 class Unread(_Facts):
     """A path that could not be read, and the system's reason."""
 
-    path: str
-    error: str
+    path: Annotated[str, StringConstraints(max_length=16384)]
+    error: Annotated[str, StringConstraints(max_length=4096)]
 
 
 class Machine(_Facts):
@@ -262,22 +270,29 @@ class Host(_Facts):
     version: Literal[1]
     hostname: HostName
     collected_at: Line | None = None
-    root: str = "/"
+    root: Annotated[str, StringConstraints(max_length=4096)] = "/"
     privileged: bool | None = None
     architecture: Line | None = None
     os_release: Mapping[str, Line] = {}
     container: Line | None = None
     machine: Machine = Machine()
     cpu: Cpu = Cpu()
-    memory_mib: int | None = None
+    memory_mib: Number | None = None
     numa_nodes: tuple[NumaNode, ...] = ()
     kernel: Kernel = Kernel()
     iommu: Iommu = Iommu()
     boot: Boot = Boot()
     initramfs_tool: Line | None = None
     files: Mapping[HostPath, ConfigFile] = {}
-    pci: tuple[Function, ...]
+    pci: Annotated[tuple[Function, ...], Field(max_length=MOST_FUNCTIONS)]
     unread: tuple[Unread, ...] = ()
+
+    @field_validator("files")
+    @classmethod
+    def _texts_in_bounds(cls, files: Mapping[str, ConfigFile]) -> Mapping[str, ConfigFile]:
+        if sum(len(file.text) for file in files.values()) > MOST_TEXT:
+            raise ValueError(f"configuration files of more than {MOST_TEXT >> 20} MiB")
+        return files
 
     def with_pci(self, functions: Iterable[Function]) -> Host:
         """This host with other functions: what is worked out of them is not taken along, as a plain copy would."""

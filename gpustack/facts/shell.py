@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", re.ASCII)
+_DEEPEST = 16
+"""Expansions inside of one another; people write two."""
 _OPERATORS = ("&&", "||", ";;", "<<", ">>", "<&", ">&", "<>", ">|", "\n", ";", "&", "|", "(", ")", "<", ">")
 
 
@@ -133,11 +135,44 @@ def tokens(text: str) -> Iterator[Token]:
     return _Reader(text).tokens()
 
 
+class _Parts:
+    """The parts of one word as they are read: what is one literal is joined once, at its end."""
+
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+        self._texts: list[str] = []
+        self._line = 0
+        self._quoted = False
+
+    def add(self, text: str, line: int, *, quoted: bool) -> None:
+        """Add text that stands for itself."""
+        if (line, quoted) != (self._line, self._quoted):
+            self._join()
+        self._texts.append(text)
+        self._line, self._quoted = line, quoted
+
+    def append(self, part: Part) -> None:
+        """Add an expansion."""
+        self._join()
+        self._parts.append(part)
+
+    def finished(self) -> tuple[Part, ...]:
+        """All parts."""
+        self._join()
+        return tuple(self._parts)
+
+    def _join(self) -> None:
+        if self._texts:
+            self._parts.append(Literal(text="".join(self._texts), line=self._line, quoted=self._quoted))
+            self._texts = []
+
+
 class _Reader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.position = 0
         self.line = 1
+        self._depth = 0
 
     def _skip_continuations(self) -> None:
         while self.text.startswith("\\\n", self.position):
@@ -187,7 +222,7 @@ class _Reader:
 
     def _word(self) -> Word:
         line = self.line
-        parts: list[Part] = []
+        parts = _Parts()
         while (character := self._peek()) and character not in " \t\n;&|()<>":
             if character == "'":
                 self._single(parts)
@@ -197,38 +232,30 @@ class _Reader:
                 self._take()
                 start = self.line
                 # A backslash at the very end of the file stands for itself.
-                self._add(parts, self._take() or "\\", start, quoted=True)
+                parts.add(self._take() or "\\", start, quoted=True)
             elif character in "$`":
                 self._expansion(parts, quoted=False)
             else:
                 start = self.line
-                self._add(parts, self._take(), start, quoted=False)
-        return Word(parts=tuple(parts), line=line)
+                parts.add(self._take(), start, quoted=False)
+        return Word(parts=parts.finished(), line=line)
 
-    @staticmethod
-    def _add(parts: list[Part], text: str, line: int, *, quoted: bool) -> None:
-        last = parts[-1] if parts else None
-        if isinstance(last, Literal) and (last.line, last.quoted) == (line, quoted):
-            parts[-1] = Literal(text=last.text + text, line=line, quoted=quoted)
-        else:
-            parts.append(Literal(text=text, line=line, quoted=quoted))
-
-    def _single(self, parts: list[Part]) -> None:
+    def _single(self, parts: _Parts) -> None:
         start = self.line
         self._take()
-        self._add(parts, "", self.line, quoted=True)  # '' is a word, although an empty one
+        parts.add("", self.line, quoted=True)  # '' is a word, although an empty one
         end = self.text.find("'", self.position)
         if end < 0:
             raise UnreadableError("a single quote that is never closed", start)
         for piece in self.text[self.position : end].splitlines(keepends=True):
-            self._add(parts, piece, self.line, quoted=True)
+            parts.add(piece, self.line, quoted=True)
             self.line += piece.count("\n")
         self.position = end + 1
 
-    def _double(self, parts: list[Part]) -> None:
+    def _double(self, parts: _Parts) -> None:
         start = self.line
         self._take()
-        self._add(parts, "", self.line, quoted=True)
+        parts.add("", self.line, quoted=True)
         while True:
             character = self._peek()
             if not character:
@@ -243,12 +270,12 @@ class _Reader:
             self._take()
             if character == "\\" and self._ahead() in ("$", "`", '"', "\\"):
                 character = self._take()
-            self._add(parts, character, line, quoted=True)
+            parts.add(character, line, quoted=True)
 
     def _ahead(self) -> str:
         return self.text[self.position : self.position + 1]
 
-    def _expansion(self, parts: list[Part], *, quoted: bool) -> None:
+    def _expansion(self, parts: _Parts, *, quoted: bool) -> None:
         line = self.line
         if self._take() == "`":
             self._backquoted(line)
@@ -279,7 +306,7 @@ class _Reader:
                 self._take()
             parts.append(Opaque(why="a special parameter", line=line))
         else:
-            self._add(parts, "$", line, quoted=True)
+            parts.add("$", line, quoted=True)
 
     def _conditional(self, name: str, line: int, *, quoted: bool) -> Conditional | None:
         """The rest of ``${NAME:+word}``; None, with nothing taken, if it is another expansion or has quotes in it."""
@@ -290,13 +317,18 @@ class _Reader:
         operator += self._peek()
         if operator in ("-", "+", ":-", ":+"):
             self._take()
-            parts: list[Part] = []
+            collected = _Parts()
+            self._depth += 1
+            if self._depth > _DEEPEST:
+                raise UnreadableError("expansions nested too deeply", line)
             while (character := self._peek()) and character not in "}'\"\\`":
                 if character == "$":
-                    self._expansion(parts, quoted=quoted)
+                    self._expansion(collected, quoted=quoted)
                 else:
                     here = self.line
-                    self._add(parts, self._take(), here, quoted=quoted)
+                    collected.add(self._take(), here, quoted=quoted)
+            self._depth -= 1
+            parts = collected.finished()
             known = tuple(part for part in parts if not isinstance(part, Opaque))
             if character == "}" and len(known) == len(parts):
                 self._take()
@@ -305,10 +337,10 @@ class _Reader:
         return None
 
     def _name(self) -> str:
-        name = ""
-        while (character := self._peek()) and _NAME.fullmatch(name + character):
-            name += self._take()
-        return name
+        found: list[str] = []
+        while (character := self._peek()) and (_NAME.match(character) or (found and character in "0123456789")):
+            found.append(self._take())
+        return "".join(found)
 
     def _backquoted(self, start: int) -> None:
         while character := self._take():

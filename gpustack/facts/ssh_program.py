@@ -15,7 +15,9 @@ from gpustack.facts.ssh_keys import reason
 if TYPE_CHECKING:
     from gpustack.facts.ssh_config import SshOptions
 
-MAX_OUTPUT = 64 << 20
+MAX_OUTPUT = 16 << 20
+_MOST_VALUES = 1_000_000
+"""Of JSON: an empty list takes two bytes of it, and thirty times as many of memory."""
 _MAX_COMPLAINT = 64 << 10
 _CHUNK = 1 << 16
 _NO_PYTHON = "gpustack: no python"
@@ -112,6 +114,8 @@ def _failed(name: str, status: int, complaint: str, options: SshOptions) -> Host
 
 
 def _document(output: bytes, name: str) -> dict[str, Any]:
+    if sum(map(output.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise HostError(f"prints more than {_MOST_VALUES} values, which is no description of a host", where=name)
     try:
         found = json.loads(output)
     except (ValueError, RecursionError):

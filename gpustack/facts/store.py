@@ -21,8 +21,11 @@ from gpustack.files import write_atomic
 
 VERSION = 1
 MAX_BYTES = 256 << 20
+MOST_VALUES = 400_000
+"""Of a host's plain data; a function has some forty."""
 _SHOWN_PROBLEMS = 5
 _SHOWN_INPUT = 60
+_LONGEST_KEY = 256
 _AGAIN = "take it again with `gpustack scan --save FILE`"
 
 
@@ -153,6 +156,10 @@ def _other_version(found: object, where: str, place: str) -> SnapshotError:
 def _parse(raw: object, where: str, place: str) -> Host:
     if isinstance(raw, dict) and "version" in raw and raw["version"] != VERSION:
         raise _other_version(raw["version"], where, f"{place}.version")
+    if not within_bounds(raw):
+        raise SnapshotError(
+            f"{place}: more than {MOST_VALUES} values, which is no description of a host", where=where, remedy=_AGAIN
+        )
     try:
         host = Host.model_validate(raw)
     except ValidationError as error:
@@ -166,6 +173,19 @@ def _parse(raw: object, where: str, place: str) -> Host:
     return host
 
 
+def within_bounds(document: object) -> bool:
+    """Whether plain data has no more values than a host's facts may have."""
+    count, waiting = 0, [document]
+    while waiting:
+        value = waiting.pop()
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        count += 1 + len(inner)
+        if count > MOST_VALUES:
+            return False
+        waiting.extend(inner)
+    return True
+
+
 def _problems(error: ValidationError, raw: object, place: str) -> str:
     """The first problems, one a line, each with the host and its JSON path."""
     name = raw.get("hostname") if isinstance(raw, dict) else None
@@ -173,18 +193,18 @@ def _problems(error: ValidationError, raw: object, place: str) -> str:
     lines = [
         f"{host}{place}{_path(detail['loc'])}: {detail['msg'].lower()}"
         + ("" if detail["type"] == "missing" else f", found {_shown(detail['input'])}")
-        for detail in error.errors(include_url=False, include_context=False)
+        for detail in error.errors(include_url=False, include_context=False)[:_SHOWN_PROBLEMS]
     ]
-    more = len(lines) - _SHOWN_PROBLEMS
-    return "\n".join(lines[:_SHOWN_PROBLEMS]) + (f"\nand {more} more" if more > 0 else "")
+    more = error.error_count() - _SHOWN_PROBLEMS
+    return "\n".join(lines) + (f"\nand {more} more" if more > 0 else "")
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part[:_LONGEST_KEY]}" for part in location)
 
 
 def _shown(value: object) -> str:
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
-    text = json.dumps(value, default=str)
+    text = json.dumps(value[: _SHOWN_INPUT + 1] if isinstance(value, str) else value, default=str)
     return text if len(text) <= _SHOWN_INPUT else text[:_SHOWN_INPUT] + "…"

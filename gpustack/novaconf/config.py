@@ -11,15 +11,17 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path, PurePath
 
 from oslo_config import iniparser
 
 from gpustack.errors import NothingThereError, NovaConfigError
 from gpustack.novaconf.releases import Option
-from gpustack.novaconf.substitution import substituted
+from gpustack.novaconf.substitution import Substitution, TooLongError
 
-_MAX_BYTES = 4 * 1024 * 1024
+_MAX_BYTES = 1 << 20
+"""Of a file; Nova's sample, with every option and its documentation, is shorter."""
 _STOPS = "mend the file: a service that is started with it stops at once"
 
 
@@ -63,6 +65,13 @@ class Configuration:
     files: tuple[str, ...]
     settings: tuple[Setting, ...]
 
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, str], list[Setting]]:
+        found: dict[tuple[str, str], list[Setting]] = {}
+        for setting in self.settings:
+            found.setdefault((setting.file, setting.path), []).append(setting)
+        return found
+
     def all(self, option: Option) -> tuple[Setting, ...]:
         """Every assignment of an option under its current or a deprecated name, in the order of the files."""
         names = {option.path, *option.old_names}
@@ -74,7 +83,7 @@ class Configuration:
         found: list[Setting] = []
         for file in reversed(self.files):
             for name in names:
-                here = [s for s in self.settings if s.file == file and s.path == name]
+                here = self._by_place.get((file, name), [])
                 if here and option.kind != "multi":
                     return (here[-1],)
                 found = here + found
@@ -117,10 +126,14 @@ def read_files(paths: Sequence[Path]) -> Configuration:
 
 def _filled(settings: Sequence[Setting]) -> Iterable[Setting]:
     """The settings with what their values name put in."""
-    values = {setting.path: setting.written for setting in settings}
+    substitution = Substitution({setting.path: setting.written for setting in settings})
     for setting in settings:
         if "$" in setting.written:
-            value, names, unknown = substituted(setting.written, setting.group, values)
+            try:
+                value, names, unknown = substitution.fill(setting.written, setting.group)
+            except TooLongError as error:
+                what = "options name one another ($name) until their values are over a MiB long"
+                raise NovaConfigError(what, where=setting.place, remedy=_STOPS) from error
             yield replace(setting, value=value, names=names, unknown=unknown)
         else:
             yield setting
