@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import PurePosixPath
 
@@ -23,6 +23,8 @@ from gpustack.facts.shell import Conditional, Literal, Opaque, Operator, Part, T
 
 DEFAULTS = "/etc/default/grub"
 DROP_INS = "/etc/default/grub.d"
+TUNED = "/etc/tuned/bootcmdline"
+"""Where ``/etc/grub.d/00_tuned`` finds the arguments that it puts into GRUB's variable ``tuned_params``."""
 LINUX = "GRUB_CMDLINE_LINUX"
 LINUX_DEFAULT = "GRUB_CMDLINE_LINUX_DEFAULT"
 
@@ -38,6 +40,7 @@ _CLOSING = frozenset({"fi", "done", "esac", "}", ")"})
 _INNER = frozenset({"then", "else", "elif"})
 _DOS = r"a line that ends as DOS ends it: to the shell there is one more character (sed -i 's/\r$//' mends it)"
 _ENDS = frozenset({"\n", ";"})
+_TUNED_PARAMS = re.compile(r"\$(?:tuned_params\b|\{tuned_params\})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +90,13 @@ class Defaults:
     """The variables that the files leave behind.
 
     :ivar unevaluated: everything that was not evaluated, whether it matters or not.
+    :ivar tuned: what GRUB puts in the place of ``$tuned_params`` when it boots; None if that is unknown.
     """
 
     values: Mapping[str, Value]
     unevaluated: tuple[Unevaluated, ...]
     otherwise: Unevaluated | None = None
+    tuned: tuple[Piece, ...] | None = None
 
     def value(self, variable: str) -> Value:
         """The value of a variable, in pieces; empty when nothing sets it."""
@@ -114,13 +119,26 @@ class Defaults:
             value = self.value(variable)
             if isinstance(value, Unevaluated):
                 return None
-            pieces += [Piece(text=" ", file="", line=0), *value]
+            pieces += [Piece(text=" ", file="", line=0), *self._at_boot(value)]
         return tuple(_sourced(pieces))
 
     def line(self, *variables: str) -> CommandLine | None:
         """The command line that ``variables`` give, joined by spaces; None when unknown."""
-        texts = [self.text(variable) for variable in variables]
-        return None if None in texts else CommandLine(text=" ".join(text for text in texts if text is not None))
+        texts: list[str] = []
+        for variable in variables:
+            value = self.value(variable)
+            if isinstance(value, Unevaluated):
+                return None
+            texts.append("".join(piece.text for piece in self._at_boot(value)))
+        return CommandLine(text=" ".join(texts))
+
+    def _at_boot(self, value: Iterable[Piece]) -> Iterator[Piece]:
+        for piece in value:
+            parts = [piece.text] if self.tuned is None else _TUNED_PARAMS.split(piece.text)
+            for number, part in enumerate(parts):
+                if number:
+                    yield from self.tuned or ()
+                yield replace(piece, text=part)
 
 
 def _sourced(pieces: Sequence[Piece]) -> Iterator[Sourced]:
@@ -151,7 +169,21 @@ def read_defaults(files: Mapping[str, str], *, bash: bool = False) -> Defaults:
     state = _State(bash=bash)
     for path in paths(files):
         state.run(path, files[path])
-    return Defaults(values=state.values, unevaluated=tuple(state.unevaluated), otherwise=state.otherwise)
+    return Defaults(
+        values=state.values,
+        unevaluated=tuple(state.unevaluated),
+        otherwise=state.otherwise,
+        tuned=_tuned(files.get(TUNED)),
+    )
+
+
+def _tuned(text: str | None) -> tuple[Piece, ...] | None:
+    if text is None:
+        return None
+    state = _State(bash=False)
+    state.run(TUNED, text)
+    value = state.values.get("TUNED_BOOT_CMDLINE", state.otherwise or ())
+    return None if isinstance(value, Unevaluated) else value
 
 
 @dataclass(kw_only=True)

@@ -79,7 +79,10 @@ class Link(_Facts):
 
 
 class Function(_Facts):
-    """One PCI function (kernel: ``Documentation/ABI/testing/sysfs-bus-pci``)."""
+    """One PCI function (kernel: ``Documentation/ABI/testing/sysfs-bus-pci``).
+
+    :ivar mediated: the mediated devices (vGPU) on it that are active.
+    """
 
     address: Bdf
     vendor: Hex4
@@ -99,6 +102,7 @@ class Function(_Facts):
     sriov_numvfs: Number | None = None
     physical_function: Bdf | None = None
     virtual_functions: tuple[Bdf, ...] = ()
+    mediated: tuple[Line, ...] = ()
     reset_methods: tuple[Line, ...] = ()
     bars: tuple[Bar, ...] = ()
     link: Link | None = None

@@ -20,8 +20,8 @@ from gpustack.facts.grub import LINUX, LINUX_DEFAULT, read_defaults
 from gpustack.facts.model import ConfigFile, Host
 from gpustack.facts.modprobe import Statement, parse
 from gpustack.findings import Finding, finding
-from gpustack.host.handmade import Part, Trace
 from gpustack.host.owned import ADOPTED, MARK
+from gpustack.host.traces import Part, Trace
 from gpustack.operations import Operation, RemoveFile, WriteFile
 
 GONE = "# gpustack has taken this over: "

@@ -91,7 +91,7 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
             *_too_early(host, targets),
             *_too_long(host, ids),
             *_kept(host, targets, options),
-            *_conflicts(host, drivers, ids, targets, other),
+            *_conflicts(host, ids, targets, other),
         ),
     )
 
@@ -260,9 +260,7 @@ def _too_long(host: Host, ids: Mapping[str, tuple[str, ...]]) -> Iterator[Findin
             yield finding("GPU116", place=host.hostname, driver=driver, length=length, longest=_IDS_LONGEST)
 
 
-def _conflicts(
-    host: Host, drivers: Iterable[str], ids: Mapping[str, tuple[str, ...]], targets: Targets, other: Elsewhere
-) -> Iterator[Finding]:
+def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets, other: Elsewhere) -> Iterator[Finding]:
     ours = {canonical(driver): frozenset(found) for driver, found in ids.items()}
     functions = tuple(function for function, _ in targets.functions.values())
     all_ours = {function.ids for function in functions}
@@ -272,26 +270,52 @@ def _conflicts(
             said = f"{found.driver} ids={found.text}"
             wanted = "; ".join(f"{driver} ids={','.join(of)}" for driver, of in ids.items()) or "binding by address"
             yield finding("GPU135", place=f"{host.hostname} {found.place}", said=said, wanted=wanted)
-    for driver in drivers:
-        yield from _switched_off(host, driver, other)
+    for place, said, effect in switched_off(targets, other):
+        yield finding("GPU140", place=f"{host.hostname} {place}", said=said, effect=effect)
     yield from _by_address(host, targets, other)
 
 
-def _switched_off(host: Host, driver: str, other: Elsewhere) -> Iterator[Finding]:
-    for module in (canonical(driver), *((_BACKEND,) if driver == "vfio-pci" else ())):
-        kept_out = f"it keeps {module} from being loaded"
-        for statement in other.modprobe.blacklisted(module):
-            yield finding("GPU140", place=f"{host.hostname} {statement.place}", said=str(statement), effect=kept_out)
-        for statement in other.modprobe.about("install", module):
-            effect = kept_out if statement.does_nothing else f"modprobe runs that in place of loading {module}"
-            yield finding("GPU140", place=f"{host.hostname} {statement.place}", said=str(statement), effect=effect)
-        for place, said in other.omitted(module):
-            yield finding("GPU140", place=f"{host.hostname} {place}", said=said, effect=kept_out)
-        for name in ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist"):
-            for sourced in other.all(name):
-                if module in map(canonical, (sourced.argument.value or "").split(",")):
-                    place, said = f"{host.hostname} {sourced.place}", sourced.argument.text
-                    yield finding("GPU140", place=place, said=said, effect=kept_out)
+def _modules_of(targets: Targets) -> tuple[str, ...]:
+    """The modules that the targets' drivers take, with those that they depend on (``drivers/vfio/Makefile``)."""
+    drivers = {canonical(driver) for _, driver in targets.functions.values()}
+    return tuple(sorted(drivers | set(_STACK if drivers - {"pci_stub"} else ())))
+
+
+_STACK = ("vfio", "vfio_iommu_type1", "vfio_pci_core", "vfio_virqfd", "iommufd", "irqbypass")
+
+
+def switched_off(targets: Targets, other: Elsewhere) -> Iterator[tuple[str, str, str]]:
+    """Where a module that the targets' drivers take is kept from being loaded: place, text and effect."""
+    for module in _modules_of(targets):
+        yield from _off_switches(module, other)
+
+
+def _off_switches(module: str, other: Elsewhere) -> Iterator[tuple[str, str, str]]:
+    """Where one module is kept from being loaded or from working.
+
+    A module that another one needs is loaded with it although it is blacklisted in modprobe's configuration; the
+    kernel's own ``module_blacklist`` knows no such exception (``kernel/module/main.c``, ``blacklisted``).
+    """
+    kept_out = f"it keeps {module} from being loaded"
+    is_needed_only = module in _STACK and module != _BACKEND
+    for statement in () if is_needed_only else other.modprobe.blacklisted(module):
+        yield statement.place, str(statement), kept_out
+    for statement in other.modprobe.about("install", module):
+        effect = kept_out if statement.does_nothing else f"modprobe runs that in place of loading {module}"
+        yield statement.place, str(statement), effect
+    for place, said in other.omitted(module):
+        yield place, said, kept_out
+    last = None if other.from_entries else next(iter(other.all("module_blacklist")[-1:]), None)
+    for sourced in other.arguments or ():
+        name, listed = canonical(sourced.argument.name), (sourced.argument.value or "").split(",")
+        if name == "module_blacklist":  # the kernel keeps the last, and compares letter by letter
+            is_off = module in listed and last in (None, sourced)
+        elif name in ("modprobe.blacklist", "rd.driver.blacklist"):
+            is_off = not is_needed_only and module in map(canonical, listed)
+        else:
+            is_off = name == "initcall_blacklist" and f"{module}_init" in listed
+        if is_off:
+            yield sourced.place, sourced.argument.text, kept_out
 
 
 def _by_address(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Finding]:

@@ -14,15 +14,15 @@ from gpustack.facts.modprobe import read_modprobe
 from gpustack.facts.needs import is_passthrough_driver
 from gpustack.facts.readiness import host_reasons
 from gpustack.findings import Finding, finding
-from gpustack.host import addresses, entries, handmade, iommu, kernel_install, support
+from gpustack.host import addresses, entries, handmade, iommu, kernel_install, mediated, support
 from gpustack.host.binding import DRIVERS, IDS_ARGUMENTS, Binding, bind
 from gpustack.host.elsewhere import Elsewhere, elsewhere
 from gpustack.host.entries import OPEN_QUOTE, Entries
-from gpustack.host.handmade import Trace
 from gpustack.host.owned import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
 from gpustack.host.render import render
 from gpustack.host.targets import Targets, choose
 from gpustack.host.tools import has_dracut, has_entries, has_systemd_boot
+from gpustack.host.traces import Trace
 from gpustack.pci import classes
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
@@ -96,7 +96,8 @@ def desire(spec: Spec, host: Host) -> Desired:
         found += _not_ours(host, files)
         found += _moved(host)
         found += _in_use_elsewhere(host, targets)
-        found += handmade.findings(host, targets, by_hand)
+        found += mediated.findings(host, targets)
+        found += handmade.findings(host, targets, by_hand, other)
     return Desired(
         targets=targets,
         binding=binding,

@@ -27,6 +27,7 @@ _ESSENTIAL = (
     "/lib/modules",
     "/proc/cmdline",
 )
+_PROXMOX = "/etc/kernel/proxmox-boot-uuids"
 _NEVER = re.compile(r"""^\s*update_initramfs=["']?no\b""", re.MULTILINE)
 
 
@@ -60,6 +61,9 @@ def _kind(host: Host) -> Iterator[Finding]:
     elif not host.boot.bls and family(host) == "redhat":
         what = "GRUB without boot loader entries (BLS) on this distribution"
         yield finding("GPU130", place=host.hostname, what=what, wanted="GRUB_ENABLE_BLSCFG=true, with grubby")
+    uuids = host.files.get(_PROXMOX)
+    if uuids is not None and uuids.text.strip():
+        yield finding("GPU177", place=f"{host.hostname} {_PROXMOX}")
     if any((kernel.image or "").startswith("/boot/ostree/") for kernel in host.boot.kernels):
         what = "image mode (ostree, bootc)"
         yield finding("GPU130", place=host.hostname, what=what, wanted="a system whose /usr can be written")

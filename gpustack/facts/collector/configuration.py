@@ -3,7 +3,7 @@
 import fnmatch
 import re
 import stat
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Iterable, List, Optional, Set
 
 from .limits import TEXT_LIMIT
 from .mounts import BOOT_PARTITIONS
@@ -33,6 +33,7 @@ CONFIGURATION = (
     "/etc/mkinitcpio.conf",
     "/etc/mkinitcpio.conf.d/*.conf",
     "/etc/kernel/cmdline",
+    "/etc/kernel/proxmox-boot-uuids",
     "/etc/kernel/tries",
     "/etc/kernel/install.conf",
     "/etc/kernel/install.conf.d/*.conf",
@@ -40,7 +41,9 @@ CONFIGURATION = (
     "/usr/lib/kernel/install.conf",
     "/usr/lib/kernel/install.conf.d/*.conf",
     *(partition + "/loader/entries.srel" for partition in BOOT_PARTITIONS),
+    "/etc/tuned/bootcmdline",
     "/etc/driverctl.d/*",
+    "/etc/mdevctl.d/*/*",
     "/etc/rc.local",
     "/etc/rc.d/rc.local",
     "/etc/udev/rules.d/" + OURS,
@@ -55,14 +58,30 @@ VENDOR_CONFIGURATION = tuple(
     for name in ("modprobe.d/*.conf", "modules-load.d/*.conf", "dracut/dracut.conf.d/*.conf")
     for directory in ("/run", "/usr/local/lib", "/usr/lib", "/lib")
 )
-# Where people bind devices by hand, beside the places above: only what does that matters there.
+# Where people bind devices by hand, beside the places above: only files that do that matter there.
 SCRIPTS = (
-    "/etc/udev/rules.d/*.rules",
-    "/etc/systemd/system/*.service",
+    "/etc/systemd/system/*.service.d/*.conf",
     "/etc/initramfs-tools/hooks/*",
     "/etc/initramfs-tools/scripts/*/*",
+    "/etc/crontab",
+    "/etc/cron.d/*",
+    "/var/spool/cron/*",
+    "/var/spool/cron/crontabs/*",
 )
-HAND_MADE = re.compile(r"vfio|pci[-_]stub|driver_override|/sys/bus/pci/|/drivers_probe\b")
+# The same, where a file hides those of its name in later directories (systemd.unit(5), tmpfiles.d(5), udev(7)).
+_PRECEDENCE = ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
+SEARCHED = tuple(
+    tuple(f"{base}/{pattern}" for base in _PRECEDENCE)
+    for pattern in ("udev/rules.d/*.rules", "systemd/system/*.service", "tmpfiles.d/*.conf")
+)
+HAND_MADE = re.compile(
+    r"vfio|pci[-_]stub|driver_override|/sys/bus/pci/|/drivers_probe\b|ATTR\{remove\}"
+    r"|\b[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7]\b"
+)
+# Programs that an administrator has written, and that a unit, a cron table or rc.local may run.
+_PROGRAM = re.compile(r"(?<![\w./-])/(?:etc|home|opt|root|srv|usr/local)/[\w./+-]*[\w+-]")
+_RUNS_PROGRAMS = ("/etc/crontab", "/etc/cron.d/", "/var/spool/cron/", "/etc/rc.", "/etc/systemd/system/")
+_PROGRAM_LIMIT = 64
 
 
 def matching(host: Host, pattern: str) -> List[str]:
@@ -104,12 +123,39 @@ def configuration_files(host: Host) -> Dict[str, Dict[str, Any]]:
     """The configuration files that passthrough depends on."""
     found: Dict[str, Dict[str, Any]] = {}
     merged = host.link("/lib") is not None  # /lib is /usr/lib: the same files under a second name
-    for pattern in CONFIGURATION + VENDOR_CONFIGURATION + SCRIPTS:
+    programs: Set[str] = set()
+    scripts = [path for pattern in SCRIPTS for path in matching(host, pattern)]
+    for patterns in SEARCHED:
+        scripts += searched(host, [pattern for pattern in patterns if not (merged and pattern.startswith("/lib/"))])
+    for path in scripts:
+        entry = configuration_file(host, path)
+        if entry is not None and path.startswith(_RUNS_PROGRAMS):
+            programs.update(_PROGRAM.findall(entry["text"]))
+        if entry is not None and HAND_MADE.search(entry["text"]):
+            found[path] = entry
+    for pattern in CONFIGURATION + VENDOR_CONFIGURATION:
         if merged and pattern.startswith("/lib/"):
             continue
         for path in matching(host, pattern):
             entry = configuration_file(host, path) if path not in found else None
-            wanted = HAND_MADE if pattern in SCRIPTS else RELEVANT
-            if entry is not None and (pattern in CONFIGURATION or wanted.search(entry["text"])):
+            if entry is not None and (pattern in CONFIGURATION or RELEVANT.search(entry["text"])):
                 found[path] = entry
+            if entry is not None and path.startswith(_RUNS_PROGRAMS):
+                programs.update(_PROGRAM.findall(entry["text"]))
+    for path in sorted(programs)[:_PROGRAM_LIMIT]:
+        status = host.status(path) if path not in found else None
+        if status is None or not stat.S_ISREG(status.st_mode) or host.head(path, 2) != b"#!":
+            continue
+        entry = configuration_file(host, path)
+        if entry is not None and HAND_MADE.search(entry["text"]):
+            found[path] = entry
     return found
+
+
+def searched(host: Host, patterns: Iterable[str]) -> List[str]:
+    """The files that match patterns of several directories; of one name only the first."""
+    chosen: Dict[str, str] = {}
+    for pattern in patterns:
+        for path in matching(host, pattern):
+            chosen.setdefault(path.rpartition("/")[2], path)
+    return sorted(chosen.values())

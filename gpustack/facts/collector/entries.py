@@ -4,7 +4,7 @@ import os
 import re
 from typing import Any, Dict, List, Optional
 
-from .grub import expanded, grub_statements
+from .grub import expanded, grub_statements, grub_variables
 from .limits import CONTROL, CONTROL_BUT_TAB, LINE_LIMIT, TEXT_LIMIT
 from .mounts import BOOT_PARTITIONS, boot_path
 from .reader import Host
@@ -16,6 +16,7 @@ INITRD_COMMANDS = ("initrd", "initrd16", "initrdefi")
 RECOVERY_ARGUMENTS = frozenset(
     ("single", "recovery", "rescue", "emergency", "1", "s", "S", "systemd.unit=rescue.target")
 )
+_TUNED = re.compile(r"\$(?:tuned_params\b|\{tuned_params\})")
 _MEMORY_TEST = re.compile(r"(?:memtest|mt86)", re.IGNORECASE)
 
 
@@ -55,9 +56,11 @@ def boot_entry(
 def grub_entries(host: Host, source: str, text: str) -> List[Dict[str, Any]]:
     """The menu entries of a ``grub.cfg`` that boot this system's Linux kernels.
 
-    Memory tests and the entries that os-prober made for other systems are none of them.
+    Memory tests and the entries that os-prober made for other systems are none of them. Of variables only tuned's is
+    expanded: the menu sets it once, before all entries.
     """
     found = []
+    tuned = grub_variables(text).get("tuned_params")
     blocks: List[bool] = []
     entries: List[Dict[str, Any]] = []
     for words, rest, end in grub_statements(text):
@@ -70,7 +73,8 @@ def grub_entries(host: Host, source: str, text: str) -> List[Dict[str, Any]]:
             continue
         if entries and len(words) > 1:
             if words[0] in LINUX_COMMANDS and entries[-1]["image"] is None:
-                entries[-1].update(image=words[1], arguments=rest.lstrip(" \t"))
+                arguments = _TUNED.sub(lambda _: tuned, rest) if tuned is not None else rest
+                entries[-1].update(image=words[1], arguments=arguments.lstrip(" \t"))
             elif words[0] in INITRD_COMMANDS:
                 entries[-1]["initrds"] = words[1:]
         if end == "}" and blocks and blocks.pop():

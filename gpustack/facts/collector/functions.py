@@ -96,6 +96,19 @@ def virtual_functions(files: FunctionFiles) -> List[str]:
     return [address for address in (files.function(name) for _, name in links) if address]
 
 
+def mediated_devices(files: FunctionFiles) -> List[str]:
+    """The mediated devices of a function, by UUID, and the type of vGPU that NVIDIA's driver has put on it.
+
+    See ``Documentation/driver-api/vfio-mediated-device.rst``; without mdev, since Linux 6.8, the type is an attribute.
+    """
+    found = sorted(name for name in files.present if _UUID.fullmatch(name))
+    kind = files.host.value(files.path("nvidia/current_vgpu_type")) if "nvidia" in files.present else None
+    return [*found, f"vGPU type {kind}"] if kind not in (None, "", "0") else found
+
+
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
 class Tables:
     """What is read once for all functions."""
 
@@ -145,6 +158,7 @@ def function(host: Host, address: str, tables: Tables) -> Optional[Dict[str, Any
         "sriov_numvfs": files.number("sriov_numvfs"),
         "physical_function": files.function("physfn"),
         "virtual_functions": virtual_functions(files),
+        "mediated": mediated_devices(files),
         "reset_methods": reset_methods(files),
         "bars": found_bars,
         "link": express_link(files),

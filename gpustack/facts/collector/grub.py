@@ -61,15 +61,21 @@ def grub_statements(text: str) -> Iterator[Tuple[List[str], str, str]]:
     yield words, text[rest:] if rest else "", "\n"
 
 
+def grub_variables(text: str) -> Dict[str, str]:
+    """The variables that a ``grub.cfg`` sets to quoted values."""
+    found: Dict[str, str] = {}
+    for name, value in re.findall(r'^\s*set (\w+)="([^"\n]*)"\s*$', text, re.MULTILINE):
+        found.setdefault(name.replace("default_kernelopts", "kernelopts"), value)
+    return found
+
+
 def grub_environment(host: Host, configuration: str, text: str) -> Dict[str, str]:
     """The variables that a boot entry's options may name: those of ``grubenv``, then those that ``grub.cfg`` sets.
 
     ``grubenv`` has a line for each variable, with a backslash before a backslash and a line's end, and is filled up
     with ``#`` (``grub-core/lib/envblk.c``).
     """
-    found: Dict[str, str] = {}
-    for name, value in re.findall(r'^\s*set (\w+)="([^"\n]*)"\s*$', text, re.MULTILINE):
-        found.setdefault(name.replace("default_kernelopts", "kernelopts"), value)
+    found = grub_variables(text)
     directory = configuration.rpartition("/")[0]
     block = host.text(directory + "/grubenv", TEXT_LIMIT) or ""
     for name, value in re.findall(r"^(\w+)=((?:[^\\\n]|\\.)*)$", block, re.MULTILINE | re.DOTALL):

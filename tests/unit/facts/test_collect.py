@@ -213,6 +213,29 @@ def test_a_vendors_directory_with_two_names_is_read_once(tmp_path: Path) -> None
     assert list(collect(str(root.path))["files"]) == ["/usr/lib/modprobe.d/a.conf"]
 
 
+def test_of_scripts_only_those_that_bind_devices_are_read(tmp_path: Path) -> None:
+    root = SysRoot(tmp_path).host()
+    binding = "w /sys/bus/pci/drivers/vfio-pci/new_id - - - - 10de 11b4\n"
+    root.write("/etc/tmpfiles.d/gpu.conf", binding).write("/usr/lib/tmpfiles.d/gpu.conf", binding)
+    root.write("/usr/lib/tmpfiles.d/tmp.conf", "q /tmp 1777 root root 10d\n")
+    rule = 'SUBSYSTEM=="pci", ATTR{vendor}=="0x10de", ATTR{remove}="1"\n'
+    root.write("/usr/lib/udev/rules.d/80-gpu.rules", rule).write("/usr/lib/udev/rules.d/81-gpu.rules", rule)
+    root.link("/etc/udev/rules.d/81-gpu.rules", "/dev/null")
+    root.write("/etc/systemd/system/gpu.service", "[Service]\nExecStart=/opt/gpu/bind 65:00.0\n")
+    root.write("/etc/systemd/system/other.service", "[Service]\nExecStart=/opt/gpu/all\nExecStop=/opt/gpu/none\n")
+    root.write("/var/spool/cron/crontabs/root", "@reboot /usr/local/sbin/bind >/dev/null\n@daily /opt/gpu/binary\n")
+    for name, text in (("bind", "#!/bin/sh\necho hi\n"), ("all", "#!/bin/sh\nlspci -d 10de: | driver_override\n")):
+        root.write(f"/opt/gpu/{name}", text)
+    root.write("/opt/gpu/binary", "\x7fELF vfio").write("/usr/local/sbin/bind", "#!/bin/sh\nmodprobe vfio-pci\n")
+    assert sorted(collect(str(root.path))["files"]) == [
+        "/etc/systemd/system/gpu.service",
+        "/etc/tmpfiles.d/gpu.conf",
+        "/opt/gpu/all",
+        "/usr/lib/udev/rules.d/80-gpu.rules",
+        "/usr/local/sbin/bind",
+    ]
+
+
 def test_a_masked_file_is_an_empty_one(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host().write("/usr/lib/modprobe.d/nvidia.conf", "blacklist nouveau\n")
     found = collect(str(root.link("/etc/modprobe.d/nvidia.conf", "/dev/null").path))

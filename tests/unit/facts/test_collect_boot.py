@@ -54,6 +54,15 @@ menuentry 'UEFI Firmware Settings' $menuentry_id_option 'uefi-firmware' {
 """  # noqa: W291 the blank after dyndbg is part of the arguments
 
 
+def test_what_tuned_adds_to_the_menu_is_in_the_entries(tmp_path: Path) -> None:
+    menu = (
+        'set tuned_params="skew_tick=1 x=\\\\1"\nmenuentry "Debian" {\n'
+        "linux /boot/vmlinuz-6.1.0-37-amd64 ro $tuned_params $vt_handoff ${tuned_params}\n}\n"
+    )
+    (entry,) = entries(SysRoot(tmp_path).host().kernel().write("/boot/grub/grub.cfg", menu))
+    assert entry["arguments"] == "ro skew_tick=1 x=\\\\1 $vt_handoff skew_tick=1 x=\\\\1"
+
+
 def entries(root: SysRoot) -> list[dict[str, Any]]:
     return collect(str(root.path))["boot"]["entries"]
 

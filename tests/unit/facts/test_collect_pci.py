@@ -18,6 +18,22 @@ def functions(root: SysRoot) -> dict[str, dict[str, Any]]:
     return {entry["address"]: entry for entry in collect(str(root.path))["pci"]}
 
 
+def test_mediated_devices_are_found_with_and_without_mdev(tmp_path: Path) -> None:
+    root = SysRoot(tmp_path).host()
+    for address in ("0000:88:00.0", "0000:88:00.4"):
+        root.function(address, vendor="10de", product="2235", cls="030200", driver="nvidia")
+    base = "/sys/bus/pci/devices/0000:88:00"
+    root.write(f"{base}.0/aa618089-8b16-4d01-a136-25a0f3c73123/mdev_type", "")
+    root.write(f"{base}.4/nvidia/current_vgpu_type", "557\n")
+    found = {function["address"]: function["mediated"] for function in collect(str(root.path))["pci"]}
+    assert found == {
+        "0000:88:00.0": ["aa618089-8b16-4d01-a136-25a0f3c73123"],
+        "0000:88:00.4": ["vGPU type 557"],
+    }
+    root.write(f"{base}.4/nvidia/current_vgpu_type", "0\n")
+    assert collect(str(root.path))["pci"][1]["mediated"] == []
+
+
 def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> None:
     found = collect(str(talk_host(tmp_path).path))
     card = next(entry for entry in found["pci"] if entry["address"] == "0000:88:00.0")
@@ -40,6 +56,7 @@ def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> N
         "sriov_numvfs": None,
         "physical_function": None,
         "virtual_functions": [],
+        "mediated": [],
         "reset_methods": ["bus"],
         "bars": [
             {"index": 0, "start": 0xC8000000, "size": 16 << 20, "prefetchable": False, "bits": 32, "io": False},
