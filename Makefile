@@ -2,8 +2,14 @@
 .DEFAULT_GOAL := help
 PYTEST := .venv/bin/python -m pytest
 WALKS := 50
-TEST_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils \
-	mariadb-server-core mariadb-client-core postgresql
+RELEASES := 2025.2 2026.2
+UNIT_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils
+TEST_PACKAGES := $(UNIT_PACKAGES) mariadb-server-core mariadb-client-core postgresql
+SLOW := tests/unit/playbooks
+PARTS := tests/nova/embedded/test_database.py tests/unit/facts/test_ssh.py::test_the_same_facts_as_on_the_host_itself \
+	tests/unit/facts/test_initramfs.py tests/unit/host/test_real_tools.py \
+	tests/unit/playbooks/test_verify.py::test_a_prepared_host_passes_and_is_not_touched \
+	tests/nova/embedded/test_nova.py::test_nova_manage_finds_its_cells
 
 CLEANUP_ON_SERVERS := $(addprefix tests/nova/cleanup/test_,by_hand.py cells_of_nova.py leaks.py live.py \
 	one_time_use.py placement.py told.py virtual.py)
@@ -15,11 +21,31 @@ demo: ## the whole path on example hosts: host prep, then a real Nova, flavors, 
 	@tools/setup
 	@.venv/bin/python -m gpustack.examples.demo
 
-test: ## unit tests, then the tests against real Nova and real databases
+test: test-ready test-unit test-nova ## unit tests, then the tests against real Nova and real databases
+
+test-ready:
+	@tools/setup --room
 	@tools/setup test
 	@tools/setup --apt $(TEST_PACKAGES)
-	$(PYTEST) -n 2 --reruns 2 tests/unit
-	$(PYTEST) -n 2 --dist loadfile --reruns 1 tests/nova
+	@tools/setup --nova $(RELEASES)
+
+test-unit: ## the unit tests alone, which need no Nova and no database server
+	@tools/setup test
+	@tools/setup --apt $(UNIT_PACKAGES)
+	$(PYTEST) -n 2 --dist worksteal --reruns 2 tests/unit
+
+test-nova: test-ready ## the tests against real Nova and real databases alone
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --reruns 1 tests/nova
+
+test-quick: ## while you work: the unit tests without those that run ansible-playbook; under two minutes
+	@tools/setup test
+	$(PYTEST) -n 2 --dist worksteal -q $(addprefix --ignore=,$(SLOW)) tests/unit
+
+test-parts: test-ready ## one test of each real part: databases, sshd, initramfs tools, Ansible, Nova of each release
+	$(PYTEST) $(PARTS)
+
+fresh: ## the README's commands on bare Debian 12 and 13, as root and as a user; hours, minutes with QUICK=1
+	@tests/fresh/run $(if $(QUICK),--quick)
 
 soak: ## clean-up beside a working Nova: a thousand cycles, and then the books are checked
 	@tools/setup test
@@ -102,9 +128,17 @@ docs: ## the documentation, into docs/_build/html; warnings are errors
 	@tools/setup docs
 	.venv/bin/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
+lock: ## new versions and hashes in tools/locks; review the difference, then run make audit
+	@tools/setup release
+	@.venv/bin/python tools/lock
+
+audit: ## known faults of the locked packages, from PyPI; before each release
+	@tools/setup release
+	@for file in tools/locks/*.txt; do .venv/bin/python -m pip_audit --require-hashes --disable-pip -r "$$file" || exit 1; done
+
 bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test soak cleanup-servers walks lab lab-addresses lab-dracut lab-dracut-any-host \
+.PHONY: help demo test test-ready test-unit test-nova test-quick test-parts fresh lock audit soak cleanup-servers walks lab lab-addresses lab-dracut lab-dracut-any-host \
 	lab-systemd-boot lab-live lab-trial lab-faults lab-mishaps lab-handmade lab-bench lint docs bench

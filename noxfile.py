@@ -30,7 +30,9 @@ nox.options.reuse_existing_virtualenvs = True
 @nox.parametrize("release", RELEASES)
 def nova(session: nox.Session, release: str) -> None:
     """Lint, render, flavors, clean-up and the embedded clouds, on one release of Nova. Arguments go to pytest."""
-    session.install("-e", ".", *nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), "test"))
+    locks = [option for group in ("build", "runtime", "test") for option in ("-r", f"tools/locks/{group}.txt")]
+    session.install("--require-hashes", "--no-deps", *locks)
+    session.install("--no-deps", "--no-build-isolation", "-e", ".")
     if not str(session.run("python", "-c", ASK, release, silent=True)).strip():
         wanted = tomllib.loads(Path("gpustack/embedded/releases.toml").read_text(encoding="utf-8"))
         pythons = " or ".join(wanted["releases"][release]["python"])

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpustack.embedded.process import tail
-from gpustack.embedded.releases import Release, packages, release, require_interpreter
+from gpustack.embedded.releases import Release, release, require_interpreter
 from gpustack.errors import GpustackError
 from gpustack.files import write_atomic
 
@@ -87,11 +87,11 @@ def _make(entry: Release, python: Path, path: Path, say: Say) -> None:
         shutil.rmtree(path)
     log = path.parent / f"{path.name}.log"
     log.unlink(missing_ok=True)
-    wanted = [f"{name}=={version}" for name, version in entry.versions]
-    named = [name for name in packages() if name not in dict(entry.versions)]
     pip = [str(path / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    quiet = ["--quiet", "--progress-bar", "off"]
     _run([str(python), "-m", "venv", str(path)], log)
-    _run([*pip, "install", "--quiet", "--progress-bar", "off", "-c", str(entry.pins), *wanted, *named], log)
+    # The pins are complete and have hashes: nothing else is installed, and nothing of another content.
+    _run([*pip, "install", *quiet, "--require-hashes", "--no-deps", "-r", str(entry.pins)], log)
     write_atomic(path / _MARKER, f"{entry.name}\n")
     say(f"OpenStack {entry.name}: installed in {time.monotonic() - began:.0f} s")
 

@@ -35,7 +35,7 @@ class Release:
 
     @property
     def pins(self) -> Path:
-        """The file of exact versions."""
+        """The file of exact versions and their hashes."""
         return _HERE / "constraints" / f"{self.name}.txt"
 
     def interpreter(self) -> Path | None:
@@ -50,7 +50,7 @@ class Release:
 
     def environment(self, python: str) -> Path:
         """Where the virtual environment of this release under Python ``major.minor`` belongs (it may not exist)."""
-        content = f"{_LAYOUT} {python}\n{' '.join(packages())}\n".encode() + self.pins.read_bytes()
+        content = f"{_LAYOUT} {python}\n".encode() + self.pins.read_bytes()
         return cache_dir() / f"nova-{self.name}-{hashlib.sha256(content).hexdigest()[:12]}"
 
 
@@ -85,7 +85,7 @@ def _table() -> dict[str, Any]:
 
 
 def packages() -> tuple[str, ...]:
-    """The distributions that are asked for by name; everything else comes with them."""
+    """The distributions that embedded clouds use by name; the pins hold them and all that they need."""
     return tuple(_table()["packages"])
 
 

@@ -14,7 +14,7 @@ from gpustack.errors import UsageError
 
 def pins(name: str) -> dict[str, str]:
     lines = release(name).pins.read_text(encoding="utf-8").splitlines()
-    exact = (re.fullmatch(r"([A-Za-z0-9._-]+)==(\S+)", line) for line in lines if not line.startswith("#"))
+    exact = (re.match(r"([A-Za-z0-9._-]+)==(\S+)", line) for line in lines if not line.startswith(("#", " ")))
     return {match[1].lower().replace("_", "-").replace(".", "-"): match[2] for match in exact}
 
 
@@ -23,6 +23,7 @@ def test_every_package_is_pinned_and_agrees_with_the_release(name: str) -> None:
     pinned = pins(name)
     text = release(name).pins.read_text(encoding="utf-8")
     assert len(pinned) == text.count("=="), "a line that is no exact pin"
+    assert all("--hash=sha256:" in requirement for requirement in re.split(r"\n(?=\S)", text)[1:])
     assert {one.lower() for one in packages()} <= set(pinned)
     for distribution, version in release(name).versions:
         assert pinned[distribution] == version

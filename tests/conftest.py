@@ -1,0 +1,76 @@
+"""Order of the tests, and one report for a part that does not start.
+
+The last tests of a run keep one worker busy while the others idle, so the files whose tests take longest come first.
+``costs.json`` has the seconds of each file; ``GPUSTACK_COSTS=write`` updates it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from gpustack.errors import GpustackError
+
+_HERE = Path(__file__).parent
+_COSTS = _HERE / "costs.json"
+_LEAST = 2.0
+"""Seconds below which a file is not written down."""
+_spent: Counter[str] = Counter()
+_broken: dict[str, str] = {}
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.split("::")[0].removeprefix("tests/")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files with the longest tests first; the order within a file stays."""
+    costs: dict[str, float] = json.loads(_COSTS.read_text(encoding="utf-8"))
+    count = Counter(_file(item.nodeid) for item in items)
+    # With loadfile a worker gets files, otherwise tests.
+    by_file = bool(items) and items[0].config.getoption("dist", "no") == "loadfile"
+
+    def cost(item: pytest.Item) -> float:
+        name = _file(item.nodeid)
+        return -costs.get(name, 0.0) / (1 if by_file else count[name])
+
+    items.sort(key=cost)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
+    """Skip the tests that need a part which already failed to start, with the reason of the first failure."""
+    report = yield
+    if call.when != "setup":
+        return report
+    error = call.excinfo.value if call.excinfo is not None else None
+    if isinstance(error, GpustackError):
+        text = error.what.splitlines()[0]
+        first = _broken.setdefault(text, item.nodeid)
+        if first != item.nodeid:
+            report.outcome = "skipped"
+            report.longrepr = (str(item.path), 0, f"Skipped: {text} (reported by {first})")
+    elif error is None:  # what failed once has started now, in a rerun
+        for text in [text for text, first in _broken.items() if first == item.nodeid]:
+            del _broken[text]
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add the time to the file's."""
+    _spent[_file(report.nodeid)] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the costs of the files that ran, on request."""
+    if os.environ.get("GPUSTACK_COSTS") != "write" or hasattr(session.config, "workerinput"):
+        return
+    costs = json.loads(_COSTS.read_text(encoding="utf-8")) if _COSTS.exists() else {}
+    costs.update({name: round(seconds) for name, seconds in _spent.items()})
+    kept = {name: cost for name, cost in sorted(costs.items()) if cost >= _LEAST and (_HERE / name).exists()}
+    _COSTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")

@@ -1,0 +1,155 @@
+"""tools/setup and the report of parts that do not start: one clear sentence each, before any test."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+CONFTEST = (TOP / "tests" / "conftest.py").read_text(encoding="utf-8")
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """What the set-up reads of a checkout, below a path with a space, and a .venv whose Python this one is."""
+    top = tmp_path / "a check out"
+    shutil.copytree(TOP / "tools", top / "tools")
+    shutil.copy(TOP / "pyproject.toml", top)
+    (top / ".venv" / "bin").mkdir(parents=True)
+    return top
+
+
+def program(directory: Path, name: str, text: str) -> None:
+    path = directory / name
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+
+
+def setup(checkout: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = f"{checkout / '.venv' / 'bin'}:/usr/bin:/bin"
+    return subprocess.run(
+        [checkout / "tools" / "setup", *arguments],
+        env={"HOME": str(checkout), "PATH": path, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_missing_packages_are_one_sentence_with_the_command(checkout: Path) -> None:
+    programs = checkout / ".venv" / "bin"
+    program(programs, "dpkg-query", "exit 1")
+    program(programs, "id", "echo 1000")
+    program(programs, "sudo", "exit 1")
+    done = setup(checkout, "--apt", "cpio", "mariadb-client-core")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("As root, run: apt-get install --no-install-recommends cpio mariadb-client-core")
+
+
+def test_too_little_memory_is_refused(checkout: Path, tmp_path: Path) -> None:
+    little = tmp_path / "meminfo"
+    little.write_text("MemTotal:        4040404 kB\n", encoding="utf-8")
+    done = setup(checkout, "--room", MEMINFO=str(little))
+    assert done.returncode == 1
+    assert done.stderr.startswith("setup: This machine has 3945 MiB of memory; the tests need 6144 MiB.")
+
+
+def test_a_full_disk_is_refused_with_its_path(checkout: Path, tmp_path: Path) -> None:
+    program(checkout / ".venv" / "bin", "df", "echo header; echo /dev/sda 100 90 1048576 90% /")
+    much = tmp_path / "meminfo"
+    much.write_text("MemTotal:        8040404 kB\n", encoding="utf-8")
+    done = setup(checkout, "--room", MEMINFO=str(much))
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"setup: {checkout} has 1024 MiB of free disk space; ")
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        ("Failed to establish a new connection: [Errno 111]", "The package registry is unreachable"),
+        ("OSError: [Errno 28] No space left on device", "The disk is full."),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", "A package differs from its hash"),
+    ],
+)
+def test_noise_goes_to_a_log_that_the_failure_names(checkout: Path, output: str, sentence: str) -> None:
+    """pip is a stand-in here: it warns, and fails."""
+    program(
+        checkout / ".venv" / "bin",
+        "python",
+        f'case "$*" in *install*) echo WARNING: noise; echo "{output}"; exit 1; esac',
+    )
+    done = setup(checkout, "test")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"setup: {sentence}")
+    assert line.endswith(f"Log: {checkout / '.venv' / 'setup.log'}")
+    assert "noise" not in done.stdout
+    assert "WARNING: noise" in (checkout / ".venv" / "setup.log").read_text(encoding="utf-8")
+
+
+def test_every_lock_has_hashes_for_its_group() -> None:
+    """What pyproject.toml names directly is locked; tools/lock takes care of the rest."""
+    project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))
+    groups = {**project["dependency-groups"], "runtime": project["project"]["dependencies"]}
+    del groups["dev"]
+    shared = [name for group in ("build", "runtime") for name in _locked(group)]
+    for group, requirements in groups.items():
+        locked = {*_locked(group), *shared}
+        wanted = {_name(requirement) for requirement in requirements}
+        assert wanted <= locked, f"{group}: run `make lock`"
+
+
+def _locked(group: str) -> list[str]:
+    text = (TOP / "tools" / "locks" / f"{group}.txt").read_text(encoding="utf-8")
+    entries = text.split("\n")[1:]
+    names = [line for line in entries if line and not line.startswith(" ")]
+    assert all(line.endswith("\\") for line in names), "a package without a hash"
+    return [_name(line) for line in names]
+
+
+def _name(requirement: str) -> str:
+    return re.split(r"[^A-Za-z0-9._-]", requirement)[0].lower().replace("_", "-").replace(".", "-")
+
+
+PART = """
+import pytest
+from gpustack.errors import GpustackError
+
+@pytest.fixture
+def part():
+    raise GpustackError("the server does not start\\nlog", where="a place", remedy="do something")
+
+@pytest.mark.parametrize("number", range(5))
+def test_of_the_part(part, number): pass
+
+def test_of_something_else(): pass
+"""
+
+
+def test_a_part_that_does_not_start_is_one_error(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(CONFTEST)
+    (pytester.path / "costs.json").write_text("{}", encoding="utf-8")
+    pytester.makepyfile(PART)
+    result = pytester.runpytest("-rs", "-p", "no:xdist")
+    result.assert_outcomes(errors=1, skipped=4, passed=1)
+    result.stdout.fnmatch_lines(["*the server does not start (reported by *"])
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_expensive_files_come_first(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(CONFTEST)
+    (pytester.path / "costs.json").write_text('{"test_slow.py": 60, "test_slower.py": 90}', encoding="utf-8")
+    pytester.makepyfile(
+        test_quick="def test_it(): pass", test_slow="def test_it(): pass", test_slower="def test_it(): pass"
+    )
+    result = pytester.runpytest("-v", "-p", "no:xdist")
+    result.stdout.fnmatch_lines(["test_slower.py*", "test_slow.py*", "test_quick.py*"])
