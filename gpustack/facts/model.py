@@ -107,6 +107,7 @@ class Function(_Facts):
     bars: tuple[Bar, ...] = ()
     link: Link | None = None
     slot: Line | None = None
+    responds: bool | None = None
     serial: Line | None = None
     parent: Bdf | None = None
     uses: Uses = Uses()
@@ -164,14 +165,38 @@ class Kernel(_Facts):
     loaded_modules: tuple[Module, ...] = ()
 
 
+class ReservedRegion(_Facts):
+    """A range of addresses that a group can't use as it likes; ``direct`` must be mapped one to one."""
+
+    start: int
+    end: int
+    type: Line
+
+
+class IommuGroup(_Facts):
+    """The IOMMU group of a GPU: its reserved regions, and the names of all its devices."""
+
+    number: int
+    reserved: tuple[ReservedRegion, ...] = ()
+    devices: tuple[Line, ...] = ()
+
+
 class Iommu(_Facts):
-    """IOMMU kind (its ACPI tables) and state (units, groups, interrupt remapping)."""
+    """IOMMU kind (its ACPI tables) and state (units, groups, interrupt remapping).
+
+    :ivar tables_listed: whether the firmware's tables could be seen at all: a container hides them.
+    :ivar no_iommu_mode: whether vfio gives devices out without an IOMMU.
+    :ivar groups: those of GPUs and NVSwitches.
+    """
 
     acpi_tables: tuple[Line, ...] = ()
+    tables_listed: bool | None = None
     units: tuple[Line, ...] = ()
     group_count: Number = 0
     interrupt_remapping: bool | None = None
     unsafe_interrupts: bool | None = None
+    no_iommu_mode: bool | None = None
+    groups: tuple[IommuGroup, ...] = ()
 
 
 class BootEntry(_Facts):

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from gpustack.facts.gpus import Gpu, card_of, gpus, is_integrated
-from gpustack.facts.model import Bar, Function, Host
+from gpustack.facts.model import Bar, Function, Host, IommuGroup
 from gpustack.facts.needs import idle, in_the_way, is_host_driver, is_passthrough_driver, needs, peers
 from gpustack.findings import Finding, Severity, finding
 from gpustack.pci import catalogue, classes
 
-PREPARATION = frozenset({"GPU002", "GPU003", "GPU010", "GPU011", "GPU016", "GPU017", "GPU024"})
+PREPARATION = frozenset({"GPU002", "GPU003", "GPU010", "GPU011", "GPU016", "GPU017", "GPU024", "GPU032"})
 """Codes below ``error`` that hold a GPU back all the same, until the host is prepared or better known."""
 
 _FRAMEBUFFER = re.compile(r"bootfb|(?:efi|vesa|simple|offb?)[-_]?(?:fb|drm|framebuffer)|sysfb", re.IGNORECASE)
@@ -27,6 +27,24 @@ _RESET_QUIRKS = frozenset({"amd-reset", "blackwell-reset", "instinct-reset"})
 _GRAVE_QUIRKS = frozenset({"coherent-memory", "nvlink5-bridge", "igd", "amd-apu"})
 _INTEGRATED_QUIRKS = {"8086": "igd", "1002": "amd-apu"}
 _IOMMU_TABLES = {"x86_64": "DMAR or IVRS", "aarch64": "IORT"}
+_X86 = (None, "x86_64")
+_XEN = frozenset({"xenfs", "xen_privcmd"})  # they load under Xen only
+_OR_NONE = "a machine without it can't give GPUs to guests"
+_FIRMWARE = {
+    "GenuineIntel": f"switch on VT-d in the firmware setup, then scan again; {_OR_NONE}",
+    "AuthenticAMD": f"switch on AMD-Vi (IOMMU) in the firmware setup, then scan again; {_OR_NONE}",
+    "": f"switch on VT-d (Intel) or AMD-Vi/IOMMU (AMD) in the firmware setup, then scan again; {_OR_NONE}",
+}
+_OTHER_FIRMWARE = f"see the machine's manual for how its IOMMU is switched on, then scan again; {_OR_NONE}"
+_NO_GROUPS = "the kernel made no IOMMU groups, and the firmware announces none"
+_TRUSTED = "only for guests that are trusted: options.allow_unsafe_interrupts in the spec"
+_REMAPPING = (
+    "switch interrupt remapping (x2APIC) on in the firmware setup, or remove intremap=off and nointremap from the "
+    f"kernel's arguments; {_TRUSTED}"
+)
+_VIRTUAL_REMAPPING = f"give the virtual machine's IOMMU interrupt remapping (QEMU: intremap=on); {_TRUSTED}"
+_VIRTUALIZATION = "switch on VT-x (Intel) or SVM (AMD) in the firmware setup, then scan again"
+_NESTED = "switch on nested virtualization for this virtual machine (libvirt: <cpu mode='host-passthrough'/>)"
 _IOMMU_OFF = re.compile(r"(?:intel_iommu|amd_iommu|iommu)=(?:\S*,)?off(?:,\S*)?")
 _PLAIN = ("vfio-pci", "pci-stub")
 _SHOWN_PATHS = 3
@@ -101,12 +119,33 @@ def _iommu(host: Host) -> Iterator[Finding]:
         elif _unreadable(host, "/sys/firmware/acpi/tables"):
             firmware = "and whether the firmware announces it could not be read"
         else:
-            tables = _IOMMU_TABLES.get(host.architecture or "x86_64", "IOMMU")
-            yield finding("GPU001", place=place, tables=tables)
+            yield _no_iommu(host)
             return
         yield finding("GPU002", place=place, firmware=firmware, cause=_cause(host))
-    elif iommu.interrupt_remapping is False and host.architecture in (None, "x86_64"):
-        yield finding("GPU004" if iommu.unsafe_interrupts else "GPU003", place=place)
+    elif iommu.interrupt_remapping is False and host.architecture in _X86:
+        advice = _VIRTUAL_REMAPPING if _is_virtual(host) else _REMAPPING
+        yield finding("GPU004" if iommu.unsafe_interrupts else "GPU003", place=place, advice=advice)
+
+
+def _no_iommu(host: Host) -> Finding:
+    """Why there is no IOMMU: the firmware announces none, or that can't be seen from here."""
+    place, is_x86 = host.hostname, host.architecture in _X86
+    if host.container or (is_x86 and host.iommu.tables_listed is False):
+        where = f"inside a container ({host.container})" if host.container else f"below {host.root}"
+        return finding("GPU032", place=place, where=where)
+    if _is_virtual(host):
+        return finding("GPU033", place=place)
+    if not is_x86 and not host.iommu.tables_listed:
+        return finding("GPU001", place=place, why=_NO_GROUPS, advice=_OTHER_FIRMWARE)
+    tables = _IOMMU_TABLES.get(host.architecture or "x86_64", "IOMMU")
+    why = f"the firmware has no {tables} table, so the kernel has nothing to switch on"
+    advice = (_FIRMWARE.get(host.cpu.vendor or "") or _FIRMWARE[""]) if is_x86 else _OTHER_FIRMWARE
+    return finding("GPU001", place=place, why=why, advice=advice)
+
+
+def _is_virtual(host: Host) -> bool:
+    """Whether the host is a virtual machine itself; Xen's first domain shows the flag too, and is the machine."""
+    return "hypervisor" in host.cpu.flags and _XEN.isdisjoint(host.kernel.loaded_modules)
 
 
 def _iommu_active(host: Host) -> bool:
@@ -122,6 +161,11 @@ def _cause(host: Host) -> str:
 
 
 def _circumstances(host: Host) -> Iterator[Finding]:
+    if host.iommu.no_iommu_mode:
+        yield finding("GPU030", place=host.hostname)
+    if host.architecture in _X86 and host.cpu.vendor is not None and not {"vmx", "svm"} & {*host.cpu.flags}:
+        advice = _NESTED if _is_virtual(host) else _VIRTUALIZATION
+        yield finding("GPU031", place=host.hostname, advice=advice)
     if host.container:
         yield finding("GPU005", place=host.hostname, container=host.container)
     if host.unread:
@@ -187,7 +231,31 @@ def _group(host: Host, gpu: Gpu) -> Iterator[Finding]:
         yield finding("GPU013", place=place, group=group, needs="; ".join(map(str, needed)))
     if others := peers(gpu):
         yield finding("GPU014", place=place, group=group, peers=", ".join(f.address for f in others))
+    yield from _direct(host, gpu)
     yield from _idle(host, gpu)
+
+
+def _group_of(host: Host, gpu: Gpu) -> IommuGroup:
+    """What the collector read of a GPU's group; an empty one where it read nothing."""
+    number = gpu.main.iommu_group
+    return next((g for g in host.iommu.groups if g.number == number), IommuGroup(number=-1))
+
+
+def _direct(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    """Ranges that the firmware wants mapped one to one: the kernel does not let a guest have such a group.
+
+    Intel's driver has always refused (``device_is_rmrr_locked``), the IOMMU core does for all since Linux 6.6
+    (``iommu_device_require_direct``). Displays and USB controllers are exempt: their type is ``direct-relaxable``.
+    """
+    ranges = [
+        f"{region.start:#x}-{region.end:#x}" for region in _group_of(host, gpu).reserved if region.type == "direct"
+    ]
+    if ranges:
+        release = re.match(r"([0-9]+)\.([0-9]+)", host.kernel.release or "")
+        is_old = release is not None and (int(release[1]), int(release[2])) < (6, 6)
+        severity = Severity.WARNING if is_old and "DMAR" not in host.iommu.acpi_tables else None
+        place, group = _place(host, gpu), gpu.main.iommu_group
+        yield finding("GPU028", place=place, severity=severity, group=group, ranges=", ".join(ranges))
 
 
 def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
@@ -223,6 +291,8 @@ def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
     ]
     if not _iommu_active(host) and _unreadable(host, _GROUPS):
         unknown.append(_GROUPS)
+    kept = _group_of(host, gpu)
+    unknown += [f"{name}, a member of its IOMMU group" for name in kept.devices if name not in host.functions]
     if unknown:
         yield finding("GPU024", place=place, names=", ".join(unknown))
     needed = [need.function for need in needs(host, gpu)]  # GPU013 is about these
@@ -253,6 +323,9 @@ def _called(gpu: Gpu, function: Function) -> str:
 
 def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
     place, main = _place(host, gpu), gpu.main
+    gone = [f for f in gpu.functions if f.responds is False]
+    if gone:
+        yield finding("GPU027", place=place, functions=", ".join(_called(gpu, f) for f in gone))
     if main.boot_vga:
         yield finding("GPU015", place=place)
     claims = sorted({claim for f in gpu.functions for claim in f.claims if _FRAMEBUFFER.search(claim)})

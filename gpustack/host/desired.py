@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpustack.facts.cmdline import CommandLine
@@ -13,7 +13,7 @@ from gpustack.facts.model import Host
 from gpustack.facts.modprobe import read_modprobe
 from gpustack.facts.needs import is_passthrough_driver
 from gpustack.facts.readiness import host_reasons
-from gpustack.findings import Finding, finding
+from gpustack.findings import Finding, Severity, finding
 from gpustack.host import addresses, entries, handmade, iommu, kernel_install, mediated, support
 from gpustack.host.binding import DRIVERS, IDS_ARGUMENTS, Binding, bind
 from gpustack.host.elsewhere import Elsewhere, elsewhere
@@ -31,6 +31,7 @@ PARAMETERS = (*iommu.NAMES, *IDS_ARGUMENTS)
 """The kernel parameters that gpustack sets: the only ones that it looks after."""
 # What plans cure, or say in words of their own.
 _NOT_REPEATED = frozenset({"GPU002", "GPU003", "GPU004", "GPU005", "GPU008"})
+_NOT_VISIBLE = "GPU032"
 _LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE of x86 is 2048 (arch/x86/include/asm/setup.h)
 _BREAK = "\n"
 _BOOT_IMAGE = 128  # what GRUB adds in front: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
@@ -87,7 +88,7 @@ def desire(spec: Spec, host: Host) -> Desired:
     drop_in = files.get(GRUB)
     next_line = planned.next_line if planned else other.line(drop_in.content if drop_in else None)
     found = [
-        *(f for f in host_reasons(host) if f.code not in _NOT_REPEATED),
+        *(_grave(f) for f in host_reasons(host) if f.code not in _NOT_REPEATED),
         *targets.findings,
     ]
     if targets.all:
@@ -109,6 +110,11 @@ def desire(spec: Spec, host: Host) -> Desired:
         entries=planned,
         findings=tuple(dict.fromkeys(found)),
     )
+
+
+def _grave(found: Finding) -> Finding:
+    """A finding of the host as a plan takes it: what a plan rests on must be known."""
+    return replace(found, severity=Severity.ERROR) if found.code == _NOT_VISIBLE else found
 
 
 def _entries(host: Host, wanted: tuple[str, ...]) -> Entries | None:

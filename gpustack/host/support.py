@@ -50,7 +50,8 @@ def _kind(host: Host) -> Iterator[Finding]:
     if has_systemd_boot(host):
         yield from kernel_install.hindrances(host)
     elif host.boot.loader != "grub":
-        loader = host.boot.loader or "an unknown boot loader"
+        unified = f"a unified kernel image that the firmware starts ({', '.join(host.boot.unified)})"
+        loader = host.boot.loader or (unified if host.boot.unified else "an unknown boot loader")
         yield finding("GPU130", place=host.hostname, what=loader, wanted="GRUB and systemd-boot")
     elif host.boot.bls and "grubby" not in host.boot.tools:
         what = "GRUB with boot loader entries (BLS) and without grubby"

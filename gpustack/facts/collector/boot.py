@@ -73,7 +73,7 @@ def boot(host: Host, machine_type: Optional[str], gpu_modules: Iterable[str]) ->
         "firmware": firmware(host, machine_type),
         "loader": loader,
         "bls": reads_entries,
-        "unified": unified_images(host) if loader == "systemd-boot" else [],
+        "unified": unified_images(host) if loader != "grub" else [],
         "entries": entries + listed,
         "config_mtime": status.st_mtime_ns if status is not None else None,
         "grubby_keeps_defaults": grubby_keeps_defaults(host) if reads_entries and loader == "grub" else None,

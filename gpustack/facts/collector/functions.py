@@ -10,12 +10,17 @@ from .aliases import aliases
 from .claims import claims
 from .limits import ADDRESS, VALUE_LIMIT
 from .reader import Host
-from .resources import bars, config_serial
+from .resources import bars, config_serial, responds
 from .uses import slot_names, uses
 
 _HEX4 = re.compile(r"0x([0-9a-fA-F]{4})")
 _HEX6 = re.compile(r"0x([0-9a-fA-F]{6})")
 _HEX2 = re.compile(r"0x([0-9a-fA-F]{2})")
+
+
+# Display controllers, processing accelerators, audio devices, USB controllers and the UCSI function of a USB-C port
+# ("other serial bus"): what a GPU's slot has.
+GPU_CLASSES = ("03", "12", "0403", "0c03", "0c80")
 
 
 class FunctionFiles:
@@ -139,6 +144,7 @@ def function(host: Host, address: str, tables: Tables) -> Optional[Dict[str, Any
     found_bars = bars(host.text(files.path("resource"), VALUE_LIMIT) or "") if "resource" in files.present else []
     domain_bus, _, _ = address.rpartition(":")
     path = (host.link(files.base) or "").split("/")
+    config, has_config = files.path("config"), "config" in files.present
     found = {
         "address": address,
         "vendor": vendor,
@@ -163,7 +169,9 @@ def function(host: Host, address: str, tables: Tables) -> Optional[Dict[str, Any
         "bars": found_bars,
         "link": express_link(files),
         "slot": tables.slots.get(address.rpartition(".")[0], tables.slots.get(domain_bus)),
-        "serial": config_serial(host, files.path("config")) if "config" in files.present else None,
+        # A read wakes a device that sleeps, so only those of cards are asked.
+        "responds": responds(host, config) if has_config and class_code.startswith((*GPU_CLASSES, "0680")) else None,
+        "serial": config_serial(host, config) if has_config else None,
         "parent": path[-2] if len(path) > 1 and ADDRESS.fullmatch(path[-2]) else None,
         "uses": tables.uses.get(address, {}),
         "claims": tables.claims.within(found_bars),

@@ -1,8 +1,9 @@
 """The running kernel and its IOMMU."""
 
 import re
-from typing import Any, Dict, List, Optional
+from typing import Any, Container, Dict, List, Optional
 
+from .groups import numbers
 from .limits import CONTROL_BUT_TAB, LINE_LIMIT, MODULE_NAME, RELEASE, VALUE_LIMIT
 from .reader import Host
 
@@ -86,15 +87,20 @@ def interrupt_remapping(interrupts: str) -> Optional[bool]:
 IOMMU_TABLES = ("DMAR", "IVRS", "IORT", "VIOT")  # Intel, AMD, Arm SMMU, virtio-iommu
 
 
-def iommu(host: Host) -> Dict[str, Any]:
-    """The IOMMU: what the firmware announces and what the kernel made of it."""
+def iommu(host: Host, no_iommu: Container[int]) -> Dict[str, Any]:
+    """The IOMMU: what the firmware announces and what the kernel made of it.
+
+    :param no_iommu: the groups that stand for no IOMMU.
+    """
     tables = host.names("/sys/firmware/acpi/tables")
     # The kernel numbers a table's name where the firmware has several of them (DMAR1, DMAR2).
     kinds = {name.rstrip("0123456789") for name in tables}
     return {
         "acpi_tables": [name for name in IOMMU_TABLES if name in kinds],
         "units": host.names("/sys/class/iommu"),
-        "group_count": sum(1 for name in host.names("/sys/kernel/iommu_groups") if name.isdigit()),
+        "tables_listed": bool(tables),
+        "group_count": sum(1 for number in numbers(host) if number not in no_iommu),
         "interrupt_remapping": interrupt_remapping(host.text("/proc/interrupts") or ""),
         "unsafe_interrupts": host.flag("/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts"),
+        "no_iommu_mode": host.flag("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode"),
     }

@@ -40,6 +40,18 @@ def bars(resource: str) -> List[Dict[str, Any]]:
     return found
 
 
+HEADER_SIZE = 64
+
+
+def responds(host: Host, path: str) -> Optional[bool]:
+    """Whether a device answers: a read of one that is gone gives all ones, while sysfs has its ids cached.
+
+    A virtual function has all ones for its ids only, never for its whole header.
+    """
+    header = host.head(path, HEADER_SIZE)
+    return header != b"\xff" * HEADER_SIZE if header is not None and len(header) == HEADER_SIZE else None
+
+
 EXTENDED_CONFIG = 0x100
 CONFIG_SIZE = 4096
 SERIAL_NUMBER_CAPABILITY = 0x0003

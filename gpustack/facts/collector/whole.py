@@ -9,7 +9,8 @@ from typing import Any, Dict, List
 from .aliases import normalised
 from .boot import boot
 from .configuration import configuration_files
-from .functions import pci
+from .functions import GPU_CLASSES, pci
+from .groups import groups, without_iommu
 from .holders import holders
 from .kernel import iommu, kernel
 from .limits import MODULE_NAME, TEXT_LIMIT
@@ -19,9 +20,7 @@ from .tools import initramfs_tool
 
 VERSION = 1
 
-# Display controllers, processing accelerators, audio devices, USB controllers and the UCSI function of a USB-C port
-# ("other serial bus"): what a GPU's slot has.
-GPU_CLASSES = ("03", "12", "0403", "0c03", "0c80")
+PASSED_CLASSES = ("03", "12", "0680")  # GPUs and NVSwitches
 
 
 def collect(root: str = "/") -> Dict[str, Any]:
@@ -34,8 +33,12 @@ def collect(root: str = "/") -> Dict[str, Any]:
     machine_type = architecture(host)
     functions = pci(host)
     in_use = holders(host, functions)
+    no_iommu = without_iommu(host)
     for entry in functions:
         entry["holders"] = in_use.get(entry["address"])
+        if entry["iommu_group"] in no_iommu:
+            entry["iommu_group"] = None
+    offered = [entry for entry in functions if entry["class"].startswith(PASSED_CLASSES)]
     drivers = (
         name
         for entry in functions
@@ -57,7 +60,7 @@ def collect(root: str = "/") -> Dict[str, Any]:
         "memory_mib": memory_mib(host.text("/proc/meminfo", TEXT_LIMIT)),
         "numa_nodes": numa_nodes(host),
         "kernel": kernel(host),
-        "iommu": iommu(host),
+        "iommu": {**iommu(host, no_iommu), "groups": groups(host, offered)},
         "boot": boot(host, machine_type, gpu_modules),
         "initramfs_tool": initramfs_tool(host),
         "files": configuration_files(host),

@@ -75,9 +75,12 @@ def test_an_empty_root_is_no_failure(tmp_path: Path) -> None:
     assert found["iommu"] == {
         "acpi_tables": [],
         "units": [],
+        "tables_listed": False,
         "group_count": 0,
         "interrupt_remapping": None,
         "unsafe_interrupts": None,
+        "no_iommu_mode": None,
+        "groups": [],
     }
 
 
@@ -143,14 +146,37 @@ def test_lockdown_is_the_bracketed_word(tmp_path: Path) -> None:
     assert collect(str(root.path))["kernel"]["lockdown"] == "integrity"
 
 
+def test_reserved_regions_of_a_gpus_group(tmp_path: Path) -> None:
+    regions = "0x000000007b800000 0x000000007b8fffff direct\n0x00000000fee00000 0x00000000feefffff msi\nnonsense\n"
+    root = talk_host(tmp_path).write("/sys/kernel/iommu_groups/7/reserved_regions", regions)
+    (group,) = (g for g in collect(str(root.path))["iommu"]["groups"] if g["number"] == 7)
+    assert group["reserved"] == [
+        {"start": 0x7B800000, "end": 0x7B8FFFFF, "type": "direct"},
+        {"start": 0xFEE00000, "end": 0xFEEFFFFF, "type": "msi"},
+    ]
+
+
+def test_groups_that_vfio_made_up_are_none(tmp_path: Path) -> None:
+    root = talk_host(tmp_path).write("/sys/kernel/iommu_groups/7/name", "vfio-noiommu\n")
+    root.write("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n")
+    found = collect(str(root.path))
+    assert {e["iommu_group"] for e in found["pci"] if e["address"].startswith("0000:88:00")} == {None}
+    assert found["iommu"]["group_count"] == 7
+    assert found["iommu"]["no_iommu_mode"] is True
+
+
 def test_an_intel_and_an_amd_iommu(tmp_path: Path) -> None:
     intel = talk_host(tmp_path / "a").write("/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", "N\n")
-    assert collect(str(intel.path))["iommu"] == {
+    found = collect(str(intel.path))["iommu"]
+    assert {group["number"]: group["devices"] for group in found.pop("groups")}[7] == ["0000:88:00.0", "0000:88:00.1"]
+    assert found == {
         "acpi_tables": ["DMAR"],
+        "tables_listed": True,
         "units": ["dmar0"],
         "group_count": 8,
         "interrupt_remapping": True,
         "unsafe_interrupts": False,
+        "no_iommu_mode": None,
     }
     amd = collect(str(nvswitch_host(tmp_path / "b").path))["iommu"]
     assert (amd["acpi_tables"], amd["units"], amd["group_count"]) == (["IVRS"], ["ivhd0"], 22)

@@ -66,6 +66,7 @@ def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> N
         ],
         "link": {"speed": "8.0 GT/s PCIe", "width": 16, "max_speed": "8.0 GT/s PCIe", "max_width": 16},
         "slot": "3",
+        "responds": True,
         "serial": "07-06-05-04-03-02-01-00",
         "parent": "0000:80:02.0",
         "uses": {"drm": ["card1"]},
@@ -85,6 +86,21 @@ def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> N
         "0000:89:00.0",
         "0000:89:00.1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("config", "answers"),
+    [
+        (b"\xff" * 4096, False),
+        (b"\xff" * 64, False),
+        (b"\xff" * 4 + bytes(60), True),  # a virtual function
+        (b"\xff" * 16, None),
+    ],
+)
+def test_a_card_that_fell_off_the_bus_reads_all_ones(tmp_path: Path, config: bytes, answers: bool | None) -> None:
+    root = talk_host(tmp_path)
+    root.write("/sys/bus/pci/devices/0000:88:00.0/config", config)
+    assert functions(root)["0000:88:00.0"]["responds"] is answers
 
 
 def test_what_the_host_uses_belongs_to_the_innermost_function(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""IOMMU groups: which of them isolate nothing, and what the kernel keeps of the GPUs' groups."""
+
+import re
+from typing import Any, Dict, Iterable, List, Set
+
+from .limits import TEXT_LIMIT
+from .reader import Host
+
+GROUPS = "/sys/kernel/iommu_groups"
+_REGION = re.compile(r"0x([0-9a-f]{1,16}) 0x([0-9a-f]{1,16}) ([a-z-]{1,32})")
+
+
+def numbers(host: Host) -> List[int]:
+    """The numbers of all groups."""
+    return sorted(int(name) for name in host.names(GROUPS) if name.isdigit())
+
+
+def without_iommu(host: Host) -> Set[int]:
+    """The groups that vfio made up for devices without an IOMMU (``drivers/vfio``, ``vfio_noiommu_group_alloc``).
+
+    Their devices have the link ``iommu_group`` as others do; only the group's name tells them apart.
+    """
+    return {number for number in numbers(host) if host.value(f"{GROUPS}/{number}/name") == "vfio-noiommu"}
+
+
+def groups(host: Host, functions: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """What is known of the groups of some functions: reserved regions, and members that are no PCI function.
+
+    The kernel lists a region as start, end and type (``Documentation/ABI/testing/sysfs-kernel-iommu_groups``).
+    """
+    wanted = {entry["iommu_group"] for entry in functions} - {None}
+    found = []
+    for number in sorted(wanted):
+        lines = (host.text(f"{GROUPS}/{number}/reserved_regions", TEXT_LIMIT) or "").splitlines()
+        regions = [match.groups() for match in map(_REGION.fullmatch, lines) if match]
+        found.append(
+            {
+                "number": number,
+                "reserved": [
+                    {"start": int(start, 16), "end": int(end, 16), "type": kind} for start, end, kind in regions
+                ],
+                "devices": host.names(f"{GROUPS}/{number}/devices"),
+            }
+        )
+    return found
