@@ -192,8 +192,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
         A rendering of a part, or one without the facts of a host, tells nothing of the others' files.
         """
-        from gpustack.nova.marks import without_ours
         from gpustack.nova.render import places
+        from gpustack.novaconf.marks import without_ours
 
         if parsed_args.out is None or parsed_args.service or self._partly or self._gathered.failures:
             return []

@@ -6,24 +6,24 @@ with an eye on the configuration that is there.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gpustack.errors import NovaConfigError
 from gpustack.facts.model import Host
 from gpustack.facts.store import load_snapshot, parse_host
 from gpustack.findings import Finding, Severity, errors, finding
+from gpustack.nova.answer import Answer
 from gpustack.nova.drop_in import DIRECTORY
 from gpustack.nova.existing import Existing
-from gpustack.nova.marks import BEGIN, END
 from gpustack.nova.render import render
 from gpustack.nova.rendered import RenderedFile
 from gpustack.nova.sources import Source
 from gpustack.nova.wanted import Alias, DeviceEntry, Wanted, wanted
 from gpustack.novaconf import releases
-from gpustack.novaconf.config import Configuration, files_of, read_files
+from gpustack.novaconf.config import parse_files, selected
+from gpustack.novaconf.marks import BEGIN, END
 from gpustack.novaconf.releases import Release
 from gpustack.spec.hosts import patterns_for
 from gpustack.spec.load import load_spec
@@ -71,16 +71,14 @@ def for_host(
     *,
     services: Sequence[str],
     facts: object | None,
-    there: Mapping[str, Any],
+    there: object,
     kolla: bool = False,
     restart: str = "changed",
 ) -> dict[str, Any]:
     """The file of one host, and the commands that make its services read it.
 
     :param decided: what :func:`overall` said.
-    :param there: what the module read on the host: ``files`` (path and text), ``units``, ``engine``,
-        ``pending``: the services that an earlier run wrote for and was interrupted before it restarted them, and
-        ``started``: the words of their command lines that name files and directories, of those that run.
+    :param there: the answer of the module on the host, as :class:`gpustack.nova.answer.Answer` has it.
     :param restart: ``changed``, ``always`` or ``never``.
     """
     spec = load_spec(Path(spec_path))
@@ -94,39 +92,38 @@ def for_host(
         computes={hostname: entries} if "compute" in services else {},
         findings=(),
     )
-    with tempfile.TemporaryDirectory(prefix="gpustack-") as directory:
-        root = Path(directory)
-        files = _copied(there["files"], root)
-        result: dict[str, Any] = {"write": [], "blocks": [], "restart": []}
-        findings: list[Finding] = []
-        changed: dict[str, None] = {}
-        for group in [(s,) for s in services] if kolla else [tuple(services)]:
-            started = {} if kolla else there.get("started", {})
-            existing = Existing(named=tuple(_sources(root, group, files, started, kolla=kolla)))
-            rendering = render(
-                found,
-                services=group,
-                existing=existing,
-                hosts=[host] if host else [],
-                only=[hostname] if "compute" in group else None,
-                together="compute" in group,
-                appended=kolla,
-            )
-            findings += rendering.findings
-            findings += _unread(group, started, hostname)
-            (file,) = rendering.files
-            path = f"/etc/kolla/nova-{group[0]}/nova.conf" if kolla else file.path
-            before = _block(files.get(path, "")) if kolla else files.get(path)
-            changed.update(dict.fromkeys(_affected(file, before, root, group)))
-            if kolla:
-                result["blocks"].append({"path": path, "text": _body(file.text)})
-            else:
-                result["write"].append({"path": path, "content": file.text, "mode": "0644"})
-        findings = [_named(f, directory, hostname) for f in dict.fromkeys(findings)]
+    answer = Answer.parse(there, hostname)
+    files = answer.texts
+    result: dict[str, Any] = {"write": [], "blocks": [], "restart": []}
+    findings: list[Finding] = []
+    changed: dict[str, None] = {}
+    for group in [(s,) for s in services] if kolla else [tuple(services)]:
+        started = {} if kolla else answer.started
+        existing = Existing(named=tuple(_sources(hostname, group, files, started, kolla=kolla)))
+        rendering = render(
+            found,
+            services=group,
+            existing=existing,
+            hosts=[host] if host else [],
+            only=[hostname] if "compute" in group else None,
+            together="compute" in group,
+            appended=kolla,
+        )
+        findings += rendering.findings
+        findings += _unread(group, started, hostname)
+        (file,) = rendering.files
+        path = f"/etc/kolla/nova-{group[0]}/nova.conf" if kolla else file.path
+        before = _block(files.get(path, "")) if kolla else files.get(path)
+        changed.update(dict.fromkeys(_affected(file, before, f"{hostname}:{path}", group)))
+        if kolla:
+            result["blocks"].append({"path": path, "text": _body(file.text)})
+        else:
+            result["write"].append({"path": path, "content": file.text, "mode": "0644"})
     chosen = {"always": list(services), "never": []}.get(
-        restart, [service for service in services if service in changed or service in there.get("pending", ())]
+        restart, [service for service in services if service in changed or service in answer.pending]
     )
-    result["restart"] = _commands(chosen, there, kolla=kolla) if not errors(findings) else []
+    findings = list(dict.fromkeys(findings))
+    result["restart"] = _commands(chosen, answer, kolla=kolla) if not errors(findings) else []
     return {**result, "services": chosen, **_told(findings)}
 
 
@@ -163,15 +160,6 @@ def _told(findings: Iterable[Finding]) -> dict[str, Any]:
     return {"text": text, "failed": True, "msg": text} if stopped else {"text": text}
 
 
-def _copied(files: Sequence[Mapping[str, str]], root: Path) -> dict[str, str]:
-    """The host's files below a directory of the controller, and their texts by path."""
-    for file in files:
-        copy = root / file["path"].lstrip("/")
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(file["text"], encoding="utf-8")
-    return {file["path"]: file["text"] for file in files}
-
-
 def _unread(services: Sequence[str], started: Mapping[str, Sequence[str]], hostname: str) -> Iterable[Finding]:
     """Services that do not read the directory that ours is put into, since their command line names another."""
     for service in services:
@@ -181,20 +169,38 @@ def _unread(services: Sequence[str], started: Mapping[str, Sequence[str]], hostn
 
 
 def _sources(
-    root: Path, services: Sequence[str], files: Mapping[str, str], started: Mapping[str, Sequence[str]], *, kolla: bool
+    hostname: str,
+    services: Sequence[str],
+    files: Mapping[str, str],
+    started: Mapping[str, Sequence[str]],
+    *,
+    kolla: bool,
 ) -> Iterable[Source]:
+    """The configuration of each service on the host, parsed in memory: nothing of it touches this machine's disk."""
     for service in services:
-        path = root / (f"etc/kolla/nova-{service}/nova.conf" if kolla else "etc/nova")
-        if files and path.exists():
-            read: Configuration = read_files(files_of(path, service=service))
+        paths = _read_by(service, files, kolla=kolla)
+        if paths:
             words = started.get(service)
-            with_files = None if words is None else any(word.startswith("--config-file=") for word in words)
-            yield Source(label=str(path), services=(service,), configuration=read, named=True, with_files=with_files)
+            yield Source(
+                label=f"{hostname}:{paths[0]}",
+                services=(service,),
+                configuration=parse_files({f"{hostname}:{path}": files[path] for path in paths}),
+                named=True,
+                with_files=None if words is None else any(word.startswith("--config-file=") for word in words),
+            )
 
 
-def _affected(file: RenderedFile, before: str | None, root: Path, services: Sequence[str]) -> list[str]:
+def _read_by(service: str, files: Mapping[str, str], *, kolla: bool) -> list[str]:
+    """Those of the host's files that a service reads."""
+    if kolla:
+        return [path for path in files if path == f"/etc/kolla/nova-{service}/nova.conf"]
+    paths = [PurePosixPath(path) for path in files]
+    return [str(path) for path in selected(paths, PurePosixPath("/etc/nova"), service=service)]
+
+
+def _affected(file: RenderedFile, before: str | None, place: str, services: Sequence[str]) -> list[str]:
     """The services that read an option which changes: a new comment restarts nobody."""
-    old, new = (_settings(text, root / name) for text, name in ((before, "before.conf"), (file.text, "after.conf")))
+    old, new = (_settings(text, place) for text in (before, file.text))
     different = {path for path in {*old, *new} if old.get(path) != new.get(path)}
     readers = {service for path in different for service in _readers(path)}
     if "filter_scheduler/pci_in_placement" in different and "api" not in services:
@@ -206,12 +212,9 @@ def _readers(path: str) -> tuple[str, ...]:
     return next((option.services for option in releases.all_options() if option.path == path), ())
 
 
-def _settings(text: str | None, path: Path) -> dict[str, list[str]]:
-    if text is None:
-        return {}
-    path.write_text(text, encoding="utf-8")
+def _settings(text: str | None, place: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for setting in read_files([path]).settings:
+    for setting in parse_files({place: text or ""}).settings:
         found.setdefault(setting.path, []).append(setting.value)
     return found
 
@@ -227,20 +230,8 @@ def _body(text: str) -> str:
     return text.partition("\n")[2].strip("\n")
 
 
-def _commands(services: Sequence[str], there: Mapping[str, Any], *, kolla: bool) -> list[list[str]]:
+def _commands(services: Sequence[str], answer: Answer, *, kolla: bool) -> list[list[str]]:
     if kolla:
-        engine = there.get("engine") or "docker"
-        return [[engine, "restart", name] for service in services for name in CONTAINERS[service]]
-    present = set(there.get("units", ()))
-    units = [unit for service in services for unit in UNITS[service] if unit in present]
+        return [[answer.engine or "docker", "restart", name] for service in services for name in CONTAINERS[service]]
+    units = [unit for service in services for unit in UNITS[service] if unit in answer.units]
     return [["systemctl", "restart", unit] for unit in units]
-
-
-def _named(found: Finding, directory: str, hostname: str) -> Finding:
-    """A finding with the host's paths in place of the copies'."""
-    from dataclasses import replace
-
-    def named(text: str) -> str:
-        return text.replace(directory, f"{hostname}:")
-
-    return replace(found, place=named(found.place), message=named(found.message), remedy=named(found.remedy))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpustack.nova.marks import MARK
 from gpustack.nova.rendered import Job, RenderedFile, template
 from gpustack.nova.sections import CONTROL
+from gpustack.novaconf.marks import MARK
 
 DROP_IN = "300-gpustack.conf"
 DIRECTORY = "/etc/nova/nova.conf.d"

@@ -11,12 +11,11 @@ from pathlib import Path, PurePath
 
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding
-from gpustack.nova.marks import foreign
 from gpustack.nova.sections import Carried, with_filters
 from gpustack.nova.sources import Source
 from gpustack.nova.wanted import PCI_FILTER, Wanted
 from gpustack.novaconf import releases
-from gpustack.novaconf.config import Setting, in_drop_in
+from gpustack.novaconf.config import Setting, foreign, in_drop_in
 from gpustack.novaconf.devspec import DeviceSpec, offered
 from gpustack.novaconf.entries import EntryError, alias_of, quotes_hint, specs_of
 from gpustack.novaconf.releases import Option

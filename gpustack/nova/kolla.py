@@ -13,12 +13,12 @@ from pathlib import Path
 from gpustack.errors import NovaConfigError
 from gpustack.findings import Finding, finding
 from gpustack.nova.existing import carried
-from gpustack.nova.marks import BEGIN, END, foreign
 from gpustack.nova.rendered import Job, RenderedFile, template
 from gpustack.nova.sections import Section, sections
 from gpustack.nova.sources import SERVICES, Source
 from gpustack.novaconf import releases
-from gpustack.novaconf.config import Configuration, Setting, read_files
+from gpustack.novaconf.config import Configuration, Setting, foreign, read_files
+from gpustack.novaconf.marks import BEGIN, END
 
 DIRECTORY = "/etc/kolla/config/nova"
 KAYOBE_DIRECTORY = "etc/kayobe/kolla/config/nova"

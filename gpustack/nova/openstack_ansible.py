@@ -14,10 +14,10 @@ from typing import Any
 
 from gpustack.findings import Finding, finding
 from gpustack.nova.existing import carried
-from gpustack.nova.marks import MARK
 from gpustack.nova.rendered import Job, RenderedFile, template
 from gpustack.novaconf import releases
 from gpustack.novaconf.entries import specs_of
+from gpustack.novaconf.marks import MARK
 
 DIRECTORY = "/etc/openstack_deploy"
 FILE = "gpustack.yml"

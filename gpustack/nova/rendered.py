@@ -12,9 +12,9 @@ from gpustack.facts.model import Host
 from gpustack.files import share_dir
 from gpustack.findings import Finding
 from gpustack.nova.existing import Existing, carried
-from gpustack.nova.marks import without_block
 from gpustack.nova.sections import Carried, Section, sections
 from gpustack.nova.wanted import Wanted
+from gpustack.novaconf.marks import without_block
 
 if TYPE_CHECKING:
     import jinja2

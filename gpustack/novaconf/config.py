@@ -9,17 +9,20 @@ all files and names, every other option is what the last file says.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePath
+from typing import TypeVar
 
 from oslo_config import iniparser
 
 from gpustack.errors import NothingThereError, NovaConfigError
+from gpustack.novaconf.marks import own_lines
 from gpustack.novaconf.releases import Option
 from gpustack.novaconf.substitution import Substitution, TooLongError
 
+_P = TypeVar("_P", bound=PurePath)
 _MAX_BYTES = 1 << 20
 """Of a file; Nova's sample, with every option and its documentation, is shorter."""
 _STOPS = "mend the file: a service that is started with it stops at once"
@@ -36,6 +39,7 @@ class Setting:
     :ivar written: the value as the file has it.
     :ivar names: the options that the value names (``$name``).
     :ivar unknown: those of them that the files do not set: the value is what Nova's default makes of it.
+    :ivar ours: whether gpustack wrote the line: the file, or the block that the line is in.
     """
 
     group: str
@@ -46,6 +50,7 @@ class Setting:
     written: str
     names: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    ours: bool = False
 
     @property
     def path(self) -> str:
@@ -108,6 +113,11 @@ class Configuration:
         return bool(settings) and settings[-1].value.strip().lower() in ("true", "1", "on", "yes")
 
 
+def foreign(settings: Iterable[Setting]) -> Iterator[Setting]:
+    """The settings that gpustack did not write."""
+    return (setting for setting in settings if not setting.ours)
+
+
 def in_drop_in(file: str) -> bool:
     """Whether a file is in a directory of drop-ins."""
     return PurePath(file).parent.name.endswith(".conf.d")
@@ -118,10 +128,16 @@ def read_files(paths: Sequence[Path]) -> Configuration:
 
     :raises NovaConfigError: when a file can't be read or is no INI file; the message names file and line.
     """
-    settings: list[Setting] = []
-    for path in paths:
-        settings += _settings_of(path)
-    return Configuration(files=tuple(str(path) for path in paths), settings=tuple(_filled(settings)))
+    return parse_files({str(path): _text_of(path) for path in paths})
+
+
+def parse_files(texts: Mapping[str, str]) -> Configuration:
+    """Parse the texts of files by name, in the given order, as one service reads them. Nothing touches the disk.
+
+    :raises NovaConfigError: when a text is too long or is no INI file; the message names file and line.
+    """
+    settings = [setting for file, text in texts.items() for setting in _settings_of(file, text)]
+    return Configuration(files=tuple(texts), settings=tuple(_filled(settings)))
 
 
 def _filled(settings: Sequence[Setting]) -> Iterable[Setting]:
@@ -154,12 +170,7 @@ def files_of(path: Path, *, service: str | None = None) -> tuple[Path, ...]:
     if not path.is_dir():
         what = "is neither a file nor a directory" if path.exists() else "there is no such file or directory"
         raise NothingThereError(what, where=str(path), remedy="check the path")
-    names = ["nova", *([f"nova-{service}"] if service else [])]
-    main = [path / f"{name}.conf" for name in names if (path / f"{name}.conf").is_file()]
-    if (path / "nova.conf").is_file():
-        drop_ins = [file for name in names for file in _conf_files(path / f"{name}.conf.d")]
-        return (*main, *drop_ins)
-    found = _conf_files(path)
+    found = selected((*path.glob("*.conf"), *path.glob("*.conf.d/*.conf")), path, service=service)
     if not found:
         raise NothingThereError(
             "the directory holds no *.conf file", where=str(path), remedy="name the files, or their directory"
@@ -167,39 +178,61 @@ def files_of(path: Path, *, service: str | None = None) -> tuple[Path, ...]:
     return found
 
 
-def _conf_files(directory: Path) -> tuple[Path, ...]:
+def selected(files: Collection[_P], directory: PurePath, *, service: str | None = None) -> tuple[_P, ...]:
+    """Those of the files that a service reads of a directory, in its order; :func:`files_of` has the rules."""
+    names = ["nova", *([f"nova-{service}"] if service else [])]
+    main = [file for name in names for file in files if file == directory / f"{name}.conf"]
+    if any(file.name == "nova.conf" for file in main):
+        drop_ins = [file for name in names for file in _conf_files(files, directory / f"{name}.conf.d")]
+        return (*main, *drop_ins)
+    return tuple(_conf_files(files, directory))
+
+
+def _conf_files(files: Collection[_P], directory: PurePath) -> list[_P]:
     """What oslo.config's ``glob`` finds there: no hidden files."""
-    return tuple(sorted(file for file in directory.glob("*.conf") if not file.name.startswith(".")))
+    return sorted(
+        file for file in files if file.parent == directory and file.suffix == ".conf" and not file.name.startswith(".")
+    )
 
 
-def _settings_of(path: Path) -> Iterable[Setting]:
+def _text_of(path: Path) -> str:
     try:
         if path.exists() and not path.is_file():  # a directory, or a pipe that would never end
             raise NovaConfigError("is no regular file", where=str(path), remedy=_STOPS)
         if path.stat().st_size > _MAX_BYTES:
-            raise NovaConfigError(
-                f"the file is larger than {_MAX_BYTES} bytes", where=str(path), remedy="check the path: is it nova's?"
-            )
-        text = path.read_text(encoding="utf-8")
+            raise _too_large(str(path))
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise NovaConfigError(f"the file is not UTF-8: {error.reason}", where=str(path), remedy=_STOPS) from error
     except OSError as error:
         remedy = "check the path, and that this user may read the file"
         raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=remedy) from error
-    parser = _Parser(str(path))
+
+
+def _too_large(file: str) -> NovaConfigError:
+    return NovaConfigError(
+        f"the file is larger than {_MAX_BYTES} bytes", where=file, remedy="check the path: is it nova's?"
+    )
+
+
+def _settings_of(file: str, text: str) -> Iterable[Setting]:
+    if len(text) > _MAX_BYTES:
+        raise _too_large(file)
+    parser = _Parser(file, own_lines(text))
     try:
         parser.parse(io.StringIO(text))  # lines end where they do in a file, and at no form feed
     except iniparser.ParseError as error:
-        raise NovaConfigError(error.msg, where=f"{path}:{error.lineno}", remedy=_STOPS) from error
+        raise NovaConfigError(error.msg, where=f"{file}:{error.lineno}", remedy=_STOPS) from error
     return parser.settings
 
 
 class _Parser(iniparser.BaseParser):
     """oslo.config's parser, noting the line on which each assignment begins."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, ours: Sequence[bool]) -> None:
         super().__init__()
         self.file = file
+        self.ours = ours
         self.settings: list[Setting] = []
         self._group: str | None = None
         self._line = 0
@@ -216,6 +249,5 @@ class _Parser(iniparser.BaseParser):
         if self._group is None:
             raise iniparser.ParseError("Section must be started before assignment", self._line, key)
         text = "\n".join(value)
-        self.settings.append(
-            Setting(group=self._group, name=key, value=text, written=text, file=self.file, line=self._line)
-        )
+        setting = Setting(group=self._group, name=key, value=text, written=text, file=self.file, line=self._line)
+        self.settings.append(replace(setting, ours=self.ours[self._line - 1]))

@@ -15,11 +15,11 @@ from oslo_config import cfg
 from gpustack.findings import errors
 from gpustack.nova.drop_in import DROP_IN
 from gpustack.nova.existing import Existing
-from gpustack.nova.marks import without_block
 from gpustack.nova.render import render
 from gpustack.nova.sources import read_sources
 from gpustack.nova.wanted import wanted
 from gpustack.novaconf import releases
+from gpustack.novaconf.marks import without_block
 from gpustack.spec.load import parse_spec
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -1,0 +1,37 @@
+"""The marks around gpustack's own lines, by which a later run tells them from the lines of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+MARK = "# Written by gpustack"
+BEGIN = "# BEGIN gpustack: change the spec and render again"
+END = "# END gpustack"
+
+
+def own_lines(text: str) -> Sequence[bool]:
+    """Of each line, whether gpustack wrote it."""
+    inside = whole = text.startswith(MARK)
+    lines = []
+    for line in text.split("\n"):
+        inside = whole or line.startswith(BEGIN) or (inside and not line.startswith(END))
+        lines.append(inside)
+    return lines
+
+
+def without_block(text: str) -> str:
+    """A file without the part that gpustack wrote into it."""
+    kept, inside = [], False
+    for line in text.splitlines(keepends=True):
+        if line.startswith(BEGIN):
+            inside = True
+        if not inside:
+            kept.append(line)
+        if line.startswith(END):
+            inside = False
+    return "".join(kept)
+
+
+def without_ours(text: str) -> str:
+    """The rest of a file without gpustack's lines: nothing of a file that is gpustack's as a whole."""
+    return "" if text.startswith(MARK) else without_block(text)
