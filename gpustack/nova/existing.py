@@ -5,7 +5,7 @@ Files that gpustack wrote itself are passed over, so that rendering again gives 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -18,10 +18,8 @@ from gpustack.novaconf import releases
 from gpustack.novaconf.config import Setting, foreign, in_drop_in
 from gpustack.novaconf.devspec import DeviceSpec, offered
 from gpustack.novaconf.entries import EntryError, alias_of, quotes_hint, specs_of
-from gpustack.novaconf.releases import Option
-
-ALL_FILTERS = "nova.scheduler.filters.all_filters"
-_FILTER_PATH = f"nova.scheduler.filters.pci_passthrough_filter.{PCI_FILTER}"
+from gpustack.novaconf.filters import Fault, FilterFault, available, faults
+from gpustack.novaconf.releases import Option, Release
 
 ALIAS = releases.option("pci/alias")
 FILTERS = releases.option("filter_scheduler/enabled_filters")
@@ -63,7 +61,10 @@ def values(text: str) -> tuple[str, ...]:
 
 
 def filters(existing: Existing, wanted: Wanted) -> tuple[tuple[str, ...], Setting | None]:
-    """The scheduler's complete list, and the line it is carried over from (None: the release's default)."""
+    """The scheduler's complete list, and the line it is carried over from (None: the release's default).
+
+    Filters that the release no longer has are left out: nova-scheduler does not start with them.
+    """
     option = FILTERS.of(wanted.release)
     for source in existing.sources:
         if source.serves(option) and source.hosts is None:
@@ -73,8 +74,30 @@ def filters(existing: Existing, wanted: Wanted) -> tuple[tuple[str, ...], Settin
             last = [file for file in source.configuration.files if file in names]
             if last:
                 setting = [s for s in theirs if s.file == last[-1]][-1]
-                return with_filters(values(setting.value), wanted.filters), setting
+                gone = [f.name for f in _filter_faults(source, setting, wanted) if f.fault is Fault.GONE]
+                kept = [name for name in values(setting.value) if name not in gone]
+                return with_filters(kept, wanted.filters), setting
     return with_filters(releases.default_filters(wanted.release), wanted.filters), None
+
+
+def filter_findings(
+    existing: Existing, wanted: Wanted, setting: Setting, known: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Filters of the list that is carried over with which nova-scheduler does not start.
+
+    :param known: filters that the deployment tool makes available by itself.
+    """
+    source = next(source for source in existing.sources if setting in source.configuration.settings)
+    for fault in _filter_faults(source, setting, wanted):
+        gone = fault.fault is Fault.GONE
+        if gone or fault.name not in (*known, *wanted.filters):
+            code = "GPU380" if gone else "GPU381"
+            yield finding(code, place=setting.place, filter=fault.name, release=wanted.release, hint=fault.hint)
+
+
+def _filter_faults(source: Source, setting: Setting, wanted: Wanted) -> Iterator[FilterFault]:
+    lines = [s.value for s in source.configuration.effective(AVAILABLE.of(wanted.release))]
+    return faults(values(setting.value), lines, wanted.release)
 
 
 def carried(
@@ -152,7 +175,7 @@ def in_the_way(
         found += _later(existing, wanted, own, drop_in=drop_in)
     if overrides is not None:
         found += _decided_for_one_host(existing, wanted, overrides)
-    found += _available(existing, AVAILABLE.of(wanted.release))
+    found += _available(existing, wanted)
     return list(dict.fromkeys(found))
 
 
@@ -284,16 +307,18 @@ def _read_later(file: str, own: str) -> bool:
     return in_drop_in(file) and (path.parent.name != "nova.conf.d" or path.name > own)
 
 
-def _available(existing: Existing, option: Option) -> Iterator[Finding]:
+def _available(existing: Existing, wanted: Wanted) -> Iterator[Finding]:
+    option = AVAILABLE.of(wanted.release)
     for source in existing.sources:
         settings = source.configuration.effective(option) if source.serves(option) else ()
-        if settings and not makes_available([s.value for s in settings]):
+        if settings and not makes_available([s.value for s in settings], wanted.release):
             yield finding("GPU318", place=settings[-1].place)
 
 
-def makes_available(lines: Iterable[str]) -> bool:
-    """Whether lines of available_filters let PciPassthroughFilter be enabled."""
-    return any(line.strip() in (ALL_FILTERS, _FILTER_PATH) for line in lines)
+def makes_available(lines: Sequence[str], release: Release) -> bool:
+    """Whether lines of available_filters let PciPassthroughFilter be enabled, or may."""
+    names = available(lines, release)
+    return names is None or PCI_FILTER in names
 
 
 def _specs(setting: Setting) -> list[DeviceSpec]:

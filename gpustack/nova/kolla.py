@@ -28,6 +28,10 @@ NAMES = {
     "conductor": ("nova-conductor", "nova-super-conductor"),
     "compute": ("nova-compute",),
 }
+FILTERS = ("BlazarFilter",)
+"""The filters that kolla-ansible itself makes available and enables, with Blazar."""
+_BLAZAR = "{{ ',BlazarFilter' if enable_blazar | default(false) | bool else '' }}"
+"""Added to the release's default list, which replaces that of kolla-ansible's template: overrides are templates too."""
 _OF_CELLS = ("nova-compute", "nova-conductor")
 """The services of the role nova-cell, which alone reads ``HOST/SERVICE.conf``."""
 
@@ -45,7 +49,7 @@ def files(job: Job, names: Sequence[str], *, kayobe: bool) -> Iterator[RenderedF
             made = sections(
                 job.wanted,
                 (service,),
-                filters=job.filters,
+                filters=(*job.filters[:-1], job.filters[-1] + _BLAZAR) if job.default_filters else job.filters,
                 carried=carried(job.existing, job.wanted, service, into=job.into(path)),
                 parts={"alias", "switches", "filters"},
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpustack.novaconf import releases
-from gpustack.novaconf.releases import Key, Option, Release
+from gpustack.novaconf.releases import Filter, Key, Option, Release
 
 
 def markdown() -> str:
@@ -76,6 +76,19 @@ def _filters() -> Iterator[str]:
     for first, last, filters in runs:
         names = str(first) if first == last else f"{first} to {last}"
         yield f"| {names} | {', '.join(filters)} |"
+    yield from (
+        "",
+        "## The scheduler's filters",
+        "",
+        "nova-scheduler starts only if each filter of `enabled_filters` is in this table, or a line of",
+        "`available_filters` names its class. `tools/nova-filters` makes the table from Nova's own tags; a test",
+        "compares it with installed Nova.",
+        "",
+        "| filter | releases |",
+        "|---|---|",
+    )
+    for known in releases.all_filters():
+        yield f"| {known.name} | {_lifetime(known)} |"
     yield ""
 
 
@@ -92,7 +105,7 @@ def _keys(title: str, keys: Iterable[Key], note: str) -> Iterator[str]:
     yield ""
 
 
-def _lifetime(entry: Option | Key) -> str:
+def _lifetime(entry: Option | Key | Filter) -> str:
     first = releases.releases()[0].major
     since = "all" if entry.since <= first and entry.until is None else f"since {_of(entry.since)}"
     return since if entry.until is None else f"{_of(entry.since)} to {_of(entry.until)}"

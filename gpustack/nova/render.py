@@ -9,7 +9,7 @@ from typing import Literal
 from gpustack.facts.model import Host
 from gpustack.findings import finding
 from gpustack.nova import drop_in, kolla, openstack_ansible
-from gpustack.nova.existing import Existing, filters, in_the_way
+from gpustack.nova.existing import Existing, filter_findings, filters, in_the_way
 from gpustack.nova.rendered import Job, RenderedFile, Rendering
 from gpustack.nova.sources import SERVICES
 from gpustack.nova.wanted import Wanted
@@ -59,6 +59,7 @@ def render(
         hosts={host.hostname: host for host in hosts},
         services=tuple(services),
         directory=directory or DIRECTORIES[deployment],
+        default_filters=chosen is None,
         root=root,
     )
     found = [*wanted.findings, *existing.findings]
@@ -67,6 +68,8 @@ def render(
         place = "[filter_scheduler] enabled_filters"
         found.append(finding("GPU317", place=place, release=wanted.release, filters=added))
     overrides = deployment in _OVERRIDES
+    if "scheduler" in services and chosen is not None and deployment != "openstack-ansible":
+        found += filter_findings(existing, wanted, chosen, kolla.FILTERS if overrides else ())
     if overrides and not existing.named:
         found.append(finding("GPU322", place=job.directory))
     found += in_the_way(

@@ -62,6 +62,7 @@ class Job:
     """One rendering.
 
     :ivar directory: the directory of the deployment tool that the files go into.
+    :ivar default_filters: whether the scheduler's list is made from the release's default.
     :ivar root: the directory below which all files are put; None where that is not known.
     """
 
@@ -71,6 +72,7 @@ class Job:
     hosts: dict[str, Host]
     services: tuple[str, ...]
     directory: str
+    default_filters: bool = False
     root: Path | None = None
 
     def into(self, path: str) -> Path | None:

@@ -97,12 +97,20 @@ class _DefaultFilters(_Lifetime):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Filter(_Lifetime):
+    """A class of the scheduler's filters."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Table:
     releases: tuple[Release, ...]
     options: tuple[Option, ...]
     keys: tuple[Key, ...]
     extra_specs: tuple[Key, ...]
     default_filters: tuple[_DefaultFilters, ...]
+    filters: tuple[Filter, ...]
 
 
 def _frozen(entry: dict[str, Any]) -> dict[str, Any]:
@@ -121,6 +129,7 @@ def _table() -> _Table:
         keys=tuple(Key(**_frozen(entry)) for entry in data["key"]),
         extra_specs=tuple(Key(**_frozen(entry)) for entry in data["extra_spec"]),
         default_filters=tuple(_DefaultFilters(**_frozen(entry)) for entry in data["default_filters"]),
+        filters=tuple(Filter(**entry) for entry in data["filter"]),
     )
 
 
@@ -187,3 +196,14 @@ def extra_specs(in_release: Release | None = None) -> dict[str, Key]:
 def default_filters(of: Release) -> tuple[str, ...]:
     """What ``[filter_scheduler] enabled_filters`` is when nobody sets it."""
     return next(entry.filters for entry in _table().default_filters if entry.known_to(of))
+
+
+def all_filters() -> tuple[Filter, ...]:
+    """The scheduler's filters of all releases."""
+    return _table().filters
+
+
+@functools.cache
+def filters(of: Release) -> frozenset[str]:
+    """The filters that a release has (``nova.scheduler.filters.all_filters``)."""
+    return frozenset(known.name for known in _table().filters if known.known_to(of))

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePath
 
 from gpustack.findings import Finding, Severity, finding
 from gpustack.nova.existing import AVAILABLE, FILTERS, makes_available, values
 from gpustack.nova.lint.registry import check
 from gpustack.nova.lint.subject import Subject
 from gpustack.nova.sections import with_filters
+from gpustack.nova.sources import Source
 from gpustack.nova.wanted import PCI_FILTER
 from gpustack.novaconf import releases
+from gpustack.novaconf.config import Setting
+from gpustack.novaconf.filters import Fault, FilterFault, faults
 
 _TITLE = "Scheduler filters"
 
@@ -46,8 +50,41 @@ def available(subject: Subject) -> Iterator[Finding]:
     """What may be enabled must include it."""
     for source in subject.serving("scheduler"):
         settings = source.configuration.effective(AVAILABLE.of(subject.release))
-        if settings and not makes_available([s.value for s in settings]):
+        if settings and not makes_available([s.value for s in settings], subject.release):
             yield finding("GPU356", place=settings[-1].place)
+
+
+@check(_TITLE)
+def known(subject: Subject) -> Iterator[Finding]:
+    """Filters that can't be enabled: nova-scheduler does not start with them."""
+    for source in subject.serving("scheduler"):
+        enabled = source.configuration.effective(FILTERS.of(subject.release))[-1:]
+        lines = source.configuration.effective(AVAILABLE.of(subject.release))
+        if any(setting.unknown for setting in (*enabled, *lines)) or not (enabled or lines):
+            continue
+        names = values(enabled[0].value) if enabled else releases.default_filters(subject.release)
+        for fault in faults(names, [line.value for line in lines], subject.release):
+            if fault.name.lower() != PCI_FILTER.lower():
+                yield _fault(subject, source, (*enabled, *lines)[0], fault)
+
+
+def _fault(subject: Subject, source: Source, line: Setting, fault: FilterFault) -> Finding:
+    if fault.fault is Fault.UNAVAILABLE:
+        return finding("GPU374", place=line.place, filter=fault.name)
+    # Another file may name the class, where the service reads more than these.
+    complete = any(PurePath(file).name == "nova.conf" for file in source.configuration.files)
+    use = f"write {fault.instead}" if fault.instead else f"take {fault.name} out of enabled_filters"
+    if fault.fault is Fault.UNKNOWN:
+        use = f"add a line available_filters = MODULE.{fault.name}, or {use}"
+    return finding(
+        "GPU373",
+        place=line.place,
+        severity=Severity.WARNING if fault.fault is Fault.UNKNOWN and not complete else None,
+        filter=fault.name,
+        release=subject.release,
+        hint=fault.hint,
+        use=use,
+    )
 
 
 @check(_TITLE)

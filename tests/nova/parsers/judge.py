@@ -12,6 +12,7 @@ import sys
 import nova.conf
 from nova import config, objects
 from nova.pci import request, stats, utils, whitelist
+from nova.scheduler import filters, host_manager
 from oslo_config import cfg
 
 # ruff: noqa: SIM401, UP031 - groups have no get, and the oldest Nova runs on Python 3.9
@@ -52,6 +53,15 @@ def aliases():
     if hasattr(read, "cache_clear"):
         read.cache_clear()
     return {name: [policy, specs] for name, (policy, specs) in read().items()}
+
+
+def scheduler_filters():
+    """As nova-scheduler chooses its filters when it starts."""
+    classes = filters.HostFilterHandler().get_matching_classes(CONF.filter_scheduler.available_filters)
+    manager = host_manager.HostManager.__new__(host_manager.HostManager)
+    manager.filter_cls_map = {cls.__name__: cls for cls in classes}
+    manager.filter_obj_map = {}
+    return len(manager._choose_host_filters(CONF.filter_scheduler.enabled_filters))
 
 
 def devices():
@@ -133,6 +143,8 @@ def judge(job):
     answer["alias_keys"] = sorted(request._ALIAS_SCHEMA["properties"])
     attempt(answer, "devices", devices)
     attempt(answer, "filters", lambda: list(CONF.filter_scheduler.enabled_filters))
+    attempt(answer, "scheduler", scheduler_filters)
+    answer["all_filters"] = sorted({cls.__name__ for cls in filters.all_filters()})
     for key, group, name in (
         ("report", "pci", "report_in_placement"),
         ("schedule", "filter_scheduler", "pci_in_placement"),

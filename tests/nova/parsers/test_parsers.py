@@ -59,6 +59,14 @@ def test_nova_reads_what_is_rendered(judge, tmp_path_factory, case):
             assert {alias: answer["shares"][alias] for alias in shares} == shares
 
 
+def test_the_table_of_filters_is_novas(judge, tmp_path):
+    path = tmp_path / "nova.conf"
+    path.write_text("[DEFAULT]\n")
+    answer = judge.asked([path])
+    assert set(answer["all_filters"]) == releases.filters(releases.release(judge.release))
+    assert answer["scheduler"] == len(releases.default_filters(releases.release(judge.release)))
+
+
 ADDRESSES = st.sampled_from(
     [
         "0000:01:00.0",

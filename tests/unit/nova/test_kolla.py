@@ -70,6 +70,32 @@ def test_what_stands_in_the_very_file_adds_up(tmp_path):
     assert codes(rendered(tmp_path, "kolla"), *WAYS) == [("GPU313", "nova-api.conf:2")]
 
 
+@pytest.mark.parametrize(
+    ("name", "found", "kept"),
+    [
+        ("RetryFilter", "GPU380", False),
+        ("AvailabilityZoneFilter", "GPU380", False),
+        ("ComputFilter", "GPU381", True),
+        ("MineFilter", "GPU381", True),
+        ("BlazarFilter", None, True),
+    ],
+)
+def test_filters_that_the_release_lacks_are_not_carried_over_silently(tmp_path, name, found, kept):
+    there(tmp_path, {"nova-scheduler.conf": f"[filter_scheduler]\nenabled_filters = ComputeFilter,{name}\n"})
+    rendering = rendered(tmp_path, "kolla")
+    assert codes(rendering, "GPU380", "GPU381") == ([(found, "nova-scheduler.conf:2")] if found else [])
+    assert (name in text_of(rendering, "nova-scheduler.conf")) is kept
+
+
+def test_a_filter_of_the_operator_is_carried_over(tmp_path):
+    lines = "available_filters = nova.scheduler.filters.all_filters\navailable_filters = my.MineFilter\n"
+    text = f"[filter_scheduler]\n{lines}enabled_filters = MineFilter\n"
+    there(tmp_path, {"nova-scheduler.conf": text})
+    rendering = rendered(tmp_path, "kolla")
+    assert codes(rendering, "GPU380", "GPU381", "GPU318") == []
+    assert "enabled_filters = MineFilter,PciPassthroughFilter\n" in text_of(rendering, "nova-scheduler.conf")
+
+
 def test_the_first_run_names_files_that_do_not_exist_yet(tmp_path):
     """Nothing is there, then only directories of hosts."""
     word = f"{tmp_path}/{NOVA}"
