@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gpustack.facts.cmdline import Argument, CommandLine, canonical
-from gpustack.facts.grub import DEFAULTS, LINUX, LINUX_DEFAULT, Defaults, Sourced, read_defaults
+from gpustack.facts.grub import DEFAULTS, LINUX, LINUX_DEFAULT, TUNED, Defaults, Sourced, read_defaults
 from gpustack.facts.model import Host
 from gpustack.facts.modprobe import ModprobeConfig, read_modprobe
 from gpustack.facts.parameters import fulfils
@@ -110,9 +110,16 @@ def _in_entries(host: Host, texts: dict[str, str]) -> Iterator[Sourced]:
             yield from record.evaluated(texts[path]).arguments(LINUX) or ()
         else:
             lines[path] = CommandLine(text=texts[path])
+    tuned = {s.argument.text: s for s in _by_tuned(texts)}
     seen: set[tuple[str, Argument]] = set()
     for source, line in lines.items():
         for found in line.arguments:
             if (source, found) not in seen:
                 seen.add((source, found))
-                yield Sourced(argument=found, file=source, line=0)
+                yield tuned.get(found.text) or Sourced(argument=found, file=source, line=0)
+
+
+def _by_tuned(texts: Mapping[str, str]) -> tuple[Sourced, ...]:
+    """tuned's arguments, which stand in the entries behind a variable of GRUB's."""
+    files = {TUNED: texts[TUNED], DEFAULTS: f"{LINUX}='$tuned_params'\n"} if TUNED in texts else {}
+    return read_defaults(files).arguments(LINUX) or ()

@@ -16,6 +16,7 @@ from gpustack.host.adopt import adopt as take_over
 from gpustack.host.desired import Desired, desire
 from gpustack.host.live import bind_live
 from gpustack.host.owned import GRUB, OwnedFile
+from gpustack.host.remedies import with_remedies
 from gpustack.host.targets import Targets
 from gpustack.operations import BindLive, Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
 from gpustack.spec.assignment import Assigned
@@ -117,7 +118,7 @@ def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False
         desired = desire(spec, host)
     files = (*taken, *boot.file_operations(host, desired)) if desired.targets.all else ()
     why = reboots.reasons(host, desired) if desired.targets.all else ()
-    found = [*told, *desired.findings]
+    found = [*told, *with_remedies(host, desired.findings, desired.by_hand, adopted=adopt)]
     in_trial = trials.is_running(host)
     wanted = trials.trial(trial) if trial is not None and not in_trial and _is_for_arguments(host, desired) else None
     if in_trial:
