@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gpustack.errors import SpecError
 from gpustack.findings import Finding, errors
 from gpustack.operations import BindLive, RemoveFile, RunCommand, WriteFile
+from gpustack.text import LAYOUT, printable, printable_data
 
 if TYPE_CHECKING:
     from gpustack.facts.model import Host
@@ -77,7 +78,7 @@ def _outcome(planned: HostPlan, hostname: str) -> dict[str, Any]:
         return _failure(f"the plan for {hostname} refuses, and nothing is changed there", text, planned.findings)
     operations = planned.operations
     return {
-        "text": text,
+        "text": printable(text, keep=LAYOUT),
         "plan": planned.to_dict(),
         "write": [_written(o) for o in operations if isinstance(o, WriteFile)],
         "remove": [o.path for o in operations if isinstance(o, RemoveFile)],
@@ -127,7 +128,7 @@ def verify(
     text = show_verification(verified)
     if not verified.passed:
         return _failure(f"{hostname} is not ready for guests", text, verified.findings)
-    return {"text": text, "verification": verified.to_dict()}
+    return {"text": printable(text, keep=LAYOUT), "verification": verified.to_dict()}
 
 
 def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict[str, Any]:
@@ -144,7 +145,7 @@ def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict
     if not verified.passed:
         what = f"{hostname} is not rebooted: its commands have run, and its next boot would not have its arguments"
         return _failure(what, text, verified.findings)
-    return {"text": text, "verification": verified.to_dict()}
+    return {"text": printable(text, keep=LAYOUT), "verification": verified.to_dict()}
 
 
 def verify_undone(facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None, hostname: str) -> dict[str, Any]:
@@ -160,7 +161,7 @@ def verify_undone(facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None,
     text = show_verification(verified, UNDONE)
     if not verified.passed:
         return _failure(f"{hostname} is not as it was before gpustack", text, verified.findings)
-    return {"text": text, "verification": verified.to_dict()}
+    return {"text": printable(text, keep=LAYOUT), "verification": verified.to_dict()}
 
 
 def _failure(what: str, text: str, findings: Iterable[Finding]) -> dict[str, Any]:
@@ -168,9 +169,9 @@ def _failure(what: str, text: str, findings: Iterable[Finding]) -> dict[str, Any
     against = [f"{f.code} {f.place}: {f.message}" for f in errors(findings)]
     return {
         "failed": True,
-        "text": text,
-        "msg": "\n".join([f"{what}:", *against]),
-        "findings": [f.to_dict() for f in findings],
+        "text": printable(text, keep=LAYOUT),
+        "msg": printable("\n".join([f"{what}:", *against])),
+        "findings": printable_data([f.to_dict() for f in findings]),
     }
 
 

@@ -23,6 +23,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gpustack.text import LAYOUT, printable
+
 
 class GpustackError(Exception):
     """An error a user can act on.
@@ -42,7 +44,7 @@ class GpustackError(Exception):
 
     def __str__(self) -> str:
         text = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{text}\n  → {self.remedy}" if self.remedy else text
+        return printable(f"{text}\n  → {self.remedy}" if self.remedy else text, keep=LAYOUT)
 
 
 class UsageError(GpustackError):

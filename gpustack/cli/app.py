@@ -21,8 +21,8 @@ from typing import Any
 from cliff import app, commandmanager
 
 from gpustack import __version__
-from gpustack.cli.text import printable
 from gpustack.errors import GpustackError, UsageError
+from gpustack.text import LAYOUT, SafeStream, printable
 
 NAME = "gpustack"
 INTERRUPTED = 130
@@ -52,8 +52,15 @@ def _summary(entry: commandmanager.EntryPointT) -> str:
     try:
         words = (entry.load().__doc__ or "").strip().partition("\n")[0].rstrip(".")
     except Exception as error:  # a broken plug-in must not take the list of commands away
-        return f"(can't be loaded: {printable(str(error))})"
+        return f"(can't be loaded: {error})"
     return words[:1].lower() + words[1:]
+
+
+class _LogFormatter(logging.Formatter):
+    """A log is read in a terminal as well."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record), keep=LAYOUT)
 
 
 class Gpustack(app.App):
@@ -65,6 +72,8 @@ class Gpustack(app.App):
         self.commands = Commands("gpustack.cli")
         self._handlers: list[logging.Handler] = []
         super().__init__(_DESCRIPTION, __version__, self.commands)
+        # Whatever a command prints, and from wherever it has it.
+        self.stdout, self.stderr = SafeStream(self.stdout), SafeStream(self.stderr)
 
     def build_option_parser(
         self, description: str | None, version: str | None, argparse_kwargs: dict[str, Any] | None = None
@@ -108,7 +117,7 @@ class Gpustack(app.App):
         self._handlers = [console]
         if self.options.log_file:
             self._handlers.append(logging.FileHandler(self.options.log_file, encoding="utf-8"))
-            self._handlers[-1].setFormatter(logging.Formatter(self.LOG_FILE_MESSAGE_FORMAT))
+            self._handlers[-1].setFormatter(_LogFormatter(self.LOG_FILE_MESSAGE_FORMAT))
         for handler in self._handlers:
             root.addHandler(handler)
 
@@ -177,7 +186,7 @@ class Gpustack(app.App):
                 f"unexpected {type(error).__name__}: {error}\n"
                 "  → this is a fault of gpustack; --debug shows where it is"
             )
-        print(f"{NAME}: {printable(message)}", file=self.stderr)
+        print(f"{NAME}: {message}", file=self.stderr)
         return error.exit_code if isinstance(error, GpustackError) else 1
 
 

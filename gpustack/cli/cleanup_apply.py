@@ -20,7 +20,6 @@ from gpustack.cli.cleanup_options import (
 )
 from gpustack.cli.common import Command
 from gpustack.cli.numbers import positive
-from gpustack.cli.text import printable
 from gpustack.errors import CloudError, UsageError
 
 MAX_COUNT_REACHED = 1
@@ -129,7 +128,7 @@ gpustack cleanup apply --sql"""
             ):
                 verdict = outcome.verdict
                 what = f"class {verdict.klass} on {verdict.host}"
-                print(printable(f"{outcome.result}: {what}: {outcome.detail}"), file=self.app.stdout, flush=True)
+                print(f"{outcome.result}: {what}: {outcome.detail}", file=self.app.stdout, flush=True)
                 failed |= outcome.result not in (Result.REPAIRED, Result.GONE)
         self.say(f"to go back: gpustack cleanup undo {path}")
         return 3 if failed or made.unread else MAX_COUNT_REACHED if limited else 0

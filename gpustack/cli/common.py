@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from cliff import command, lister, show
 
 from gpustack.cli.numbers import positive
-from gpustack.cli.text import printable
 from gpustack.errors import HostError, UsageError
 from gpustack.findings import Finding, Severity, tellings
+from gpustack.text import LAYOUT, printable, raw
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Failure, Gathered
@@ -36,7 +36,7 @@ class _Voice(command.Command):
 
     def say(self, text: str) -> None:
         """Print a message on stderr, fit for a terminal."""
-        print(printable(text), file=self.app.stderr)
+        print(printable(text, keep=LAYOUT), file=self.app.stderr)
 
     @property
     def verbosity(self) -> int:
@@ -211,7 +211,7 @@ def _progress(command: _Voice, total: int) -> Iterator[Callable[[str], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("reading hosts"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=command.app.stderr), transient=True) as progress:
+    with Progress(*columns, console=Console(file=raw(command.app.stderr)), transient=True) as progress:
         task = progress.add_task("hosts", total=total)
         yield lambda host: progress.advance(task)
 

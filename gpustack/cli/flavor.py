@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.cli.common import Command, Lister, ShowOne, is_for_machines
-from gpustack.cli.text import printable
 from gpustack.errors import FlavorError, GpustackError
+from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.flavor.cloud import Cloud

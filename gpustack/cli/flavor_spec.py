@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from gpustack.cli.flavor import InCloud, tell_done
 from gpustack.cli.numbers import positive
-from gpustack.cli.text import printable
 from gpustack.errors import FlavorError, NovaConfigError, PlanError, UsageError
+from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.flavor.apply import Failure

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.cli.common import Command, add_source_options, gather, tell_failures
-from gpustack.cli.text import printable
 from gpustack.errors import GpustackError, PlanError, UsageError
 
 if TYPE_CHECKING:
@@ -98,9 +97,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         if parsed_args.format == "json":
             text = json.dumps([plan.to_dict() for plan in self._plans], indent=2, ensure_ascii=True)
         else:
-            text = printable(
-                "\n\n".join(show_plan(plan, diffs=not parsed_args.no_diff) for plan in self._plans), keep="\n\t"
-            )
+            text = "\n\n".join(show_plan(plan, diffs=not parsed_args.no_diff) for plan in self._plans)
         if text:
             print(text, file=self.app.stdout)
         return CHANGES if parsed_args.exit_code and any(plan.changes for plan in self._plans) else 0

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from gpustack.cli.common import expanded
 from gpustack.cli.playing import Play
 from gpustack.cli.progress import progress
-from gpustack.cli.text import printable
 from gpustack.errors import GpustackError, UsageError
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class _Change(Play):
             return
         rebooted = [one.host for one in ready if one.reboot]
         reboot = "no reboot" if not parsed_args.reboot or not rebooted else f"reboot {', '.join(rebooted)}"
-        self.app.stderr.write(printable(f"{self.question} {', '.join(one.host for one in ready)}? ({reboot}) [y/N] "))
+        self.app.stderr.write(f"{self.question} {', '.join(one.host for one in ready)}? ({reboot}) [y/N] ")
         self.app.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise GpustackError("nothing was changed")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.cli.common import Command, Lister, add_source_options, expanded, gather, is_for_machines, tell_failures
-from gpustack.cli.text import printable
 from gpustack.errors import GpustackError, NovaConfigError, UsageError
+from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered
@@ -148,7 +148,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         for index, file in enumerate(files):
             if len(files) > 1:
                 print(f"{'' if index == 0 else chr(10)}### {_name(file)}", file=self.app.stdout)
-            print(printable(file.text, keep="\n\t"), end="", file=self.app.stdout)
+            print(file.text, end="", file=self.app.stdout)
 
     def _usual_root(self) -> Path:
         """Below which directory the deployment tool's own is, where --out does not say."""
@@ -162,7 +162,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             after = file.onto(before)
             if before != after:
                 change = WriteFile(why="", path=str(path), content=after, before=before)
-                print(printable(change.diff(), keep="\n\t"), end="", file=self.app.stdout)
+                print(change.diff(), end="", file=self.app.stdout)
 
     def _print_stale(self, parsed_args: argparse.Namespace) -> None:
         from gpustack.operations import RemoveFile, WriteFile
@@ -171,7 +171,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             before = _content(path) or ""
             gone = RemoveFile(why="", path=str(path), before=before)
             change = WriteFile(why="", path=str(path), content=kept, before=before) if kept.strip() else gone
-            print(printable(change.diff(), keep="\n\t"), end="", file=self.app.stdout)
+            print(change.diff(), end="", file=self.app.stdout)
 
     def _write(self, out: Path) -> None:
         from gpustack.files import write_atomic
@@ -210,10 +210,10 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
         for path, kept in self._stale(parsed_args):
             if kept.strip():
-                self.say(f"{printable(str(path))}: taking the part of an earlier rendering out")
+                self.say(f"{path}: taking the part of an earlier rendering out")
                 write_atomic(path, f"{kept.rstrip()}\n", mode=path.stat().st_mode & 0o777)
             else:
-                self.say(f"{printable(str(path))}: removing it, it is of an earlier rendering")
+                self.say(f"{path}: removing it, it is of an earlier rendering")
                 path.unlink()
 
     def _placed(self, root: Path) -> list[tuple[RenderedFile, Path]]:

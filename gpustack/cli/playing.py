@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from gpustack.cli.common import Command, expanded
 from gpustack.cli.progress import Told
-from gpustack.cli.text import printable
 from gpustack.errors import GpustackError, UsageError
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class Play(Command):
             for one in records:
                 if told := problems(one):
                     self.say(told)
-            text = printable(summary(records, checked=checked))
+            text = summary(records, checked=checked)
         print(text, file=self.app.stdout)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
@@ -127,7 +126,7 @@ class Play(Command):
         return 0
 
     def _show(self, text: str) -> None:
-        print(printable(text, keep="\n\t"), file=self.app.stdout)
+        print(text, file=self.app.stdout)
 
 
 class Runner:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpustack.cli.common import Command
-from gpustack.cli.text import printable
+from gpustack.text import printable, raw
 
 if TYPE_CHECKING:
     from gpustack.play.record import Record
@@ -37,7 +37,7 @@ def progress(command: Command, doing: str) -> Iterator[Told]:
     from gpustack.play.show import line
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=Console(file=command.app.stderr), transient=True) as shown:
+    with Progress(*columns, console=Console(file=raw(command.app.stderr)), transient=True) as shown:
         rows: dict[str, Any] = {}
 
         def moved(record: Record, over: Sequence[str]) -> None:

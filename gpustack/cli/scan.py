@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from cliff.columns import FormattableColumn
 
 from gpustack.cli.common import Lister, add_source_options, gather, is_for_machines, tell_failures
-from gpustack.cli.text import printable
 from gpustack.errors import UsageError
 from gpustack.findings import Severity
+from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered

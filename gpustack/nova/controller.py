@@ -28,6 +28,7 @@ from gpustack.novaconf.releases import Release
 from gpustack.spec.hosts import patterns_for
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
+from gpustack.text import printable
 
 UNITS = {
     "compute": ("nova-compute.service", "openstack-nova-compute.service"),
@@ -155,7 +156,7 @@ def _entry(plain: Mapping[str, Any]) -> DeviceEntry:
 def _told(findings: Iterable[Finding]) -> dict[str, Any]:
     """Findings as text, and whether they stand against going on."""
     found = [f for f in findings if f.severity is not Severity.INFO]
-    text = "\n".join(str(f) for f in sorted(found, key=lambda f: (-f.severity.rank, f.code)))
+    text = printable("\n".join(str(f) for f in sorted(found, key=lambda f: (-f.severity.rank, f.code))))
     stopped = errors(found)
     return {"text": text, "failed": True, "msg": text} if stopped else {"text": text}
 

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpustack.errors import ApplyError, UsageError
 from gpustack.files import share_dir
+from gpustack.play.log import printable_log
 from gpustack.play.record import Record
 
 _TAIL = 12
@@ -77,12 +79,13 @@ def play(call: Call, log: Path, told: Callable[[Record, Sequence[str]], None]) -
     start = log.stat().st_size
     record = Record(checked=call.check)
     reading, writing = os.pipe()
-    with os.fdopen(reading, encoding="utf-8") as events, log.open("ab") as stream:
+    with os.fdopen(reading, encoding="utf-8") as events, log.open("ab") as stream, ExitStack() as stack:
         stream.write(f"$ ansible-playbook {' '.join(argv[4:])}\n".encode())
         stream.flush()
+        printed = stack.enter_context(printable_log(stream))
         try:
             process = subprocess.Popen(
-                argv, stdout=stream, stderr=subprocess.STDOUT, env=environment(writing), pass_fds=(writing,)
+                argv, stdout=printed, stderr=subprocess.STDOUT, env=environment(writing), pass_fds=(writing,)
             )
         finally:
             os.close(writing)

@@ -11,6 +11,7 @@ from gpustack.findings import errors
 from gpustack.service.model import Choices, Policy
 from gpustack.service.plan import ServicePlan, show
 from gpustack.service.run import Runner, Target
+from gpustack.text import printable, printable_data
 
 PHASES = ("plan", "disable", "empty", "resume", "failed")
 
@@ -80,8 +81,8 @@ def _outcome(plan: ServicePlan) -> dict[str, Any]:
         against = [f"{one.code} {one.place}: {one.message}" for one in errors(plan.findings)]
         outcome |= {
             "failed": True,
-            "msg": "\n".join([f"{plan.host} {plan.title}:", *against]),
-            "findings": [one.to_dict() for one in plan.findings],
+            "msg": printable("\n".join([f"{plan.host} {plan.title}:", *against])),
+            "findings": printable_data([one.to_dict() for one in plan.findings]),
         }
     return outcome
 

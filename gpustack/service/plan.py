@@ -8,6 +8,7 @@ from typing import Any
 
 from gpustack.findings import Finding, errors, tellings
 from gpustack.operations import Operation
+from gpustack.text import printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ class ServicePlan:
 
 def show(plan: ServicePlan) -> str:
     """A plan as text for people."""
-    return "\n".join(printable(line) for line in _lines(plan))
+    return "\n".join(printable(line, keep="") for line in _lines(plan))
 
 
 def _lines(plan: ServicePlan) -> Iterator[str]:
@@ -70,8 +71,3 @@ def _lines(plan: ServicePlan) -> Iterator[str]:
     yield from (f"    leave: {note}" for note in plan.notes)
     for group in tellings(plan.findings):
         yield from ("", *(f"  {told}" for told in group))
-
-
-def printable(text: str) -> str:
-    """A guest's name is its owner's choice: nothing in it can move a terminal's cursor."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

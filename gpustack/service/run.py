@@ -20,10 +20,11 @@ from gpustack.service.guests import key
 from gpustack.service.marks import AFTER, MOVED, STOPPED, disabled_here, reason_of_failure
 from gpustack.service.match import find_service
 from gpustack.service.model import Choices, Ports, Server, World
-from gpustack.service.plan import ServicePlan, printable
+from gpustack.service.plan import ServicePlan
 from gpustack.service.resume import plan_resume
 from gpustack.service.room import Room, lacking
 from gpustack.service.steps import ColdMigrate, Confirm, DisableService, EnableService, Forget, GuestStep, LiveMigrate
+from gpustack.text import printable
 
 _PAUSE = 2.0
 """Seconds between two looks."""

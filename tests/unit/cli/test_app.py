@@ -9,8 +9,8 @@ from importlib.metadata import EntryPoint, entry_points
 
 import pytest
 
-from gpustack import __version__
-from gpustack.cli import app, common, text
+from gpustack import __version__, text
+from gpustack.cli import app, common
 from gpustack.errors import GpustackError, SpecError
 from gpustack.findings import Finding, Severity, tellings
 
@@ -228,7 +228,7 @@ def test_many_places_of_several_hosts_are_counted():
         ("Grüße → 日本", "Grüße → 日本"),
         ("two\nlines", "two\nlines"),
         ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
-        ("a\u202eb\u200bc\x9b", "a\\u202eb\\u200bc\\x9b"),
+        ("a\u202eb\u200bc\x9b", "a\\u202eb\\u200bc\\u009b"),
     ],
 )
 def test_text_for_a_terminal(given, shown):

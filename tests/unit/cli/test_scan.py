@@ -149,7 +149,7 @@ def test_nothing_of_a_snapshot_moves_the_terminal(gpustack, snapshots, tmp_path)
     path = tmp_path / "evil.json"
     path.write_text(json.dumps(document))
     ran = gpustack("scan", "--snapshot", path, "-c", "slot", "-c", "host")
-    assert "interface evil\\x9b2J\\u202e" in ran.err
+    assert "interface evil\\u009b2J\\u202e" in ran.err
     assert "\\u2028slot" in ran.out
     assert not set(ran.out + ran.err) & set("\u009b\u202e\u2028")
 
