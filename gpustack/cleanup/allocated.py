@@ -21,6 +21,7 @@ from gpustack.cleanup.facts import TERMINAL, Clock, HostState, NodeView, Owner, 
 from gpustack.cleanup.placement import Provider, get, stranger
 from gpustack.cleanup.predicates import doubts, in_flight, lacks, node_words, owner_words, pinning
 from gpustack.cleanup.read import CellReader
+from gpustack.cleanup.rules._stuck import stuck
 from gpustack.cleanup.rules._times import timely
 from gpustack.cleanup.verdict import Allocation, Repair, Status, Verdict, words
 
@@ -60,7 +61,8 @@ def judge(
                 continue
             for consumer in sorted(provider.held):
                 for verdict in _judge(reader, view, clock, provider, consumer, cloud):
-                    yield timely(verdict, view, clock, reader.owner(verdict.owner or consumer))
+                    owner = reader.owner(verdict.owner or consumer)
+                    yield stuck(timely(verdict, view, clock, owner), view, clock, owner)
             moved = (
                 {
                     uuid: str(move["instance_uuid"])
@@ -71,7 +73,7 @@ def judge(
                 else {}
             )
             for verdict in unallocated.judge(view, clock, provider, moved, lambda path: get(cloud, path)):
-                yield timely(verdict, view, clock)
+                yield stuck(timely(verdict, view, clock), view, clock)
 
 
 def unasked(cell: str, reason: str) -> Verdict:

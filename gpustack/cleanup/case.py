@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict
 
-from gpustack.cleanup.facts import Clock, HostState, Migration, NodeView, Owner, PciRow
-from gpustack.cleanup.predicates import doubts, forgotten, fresh, in_flight, owner_of, seen
+from gpustack.cleanup.facts import Clock, HostState, NodeView, Owner, PciRow
+from gpustack.cleanup.predicates import doubts, fresh, in_flight, owner_of, seen
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 
 
@@ -61,9 +61,6 @@ class Case:
         if unknown:
             return self.verdict(Status.UNDECIDED, "; ".join(unknown))
         early = [reason for row in self.rows for reason in fresh(self.view, row, self.clock)]
-        stuck = forgotten(self.owner, self.clock)
-        if stuck and not early:
-            return self._stuck(stuck)
         protected = [*in_flight(self.owner), *early]
         if protected:
             return self.verdict(Status.PROTECTED, "; ".join(dict.fromkeys(protected)))
@@ -71,17 +68,6 @@ class Case:
             reason = self.clock.doubt or "the host's last report is of a time that is yet to come: the clocks differ"
             return self.verdict(Status.UNDECIDED, f"whether nova-compute runs there can't be told: {reason}")
         return None
-
-    def _stuck(self, moves: tuple[Migration, ...]) -> Verdict:
-        since = "; ".join(f"migration {move.id} is {move.status} since {move.updated_at}" for move in moves)
-        return self.verdict(
-            Status.REPORT,
-            f"{since}, and nothing else is under way: it may have been forgotten, and holds the device until it ends",
-            ask_hypervisor=True,
-            advice="look whether anything of it still runs: logs and domains of both hosts. An evacuation's record is "
-            "what its source needs when it returns; any other whose work has ended is set to status error by hand, and "
-            "then planned again",
-        )
 
     def verdict(
         self,

@@ -232,6 +232,8 @@ class Clock:
     now: datetime
     grace: timedelta = timedelta(seconds=300)
     service_down_time: timedelta = timedelta(seconds=60)
+    stuck_after: timedelta = timedelta(hours=1)
+    """Work on which nothing was written for so long may be *stuck*."""
     stopped: frozenset[str] = frozenset()
     """Hosts whose nova-compute the operator has stopped for a repair."""
     heard: datetime | None = None
@@ -242,6 +244,17 @@ class Clock:
     def age(self, seen: datetime) -> timedelta:
         """How long ago a service reported, by the nearer of two clocks: the database's, that of the other reports."""
         return min(abs(moment - seen) for moment in (self.now, self.heard) if moment is not None)
+
+    def state(self, service: Service | None) -> HostState:
+        """Whether a nova-compute runs, by its service alone."""
+        if service is None:
+            return HostState.GONE
+        seen = service.seen
+        if seen is not None and self.age(seen) <= self.service_down_time:
+            return HostState.UP
+        if self.doubt or (seen is not None and seen > self.now):
+            return HostState.UNKNOWN
+        return HostState.FORCED_DOWN if service.forced_down else HostState.DOWN
 
     def ahead(self, moment: datetime | None) -> bool:
         """Whether a moment is yet to come, by more than two clocks may differ."""
@@ -288,6 +301,8 @@ class NodeView:
     """Whether this release gives the requests of flavors an id (Zed and later)."""
     hardware: Hardware | None = None
     """What the host really has; None when nobody looked."""
+    services: Mapping[str, Service] = field(default_factory=dict)
+    """The ``nova-compute`` services of the whole cell, by host."""
     written: Mapping[int, str] = field(default_factory=dict)
     """The owners of those rows, by id, whose owner is not written in small letters, as they are written."""
     unread: str = ""
@@ -299,14 +314,7 @@ class NodeView:
             return HostState.GONE
         if self.node.host in clock.stopped and not self.reports(clock):
             return HostState.STOPPED
-        if self.service is None:
-            return HostState.GONE
-        seen = self.service.seen
-        if seen is not None and clock.age(seen) <= clock.service_down_time:
-            return HostState.UP
-        if clock.doubt or (seen is not None and seen > clock.now):
-            return HostState.UNKNOWN
-        return HostState.FORCED_DOWN if self.service.forced_down else HostState.DOWN
+        return clock.state(self.service)
 
     def reports(self, clock: Clock) -> bool:
         """Whether nova-compute reported within two of its intervals (nova.conf: ``report_interval``, 10 s)."""

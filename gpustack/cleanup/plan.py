@@ -87,6 +87,7 @@ class Selection:
     classes: frozenset[str] = frozenset()
     grace: timedelta = timedelta(seconds=300)
     service_down_time: timedelta = timedelta(seconds=60)
+    stuck_after: timedelta = timedelta(hours=1)
     stopped: frozenset[str] = frozenset()
 
     def clock(self, now: datetime, reports: Mapping[str, datetime]) -> Clock:
@@ -109,6 +110,7 @@ class Selection:
             now=now,
             grace=self.grace,
             service_down_time=self.service_down_time,
+            stuck_after=self.stuck_after,
             stopped=self.stopped,
             heard=others if others in current else None,
             doubt=doubt,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from gpustack.cleanup.facts import ERROR, Clock, HostState, Instance, Migration, NodeView, Owner, PciRow, Whereabouts
+from gpustack.cleanup.facts import ERROR, Clock, HostState, Instance, NodeView, Owner, PciRow, Whereabouts
 from gpustack.cleanup.verdict import words
 
 # VERIFY_RESIZE looks exactly like a leak: both rows are allocated and the instance is at its destination.
@@ -46,21 +46,6 @@ def in_flight(owner: Owner | None) -> list[str]:
         if owner.instance.hidden:
             found.append(f"instance {owner.uuid} is hidden: a move between cells is under way")
     return found
-
-
-_FORGOTTEN = timedelta(days=1)
-
-
-def forgotten(owner: Owner | None, clock: Clock) -> tuple[Migration, ...]:
-    """The moves that alone protect an owner, and which nothing has written for a day: they may never end.
-
-    One that waits for its confirmation may wait for long; the instance says then that it is resized.
-    """
-    moves = tuple(m for m in owner.migrations if m.in_flight) if owner else ()
-    if len(in_flight(owner)) != len(moves):
-        return ()
-    old = all(m.updated_at is not None and clock.now - m.updated_at > _FORGOTTEN for m in moves)
-    return moves if old else ()
 
 
 def fresh(view: NodeView, row: PciRow, clock: Clock) -> list[str]:

@@ -206,6 +206,7 @@ class CellReader:
                     for uuid in owning & elsewhere.keys()
                 },
                 has_request_ids=self.schema.has_request_ids,
+                services=services,
                 written={row.id: written[row.id] for row in of_node if row.id in written} if written else {},
             )
 

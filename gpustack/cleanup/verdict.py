@@ -20,6 +20,8 @@ class Status(enum.StrEnum):
     """Wrong, but a wrong guess could give one GPU to two guests: a person must decide."""
     PROTECTED = "protected"
     """Work is under way, or was a moment ago: it must not be touched."""
+    STUCK = "stuck"
+    """Work that protects it and that nobody does any more: a person must end it."""
     UNDECIDED = "undecided"
     """Something that the proof needs could not be read."""
 

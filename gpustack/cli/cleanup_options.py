@@ -74,6 +74,14 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         help="nova.conf's service_down_time, in seconds (default: as there, else 60)",
     )
     group.add_argument(
+        "--stuck-after",
+        type=int,
+        default=3600,
+        metavar="S",
+        help="report work as stuck if nothing was written for S seconds and nobody does it (default: %(default)s, "
+        "twice the default of nova.conf's long_rpc_timeout)",
+    )
+    group.add_argument(
         "--stopped",
         action="append",
         metavar="HOST",
@@ -158,6 +166,7 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
         classes=frozenset(parsed_args.classes or ()),
         grace=timedelta(seconds=parsed_args.grace),
         service_down_time=timedelta(seconds=down),
+        stuck_after=timedelta(seconds=parsed_args.stuck_after),
         stopped=frozenset(parsed_args.stopped or ()),
     )
 

@@ -32,6 +32,7 @@ from gpustack.cleanup.rules import (
     u_unknown_value,
 )
 from gpustack.cleanup.rules._restart import careful
+from gpustack.cleanup.rules._stuck import stuck
 from gpustack.cleanup.rules._times import timely
 from gpustack.cleanup.values import DAMAGE
 from gpustack.cleanup.verdict import Status, Verdict
@@ -92,4 +93,4 @@ def _judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             ids = {row.id for row in verdict.rows}
             if not ids & spoken:
                 spoken |= ids
-                yield timely(careful(verdict, view, clock), view, clock)
+                yield stuck(timely(careful(verdict, view, clock), view, clock), view, clock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -122,6 +123,39 @@ class Books:
             and row.owner not in devices.get(row.device, ())
         ]
 
+    def lost(self) -> list[Row]:
+        """The rows that leaked, and those that are neither free nor taken by a guest that is at home on their host."""
+        homes, devices = self.homes(), self.devices()
+        return self.leaked() + [
+            row
+            for row in self.rows()
+            if row.managed
+            and not devices.get(row.device)
+            and (row.status != "available" if not row.taken else row.owner not in homes)
+        ]
+
+    def waiting(self) -> set[str]:
+        """The guests whose resize is to be confirmed or reverted, and can be: both of their hosts are up."""
+        query = sa.text(
+            "SELECT i.uuid, m.source_compute, m.dest_compute FROM instances i JOIN migrations m"
+            " ON m.instance_uuid = i.uuid WHERE i.deleted = 0 AND i.vm_state = 'resized' AND i.task_state IS NULL"
+            " AND m.deleted = 0 AND m.status = 'finished'"
+        )
+        running = self.walk.running()
+        with self.world.engine.connect() as connection:
+            return {uuid for uuid, *hosts in connection.execute(query) if all(host in running for host in hosts)}
+
+    def out_of_pools(self) -> set[str]:
+        """The hosts whose scheduler's pools count other than their free rows."""
+        free: dict[str, int] = dict.fromkeys(self.walk.running(), 0)
+        for row in self.rows():
+            if row.managed and row.status == "available" and row.owner is None and row.device[0] in free:
+                free[row.device[0]] += 1
+        with self.world.engine.connect() as connection:
+            found = connection.execute(sa.text("SELECT host, pci_stats FROM compute_nodes WHERE deleted = 0")).all()
+        pools = {host: sum(map(int, re.findall(r'"count": (\d+)', text or ""))) for host, text in found}
+        return {host for host, count in free.items() if pools.get(host) != count}
+
     def exposed(self) -> set[Device]:
         """Devices that a guest has by the hypervisor's word, and that Nova would give to another."""
         owners = {row.device: row.owner for row in self.rows() if row.taken and row.managed}
@@ -133,7 +167,7 @@ class Books:
         """A plan for the walk's hosts without any grace."""
         sources = Sources.from_nova_conf([self.world.nova.nova_conf])
         hosts = frozenset(self.walk.hosts)
-        selection = Selection(grace=timedelta(0), hosts=hosts, stopped=frozenset(stopped))
+        selection = Selection(grace=timedelta(0), stuck_after=timedelta(0), hosts=hosts, stopped=frozenset(stopped))
         cloud = self.world.api if self.world.placement else None
         return sources, selection, plan.make(sources, selection, cloud).verdicts
 
@@ -190,11 +224,17 @@ class Books:
             self.world.nova.control.periodic(host)
 
     def _all_is_told(self, verdicts: Iterable[Verdict]) -> None:
-        """Nothing that leaked stays unreported, and no device that may be given away twice."""
+        """Each GPU that no guest uses is free or reported, and so is each device that may be given away twice.
+
+        Nothing moves any more: *protected* is no report, except where a person has to confirm or revert a resize.
+        """
         verdicts = list(verdicts)
-        reported = {row.id for verdict in verdicts for row in verdict.rows}
-        missed = [row for row in self.leaked() if row.id not in reported]
-        assert not missed, self._story("leaked and not reported", missed)
+        reported = {row.id for v in verdicts if v.status is not Status.PROTECTED for row in v.rows}
+        waiting = self.waiting()
+        missed = [row for row in self.lost() if row.id not in reported and row.owner not in waiting]
+        assert not missed, self._story("of no use to anybody, and not reported", missed)
+        short = self.out_of_pools() - {v.host for v in verdicts if v.status is not Status.PROTECTED and not v.rows}
+        assert not short, self._story("free by its row, in no pool, and not reported", short)
         homes, devices = self.homes(), self.devices()
         warned = {(v.host, v.owner) for v in verdicts}
         for device in self.exposed():

@@ -277,6 +277,13 @@ class World:
         self.made.clear()
         self.used.clear()
 
+    def leave(self) -> None:
+        """Let the hosts be gone, and the guests with them: not every one can be deleted after what was done to it."""
+        for host in self.used:
+            self.nova.control.power_off_host(host)
+        self.made.clear()
+        self.used.clear()
+
     # --- rows -----------------------------------------------------------------------------------------------------
 
     def cell(self, name: str) -> sa.Engine:
@@ -328,10 +335,11 @@ class World:
     def _variables(self) -> dict[str, str]:
         return {**os.environ, "OS_CLIENT_CONFIG_FILE": str(self.nova.clouds_yaml), "OS_CLOUD": "embedded"}
 
-    def plan(self, *hosts: str, everything: bool = False, grace: str = "0") -> list[str]:
+    def plan(self, *hosts: str, everything: bool = False, grace: str = "0", stuck: int = 3600) -> list[str]:
         """``CLASS STATUS HOST REPAIR`` of every verdict on hosts."""
         named = [word for host in hosts or self.used for word in ("--host", host)]
-        ran = self.gpustack("plan", *named, "-f", "json", *(["--all"] if everything else []), grace=grace)
+        options = ("--stuck-after", str(stuck), *(["--all"] if everything else []))
+        ran = self.gpustack("plan", *named, "-f", "json", *options, grace=grace)
         assert ran.code in (0, 4), ran
         return sorted(
             " ".join(filter(None, (one["class"], one["status"], one["host"], one["repair"])))

@@ -192,6 +192,69 @@ def test_a_resize_that_hangs_at_every_step(world: World) -> None:
         assert server.status == "VERIFY_RESIZE"
 
 
+def test_moves_whose_host_died_are_stuck(world: World) -> None:
+    """Each loses a GPU for ever, and a week later too."""
+    for step, dying, when in (
+        ("resize_claim", "new", "after"),  # resize_prep
+        ("finish_resize_call", "old", "before"),  # resize_migrated
+        ("finish", "new", "before"),  # resize_finish
+    ):
+        old, new = world.hosts(2)
+        server = world.boot(old)
+        host = {"old": old, "new": new}[dying]
+        world.nova.control.fail(host, step, action="hang", when=when)
+        world.api.compute.migrate_server(server, host=new)
+        world.nova.control.wait_for_fault(host, step)
+        world.die(host)
+        leaked = new if step == "resize_claim" else old
+        world.nova.control.periodic(old if host == new else new)
+        before = world.dump()
+        assert f"A protected {leaked}" in world.plan(old, new, everything=True), step
+        assert world.plan(old, new, stuck=0) == [f"A stuck {leaked}"], step
+        assert world.apply(code=4).code == 4
+        assert world.dump() == before
+    world.leave()
+
+
+def test_confirmations_whose_source_died_are_stuck(world: World) -> None:
+    old, new = world.hosts(2)
+    server = world.migrate(world.boot(old), new)
+    assert world.plan(stuck=0) == []  # a person may take his time
+    other = world.migrate(world.boot(old), new)
+    world.nova.control.fail(old, "confirm", action="hang")
+    world.api.compute.confirm_server_resize(other)
+    world.nova.control.wait_for_fault(old, "confirm")
+    world.die(old)
+    assert world.plan(stuck=0) == [f"A stuck {old}"] * 2
+    assert server.status == "VERIFY_RESIZE"
+    world.leave()
+
+
+def test_a_power_cut_in_the_middle_of_a_copy(world: World) -> None:
+    """Nova fails to revert the move, clears the task, and the server can't be started; then both GPUs are of use."""
+    old, new = world.hosts(2)
+    server = world.boot(old)
+    world.nova.control.fail(old, "copy", action="hang")
+    world.api.compute.migrate_server(server, host=new)
+    world.nova.control.wait_for_fault(old, "copy")
+    world.die(old)
+    assert world.plan(stuck=0) == [f"A stuck {new}"]
+    world.back(old)
+    world.nova.control.periodic(new)
+    assert "Failed to revert crashed migration" in world.nova.log.read_text(errors="replace")
+    assert world.api.compute.get_server(server.id).task_state is None
+    assert world.plan() == []
+    assert world.plan(stuck=0) == [f"A stuck {new}"]
+
+    assert world.sql("UPDATE migrations SET status = 'error' WHERE instance_uuid = :vm", vm=server.id) == 1
+    assert world.plan() == [f"B stale {new} fail-migration"]
+    world.apply("--wait", "0", code=3)
+    world.nova.control.periodic(new)
+
+    assert world.plan(stuck=0) == []
+    world.agrees(new, world.api.compute.get_server(server.id))
+
+
 def test_a_revert_that_failed_is_told_until_somebody_decides(world: World) -> None:
     old, new = world.hosts(2)
     server = world.migrate(world.boot(old), new)

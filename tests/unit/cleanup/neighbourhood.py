@@ -42,6 +42,7 @@ def clock(case: dict[str, Any]) -> Clock:
         now=NOW,
         stopped=frozenset(case.get("stopped", ())),
         heard=None if heard is None else ago(heard),
+        stuck_after=timedelta(seconds=case.get("stuck_after", 2 * HOUR)),
         doubt=case.get("doubt", ""),
     )
 
@@ -74,6 +75,7 @@ def view(case: dict[str, Any]) -> NodeView:
             and (owner.instance.host, owner.instance.node) == (host, node.get("name", host))
         ),
         has_request_ids=case.get("request_ids", True),
+        services=_services(case),
         written={n: said["written"] for n, said in enumerate(case.get("rows", ()), start=1) if "written" in said},
         hardware=_hardware(case["hardware"]) if "hardware" in case else None,
     )
@@ -107,6 +109,14 @@ def _service(host: str, said: dict[str, Any]) -> Service:
     seen = ago(said.get("seen", HOUR))
     down = said.get("forced_down", False)
     return Service(host=host, disabled=False, forced_down=down, last_seen_up=seen, updated_at=seen, created_at=seen)
+
+
+def _services(case: dict[str, Any]) -> dict[str, Service]:
+    """Every other host that a case names is up, unless it says otherwise."""
+    said = {"gpu1": case.get("service", {}), **case.get("services", {})}
+    hosts = ("gpu1", "gpu2", "gpu3")
+    known = {host: said.get(host, {"seen": 5}) for host in (*hosts, *said)}
+    return {host: _service(host, one) for host, one in known.items() if one is not None}
 
 
 def _row(number: int, said: dict[str, Any]) -> PciRow:

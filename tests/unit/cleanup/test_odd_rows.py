@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -158,7 +159,7 @@ def test_the_verdict_is_safe(made: object, expected: list[str], tmp_path: Path) 
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     made(cell)  # type: ignore[operator]
     conf = nova_conf(tmp_path, {"cell1": cell.url})
-    found = plan.make(Sources.from_nova_conf([conf]), Selection()).verdicts
+    found = plan.make(Sources.from_nova_conf([conf]), Selection(stuck_after=timedelta(hours=2))).verdicts
     assert [f"{one.klass} {one.status}" for one in found] == expected, [one.because for one in found]
 
 
