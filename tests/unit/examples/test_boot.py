@@ -114,10 +114,13 @@ def test_vfio_pci_takes_nothing_without_an_iommu(root: Path, argument: str) -> N
     assert rebuild_and_boot(root) == HOST_DRIVERS
     assert collect(str(root))["iommu"] == {
         "acpi_tables": ["DMAR"],
+        "tables_listed": True,
         "units": [],
         "group_count": 0,
         "interrupt_remapping": True,
         "unsafe_interrupts": None,
+        "no_iommu_mode": None,
+        "groups": [],
     }
 
 
