@@ -67,6 +67,12 @@ SCRIPTS = (
     "/etc/cron.d/*",
     "/var/spool/cron/*",
     "/var/spool/cron/crontabs/*",
+    "/etc/init.d/*",
+    "/etc/libvirt/hooks/*",
+    "/etc/libvirt/hooks/qemu.d/*",
+    "/etc/libvirt/hooks/qemu.d/*/*/*/*",
+    "/usr/lib/dracut/modules.d/*/*.sh",
+    "/var/lib/cloud/scripts/per-boot/*",
 )
 # The same, where a file hides those of its name in later directories (systemd.unit(5), tmpfiles.d(5), udev(7)).
 _PRECEDENCE = ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")

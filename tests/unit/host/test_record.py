@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_cases import load
 
@@ -50,6 +50,51 @@ def test_the_shell_reads_what_was_written(tmp_path: Path) -> None:
     script = f'. {tmp_path}/grub; printf %s "$GRUB_CMDLINE_LINUX"'
     said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
     assert said == "rhgb quiet intel_iommu=on iommu=pt"
+
+
+_LINES = st.sampled_from(
+    [
+        'GRUB_CMDLINE_LINUX="rhgb quiet"',
+        "GRUB_CMDLINE_LINUX='quiet'  # mine",
+        'GRUB_CMDLINE_LINUX="intel_iommu=on"',
+        "GRUB_CMDLINE_LINUX=quiet",
+        'export GRUB_CMDLINE_LINUX="ro"',
+        'GRUB_CMDLINE_LINUX+=" more"',
+        'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX b"',
+        "GRUB_CMDLINE_LINUX='$tuned_params'",
+        'GRUB_EDPM_KERNEL_ARGS=" hugepages=1 "',
+        'GRUB_CMDLINE_LINUX="${GRUB_CMDLINE_LINUX:+$GRUB_CMDLINE_LINUX }${GRUB_EDPM_KERNEL_ARGS}"',
+        'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX d"',
+        'if [ -e /nowhere ]; then\n  GRUB_CMDLINE_LINUX="debug"\nfi',
+        "GRUB_X='\nGRUB_CMDLINE_LINUX=\"x\"\n'",
+        '# GRUB_CMDLINE_LINUX=""',
+        'GRUB_DISTRIBUTOR="$(echo x)"',
+        "unset GRUB_CMDLINE_LINUX",
+    ]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_LINES, min_size=1, max_size=6))
+@example(['GRUB_CMDLINE_LINUX="rhgb quiet"', "GRUB_CMDLINE_LINUX=quiet"])
+def test_arguments_arrive_in_a_real_shell_or_are_not_added(lines: list[str]) -> None:
+    text = "\n".join(lines) + "\n"
+    longer = edited(DEFAULTS, text, added=("iommu=pt",))
+    if longer is None:
+        return
+    shown = 'printf %s "$GRUB_CMDLINE_LINUX"'
+    before, after = (subprocess.run(["bash", "-c", f"{t}{shown}"], capture_output=True).stdout for t in (text, longer))
+    assert sorted(after.split()) == sorted([*before.split(), b"iommu=pt"])
+    changed = [line for line in longer.split("\n") if line not in text.split("\n")]
+    assert len(changed) == 1
+    assert "$" not in changed[0]
+    assert edited(DEFAULTS, longer, without=("iommu=pt",)) == text
+
+
+def test_arguments_on_a_line_with_variables_move_to_the_plain_line() -> None:
+    plain, joined = 'GRUB_CMDLINE_LINUX="quiet"', 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX $GRUB_EDPM_KERNEL_ARGS'
+    moved = edited(DEFAULTS, f'{plain}\n{joined} a=b"\n', without=("a=b",), added=("a=b",))
+    assert moved == f'GRUB_CMDLINE_LINUX="quiet a=b"\n{joined}"\n'
 
 
 @pytest.mark.parametrize(
