@@ -38,7 +38,7 @@ _HARMLESS = frozenset({"[", "test", "echo", "true", ":"})
 _OPENING = frozenset({"if", "for", "while", "until", "case", "{", "("})
 _CLOSING = frozenset({"fi", "done", "esac", "}", ")"})
 _INNER = frozenset({"then", "else", "elif"})
-_DOS = r"a line that ends as DOS ends it: to the shell there is one more character (sed -i 's/\r$//' mends it)"
+_DOS = r"a line that ends as DOS ends it: to the shell there is one more character (sed -i 's/\r$//' fixes it)"
 _ENDS = frozenset({"\n", ";"})
 _TUNED_PARAMS = re.compile(r"\$(?:tuned_params\b|\{tuned_params\})")
 

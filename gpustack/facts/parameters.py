@@ -80,5 +80,11 @@ def fulfils(line: CommandLine, wanted: str) -> bool:
     return line.has(wanted)
 
 
+def contradicts(found: Argument, wanted: str) -> bool:
+    """Whether an argument switches off what ``wanted`` switches on."""
+    switch = _SWITCHES.get(wanted)
+    return switch is not None and switched([found], switch) is False
+
+
 def _listed(found: Argument) -> frozenset[str]:
     return frozenset(word.lower() for word in (found.value or "").split(",") if word)

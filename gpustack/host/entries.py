@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gpustack.facts.cmdline import CommandLine, argument
 from gpustack.facts.grub import LINUX
 from gpustack.facts.model import Host
-from gpustack.facts.parameters import fulfils
+from gpustack.facts.parameters import contradicts, fulfils
 from gpustack.findings import Finding, finding
 from gpustack.host import record
 from gpustack.host.owned import RECORD, OwnedFile
@@ -131,6 +131,8 @@ def _replaced(host: Host, lines: dict[str, CommandLine], add: tuple[str, ...]) -
     for source, line in lines.items():
         for text in add:
             for other in (o for o in line.all(argument(text).name) if not o.same_as(argument(text))):
+                if contradicts(other, text):
+                    continue  # GPU120 names it
                 is_enough = fulfils(CommandLine(text=other.text), text)
                 both = other.text if is_enough else f"{other.text},{argument(text).value}"
                 yield finding("GPU154", place=f"{host.hostname} {source}", said=other.text, wanted=text, both=both)

@@ -59,7 +59,7 @@ def _way(host: Host, place: str, here: list[Trace], against: dict[str, list[Trac
         return f"`systemctl disable {PurePosixPath(path).name}`, or take the device out of the unit"
     if not path.startswith("/etc/"):
         return _hidden(path)
-    return f"take {said} out of {path} by hand"
+    return f"take {said} out of {here[0].place if here else place}, or correct it there, by hand"
 
 
 def _from_entries(host: Host, path: str, said: str, against: dict[str, list[Trace]]) -> str:
@@ -72,7 +72,8 @@ def _from_entries(host: Host, path: str, said: str, against: dict[str, list[Trac
         if variable is not None and not variable[1].startswith("GRUB_CMDLINE_LINUX"):
             owner = next((of for name, of in _OWNERS.items() if name in variable[1]), "the tool that sets it")
             return f"change {owner}: {said} comes from {variable[1]} ({trace.place})"
-    files = " and ".join(path for path in (KERNEL_CMDLINE, DEFAULTS) if path in host.files)
+    sources_of_new = (path for path in (KERNEL_CMDLINE, DEFAULTS) if path in host.files)
+    files = " and ".join(path for path in sources_of_new if any(t in host.files[path].text for t in said.split(" ")))
     command = f"`grubby --update-kernel=ALL --remove-args={shlex.quote(said)} --no-etc-grub-update`"
     return f"{command}; take it out of {files} as well" if files else command
 

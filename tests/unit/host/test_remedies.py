@@ -47,10 +47,11 @@ def remedies(machine: Machine, *, adopt: bool = False) -> dict[str, str]:
 
 @pytest.mark.parametrize("adopt", [False, True])
 def test_boot_entries_name_grubby_and_the_files_with_the_argument(adopt: bool) -> None:
-    found = remedies(redhat("vfio-pci.ids=10de:11b4", {}), adopt=adopt)
+    files = {"/etc/kernel/cmdline": "root=/dev/sda1 ro vfio-pci.ids=10de:11b4\n"}
+    found = remedies(redhat("vfio-pci.ids=10de:11b4", files), adopt=adopt)
     assert found[ENTRY] == (
         "`grubby --update-kernel=ALL --remove-args=vfio-pci.ids=10de:11b4 --no-etc-grub-update`; take it out of "
-        "/etc/kernel/cmdline and /etc/default/grub as well, then plan again; gpustack can't take it over"
+        "/etc/kernel/cmdline as well, then plan again; gpustack can't take it over"
     )
 
 
