@@ -144,6 +144,8 @@ class Harness(base.ServersTestBase):
         size = {"total": 100_000, "used": 0, "free": 100_000}
         for name, value in {
             "nova.virt.libvirt.LibvirtDriver._get_local_gb_info": lambda *args: dict(size),
+            # Nova runs uptime(1), which a minimal machine does not have.
+            "nova.virt.libvirt.LibvirtDriver.get_host_uptime": lambda driver: "up 1 day",
             "nova.virt.libvirt.LibvirtDriver.migrate_disk_and_power_off": hypervisor.migrate_disk_and_power_off,
             "nova.virt.libvirt.host.Host.get_online_cpus": lambda host: set(
                 range(host.get_connection().host_info.cpus)

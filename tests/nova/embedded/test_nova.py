@@ -8,6 +8,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -245,6 +246,16 @@ def test_the_control_port_wants_its_token(nova: Nova) -> None:
         stranger.hosts()
 
 
+@pytest.fixture
+def no_uptime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a minimal Debian, without the package procps."""
+    program = tmp_path / "uptime"
+    program.write_text("#!/bin/sh\nexit 127\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("no_uptime")
 def test_two_cells_and_nothing_left_behind(release_name: str) -> None:
     hosts = [Host(name="one", pci=gpus(1)), Host(name="two", pci=gpus(1), cell="cell2")]
     with Nova(release_name, hosts=hosts, config=[nova_conf(release_name)], cells=("cell1", "cell2")) as running:
