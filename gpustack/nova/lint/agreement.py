@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpustack.facts.gpus import gpus
-from gpustack.findings import Finding, finding
+from gpustack.findings import Finding, Severity, finding
 from gpustack.nova.lint.registry import check
 from gpustack.nova.lint.subject import AliasLine, DeviceLine, Subject
 from gpustack.nova.sources import Source
@@ -32,14 +32,20 @@ def _compared(subject: Subject, reference: Source, other: Source) -> Iterator[Fi
     theirs, ours = _by_name(subject.aliases_of(reference)), _by_name(subject.aliases_of(other))
     for name, lines in ours.items():
         if name not in theirs:
-            yield finding("GPU342", place=lines[0].place, alias=name, other=reference.label)
+            yield _missing(lines[0], reference)
         elif difference := _difference(theirs[name], lines):
             yield finding(
                 "GPU341", place=lines[0].place, alias=name, other=theirs[name][0].place, difference=difference
             )
     for name, lines in theirs.items():
         if name not in ours:
-            yield finding("GPU342", place=lines[0].place, alias=name, other=other.label)
+            yield _missing(lines[0], other)
+
+
+def _missing(line: AliasLine, source: Source) -> Finding:
+    """An alias that a configuration lacks; it is no more than a doubt where the service was not named."""
+    grave = None if source.named else Severity.WARNING
+    return finding("GPU342", place=line.place, severity=grave, alias=line.name, other=source.label)
 
 
 def _by_name(lines: Sequence[AliasLine]) -> dict[str, list[AliasLine]]:
@@ -73,7 +79,7 @@ def _normal(alias: Mapping[str, Any]) -> dict[str, str]:
 
 @check("A device for each alias")
 def satisfiable(subject: Subject) -> Iterator[Finding]:
-    """An alias that no device_spec can satisfy."""
+    """Aliases that these configurations offer no device for: another host may, so only a contradiction is a warning."""
     if not subject.serving("compute"):
         return
     for alternatives in _by_name(subject.aliases).values():
@@ -81,25 +87,29 @@ def satisfiable(subject: Subject) -> Iterator[Finding]:
             continue
         line = alternatives[0]
         wanted = _resource_class(line.data) if subject.scheduled_by_placement else None
-        fitting = [entry for entry in subject.devices if _ids_fit(line, entry)]
+        fitting = [entry for entry in subject.devices if _has_ids(line) and _ids_fit(line, entry)]
+        having = _having(subject, line)
         if wanted and fitting and all(_class_of(entry) != wanted for entry in subject.devices):
             yield finding("GPU368", place=line.place, alias=line.name, resource_class=wanted)
+        elif fitting:
+            why = "where the ids fit, resource class, traits or live_migratable do not"
+            yield finding("GPU348", place=line.place, alias=line.name, why=why)
+        elif having:
+            yield finding("GPU348", place=line.place, alias=line.name, why=f"{', '.join(having)} has such a card")
         else:
-            yield finding("GPU348", place=line.place, alias=line.name, why=_why(subject, line), **_doubt(subject))
+            yield finding("GPU375", place=line.place, alias=line.name)
 
 
-def _doubt(subject: Subject) -> dict[str, Any]:
-    """Where no file sets device_spec and none is said to be a compute host's, none may be one."""
-    computes = sorted(subject.serving("compute"), key=lambda source: not source.named)
-    return {"severity": None, "doubt": ""} if subject.devices else subject.doubt(computes[0])
+def _has_ids(line: AliasLine) -> bool:
+    return "vendor_id" in line.data and "product_id" in line.data
 
 
-def _why(subject: Subject, line: AliasLine) -> str:
-    if not subject.devices:
-        return f": none sets {subject.device_option.name}"
-    if any(_ids_fit(line, entry) for entry in subject.devices):
-        return ": where the ids fit, resource class, traits or live_migratable do not"
-    return ""
+def _having(subject: Subject, line: AliasLine) -> list[str]:
+    """The hosts with such a card whose configuration is among those that are judged."""
+    ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
+    of_one_host = [hosts for source in subject.serving("compute") if len(hosts := subject.hosts_of(source)) == 1]
+    shown = {host.hostname: host for (host,) in of_one_host}
+    return [n for n, host in shown.items() if any((g.main.vendor, g.main.product) == ids for g in gpus(host))]
 
 
 def _can(subject: Subject, line: AliasLine, entry: DeviceLine) -> bool:

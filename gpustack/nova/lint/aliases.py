@@ -91,7 +91,9 @@ def what_is_asked(subject: Subject) -> Iterator[Finding]:
                 use=use,
             )
         given = [key for key in ("resource_class", "traits") if key in line.data]
-        if given and ids and subject.scheduled_by_placement is None and SCHEDULE.known_to(subject.release):
+        # Of a compute host's configuration alone, nobody can tell what the API and the scheduler have.
+        control = subject.serving("api", "scheduler", "conductor")
+        if given and ids and control and subject.scheduled_by_placement is None and SCHEDULE.known_to(subject.release):
             yield finding("GPU347", place=line.place, alias=line.name, keys=" and ".join(given))
 
 
