@@ -32,11 +32,13 @@ class Existing:
 
     :ivar named: those that were named.
     :ivar inspected: those that were found where the rendered files go.
+    :ivar joined: directories whose files of the same name become one with the rendered files (kayobe's environments).
     :ivar findings: configurations that could not be read.
     """
 
     named: tuple[Source, ...] = ()
     inspected: tuple[Source, ...] = ()
+    joined: tuple[Path, ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @property
@@ -49,7 +51,8 @@ class Existing:
         seen = set()
         for source in self.sources:
             if source.serves(option):
-                for setting in foreign(source.configuration.effective(option)):
+                settings = source.configuration.effective(option)
+                for setting in settings if source in self.inspected else foreign(settings):
                     if (setting.place, source.services) not in seen:
                         seen.add((setting.place, source.services))
                         yield source, setting
@@ -118,6 +121,7 @@ def carried(
     names = {alias.name for alias in wanted.aliases}
     aliases, devices = [], []
     spec_option = releases.device_spec_option(wanted.release)
+    targets = _joined_with(into, existing.joined)
     for source in existing.sources:
         of_others = source.hosts is not None if host is None else host not in hosts_of(source, hosts)
         if service not in source.services or of_others:
@@ -126,12 +130,12 @@ def carried(
         aliases += [
             _one_line(setting.written)
             for setting in foreign(configuration.effective(ALIAS))
-            if setting.path == ALIAS.path and _alias_name(setting) not in names and not _is(setting, into)
+            if setting.path == ALIAS.path and _alias_name(setting) not in names and not _is(setting, targets)
         ]
         if host is not None:
             ours = _reach(wanted, host)
             for setting in foreign(configuration.effective(spec_option)):
-                if setting.path == spec_option.path and not _is(setting, into) and not _fault(setting):
+                if setting.path == spec_option.path and not _is(setting, targets) and not _fault(setting):
                     reach = offered(_specs(setting), host)
                     if not reach or not reach <= ours:
                         devices.append(_one_line(setting.written))
@@ -158,55 +162,62 @@ def in_the_way(
     """
     found: list[Finding] = []
     option = releases.device_spec_option(wanted.release)
+    directories = (overrides.resolve(), *existing.joined) if overrides else ()
     for _, setting in existing.effective(ALIAS):
         if not whole or setting.path != ALIAS.path or _fault(setting):
             found += _alias_in_the_way(setting, wanted)
-        elif _of_one_host(setting, overrides):
+        elif _of_one_host(setting, directories):
             found.append(finding("GPU314", place=setting.place, line=_named(setting)))
-        elif _beside(setting, overrides):
+        elif _beside(setting, directories):
             found += _alias_in_the_way(setting, wanted)
     for source, setting in existing.effective(option):
-        if _after_ours(setting, overrides) and setting.path == option.path:
+        if _after_ours(setting, directories) and setting.path == option.path:
             found.append(finding("GPU314", place=setting.place, line=_named(setting)))
-        elif not whole or setting.path != option.path or _fault(setting) or _beside(setting, overrides):
+        elif not whole or setting.path != option.path or _fault(setting) or _beside(setting, directories):
             for host in hosts_of(source, hosts):
                 found += _device_in_the_way(setting, wanted, host)
     if own is not None:
         found += _later(existing, wanted, own, drop_in=drop_in)
-    if overrides is not None:
-        found += _decided_for_one_host(existing, wanted, overrides)
+    found += _decided_for_one_host(existing, wanted, directories)
     found += _available(existing, wanted)
     return list(dict.fromkeys(found))
 
 
-def _of_one_host(setting: Setting, overrides: Path | None) -> bool:
+def _of_one_host(setting: Setting, directories: Collection[Path]) -> bool:
     """Whether a line stands among kolla-ansible's overrides for one host, which come after those for a service."""
-    file = Path(setting.file).resolve()
-    return overrides is not None and file.parent.parent == overrides.resolve()
+    return Path(setting.file).resolve().parent.parent in directories
 
 
-def _after_ours(setting: Setting, overrides: Path | None) -> bool:
+def _after_ours(setting: Setting, directories: Collection[Path]) -> bool:
     """Whether a line stands in ``HOST/SERVICE.conf``, which kolla-ansible merges after ``HOST/nova.conf``."""
-    return _of_one_host(setting, overrides) and Path(setting.file).name != "nova.conf"
+    return _of_one_host(setting, directories) and Path(setting.file).name != "nova.conf"
 
 
-def _beside(setting: Setting, overrides: Path | None) -> bool:
+def _beside(setting: Setting, directories: Collection[Path]) -> bool:
     """Whether a line stands in a file that ours go into: kolla-ansible adds up what one file says."""
     file = Path(setting.file).resolve()
-    of_service = overrides is not None and file.parent == overrides.resolve() and file.name.startswith("nova-")
-    return of_service or _of_one_host(setting, overrides)
+    of_service = file.parent in directories and file.name.startswith("nova-")
+    return of_service or _of_one_host(setting, directories)
 
 
-def _decided_for_one_host(existing: Existing, wanted: Wanted, overrides: Path) -> Iterator[Finding]:
+def _decided_for_one_host(existing: Existing, wanted: Wanted, directories: Collection[Path]) -> Iterator[Finding]:
     """Options with one value that an override for one host decides against ours."""
-    for option in _of_one_value(wanted):
+    for option in _of_one_value(wanted) if directories else ():
         for _, setting in existing.effective(option):
-            if _of_one_host(setting, overrides) and not _right(setting, option, wanted):
+            if _of_one_host(setting, directories) and not _right(setting, option, wanted):
                 yield finding("GPU314", place=setting.place, line=_named(setting))
 
 
-def _is(setting: Setting, file: Path | None) -> bool:
-    return file is not None and Path(setting.file).resolve() == file.resolve()
+def _joined_with(into: Path | None, joined: Sequence[Path]) -> frozenset[Path]:
+    """The file that ours go into, and the files of the same name that it becomes one with."""
+    if into is None:
+        return frozenset()
+    of_host = into.parent.name if into.name == "nova.conf" else ""
+    return frozenset((into.resolve(), *((one / of_host / into.name).resolve() for one in joined)))
+
+
+def _is(setting: Setting, files: Collection[Path]) -> bool:
+    return Path(setting.file).resolve() in files
 
 
 def _fault(setting: Setting) -> bool:

@@ -42,8 +42,10 @@ def existing_for(
         except NothingThereError as error:
             findings.append(finding("GPU328", place=error.where or word, error=error.what))
     inspected: tuple[Source, ...] = ()
+    joined: tuple[Path, ...] = ()
     if deployment in ("kolla", "kayobe"):
         below = root / (directory or DIRECTORIES[deployment]).lstrip("/")
-        inspected, unread = kolla.inspected(below)
+        joined = kolla.layers(below.resolve()) if deployment == "kayobe" else ()
+        inspected, unread = kolla.inspected(below, joined)
         findings += unread
-    return Existing(named=tuple(named), inspected=inspected, findings=tuple(findings))
+    return Existing(named=tuple(named), inspected=inspected, joined=joined, findings=tuple(findings))

@@ -68,58 +68,90 @@ def _file(job: Job, path: str, services: tuple[str, ...], made: Sequence[Section
     return RenderedFile(target="", path=path, text=text, services=services, shared=True)
 
 
-def inspected(directory: Path) -> tuple[tuple[Source, ...], tuple[Finding, ...]]:
-    """The overrides that are there, merged as kolla-ansible merges them, and files that can't be read."""
-    read, findings = _read(directory)
-    hosts = sorted(path.name for path in directory.glob("*/") if any(file.parent == path for file in read))
+def layers(directory: Path) -> tuple[Path, ...]:
+    """The directories of kayobe whose files of the same name kayobe joins with those of an environment's directory.
+
+    They are the base configuration's, and those of the environments that this one depends on.
+    """
+    environments = directory.parents[3] if len(directory.parents) > 3 else directory
+    if environments.name != "environments":
+        return ()
+    below = Path(*directory.parts[-3:])
+    names: dict[str, None] = {}
+    waiting = [directory.parents[2].name]
+    while waiting:
+        for name in _dependencies(environments / waiting.pop()):
+            if name not in names:
+                names[name] = None
+                waiting.append(name)
+    return (environments.parent / below, *(environments / name / below for name in names))
+
+
+def _dependencies(environment: Path) -> list[str]:
+    import yaml
+
+    try:
+        data = yaml.safe_load((environment / ".kayobe-environment").read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return []
+    return [str(name) for name in data.get("dependencies") or ()] if isinstance(data, dict) else []
+
+
+def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Source, ...], tuple[Finding, ...]]:
+    """The overrides that are there, merged as kolla-ansible merges them, and files that can't be read.
+
+    :param joined: directories whose files of the same name are joined with those of this one before that.
+    """
+    directories = (*joined, directory)
+    read, findings = _read(directories)
+    ours = {path for path in read if path.is_relative_to(directory)}
+    hosts = sorted({file.parent.name for file in read if file.parent.parent in directories})
+
+    def source(service: str, names: Sequence[str], host: str | None = None) -> Source:
+        together = [[read[d / name] for d in directories if d / name in read] for name in names]
+        lines = [
+            [s for part in parts for s in (foreign(part.settings) if Path(part.files[0]) in ours else part.settings)]
+            for parts in together
+        ]
+        merged = Configuration(
+            files=tuple(file for parts in together for part in parts for file in part.files),
+            settings=tuple(_last_of_each(lines)),
+        )
+        label, of_host = (directory / host, (host,)) if host else (directory, None)
+        but = () if host else tuple(hosts)
+        return Source(label=str(label), services=(service,), configuration=merged, named=True, hosts=of_host, but=but)
+
     sources = []
     for service in SERVICES:
         for name in NAMES[service]:
-            common = [directory.parent / "global.conf", directory.parent / "nova.conf", directory / f"{name}.conf"]
-            sources.append(_source(directory, service, common, read, hosts=None, but=hosts))
+            common = ["../global.conf", "../nova.conf", f"{name}.conf"]
+            sources.append(source(service, common))
             for host in hosts:
-                own = [directory / host / "nova.conf"]
-                own += [directory / host / f"{name}.conf"] if name in _OF_CELLS else []
-                if any(file in read for file in own):
-                    sources.append(_source(directory / host, service, [*common, *own], read, hosts=(host,)))
+                own = [f"{host}/nova.conf", *([f"{host}/{name}.conf"] if name in _OF_CELLS else [])]
+                if any(d / file in read for d in directories for file in own):
+                    sources.append(source(service, [*common, *own], host))
     return tuple(source for source in sources if source.configuration.settings), findings
 
 
-def _read(directory: Path) -> tuple[dict[Path, Configuration], tuple[Finding, ...]]:
+def _read(directories: Sequence[Path]) -> tuple[dict[Path, Configuration], tuple[Finding, ...]]:
     """Every file that kolla-ansible may read for Nova."""
-    parents = [directory.parent / "global.conf", directory.parent / "nova.conf"]
     found, findings = {}, []
-    for file in sorted({*parents, *directory.glob("*.conf"), *directory.glob("*/*.conf")}):
-        if not file.is_file():
-            continue
-        try:
-            found[file] = read_files([file])
-        except NovaConfigError as error:
-            text = file.read_text(encoding="utf-8", errors="replace")
-            if any(option.name in text for option in releases.all_options()):
-                findings.append(finding("GPU327", place=error.where or str(file), error=error.what))
+    for directory in directories:
+        parents = [directory / "../global.conf", directory / "../nova.conf"]
+        for file in sorted({*parents, *directory.glob("*.conf"), *directory.glob("*/*.conf")}):
+            if not file.is_file():
+                continue
+            try:
+                found[file] = read_files([file])
+            except NovaConfigError as error:
+                text = file.read_text(encoding="utf-8", errors="replace")
+                if any(option.name in text for option in releases.all_options()):
+                    findings.append(finding("GPU327", place=error.where or str(file), error=error.what))
     return found, tuple(findings)
-
-
-def _source(
-    label: Path,
-    service: str,
-    chain: Sequence[Path],
-    read: dict[Path, Configuration],
-    *,
-    hosts: tuple[str, ...] | None,
-    but: Sequence[str] = (),
-) -> Source:
-    parts = [read[file] for file in chain if file in read]
-    merged = Configuration(
-        files=tuple(file for part in parts for file in part.files),
-        settings=tuple(_last_of_each([tuple(foreign(part.settings)) for part in parts])),
-    )
-    return Source(label=str(label), services=(service,), configuration=merged, named=True, hosts=hosts, but=tuple(but))
 
 
 def _last_of_each(files: Sequence[Sequence[Setting]]) -> Iterator[Setting]:
     """Of each option, the lines of the last file that has it."""
-    last = {setting.path: setting.file for settings in files for setting in settings}
-    for settings in files:
-        yield from (setting for setting in settings if last[setting.path] == setting.file)
+    last = {setting.path: number for number, settings in enumerate(files) for setting in settings}
+    for number, settings in enumerate(files):
+        yield from (setting for setting in settings if last[setting.path] == number)

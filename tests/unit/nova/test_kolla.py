@@ -107,3 +107,37 @@ def test_the_first_run_names_files_that_do_not_exist_yet(tmp_path):
     assert codes(rendering, "GPU328") == [("GPU328", "missing")]
     assert NIC not in text_of(rendering, "gpu01/nova.conf"), "it stands in the same file already"
     assert NIC not in text_of(rendering, "gpu-amd01/nova.conf")
+
+
+ENVIRONMENT = "etc/kayobe/environments/prod/kolla/config/nova"
+
+
+def test_an_environment_of_kayobe_is_joined_with_what_it_builds_on(tmp_path):
+    """kayobe joins files of the same name, so that the lines of both add up, before kolla-ansible merges."""
+    base = tmp_path / "etc/kayobe/kolla/config"
+    lower = tmp_path / "etc/kayobe/environments/lower/kolla/config"
+    (tmp_path / "etc/kayobe/environments/prod").mkdir(parents=True)
+    (tmp_path / "etc/kayobe/environments/prod/.kayobe-environment").write_text("dependencies: [lower]\n")
+    for path, text in (
+        (base / "nova/nova-api.conf", f"[pci]\nalias = {FPGA}\n"),
+        (lower / "nova/nova-compute.conf", f"[pci]\nalias = {FPGA}\n"),
+        (base / "nova.conf", DEVICES),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    rendering = rendered(tmp_path, "kayobe", directory=ENVIRONMENT)
+    assert codes(rendering, *WAYS) == []
+    texts = {f.path.partition("nova/")[2]: f.text for f in rendering.files}
+    assert all(f.path.startswith(ENVIRONMENT) for f in rendering.files)
+    assert FPGA not in texts["nova-api.conf"] + texts["nova-compute.conf"], "it adds up"
+    assert NIC in texts["gpu01/nova.conf"], "ours replaces it"
+    (lower / "nova/gpu01").mkdir()
+    (lower / "nova/gpu01/nova-compute.conf").write_text(DEVICES)
+    assert codes(rendered(tmp_path, "kayobe", directory=ENVIRONMENT), *WAYS) == [("GPU314", "nova-compute.conf:2")]
+
+
+def test_a_rendering_into_the_base_and_an_environment_adds_up(tmp_path):
+    written(tmp_path, rendered(tmp_path, "kayobe"))
+    rendering = rendered(tmp_path, "kayobe", directory=ENVIRONMENT)
+    places = {place.partition(":")[0] for _, place in codes(rendering, "GPU312")}
+    assert places == {"nova-api.conf", "nova-compute.conf", "nova.conf"}
