@@ -101,6 +101,10 @@ class NovaConfigError(GpustackError):
     exit_code = 20
 
 
+class TemplateError(NovaConfigError):
+    """A file is a Jinja template: what a service reads is made of it elsewhere."""
+
+
 class NothingThereError(NovaConfigError):
     """A path that should hold a nova configuration is missing, or holds no file of one."""
 

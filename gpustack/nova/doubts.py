@@ -53,7 +53,10 @@ def _release_findings(
         ):
             since = max(policy.since, dict(policy.values_since).get(model.numa_policy, 0))
             yield missing(f"{place}.numa_policy", f"numa_policy: {model.numa_policy}", since)
-        for field, key in (("live_migratable", of_spec["live_migratable"]), ("managed", of_spec["managed"])):
+        if model.one_time_use and placement == "off":
+            yield finding("GPU382", place=f"{place}.one_time_use")
+        for field in ("live_migratable", "managed", "one_time_use"):
+            key = of_spec[field]
             if getattr(model, field) is not None and not key.known_to(release):
                 yield missing(f"{place}.{field}", field, key.since)
         if (

@@ -59,7 +59,9 @@ class Existing:
 
 
 def values(text: str) -> tuple[str, ...]:
-    """The entries of a list option."""
+    """The entries of a list option; a Jinja expression may hold commas of its own, so it is one entry."""
+    if "{{" in text:
+        return (text.strip(),)
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
@@ -100,6 +102,8 @@ def filter_findings(
 
 def _filter_faults(source: Source, setting: Setting, wanted: Wanted) -> Iterator[FilterFault]:
     lines = [s.value for s in source.configuration.effective(AVAILABLE.of(wanted.release))]
+    if setting.is_template or any("{{" in line for line in lines):
+        return iter(())
     return faults(values(setting.value), lines, wanted.release)
 
 
@@ -136,7 +140,7 @@ def carried(
             ours = _reach(wanted, host)
             for setting in foreign(configuration.effective(spec_option)):
                 if setting.path == spec_option.path and not _is(setting, targets) and not _fault(setting):
-                    reach = offered(_specs(setting), host)
+                    reach = frozenset() if setting.is_template else offered(_specs(setting), host)
                     if not reach or not reach <= ours:
                         devices.append(_one_line(setting.written))
     return Carried(aliases=tuple(dict.fromkeys(aliases)), devices=tuple(dict.fromkeys(devices)))
@@ -221,7 +225,9 @@ def _is(setting: Setting, files: Collection[Path]) -> bool:
 
 
 def _fault(setting: Setting) -> bool:
-    """Whether a value is none that Nova takes."""
+    """Whether a value is none that Nova takes; of a template, nobody can tell."""
+    if setting.is_template:
+        return False
     try:
         alias_of(setting.value) if setting.path in (ALIAS.path, *ALIAS.old_names) else _specs(setting)
     except EntryError:
@@ -241,6 +247,8 @@ def hosts_of(source: Source, hosts: Sequence[Host]) -> list[Host]:
 
 
 def _alias_in_the_way(setting: Setting, wanted: Wanted) -> Iterator[Finding]:
+    if setting.is_template:
+        return
     try:
         alias = alias_of(setting.value)
     except EntryError as error:
@@ -259,6 +267,8 @@ def _alias_in_the_way(setting: Setting, wanted: Wanted) -> Iterator[Finding]:
 
 
 def _device_in_the_way(setting: Setting, wanted: Wanted, host: Host) -> Iterator[Finding]:
+    if setting.is_template:
+        return
     try:
         specs = _specs(setting)
     except EntryError as error:

@@ -66,6 +66,7 @@ class DeviceEntry:
     traits: tuple[str, ...] = ()
     managed: bool | None = None
     live_migratable: bool | None = None
+    one_time_use: bool | None = None
 
     def to_dict(self) -> dict[str, str]:
         """As Nova reads it."""
@@ -77,6 +78,7 @@ class DeviceEntry:
             traits=",".join(self.traits) or None,
             managed=_word(self.managed),
             live_migratable=_word(self.live_migratable),
+            one_time_use=_word(self.one_time_use),
         )
 
     def __str__(self) -> str:
@@ -215,6 +217,7 @@ def _entry(model: Model, address: str | None, placement: Placement, managed: boo
         traits=model.traits if placed else (),
         managed=managed,
         live_migratable=model.live_migratable,
+        one_time_use=model.one_time_use,
     )
 
 

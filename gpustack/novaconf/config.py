@@ -9,6 +9,7 @@ all files and names, every other option is what the last file says.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +18,7 @@ from typing import TypeVar
 
 from oslo_config import iniparser
 
-from gpustack.errors import NothingThereError, NovaConfigError
+from gpustack.errors import NothingThereError, NovaConfigError, TemplateError
 from gpustack.novaconf.marks import own_lines
 from gpustack.novaconf.releases import Option
 from gpustack.novaconf.substitution import Substitution, TooLongError
@@ -25,6 +26,7 @@ from gpustack.novaconf.substitution import Substitution, TooLongError
 _P = TypeVar("_P", bound=PurePath)
 _MAX_BYTES = 1 << 20
 """Of a file; Nova's sample, with every option and its documentation, is shorter."""
+_STATEMENT = re.compile(r"^[^#;\n]*\{%", re.MULTILINE)
 _STOPS = "mend the file: a service that is started with it stops at once"
 
 
@@ -51,6 +53,11 @@ class Setting:
     names: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
     ours: bool = False
+
+    @property
+    def is_template(self) -> bool:
+        """Whether the value is a Jinja expression: a deployment tool makes the value of it."""
+        return "{{" in self.written
 
     @property
     def path(self) -> str:
@@ -144,7 +151,9 @@ def _filled(settings: Sequence[Setting]) -> Iterable[Setting]:
     """The settings with what their values name put in."""
     substitution = Substitution({setting.path: setting.written for setting in settings})
     for setting in settings:
-        if "$" in setting.written:
+        if setting.is_template:
+            yield replace(setting, unknown=("{{ … }}",))
+        elif "$" in setting.written:
             try:
                 value, names, unknown = substitution.fill(setting.written, setting.group)
             except TooLongError as error:
@@ -218,6 +227,12 @@ def _too_large(file: str) -> NovaConfigError:
 def _settings_of(file: str, text: str) -> Iterable[Setting]:
     if len(text) > _MAX_BYTES:
         raise _too_large(file)
+    if statement := _STATEMENT.search(text):
+        raise TemplateError(
+            "the file is a Jinja template, which gpustack does not evaluate",
+            where=f"{file}:{text.count(chr(10), 0, statement.end()) + 1}",
+            remedy="name the file that the deployment tool makes of it, like /etc/kolla/nova-api/nova.conf",
+        )
     parser = _Parser(file, own_lines(text))
     try:
         parser.parse(io.StringIO(text))  # lines end where they do in a file, and at no form feed

@@ -160,6 +160,8 @@ class Model(Section):
     """Traits that Placement keeps of these cards and that the alias asks for, when PCI in Placement is on."""
     live_migratable: StrictBool | None = None
     """Whether the cards can be live-migrated; needs a VFIO variant driver and Nova 2025.1 or later."""
+    one_time_use: StrictBool | None = None
+    """Whether a card is reserved after its first instance until an operator cleans it and releases it in Placement; needs `placement: report` or `schedule`, and Nova 2025.2 or later."""  # noqa: E501
     managed: StrictBool | None = None
     """Whether libvirt takes a card from its host driver and gives it back. Nova's default is yes; `false` is for VFIO variant drivers, with Nova 2025.1 or later."""  # noqa: E501
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.errors import NovaConfigError
+from gpustack.errors import NovaConfigError, TemplateError
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding, worst
 from gpustack.nova.lint import agreement, aliases, devices, filters, options, placement
@@ -74,6 +74,8 @@ def lint(words: Sequence[str], *, release: Release, hosts: Sequence[Host] = ()) 
     for word in words:
         try:
             sources += read_sources([word])
+        except TemplateError as error:
+            unread.append(finding("GPU372", place=error.where or word, what=error.what))
         except NovaConfigError as error:
             unread.append(
                 finding("GPU330", place=error.where or word, error=error.what, remedy=error.remedy or "check the path")

@@ -115,6 +115,17 @@ def substitutions(subject: Subject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
+def templates(subject: Subject) -> Iterator[Finding]:
+    """Values that a deployment tool makes of Jinja expressions."""
+    for source in subject.sources:
+        for option in releases.options(subject.release):
+            for setting in source.configuration.effective(option) if source.serves(option) else ():
+                if setting.is_template:
+                    what = f"[{setting.group}] {setting.name} is a Jinja expression"
+                    yield finding("GPU372", place=setting.place, what=what)
+
+
+@check(_TITLE)
 def booleans(subject: Subject) -> Iterator[Finding]:
     """Values of boolean options that oslo.config refuses."""
     for source in subject.sources:

@@ -85,6 +85,8 @@ def made(draw: st.DrawFn, placements: tuple[str, ...] = ("off", "report", "sched
             given += f", resource_class: CLASS_{index}"
         if draw(st.booleans()):
             given += ", traits: [CUSTOM_FAST, small]"
+        if release.major >= 32 and placement != "off" and draw(st.booleans()):
+            given += ", one_time_use: true"
         if release.major >= 31 and (answer := draw(st.none() | st.booleans())) is not None:
             given += f", live_migratable: {str(answer).lower()}, managed: false"
         lines.append(f"  {name}: {{{given}}}")

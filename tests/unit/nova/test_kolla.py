@@ -31,7 +31,9 @@ def text_of(rendering, name):
         ("gpu01/nova-compute.conf", "[pci]\nreport_in_placement = false\n", "GPU314"),
         ("gpu01/nova-compute.conf", "[libvirt]\ncpu_mode = none\n", None),
         ("ctl01/nova-api.conf", f"[pci]\nalias = {FPGA}\n", None),  # kolla-ansible does not read it
-        ("../nova.conf", "[DEFAULT]\n{% if x %}\nalias = y\n", "GPU327"),
+        ("../nova.conf", "[DEFAULT]\n{% if x == 1 %}\nalias = y\n", "GPU327"),
+        ("nova-api.conf", "[pci]\nalias = {{ fpga | to_json }}\n", None),
+        ("gpu01/nova.conf", "[pci]\nalias = {{ fpga | to_json }}\n", "GPU314"),
         ("../global.conf", "[DEFAULT]\n{% if x %}\ndebug = y\n", None),
     ],
 )
@@ -53,6 +55,17 @@ def test_overrides_that_ours_would_replace_are_carried_over(tmp_path):
         for host in ("gpu01", "gpu-amd01"):
             assert text_of(rendering, f"{host}/nova.conf").count(NIC) == 1
         written(tmp_path, rendering)
+
+
+def test_jinja_expressions_are_carried_over_as_they_are_written(tmp_path):
+    lines = "alias = {{ fpga | to_json }}\ndevice_spec = {{ nic | to_json }}\n"
+    filters = "[filter_scheduler]\nenabled_filters = A,{{ more | join(',') }}\n"
+    there(tmp_path, {"../nova.conf": f"[pci]\n{lines}{filters}"})
+    rendering = rendered(tmp_path, "kolla")
+    assert codes(rendering, *WAYS, "GPU380", "GPU381") == []
+    assert "alias = {{ fpga | to_json }}\n" in text_of(rendering, "nova-api.conf")
+    assert "device_spec = {{ nic | to_json }}\n" in text_of(rendering, "gpu01/nova.conf")
+    assert "= A,{{ more | join(',') }},PciPassthroughFilter\n" in text_of(rendering, "nova-scheduler.conf")
 
 
 def test_an_option_that_another_override_replaced_is_not_revived(tmp_path):

@@ -101,6 +101,10 @@ def test_virtual_functions_of_a_card_stand_against_it():
         ("2024.2", "managed: false", "off", ["GPU305"]),
         ("2025.1", "managed: false, live_migratable: true", "off", []),
         ("2025.2", "resource_class: GOOD", "off", ["GPU315"]),
+        ("2025.1", "one_time_use: true", "report", ["GPU305"]),
+        ("2025.2", "one_time_use: true", "off", ["GPU382"]),
+        ("2025.2", "one_time_use: false", "off", []),
+        ("2025.2", "one_time_use: true", "report", []),
     ],
 )
 def test_what_the_release_has_not_got(name, extra, placement, expected):
