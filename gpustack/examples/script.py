@@ -1,7 +1,7 @@
 """Boot scripts of an initramfs: run for real by the shell, on a ``/sys`` of files that stands in for the kernel's.
 
-What a script writes is handed to the stand-in kernel: ``driver_override`` of functions, the modules that it asks
-modprobe for, and the addresses that it writes to ``drivers_probe`` (kernel:
+What a script writes is handed to the stand-in kernel: ``driver_override`` and ``unbind`` of functions, the modules
+that it asks modprobe for, and the addresses that it writes to ``drivers_probe`` (kernel:
 ``Documentation/ABI/testing/sysfs-bus-pci``).
 """
 
@@ -47,6 +47,9 @@ def run_script(name: str, text: str, userspace: Userspace) -> dict[str, str]:
         finally:
             os.close(pipe)
         for device in kernel.devices:
+            unbound = root / "sys/bus/pci/devices" / device.address / "driver/unbind"
+            if unbound.exists() and unbound.read_text().strip() == device.address:
+                del kernel.drivers[device.address]
             override = (root / "sys/bus/pci/devices" / device.address / "driver_override").read_text().strip()
             if override not in ("", "(null)"):
                 kernel.overrides[device.address] = override

@@ -226,6 +226,8 @@ def _group(host: Host, gpu: Gpu) -> Iterator[Finding]:
     if group is None:
         if _iommu_active(host) and not _unreadable(host, f"{_DEVICES}/{gpu.main.address}/iommu_group"):
             yield finding("GPU012", place=place)
+        if needed := needs(host, gpu):
+            yield finding("GPU034", place=place, needs="; ".join(map(str, needed)))
         return
     if needed := needs(host, gpu):
         yield finding("GPU013", place=place, group=group, needs="; ".join(map(str, needed)))

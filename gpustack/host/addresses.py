@@ -2,7 +2,8 @@
 
 An id is taken wherever it turns up, so a function whose id a device of the host has, too, is bound by its address:
 a script in the initramfs sets its ``driver_override`` before udev loads a driver for anything. Addresses move when
-cards or firmware change, so the script names what it expects at each, and leaves anything else alone.
+cards or firmware change, so the script names what it expects at each, and leaves anything else alone. Where a host
+driver is built into a kernel, the script unbinds it first.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from gpustack.host.owned import SCRIPTS
 RECORD = "/run/gpustack/devices"
 """What the script did in the running system's boot: a line for each device."""
 UNKNOWN = "-"
-_LINE = re.compile(r"keep (\S+) (\S+) (\S+) (\S+) (\S+) (\S+) (\S+)")
+_LINE = re.compile(r"keep (\S+) (\S+) (\S+) (\S+) (\S+) (\S+) (\S+)( take)?")
 _KEPT = re.compile(r"(\S+) is kept for (\S+)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """A function that is bound by its address, and what identifies it; ``-`` where that is not known."""
+    """A function that is bound by its address, and what identifies it; ``-`` where that is not known.
+
+    :ivar is_taken: whether a host driver that is built into a kernel loses it.
+    """
 
     address: str
     driver: str
@@ -33,9 +37,10 @@ class Listed:
     subsystem_vendor: str
     subsystem_product: str
     pci_class: str
+    is_taken: bool = False
 
     @classmethod
-    def of(cls, function: Function, driver: str) -> Self:
+    def of(cls, function: Function, driver: str, *, is_taken: bool = False) -> Self:
         """A function as it stands now."""
         return cls(
             address=function.address,
@@ -45,13 +50,17 @@ class Listed:
             subsystem_vendor=function.subsystem_vendor or UNKNOWN,
             subsystem_product=function.subsystem_product or UNKNOWN,
             pci_class=function.pci_class,
+            is_taken=is_taken,
         )
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What the script is told of it, in this order."""
-        identity = (self.vendor, self.product, self.subsystem_vendor, self.subsystem_product, self.pci_class)
-        return (self.address, self.driver, *identity)
+        """The arguments of the script for it."""
+        return (self.address, self.driver, *self._ids, *(("take",) if self.is_taken else ()))
+
+    @property
+    def _ids(self) -> tuple[str, ...]:
+        return (self.vendor, self.product, self.subsystem_vendor, self.subsystem_product, self.pci_class)
 
     def stranger(self, host: Host) -> str | None:
         """What stands at the address in place of this function, or None when it is the expected one."""
@@ -59,7 +68,7 @@ class Listed:
         if there is None:
             return "nothing"
         now = Listed.of(there, self.driver)
-        pairs = zip(self.words[2:], now.words[2:], strict=True)
+        pairs = zip(self._ids, now._ids, strict=True)
         if all(UNKNOWN in pair or pair[0] == pair[1] for pair in pairs):
             return None
         return now.identity
@@ -77,7 +86,8 @@ def listed(host: Host) -> Iterator[Listed]:
     for line in lines:
         if (found := _LINE.fullmatch(line)) is not None:
             names = ("address", "driver", "vendor", "product", "subsystem_vendor", "subsystem_product", "pci_class")
-            yield Listed(**dict(zip(names, found.groups(), strict=True)))
+            *values, taken = found.groups()
+            yield Listed(**dict(zip(names, values, strict=True)), is_taken=taken is not None)
 
 
 def kept_at_boot(host: Host) -> dict[str, str]:

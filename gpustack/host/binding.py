@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from gpustack.facts.cmdline import canonical
 from gpustack.facts.model import Function, Host
-from gpustack.facts.needs import is_host_driver, is_passthrough_driver
 from gpustack.findings import Finding, finding
 from gpustack.host.addresses import Listed
 from gpustack.host.elsewhere import DRIVERCTL, Elsewhere
+from gpustack.host.host_drivers import held_early, host_drivers, too_early
 from gpustack.host.targets import Targets
 from gpustack.host.tools import has_dracut
 from gpustack.pci import catalogue, classes
@@ -37,7 +37,8 @@ _STACKS = ("nvidia", "nova")
 class Binding:
     """What is told to modprobe, to the initramfs and to the kernel.
 
-    :ivar by_address: functions whose id a device of the host has, too: they are bound by address.
+    :ivar by_address: functions that are bound by address: a device of the host has their id too, they get a variant
+        driver, or a host driver that is built into a kernel holds them before the initramfs runs.
     :ivar options: ids by driver, for modprobe.
     :ivar softdeps: drivers to be loaded before a host driver, by host driver.
     :ivar arguments: ids for the kernel's command line, where a kernel has a driver built in.
@@ -61,8 +62,15 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
     drivers = tuple(driver for driver in DRIVERS if any(its == driver for _, its in functions.values()))
     variants = sorted({its for _, its in functions.values()} - set(DRIVERS))
     staying = _staying(host, targets)
+    early = held_early(host, targets)
     by_driver = {
-        driver: sorted({f.ids for f, its in functions.values() if its == driver and f.ids not in staying})
+        driver: sorted(
+            {
+                f.ids
+                for f, its in functions.values()
+                if its == driver and f.ids not in staying and f.address not in early
+            }
+        )
         for driver in drivers
     }
     ids = {driver: tuple(found) for driver, found in by_driver.items() if found}
@@ -74,9 +82,9 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
     blacklist = tuple(_blacklist(host, targets)) if options.blacklist_host_drivers else ()
     return Binding(
         by_address=tuple(
-            Listed.of(function, driver)
+            Listed.of(function, driver, is_taken=function.address in early)
             for function, driver in sorted(functions.values(), key=lambda found: found[0].bdf)
-            if function.ids in staying or driver in variants
+            if function.ids in staying or driver in variants or function.address in early
         ),
         options={driver: found for driver, found in ids.items() if driver in loadable},
         softdeps=dict(_softdeps(targets, loadable)),
@@ -88,7 +96,7 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
             *_identical(host, targets, staying),
             *_two_drivers(host, targets),
             *_kernels(host, drivers),
-            *_too_early(host, targets),
+            *too_early(host, targets),
             *_too_long(host, ids),
             *_kept(host, targets, options),
             *_conflicts(host, ids, targets, other),
@@ -108,14 +116,6 @@ def _is_early(host: Host, module: str) -> bool:
 
 def _in_every_kernel(host: Host, module: str) -> bool:
     return "module" in _kinds(host, module) and all(module in k.modules for k in host.boot.kernels)
-
-
-def host_drivers(function: Function) -> tuple[str, ...]:
-    """The modules that might take a function for the host, by name with ``_``."""
-    names = [canonical(name) for name in function.modules]
-    if classes.is_gpu_class(function.pci_class):
-        names += [canonical(name) for name in catalogue.host_drivers(function.vendor)]
-    return tuple(dict.fromkeys(name for name in names if not is_passthrough_driver(name)))
 
 
 def _softdeps(targets: Targets, drivers: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -228,29 +228,6 @@ def _kernels(host: Host, drivers: Iterable[str]) -> Iterator[Finding]:
             if canonical(driver) not in kernel.modules:
                 image = kernel.image or "its image was not found"
                 yield finding("GPU115", place=host.hostname, release=kernel.release, image=image, driver=driver)
-
-
-def _too_early(host: Host, targets: Targets) -> Iterator[Finding]:
-    """Host drivers that are built into a kernel, where vfio-pci is not: they come first."""
-    for address, (function, driver) in targets.functions.items():
-        for kernel in host.boot.kernels:
-            if kernel.modules.get(canonical(driver)) != "module":
-                continue
-            built_in = [m for m in host_drivers(function) if kernel.modules.get(m) == "builtin"]
-            if not built_in and kernel.release == host.kernel.release and _has_no_module(host, function):
-                built_in = [function.driver or ""]
-            if built_in:
-                place = f"{host.hostname} {address}"
-                names = ", ".join(built_in)
-                yield finding("GPU114", place=place, modules=names, release=kernel.release, driver=driver)
-
-
-def _has_no_module(host: Host, function: Function) -> bool:
-    """Whether a host driver holds a function and no loadable module claims it: then it is built in.
-
-    Where not one function has a module, the kernel's table of aliases was not there to be read.
-    """
-    return is_host_driver(function.driver) and not function.modules and any(f.modules for f in host.pci)
 
 
 def _too_long(host: Host, ids: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
 _TAKEN_OVER = "what was set up by hand goes from GRUB's configuration for all boots: take it over without a trial"
-_MOOT_WHEN_REFUSED = frozenset({"GPU117", "GPU141"})
+_MOOT_WHEN_REFUSED = frozenset({"GPU117", "GPU141", "GPU158"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,7 +68,7 @@ def render_record(lines: Iterable[str]) -> str:
     return _rendered("arguments.j2", lines=[line.split(" ", 1) for line in lines])
 
 
-_BY_ADDRESS = "devices that are bound by address, since the host keeps others with the same id"
+_BY_ADDRESS = "devices that are bound by address"
 _LOADED = "the drivers that keep them, loaded in the initramfs before any host driver"
 
 

@@ -21,5 +21,6 @@ GPU_MODULES = (
     "i915",
     "xe",
     "snd_hda_intel",
+    "xhci_pci",
 )
 NAMED_MODULES = PASSTHROUGH_MODULES + KVM_MODULES + GPU_MODULES

@@ -320,6 +320,18 @@ def test_a_script_that_runs_after_udev_is_too_late_and_takes_nothing(root: Path)
     assert record(root)[0] == f"{CARDS[0]} is left alone: a host driver has it already"
 
 
+def test_a_driver_that_was_there_first_loses_a_device_that_is_to_be_taken(root: Path) -> None:
+    """As xhci_pci does where it is built into the kernel; here the script runs after udev has loaded nouveau."""
+    script(root, FIRST.replace(" 030000\n", " 030000 take\n"), name="zz-gpustack")
+    assert rebuild_and_boot(root) == ["vfio-pci", "vfio-pci", "nouveau", "snd_hda_intel"]
+    assert record(root) == [f"{address} is kept for vfio-pci" for address in CARDS[:2]]
+
+
+def test_a_stranger_keeps_its_driver_where_one_is_to_be_taken(root: Path) -> None:
+    script(root, keep(CARDS[0], "10de 20b2", "030000").replace("\n", " take\n"), name="zz-gpustack")
+    assert rebuild_and_boot(root) == HOST_DRIVERS
+
+
 def test_the_script_comes_before_udev_by_its_name(root: Path) -> None:
     script(root, FIRST)
     assert initramfs_order(root) == ["all_generic_ide", "blacklist", "gpustack", "keymap", "udev"]

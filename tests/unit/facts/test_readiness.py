@@ -121,6 +121,21 @@ HOSTS = {
         raw_host(GPU, function("0000:88:00.1", ids="10de:0e0a", pci_class="040300", driver="snd_hda_intel")),
         {"GPU010"},
     ),
+    "a keyboard behind the card, the group not known yet": (
+        raw_host(
+            ungrouped(),
+            function(
+                "0000:88:00.2",
+                ids="10de:1ad8",
+                pci_class="0c0330",
+                driver="xhci_hcd",
+                iommu_group=None,
+                uses={"input": ["event3"]},
+            ),
+            iommu=OFF,
+        ),
+        {"GPU002", "GPU034"},
+    ),
     "no driver": (raw_host(function("0000:88:00.0", driver=None)), {"GPU011"}),
     "pci-stub": (raw_host(function("0000:88:00.0", driver="pci-stub")), set()),
     "no group": (raw_host(ungrouped()), {"GPU012"}),

@@ -247,7 +247,7 @@ LINES = {
 
 KEEP = re.compile(
     r"keep [0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7] (vfio-pci|pci-stub) [0-9a-f]{4} [0-9a-f]{4}"
-    r" ([0-9a-f]{4}|-) ([0-9a-f]{4}|-) [0-9a-f]{6}"
+    r" ([0-9a-f]{4}|-) ([0-9a-f]{4}|-) [0-9a-f]{6}( take)?"
 )
 TEMPLATES = jinja2.Environment(  # noqa: S701
     loader=jinja2.FileSystemLoader(share_dir("templates") / "host"), keep_trailing_newline=True
