@@ -247,7 +247,7 @@ def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets,
             said = f"{found.driver} ids={found.text}"
             wanted = "; ".join(f"{driver} ids={','.join(of)}" for driver, of in ids.items()) or "binding by address"
             yield finding("GPU135", place=f"{host.hostname} {found.place}", said=said, wanted=wanted)
-    for place, said, effect in switched_off(targets, other):
+    for place, said, effect in switched_off(host, targets, other):
         yield finding("GPU140", place=f"{host.hostname} {place}", said=said, effect=effect)
     yield from _by_address(host, targets, other)
 
@@ -255,16 +255,19 @@ def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets,
 def _modules_of(targets: Targets) -> tuple[str, ...]:
     """The modules that the targets' drivers take, with those that they depend on (``drivers/vfio/Makefile``)."""
     drivers = {canonical(driver) for _, driver in targets.functions.values()}
-    return tuple(sorted(drivers | set(_STACK if drivers - {"pci_stub"} else ())))
+    return tuple(sorted(drivers | set(_VFIO if drivers - {"pci_stub"} else ())))
 
 
-_STACK = ("vfio", "vfio_iommu_type1", "vfio_pci_core", "vfio_virqfd", "iommufd", "irqbypass")
+_OLD = "vfio_virqfd"  # kernels since 6.2 have none
+_VFIO = ("vfio", "vfio_iommu_type1", "vfio_pci_core", "vfio_virqfd", "iommufd", "irqbypass")
 
 
-def switched_off(targets: Targets, other: Elsewhere) -> Iterator[tuple[str, str, str]]:
+def switched_off(host: Host, targets: Targets, other: Elsewhere) -> Iterator[tuple[str, str, str]]:
     """Where a module that the targets' drivers take is kept from being loaded: place, text and effect."""
     for module in _modules_of(targets):
-        yield from _off_switches(module, other)
+        kinds = {kernel.modules.get(module) for kernel in host.boot.kernels}
+        if module != _OLD or kinds != {None}:
+            yield from _off_switches(module, other)
 
 
 def _off_switches(module: str, other: Elsewhere) -> Iterator[tuple[str, str, str]]:
@@ -274,7 +277,7 @@ def _off_switches(module: str, other: Elsewhere) -> Iterator[tuple[str, str, str
     kernel's own ``module_blacklist`` knows no such exception (``kernel/module/main.c``, ``blacklisted``).
     """
     kept_out = f"it keeps {module} from being loaded"
-    is_needed_only = module in _STACK and module != _BACKEND
+    is_needed_only = module in _VFIO and module != _BACKEND
     for statement in () if is_needed_only else other.modprobe.blacklisted(module):
         yield statement.place, str(statement), kept_out
     for statement in other.modprobe.about("install", module):

@@ -39,7 +39,7 @@ def traces(host: Host, targets: Targets, binding: Binding, options: Options, oth
     """Every hand-made line that concerns the plan, in the order of files and lines."""
     if not targets.all:
         return ()
-    off = frozenset((place, said) for place, said, _ in switched_off(targets, other))
+    off = frozenset((place, said) for place, said, _ in switched_off(host, targets, other))
     found = {
         (trace.place, trace.said): trace
         for trace in (

@@ -54,7 +54,7 @@ def _way(host: Host, place: str, here: list[Trace], against: dict[str, list[Trac
             f"choose or write a tuned profile that does not set {said} (`tuned-adm active`, `tuned-adm profile NAME`)"
         )
     if texts and has_entries(host):
-        return _from_entries(host, path, said, against)
+        return _from_entries(host, said, against)
     if "/systemd/system/" in path:
         return f"`systemctl disable {PurePosixPath(path).name}`, or take the device out of the unit"
     if not path.startswith("/etc/"):
@@ -62,7 +62,7 @@ def _way(host: Host, place: str, here: list[Trace], against: dict[str, list[Trac
     return f"take {said} out of {here[0].place if here else place}, or correct it there, by hand"
 
 
-def _from_entries(host: Host, path: str, said: str, against: dict[str, list[Trace]]) -> str:
+def _from_entries(host: Host, said: str, against: dict[str, list[Trace]]) -> str:
     if has_systemd_boot(host):
         return f"take {said} out of {KERNEL_CMDLINE}, `kernel-install add RELEASE IMAGE` for each kernel"
     sources = [t for traces in against.values() for t in traces if t.path == DEFAULTS and t.said in said.split(" ")]

@@ -61,6 +61,7 @@ VENDOR_CONFIGURATION = tuple(
 # Where people bind devices by hand, beside the places above: only files that do that matter there.
 SCRIPTS = (
     "/etc/systemd/system/*.service.d/*.conf",
+    "/etc/systemd/system/*.wants/*@*.service",
     "/etc/initramfs-tools/hooks/*",
     "/etc/initramfs-tools/scripts/*/*",
     "/etc/crontab",
@@ -137,7 +138,7 @@ def configuration_files(host: Host) -> Dict[str, Dict[str, Any]]:
         entry = configuration_file(host, path)
         if entry is not None and path.startswith(_RUNS_PROGRAMS):
             programs.update(_PROGRAM.findall(entry["text"]))
-        if entry is not None and HAND_MADE.search(entry["text"]):
+        if entry is not None and (HAND_MADE.search(entry["text"]) or HAND_MADE.search(path)):
             found[path] = entry
     for pattern in CONFIGURATION + VENDOR_CONFIGURATION:
         if merged and pattern.startswith("/lib/"):

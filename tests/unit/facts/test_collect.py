@@ -249,12 +249,17 @@ def test_of_scripts_only_those_that_bind_devices_are_read(tmp_path: Path) -> Non
     root.link("/etc/udev/rules.d/81-gpu.rules", "/dev/null")
     root.write("/etc/systemd/system/gpu.service", "[Service]\nExecStart=/opt/gpu/bind 65:00.0\n")
     root.write("/etc/systemd/system/other.service", "[Service]\nExecStart=/opt/gpu/all\nExecStop=/opt/gpu/none\n")
+    root.write("/etc/systemd/system/rebind@.service", "[Service]\nExecStart=/opt/gpu/none %i\n")
+    wants = "/etc/systemd/system/multi-user.target.wants"
+    for instance in ("0000:65:00.0", "other"):
+        root.link(f"{wants}/rebind@{instance}.service", "/etc/systemd/system/rebind@.service")
     root.write("/var/spool/cron/crontabs/root", "@reboot /usr/local/sbin/bind >/dev/null\n@daily /opt/gpu/binary\n")
     for name, text in (("bind", "#!/bin/sh\necho hi\n"), ("all", "#!/bin/sh\nlspci -d 10de: | driver_override\n")):
         root.write(f"/opt/gpu/{name}", text)
     root.write("/opt/gpu/binary", "\x7fELF vfio").write("/usr/local/sbin/bind", "#!/bin/sh\nmodprobe vfio-pci\n")
     assert sorted(collect(str(root.path))["files"]) == [
         "/etc/systemd/system/gpu.service",
+        "/etc/systemd/system/multi-user.target.wants/rebind@0000:65:00.0.service",
         "/etc/tmpfiles.d/gpu.conf",
         "/opt/gpu/all",
         "/usr/lib/udev/rules.d/80-gpu.rules",
