@@ -20,6 +20,7 @@ from gpustack.errors import JournalError
 
 FORMAT = "gpustack_cleanup_journal"
 VERSION = 1
+_MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +123,16 @@ def read(path: Path) -> tuple[Entry, ...]:
     :raises JournalError: when the file can't be read, or is no journal.
     """
     try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise JournalError("is larger than any journal", where=str(path))
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
         raise JournalError(f"can't be read: {error}", where=str(path)) from error
-    entries = []
+    entries: list[Any] = []
     for number, line in enumerate(lines, start=1):
         try:
             entries.append(json.loads(line, object_hook=_rich))
-        except ValueError as error:
+        except (ValueError, TypeError, RecursionError) as error:
             if number == len(lines) and not line.endswith("\n"):
                 break
             raise JournalError(f"line {number} is damaged", where=str(path)) from error
@@ -137,23 +140,26 @@ def read(path: Path) -> tuple[Entry, ...]:
         if not entries or entries[0].get(FORMAT) != VERSION:
             raise JournalError("this is no journal of gpustack cleanup, or of another version", where=str(path))
         return tuple(_entries(entries))
-    except (AttributeError, KeyError, TypeError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError) as error:  # pydantic's errors are ValueErrors
         raise JournalError("a line is none of a journal's", where=str(path)) from error
 
 
 def _entries(lines: Sequence[dict[str, Any]]) -> Iterator[Entry]:
+    from gpustack.cleanup.journal_lines import Begin
+
     outcomes = {line["end"]: line["outcome"] for line in lines if "end" in line}
     for line in lines:
         if "begin" in line:
+            begin = Begin.model_validate(line)
             yield Entry(
-                number=line["begin"],
-                cell=line["cell"],
-                database=line["database"],
-                verdict=line["verdict"],
-                changes=tuple(Change(**change) for change in line["changes"]),
-                before=tuple(line["before"]),
-                outcome=outcomes.get(line["begin"]),
-                allocation=line.get("allocation"),
+                number=begin.begin,
+                cell=begin.cell,
+                database=begin.database,
+                verdict=begin.verdict,
+                changes=tuple(Change(**change.model_dump()) for change in begin.changes),
+                before=begin.before,
+                outcome=outcomes.get(begin.begin),
+                allocation=None if begin.allocation is None else begin.allocation.model_dump(exclude_unset=True),
             )
 
 

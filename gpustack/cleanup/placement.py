@@ -9,11 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
+from gpustack.cleanup.placement_documents import Consumer
+from gpustack.cleanup.values import DAMAGE
 from gpustack.errors import CloudError
 
 if TYPE_CHECKING:
@@ -59,16 +62,16 @@ def providers(cloud: Connection, roots: Iterable[str] | None = None) -> Iterator
     _ask(lambda: cloud.placement)  # made when it is first asked for: before several threads do
     pool = ThreadPoolExecutor(max_workers=_AT_ONCE)
     try:
-        listed = [
-            one for answer in pool.map(lambda path: get(cloud, path), paths) for one in answer["resource_providers"]
-        ]
-        devices = [
-            Provider(
-                uuid=one["uuid"], name=one["name"], root=one["root_provider_uuid"], address=name[1].lower(), held={}
-            )
-            for one in listed
-            if (name := _PROVIDER.match(one["name"])) and one["root_provider_uuid"] != one["uuid"]
-        ]
+        answers = pool.map(lambda path: get(cloud, path), paths)
+        with _well_formed("/resource_providers"):
+            devices = [
+                Provider(
+                    uuid=one["uuid"], name=one["name"], root=one["root_provider_uuid"], address=name[1].lower(), held={}
+                )
+                for answer in answers
+                for one in answer["resource_providers"]
+                if (name := _PROVIDER.match(one["name"])) and one["root_provider_uuid"] != one["uuid"]
+            ]
         yield from filter(None, pool.map(lambda device: _with_allocations(cloud, device), devices))
     finally:
         pool.shutdown(cancel_futures=True)
@@ -81,14 +84,18 @@ def _with_allocations(cloud: Connection, device: Provider) -> Provider | None:
         return None  # the device was removed since it was listed
     if answer.status_code >= 500:
         return replace(device, unread=f"Placement refused to answer: HTTP {answer.status_code}, {path}")
-    held = _content(answer, path)["allocations"]
-    return replace(device, held={consumer: sum(one["resources"].values()) for consumer, one in held.items()})
+    content = _content(answer, path)
+    with _well_formed(path):
+        held = content["allocations"]
+        return replace(device, held={consumer: sum(one["resources"].values()) for consumer, one in held.items()})
 
 
 def allocations_of(cloud: Connection, consumer: str) -> dict[str, Any]:
     """All allocations of a consumer, with its generation, project and user (none of these when it has none)."""
-    found: dict[str, Any] = get(cloud, f"/allocations/{consumer}")
-    return found
+    path = f"/allocations/{consumer}"
+    content = get(cloud, path)
+    with _well_formed(path):
+        return Consumer.model_validate(content).model_dump(exclude_unset=True)
 
 
 def put(cloud: Connection, consumer: str, like: Mapping[str, Any], allocations: Mapping[str, Any]) -> bool:
@@ -122,8 +129,17 @@ def _content(answer: Any, path: str) -> Any:  # noqa: ANN401 - a response, and i
         raise CloudError(f"Placement refused to answer: HTTP {answer.status_code}", where=path)
     try:
         return answer.json()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CloudError("Placement answered something else than JSON", where=path) from error
+
+
+@contextmanager
+def _well_formed(path: str) -> Iterator[None]:
+    """Where an answer is read; what it lacks, or has of another kind, is an error of the cloud's."""
+    try:
+        yield
+    except DAMAGE as error:
+        raise CloudError("Placement's answer is not as its API documents it", where=path) from error
 
 
 def _ask(request: Any) -> Any:  # noqa: ANN401 - a call, and its response
@@ -147,9 +163,11 @@ def stranger(cloud: Connection, consumer: str, provider: Provider) -> tuple[tupl
         written = moment.replace(tzinfo=None)  # HTTP's times are UTC
     except (KeyError, TypeError, ValueError):
         written = None
-    others = len(said["allocations"].keys() - {provider.uuid})
+    with _well_formed(path):
+        others = len(said["allocations"].keys() - {provider.uuid})
+        project, user = said.get("project_id"), said.get("user_id")
     known = (
-        f"consumer {consumer} is of project {said.get('project_id')}, user {said.get('user_id')}",
+        f"consumer {consumer} is of project {project}, user {user}",
         f"its allocations, {others} of other providers, were last written {written or 'at an unknown time'} UTC",
     )
     return known, written

@@ -18,6 +18,11 @@ from gpustack.cleanup.facts import ERROR, TERMINAL, PciRow
 from gpustack.cleanup.verdict import Repair, Verdict
 
 _FREED = {"status": "available", "instance_uuid": None, "request_id": None}
+WRITTEN = {
+    "pci_devices": frozenset({"status", "instance_uuid", "request_id", "updated_at", "deleted", "deleted_at"}),
+    "migrations": frozenset({"status", "updated_at"}),
+}
+"""All that repairs write, and so all that undoing one may: a journal is a file, which others can have written."""
 _BUSY_VM_STATES = ("resized", "building")
 
 
@@ -35,6 +40,13 @@ class Change:
     new: Mapping[str, Any]
     guarded: str | None = None
     not_on: int | None = None
+
+    def __post_init__(self) -> None:
+        """:raises ValueError: for a table or column that no repair writes, or one to compare that is not known."""
+        if self.table not in WRITTEN or not self.new.keys() <= WRITTEN[self.table]:
+            raise ValueError(f"no repair writes {self.table}: {', '.join(self.new)}")
+        if not self.seen.keys() <= set(tables.metadata.tables[self.table].columns.keys()):
+            raise ValueError(f"{self.table} has no such columns: {', '.join(self.seen)}")
 
     def statement(self) -> sa.Update:
         """The guarded UPDATE."""

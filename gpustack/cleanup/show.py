@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from gpustack.cleanup.connect import snapshot
 from gpustack.cleanup.outcome import key, stub
 from gpustack.cleanup.plan import FORMAT, VERSION, CleanupPlan, Sources
 from gpustack.cleanup.repair import changes
+from gpustack.cleanup.values import parsed
 from gpustack.cleanup.verdict import Allocation, Verdict
 from gpustack.errors import JournalError
 
@@ -65,7 +65,7 @@ def load_plan(path: Path) -> list[dict[str, Any]]:
     try:
         if path.stat().st_size > _MAX_BYTES:
             raise JournalError("the plan is too large", where=str(path))
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = parsed(path.read_text(encoding="utf-8"))
         if data[FORMAT] != VERSION:
             raise JournalError(f"the plan is of version {data[FORMAT]}", where=str(path), remedy="make it again")
         wanted = [verdict for verdict in data["verdicts"] if verdict["status"] == "stale"]

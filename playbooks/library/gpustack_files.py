@@ -179,7 +179,9 @@ class Files:
         foreign = [path for path in missing if path != own]
         if foreign:
             os.makedirs(own, mode=0o755, exist_ok=True)
-            with open(self.place(MADE), "a", encoding="utf-8") as stream:
+            # A link in its place could lead out of the root.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+            with os.fdopen(os.open(self.place(MADE), flags, 0o644), "a", encoding="utf-8") as stream:
                 stream.write("".join("/{}\n".format(os.path.relpath(path, self.root)) for path in foreign))
                 stream.flush()
                 os.fsync(stream.fileno())

@@ -87,6 +87,16 @@ def test_it_does_not_follow_links_out_of_its_root(tmp_path: Path) -> None:
     assert tree(outside) == before
 
 
+def test_its_own_list_is_not_written_through_a_link(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    (root / "var/lib/gpustack").mkdir(parents=True)
+    outside.write_text("kept", encoding="utf-8")
+    (root / "var/lib/gpustack/directories").symlink_to(outside)
+    done = files(tmp_path, root=str(root), write=[{"path": "/etc/new.d/a", "content": "x", "mode": "0644"}])
+    assert done["failed"]
+    assert outside.read_text(encoding="utf-8") == "kept"
+
+
 def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
