@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -19,6 +20,19 @@ def share_dir(name: str) -> Path:
     """Where ``playbooks`` or ``templates`` are: inside an installed package, or at the top of a checkout."""
     installed = _PACKAGE / "share" / name
     return installed if installed.is_dir() else _PACKAGE.parent / name
+
+
+def make_private(path: Path) -> None:
+    """Make a file that only its owner can read. One that is there keeps its content and loses its other readers.
+
+    :raises OSError: when it can't be made, or is somebody else's.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):  # and no /dev/stderr
+            os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
 
 
 def write_atomic(path: Path, text: str, *, mode: int = 0o644) -> None:

@@ -16,6 +16,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from cliff import app, commandmanager
@@ -116,6 +117,9 @@ class Gpustack(app.App):
         console.setFormatter(logging.Formatter("%(name)s: %(message)s"))
         self._handlers = [console]
         if self.options.log_file:
+            from gpustack.files import make_private
+
+            make_private(Path(self.options.log_file))  # requests and answers are in it
             self._handlers.append(logging.FileHandler(self.options.log_file, encoding="utf-8"))
             self._handlers[-1].setFormatter(_LogFormatter(self.LOG_FILE_MESSAGE_FORMAT))
         for handler in self._handlers:

@@ -38,7 +38,11 @@ class Play(Command):
             help="the hosts, as [user@]name; ranges as gpu-[01:04] are expanded. With -i: those of the inventory that"
             " are meant",
         )
-        group = parser.add_argument_group("Ansible", "its configuration applies; SSH host keys are always checked")
+        group = parser.add_argument_group(
+            "Ansible",
+            "its configuration applies, but ansible.cfg of the current directory only if ANSIBLE_CONFIG names it; SSH"
+            " host keys are always checked",
+        )
         group.add_argument("-i", "--inventory", metavar="FILE", help="an Ansible inventory: file, directory or script")
         group.add_argument("-l", "--limit", metavar="PATTERN", help="only these hosts, as an Ansible host pattern")
         group.add_argument("--user", metavar="NAME", help="user to log in as")
@@ -51,7 +55,8 @@ class Play(Command):
             action="append",
             default=[],
             metavar="VARS",
-            help="more variables for the playbook, as ansible-playbook takes them; may be repeated",
+            help="more variables for the playbook, as ansible-playbook takes them; may be repeated. For secrets use"
+            " @FILE: other users can read a command line",
         )
         parser.add_argument(
             "-f", "--format", choices=("text", "json"), default="text", help="the output format (%(default)s)"
@@ -72,6 +77,7 @@ class Play(Command):
         """Make the inventory and the log, and drive playbooks with them."""
         directory = tempfile.mkdtemp(prefix="gpustack-")
         try:
+            self._report_configuration()
             inventory, limit = self._inventory(parsed_args, Path(directory))
             self._log = parsed_args.log or default_log(self.playbook)
             make_log(self._log)
@@ -79,7 +85,7 @@ class Play(Command):
                 inventory=inventory,
                 limit=limit,
                 variables=self._variables(parsed_args),
-                arguments=_arguments(parsed_args),
+                arguments=_arguments(parsed_args, Path(directory)),
                 log=self._log,
                 directory=Path(directory),
             )
@@ -87,6 +93,12 @@ class Play(Command):
             import shutil
 
             shutil.rmtree(directory, ignore_errors=True)
+
+    def _report_configuration(self) -> None:
+        from gpustack.play.configuration import configuration
+
+        for line in configuration(os.environ, Path.cwd()).lines() if self.verbosity else ():
+            self.say(line)
 
     def _inventory(self, parsed_args: argparse.Namespace, directory: Path) -> tuple[str, str | None]:
         from gpustack.files import write_atomic
@@ -164,11 +176,13 @@ class Runner:
             write_atomic(path, limit_of(hosts), mode=0o600)
             limit = f"@{path}"
         call = Call(playbook=playbook, limit=limit, check=check, **self._common)  # type: ignore[arg-type]
-        return play(call, self._log, told).hosts
+        return play(call, self._log, self._directory, told).hosts
 
 
-def _arguments(parsed_args: argparse.Namespace) -> list[str]:
-    found = [f"--extra-vars={text}" for text in parsed_args.extra_vars]
+def _arguments(parsed_args: argparse.Namespace, directory: Path) -> list[str]:
+    from gpustack.play.extra_vars import as_files
+
+    found = as_files(parsed_args.extra_vars, directory)
     if parsed_args.user:
         found.append(f"--user={parsed_args.user}")
     if parsed_args.private_key:
@@ -192,11 +206,11 @@ def make_log(path: Path) -> None:
 
     :raises GpustackError: when it can't be made.
     """
+    from gpustack.files import make_private
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.fchmod(descriptor, 0o600)
-        os.close(descriptor)
+        make_private(path)
     except OSError as error:
         what = f"the log can't be written: {error.strerror}; nothing was done"
         raise GpustackError(what, where=str(path), remedy="name another place with --log") from error

@@ -14,6 +14,7 @@ from typing import Any
 
 from gpustack.errors import ApplyError, UsageError
 from gpustack.files import share_dir
+from gpustack.play.configuration import configuration
 from gpustack.play.log import printable_log
 from gpustack.play.record import Record
 
@@ -45,7 +46,7 @@ class Call:
         limit = [f"--limit={self.limit}"] if self.limit else []
         check = ["--check", "--diff"] if self.check else ["--diff"]
         return [
-            *(sys.executable, "-m", "ansible", "playbook"),
+            *(sys.executable, "-P", "-m", "ansible", "playbook"),  # -P: no module of the current directory
             f"--inventory={self.inventory}",
             *limit,
             *check,
@@ -55,21 +56,24 @@ class Call:
         ]
 
 
-def environment(descriptor: int) -> dict[str, str]:
-    """The environment: the operator's, with host keys checked and a log without colour."""
+def environment(descriptor: int, directory: Path) -> dict[str, str]:
+    """The environment: the operator's, with host keys checked and a log without colour.
+
+    :param directory: a private directory.
+    """
     return {
-        **os.environ,
+        **configuration(os.environ, Path.cwd()).environment(os.environ, directory),
         "GPUSTACK_EVENTS_FD": str(descriptor),
-        "ANSIBLE_HOST_KEY_CHECKING": "True",
         "ANSIBLE_RETRY_FILES_ENABLED": "False",
         "ANSIBLE_NOCOLOR": "1",
     }
 
 
-def play(call: Call, log: Path, told: Callable[[Record, Sequence[str]], None]) -> Record:
+def play(call: Call, log: Path, directory: Path, told: Callable[[Record, Sequence[str]], None]) -> Record:
     """Run a playbook to its end.
 
     :param log: the file to which all goes that ``ansible-playbook`` prints.
+    :param directory: a private directory.
     :param told: is called after every event with the record so far and the hosts whose turn is over.
     :raises ApplyError: when Ansible ended before it had done what there was to do.
     :raises UsageError: when no host of the inventory is meant.
@@ -80,12 +84,15 @@ def play(call: Call, log: Path, told: Callable[[Record, Sequence[str]], None]) -
     record = Record(checked=call.check)
     reading, writing = os.pipe()
     with os.fdopen(reading, encoding="utf-8") as events, log.open("ab") as stream, ExitStack() as stack:
-        stream.write(f"$ ansible-playbook {' '.join(argv[4:])}\n".encode())
+        variables = environment(writing, directory)
+        stream.write(
+            f"# ANSIBLE_CONFIG={variables['ANSIBLE_CONFIG']}\n$ ansible-playbook {' '.join(argv[5:])}\n".encode()
+        )
         stream.flush()
         printed = stack.enter_context(printable_log(stream))
         try:
             process = subprocess.Popen(
-                argv, stdout=printed, stderr=subprocess.STDOUT, env=environment(writing), pass_fds=(writing,)
+                argv, stdout=printed, stderr=subprocess.STDOUT, env=variables, pass_fds=(writing,)
             )
         finally:
             os.close(writing)

@@ -186,7 +186,7 @@ def test_a_broken_plug_in_leaves_the_list_of_commands(gpustack, monkeypatch):
 def test_log_file(gpustack, snapshots, tmp_path):
     log = tmp_path / "log"
     assert gpustack("--log-file", log, "scan", "--snapshot", snapshots / "k4200.json").code == 0
-    assert log.exists()
+    assert log.stat().st_mode & 0o777 == 0o600
 
 
 def finding(place, message="it is so", code="GPU901", severity=Severity.WARNING):

@@ -109,9 +109,3 @@ def test_the_ways_of_a_plan_are_those_of_host_plan(place: Place, gpustack) -> No
     code, out, _ = gpustack("apply", "gpustack.yaml", "--check", "--reboot")
     assert "gpustack_trial" not in out
     assert tree(root) == before
-
-
-def test_host_keys_are_always_checked() -> None:
-    from gpustack.play.run import environment as of_ansible
-
-    assert of_ansible(7)["ANSIBLE_HOST_KEY_CHECKING"] == "True"

@@ -1,0 +1,98 @@
+"""Which configuration Ansible runs with: never code that merely lies in the current directory.
+
+Ansible reads ``ansible.cfg`` of the current directory before the user's own
+(``ansible/config/manager.py``, ``find_ini_config_file``), and such a file can name plug-ins, which are code. The
+current directory is usually that of a spec repository, so its ``ansible.cfg`` counts only if ``ANSIBLE_CONFIG`` names
+it.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpustack.errors import UsageError
+
+_SYSTEM = Path("/etc/ansible/ansible.cfg")
+_NAME = "ansible.cfg"
+_SSH_ARGS = "-C -o ControlMaster=auto -o ControlPersist=60s"
+"""The default of ``ssh_args`` (``ansible/plugins/connection/ssh.py``)."""
+_STRICT = "-o StrictHostKeyChecking=yes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """Where Ansible's configuration comes from.
+
+    :param path: the file that is used; None for none.
+    :param ignored: the file of the current directory that is not used; None when there is none.
+    """
+
+    path: Path | None
+    ignored: Path | None = None
+
+    def lines(self) -> list[str]:
+        """Which file is used and which is not, for people."""
+        used = [f"Ansible configuration: {self.path}"] if self.path else []
+        skipped = f"{self.ignored}: skipped; to use it, set ANSIBLE_CONFIG={self.ignored}" if self.ignored else ""
+        return [*used, *([skipped] if skipped else [])]
+
+    def environment(self, variables: Mapping[str, str], directory: Path) -> dict[str, str]:
+        """The variables with which Ansible reads this configuration and no other, and checks SSH host keys.
+
+        :param variables: the operator's.
+        :param directory: a private directory. Without a configuration an empty one is put there: nothing else keeps
+            Ansible from looking in the current directory.
+        """
+        path = self.path
+        if path is None:
+            path = directory / _NAME
+            path.touch(mode=0o600)
+        # ssh takes the first of several values for an option, and the command line before its own configuration.
+        arguments = variables.get("ANSIBLE_SSH_ARGS", _ssh_args(self.path))
+        return {
+            **variables,
+            "ANSIBLE_CONFIG": str(path),
+            "ANSIBLE_HOST_KEY_CHECKING": "True",
+            "ANSIBLE_PARAMIKO_HOST_KEY_AUTO_ADD": "False",
+            "ANSIBLE_SSH_ARGS": f"{_STRICT} {arguments}".strip(),
+            # Otherwise any host sets the role's variables through `ansible_facts` in a module's answer.
+            "ANSIBLE_INJECT_FACT_VARS": "False",
+        }
+
+
+def configuration(variables: Mapping[str, str], directory: Path, *, system: Path = _SYSTEM) -> Configuration:
+    """Choose the configuration: ``ANSIBLE_CONFIG``, the user's, the machine's.
+
+    :param variables: the environment; its ``HOME`` tells where the user's is.
+    :param directory: the current directory.
+    :raises UsageError: when ``ANSIBLE_CONFIG`` names no file that can be read: Ansible would look elsewhere.
+    """
+    present = directory / _NAME
+    ignored = present if present.exists() else None
+    if named := variables.get("ANSIBLE_CONFIG"):
+        path = directory / Path(os.path.expandvars(named)).expanduser()
+        path = path / _NAME if path.is_dir() else path
+        if not os.access(path, os.R_OK):
+            raise UsageError(
+                f"ANSIBLE_CONFIG: {path} is no readable file", remedy="correct ANSIBLE_CONFIG, or unset it"
+            )
+        return Configuration(path=path, ignored=None if ignored is None or ignored.samefile(path) else ignored)
+    user = Path(variables.get("HOME") or Path.home()) / f".{_NAME}"
+    used = next((path for path in (user, system) if os.access(path, os.R_OK)), None)
+    if ignored is not None and used is not None and ignored.samefile(used):
+        ignored = None
+    return Configuration(path=used, ignored=ignored)
+
+
+def _ssh_args(path: Path | None) -> str:
+    """``ssh_args`` of a configuration, read as Ansible reads it; a fault in the file is left to Ansible to report."""
+    parser = configparser.RawConfigParser(inline_comment_prefixes=(";",), strict=False)
+    try:
+        parser.read([path] if path else [], encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError):
+        return _SSH_ARGS
+    return parser.get("ssh_connection", "ssh_args", fallback=_SSH_ARGS)

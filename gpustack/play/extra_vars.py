@@ -1,0 +1,31 @@
+"""The operator's ``-e`` values as files: a value in Ansible's command line is seen by every user, and logged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpustack.files import write_atomic
+
+
+def as_files(values: Sequence[str], directory: Path) -> list[str]:
+    """The arguments for Ansible, in the order of the values; what is a file already stays one.
+
+    :param values: each as ``-e`` takes it: ``@FILE``, YAML or JSON, or ``key=value`` words
+        (``ansible/utils/vars.py``, ``load_extra_vars``).
+    :param directory: a private directory.
+    """
+    return [f"--extra-vars={_as_file(value, directory / f'extra-{n}.json')}" for n, value in enumerate(values)]
+
+
+def _as_file(value: str, path: Path) -> str:
+    if not value or value[0] in "@/.":
+        return value
+    text = value
+    if value[0] not in "[{":
+        from ansible.parsing.splitter import parse_kv
+
+        text = json.dumps(parse_kv(value))
+    write_atomic(path, text, mode=0o600)
+    return f"@{path}"
