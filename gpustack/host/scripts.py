@@ -114,7 +114,7 @@ def _conditions(line: str) -> list[tuple[str, str]]:
     A rule for all devices of a maker or class matters only if it binds, unbinds or removes them.
     """
     found = [(attribute or key.removesuffix("s"), value) for attribute, key, value in _CONDITION.findall(line)]
-    known = [(name, value) for name, value in found if name in _ATTRIBUTES]
+    known = [(name, value) for name, value in found if name in _ATTRIBUTES and (name != "kernel" or ":" in value)]
     is_exact = {"kernel", "device", "env{pci_id}", "env{pci_slot_name}"} & {name for name, _ in known}
     return known if (_ACTS if is_exact else _BINDS).search(line) else []
 

@@ -81,10 +81,12 @@ SEARCHED = tuple(
     tuple(f"{base}/{pattern}" for base in _PRECEDENCE)
     for pattern in ("udev/rules.d/*.rules", "systemd/system/*.service", "tmpfiles.d/*.conf")
 )
-HAND_MADE = re.compile(
-    r"vfio|pci[-_]stub|driver_override|/sys/bus/pci/|/drivers_probe\b|ATTR\{remove\}"
+_BINDS = (
+    r"vfio[-_]pci|pci[-_]stub|driver_override|/sys/bus/pci/|/drivers_probe\b|ATTR\{remove\}"
     r"|\b[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7]\b"
 )
+HAND_MADE = re.compile(_BINDS + "|vfio")
+BY_PACKAGES = re.compile(_BINDS)  # udev's own rules name /dev/vfio/vfio
 # Programs that an administrator has written, and that a unit, a cron table or rc.local may run.
 _PROGRAM = re.compile(r"(?<![\w./-])/(?:etc|home|opt|root|srv|usr/local)/[\w./+-]*[\w+-]")
 _RUNS_PROGRAMS = ("/etc/crontab", "/etc/cron.d/", "/var/spool/cron/", "/etc/rc.", "/etc/systemd/system/")
@@ -138,7 +140,8 @@ def configuration_files(host: Host) -> Dict[str, Dict[str, Any]]:
         entry = configuration_file(host, path)
         if entry is not None and path.startswith(_RUNS_PROGRAMS):
             programs.update(_PROGRAM.findall(entry["text"]))
-        if entry is not None and (HAND_MADE.search(entry["text"]) or HAND_MADE.search(path)):
+        wanted = HAND_MADE if path.startswith(("/etc/", "/var/")) else BY_PACKAGES
+        if entry is not None and (wanted.search(entry["text"]) or wanted.search(path)):
             found[path] = entry
     for pattern in CONFIGURATION + VENDOR_CONFIGURATION:
         if merged and pattern.startswith("/lib/"):

@@ -247,6 +247,7 @@ def test_of_scripts_only_those_that_bind_devices_are_read(tmp_path: Path) -> Non
     rule = 'SUBSYSTEM=="pci", ATTR{vendor}=="0x10de", ATTR{remove}="1"\n'
     root.write("/usr/lib/udev/rules.d/80-gpu.rules", rule).write("/usr/lib/udev/rules.d/81-gpu.rules", rule)
     root.link("/etc/udev/rules.d/81-gpu.rules", "/dev/null")
+    root.write("/usr/lib/udev/rules.d/50-udev-default.rules", 'KERNEL=="vfio/vfio", OPTIONS+="static_node=vfio/vfio"\n')
     root.write("/etc/systemd/system/gpu.service", "[Service]\nExecStart=/opt/gpu/bind 65:00.0\n")
     root.write("/etc/systemd/system/other.service", "[Service]\nExecStart=/opt/gpu/all\nExecStop=/opt/gpu/none\n")
     root.write("/etc/systemd/system/rebind@.service", "[Service]\nExecStart=/opt/gpu/none %i\n")
