@@ -75,8 +75,10 @@ def is_gpu(function: Function) -> bool:
 
 def assemble(host: Host, main: Function) -> Gpu:
     """A GPU or an NVSwitch with the functions of its card and the rest of its group."""
-    own = [f for f in host.slots[main.bdf.slot] if f.address != main.address and _is_of_card(f, main)]
     members = host.groups.get(main.iommu_group, ()) if main.iommu_group is not None else ()
+    beside = [f for f in host.slots[main.bdf.slot] if f.address != main.address]
+    beside += [f for f in members if f not in beside and _are_behind_one_card_switch(host, f, main)]
+    own = sorted((f for f in beside if _is_of_card(f, main)), key=lambda f: f.bdf)
     apart = {main.address, *(f.address for f in own), *main.virtual_functions}
     others = [f for f in members if f.address not in apart]
     return Gpu(
@@ -98,6 +100,24 @@ def _is_of_card(function: Function, main: Function) -> bool:
         and function.physical_function is None
         and classes.is_card_class(function.pci_class)
     )
+
+
+def _are_behind_one_card_switch(host: Host, function: Function, main: Function) -> bool:
+    """Whether a function is in another slot of the same card: Intel's cards have a PCIe switch for GPU and audio."""
+    switch = _card_switch(host, main)
+    return switch is not None and not is_gpu(function) and _card_switch(host, function) == switch
+
+
+def _card_switch(host: Host, function: Function) -> str | None:
+    """The upstream port of the switch above a function, where the maker of the function made the switch, too.
+
+    A root port is no such switch: it has no bridge above it.
+    """
+    port = host.functions.get(function.parent or "")
+    switch = host.functions.get(port.parent or "") if port is not None else None
+    if port is None or switch is None or switch.parent is None:
+        return None
+    return switch.address if port.vendor == switch.vendor == function.vendor else None
 
 
 def is_integrated(host: Host, function: Function) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpustack.facts.model import Function
-from gpustack.spec.hosts import models_for
-from gpustack.spec.model import Match, Model, Spec
+from gpustack.spec.model import Match, Model
 
 
 def matches(match: Match, function: Function) -> bool:
@@ -58,9 +57,3 @@ def model_of(models: Mapping[str, Model], function: Function) -> str | None:
         if all(name == other or within(models[name].match, models[other].match) for other in fitting):
             return name
     return fitting[0] if fitting else None
-
-
-def given_as(spec: Spec, hostname: str, function: Function) -> str | None:
-    """The name of the model as which a host gives a function to guests; None when it keeps it."""
-    name = model_of(spec.models, function)
-    return name if name in models_for(spec, hostname) else None

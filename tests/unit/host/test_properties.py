@@ -278,6 +278,20 @@ def test_no_word_of_a_host_reaches_a_shell(raw: dict[str, Any], spec: Spec) -> N
 
 @CHECKED
 @given(hosts(), specs())
+def test_only_functions_of_cards_are_ever_bound(raw: dict[str, Any], spec: Spec) -> None:
+    plan = plan_host(spec, Machine(raw).host)
+    functions = {entry["address"]: entry for entry in raw["pci"]}
+    bound = [functions[address] for address in plan.expected.get("functions", ())]
+    assert [f["class"] for f in bound if not f["class"].startswith(("03", "12", "04", "0c03", "0c80", "0680"))] == []
+    texts = "".join(text for path, text in written(plan).items() if path.startswith("/etc/modprobe.d/"))
+    listed = {ids for words in re.findall(r"ids=(\S+)", texts) for ids in words.split(",")}
+    going = {f["address"] for f in bound}
+    staying = {f"{f['vendor']}:{f['product']}" for a, f in functions.items() if a not in going}
+    assert listed & staying == set()
+
+
+@CHECKED
+@given(hosts(), specs())
 def test_a_refused_plan_does_nothing_and_every_plan_can_be_shown(raw: dict[str, Any], spec: Spec) -> None:
     plan = plan_host(spec, Machine(raw).host)
     if plan.refused:

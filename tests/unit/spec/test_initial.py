@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from gpustack.errors import GpustackError
 from gpustack.facts.gpus import gpus, is_integrated
 from gpustack.facts.model import Host
+from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.hosts import models_for
 from gpustack.spec.initial import initial_spec
 from gpustack.spec.load import parse_spec
-from gpustack.spec.match import given_as
 from gpustack.spec.schema import SCHEMA_FILE
 
 GOLDEN = Path(__file__).parent / "cases" / "initial.golden"
@@ -92,7 +92,7 @@ def test_the_subsystem_tells_boards_apart_where_the_catalogue_does() -> None:
     dell = function("0000:07:00.0", "10de:1e30", subsystem_vendor="1028", subsystem_product="129e")
     facts = host("a", rtx6000, rtx8000, dell)
     spec = parse_spec(initial_spec([facts]), "x")
-    assert {gpu.main.address: given_as(spec, "a", gpu.main) for gpu in gpus(facts)} == {
+    assert {assigned.address: assigned.model for assigned in assigned_gpus(spec, facts)} == {
         "0000:05:00.0": "rtx-6000",
         "0000:06:00.0": "rtx-8000-10de-129e",
         "0000:07:00.0": "rtx-8000-1028-129e",
@@ -211,7 +211,8 @@ def test_the_spec_is_valid_and_true_to_what_was_found(hosts: list[Host]) -> None
     assert text.isascii()
     given_models = set()
     for facts in hosts:
-        models = {given_as(spec, facts.hostname, gpu.main) for gpu in gpus(facts)}
+        given = {assigned.address: assigned.model for assigned in assigned_gpus(spec, facts)}
+        models = {given.get(gpu.main.address) for gpu in gpus(facts)}
         given_models |= models
         # Whatever a host gives was found on it, and it gives all that was found: but for integrated graphics.
         assert models - {None} == set(models_for(spec, facts.hostname))

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpustack.facts.model import Function
-from gpustack.spec.match import disjoint, given_as, matches, model_of, within
-from gpustack.spec.model import Match, Model, Spec
+from gpustack.spec.match import disjoint, matches, model_of, within
+from gpustack.spec.model import Match, Model
 
 IDS = {"vendor": "10de", "product": "11b4"}
 
@@ -66,23 +66,6 @@ def test_a_card_is_of_the_model_that_asks_most_whatever_the_order() -> None:
         assert model_of(models, function(address="0000:89:00.0")) == "board"
         assert model_of(models, function(subsystem_product="1234")) == "general"
         assert model_of(models, function(product="13f2")) is None
-
-
-def test_a_host_keeps_cards_of_models_that_it_does_not_give() -> None:
-    spec = Spec.model_validate(
-        {
-            "version": 1,
-            "models": {
-                "general": {"match": IDS},
-                "board": {"match": IDS | {"subsystem_product": "1096"}},
-            },
-            "hosts": {"gpu01": ["general"], "gpu02": ["general", "board"]},
-        }
-    )
-    assert given_as(spec, "gpu01", function()) is None
-    assert given_as(spec, "gpu01", function(subsystem_product="1234")) == "general"
-    assert given_as(spec, "gpu02", function()) == "board"
-    assert given_as(spec, "gpu03", function()) is None
 
 
 HEX = st.sampled_from(["10de", "1096", "103c"])

@@ -1,0 +1,81 @@
+"""Which GPUs a host passes through, and that everything that needs to know gets the same answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustack.facts.model import Host
+from gpustack.facts.store import parse_host
+from gpustack.flavor.shares import host_shares
+from gpustack.host.targets import choose
+from gpustack.nova.wanted import wanted
+from gpustack.novaconf import releases
+from gpustack.novaconf.devspec import DeviceSpec, offered
+from gpustack.spec.assignment import assigned_gpus, assigned_switches
+from gpustack.spec.model import Spec
+
+SNAPSHOTS = Path(__file__).parents[1] / "data" / "snapshots"
+IDS = {"vendor": "10de", "product": "11b4"}
+
+
+def snapshot(name: str) -> Host:
+    (raw,) = json.loads((SNAPSHOTS / f"{name}.json").read_text(encoding="utf-8"))["hosts"]
+    return parse_host(raw, name)
+
+
+def spec(hosts: dict[str, Any], models: dict[str, Any], **options: str) -> Spec:
+    return Spec.model_validate({"version": 1, "models": models, "hosts": hosts, "options": options})
+
+
+def host(name: str, subsystem_product: str = "1096") -> Host:
+    card = {"address": "0000:88:00.0", **IDS, "class": "030000", "subsystem_product": subsystem_product}
+    return parse_host({"version": 1, "hostname": name, "pci": [card]}, name)
+
+
+@pytest.mark.parametrize(
+    ("facts", "models"),
+    [
+        (host("gpu01"), []),
+        (host("gpu01", "1234"), ["general"]),
+        (host("gpu02"), ["board"]),
+        (host("gpu03"), []),
+    ],
+)
+def test_a_host_keeps_cards_of_models_that_it_does_not_give(facts: Host, models: list[str]) -> None:
+    general, board = {"match": IDS}, {"match": IDS | {"subsystem_product": "1096"}}
+    wished = spec({"gpu01": ["general"], "gpu02": ["general", "board"]}, {"general": general, "board": board})
+    assert [assigned.model for assigned in assigned_gpus(wished, facts)] == models
+
+
+@pytest.mark.parametrize(
+    ("name", "product", "options"),
+    [
+        ("k4200", "11b4", {}),
+        ("k4200-prepared", "11b4", {}),
+        ("shared-nic", "15f8", {}),
+        ("nvswitch", "20b2", {"nvswitch": "full"}),
+    ],
+)
+def test_host_nova_and_flavors_name_the_same_gpus(name: str, product: str, options: dict[str, str]) -> None:
+    facts = snapshot(name)
+    wished = spec({"*": ["m"]}, {"m": {"match": {"vendor": "10de", "product": product}}}, **options)
+    expected = [assigned.address for assigned in assigned_gpus(wished, facts)]
+    assert expected
+    assert [target.address for target in choose(wished, facts).gpus] == expected
+    (share,) = host_shares(wished, [facts])
+    assert [gpu.main.address for gpu in share.gpus["m"]] == expected
+    (entries,) = wanted(wished, [facts], release=releases.releases()[-1]).computes.values()
+    assert sorted(offered([DeviceSpec.parse(entry.to_dict()) for entry in entries], facts)) == expected
+
+
+@pytest.mark.parametrize(("mode", "count"), [("full", 6), ("shared", 6), ("isolated", 0)])
+def test_switches_are_passed_through_unless_they_are_isolated(mode: str, count: int) -> None:
+    facts = snapshot("nvswitch")
+    wished = spec({"*": ["m"]}, {"m": {"match": {"vendor": "10de", "product": "20b2"}}}, nvswitch=mode)
+    switches = assigned_switches(wished, facts)
+    assert len(switches) == count
+    assert all(switch.is_switch and switch.driver == "vfio-pci" for switch in switches)
