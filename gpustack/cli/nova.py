@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpustack.spec.model import Spec
 
 _SERVICES = ("api", "compute", "scheduler", "conductor")
-_DEPLOYMENTS = ("drop-in", "kolla", "kayobe", "openstack-ansible")
+_DEPLOYMENTS = ("drop-in", "kolla", "kayobe", "openstack-ansible", "rhoso", "openstack-helm")
 _UNEXPECTED = 255
 _WRITTEN = "written"
 
@@ -152,7 +152,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
     def _usual_root(self) -> Path:
         """Below which directory the deployment tool's own is, where --out does not say."""
-        return Path("." if self._deployment == "kayobe" else "/")
+        from gpustack.nova.render import usual_root
+
+        return usual_root(self._deployment)
 
     def _print_diff(self, root: Path) -> None:
         from gpustack.operations import WriteFile

@@ -5,9 +5,10 @@ Files that gpustack wrote itself are passed over, so that rendering again gives 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import Any
 
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding
@@ -33,12 +34,14 @@ class Existing:
     :ivar named: those that were named.
     :ivar inspected: those that were found where the rendered files go.
     :ivar joined: directories whose files of the same name become one with the rendered files (kayobe's environments).
+    :ivar documents: resources or values in YAML that were named, for tools that join their files with those.
     :ivar findings: configurations that could not be read.
     """
 
     named: tuple[Source, ...] = ()
     inspected: tuple[Source, ...] = ()
     joined: tuple[Path, ...] = ()
+    documents: tuple[Mapping[str, Any], ...] = ()
     findings: tuple[Finding, ...] = ()
 
     @property

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gpustack.errors import NothingThereError
+from gpustack.errors import NothingThereError, NovaConfigError
 from gpustack.findings import Finding, finding
-from gpustack.nova import kolla
+from gpustack.nova import kolla, openstack_helm, rhoso
 from gpustack.nova.existing import Existing
 from gpustack.nova.sources import Source, read_sources, split
 
@@ -29,7 +29,14 @@ def existing_for(
 
     named: list[Source] = []
     findings: list[Finding] = []
+    documents: list[dict[str, Any]] = []
+    of_yaml = {"rhoso": rhoso.sources, "openstack-helm": openstack_helm.sources}.get(deployment)
     for word in words:
+        if of_yaml and Path(word).suffix in (".yaml", ".yml") and Path(word).exists():
+            read = _documents(Path(word))
+            documents += read
+            named += [source for document in read for source in of_yaml(Path(word), document)]
+            continue
         services, text = split(word)
         parts = [part for part in text.split(":") if part]
         missing = [part for part in parts if not Path(part).exists()]
@@ -48,4 +55,22 @@ def existing_for(
         joined = kolla.layers(below.resolve()) if deployment == "kayobe" else ()
         inspected, unread = kolla.inspected(below, joined)
         findings += unread
-    return Existing(named=tuple(named), inspected=inspected, joined=joined, findings=tuple(findings))
+    return Existing(
+        named=tuple(named), inspected=inspected, joined=joined, documents=tuple(documents), findings=tuple(findings)
+    )
+
+
+def _documents(path: Path) -> list[dict[str, Any]]:
+    """The mappings of a YAML file.
+
+    :raises NovaConfigError: when it can't be read, or is no YAML.
+    """
+    import yaml
+
+    try:
+        read = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy="check the path") from error
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise NovaConfigError(f"the file is no YAML: {error}", where=str(path), remedy="name a YAML file") from error
+    return [document for document in read if isinstance(document, dict)]

@@ -8,21 +8,27 @@ from typing import Literal
 
 from gpustack.facts.model import Host
 from gpustack.findings import finding
-from gpustack.nova import drop_in, kolla, openstack_ansible
+from gpustack.nova import drop_in, kolla, openstack_ansible, openstack_helm, rhoso
 from gpustack.nova.existing import Existing, filter_findings, filters, in_the_way
 from gpustack.nova.rendered import Job, RenderedFile, Rendering
 from gpustack.nova.sources import SERVICES
 from gpustack.nova.wanted import Wanted
 
-Deployment = Literal["drop-in", "kolla", "kayobe", "openstack-ansible"]
+Deployment = Literal["drop-in", "kolla", "kayobe", "openstack-ansible", "rhoso", "openstack-helm"]
 DIRECTORIES: dict[Deployment, str] = {
     "drop-in": drop_in.DIRECTORY,
     "kolla": kolla.DIRECTORY,
     "kayobe": kolla.KAYOBE_DIRECTORY,
     "openstack-ansible": openstack_ansible.DIRECTORY,
+    "rhoso": rhoso.DIRECTORY,
+    "openstack-helm": openstack_helm.DIRECTORY,
 }
 """Where the files of each kind of deployment go."""
 _OVERRIDES = ("kolla", "kayobe")
+_REPLACED = {
+    "rhoso": "the customServiceConfig of Nova's services in OpenStackControlPlane",
+    "openstack-helm": "conf.nova.pci.alias, enabled_filters and conf.overrides.nova_compute.hosts of other values",
+}
 
 
 def render(
@@ -63,7 +69,7 @@ def render(
         root=root,
     )
     found = [*wanted.findings, *existing.findings]
-    if "scheduler" in services and chosen is None and deployment != "openstack-ansible":
+    if "scheduler" in services and chosen is None and deployment not in ("openstack-ansible", "rhoso"):
         added = " and ".join(wanted.filters)
         place = "[filter_scheduler] enabled_filters"
         found.append(finding("GPU317", place=place, release=wanted.release, filters=added))
@@ -72,12 +78,16 @@ def render(
         found += filter_findings(existing, wanted, chosen, kolla.FILTERS if overrides else ())
     if overrides and not existing.named:
         found.append(finding("GPU322", place=job.directory))
+    if deployment in ("rhoso", "openstack-helm") and not existing.documents:
+        found.append(finding("GPU383", place=job.directory, what=_REPLACED[deployment]))
+    if deployment == "openstack-helm" and any(openstack_helm.has_labels(one) for one in existing.documents):
+        found.append(finding("GPU384", place="conf.overrides.nova_compute.labels"))
     found += in_the_way(
         existing,
         wanted,
         hosts,
-        whole=overrides,
-        own=None if overrides or appended else drop_in.DROP_IN,
+        whole=overrides or deployment == "openstack-helm",
+        own=drop_in.DROP_IN if deployment in ("drop-in", "openstack-ansible") and not appended else None,
         drop_in=deployment == "drop-in",
         overrides=job.into(job.directory) if overrides else None,
     )
@@ -87,6 +97,10 @@ def render(
     elif deployment == "openstack-ansible":
         files = tuple(openstack_ansible.files(job, names))
         found += openstack_ansible.findings(job, names)
+    elif deployment == "rhoso":
+        files = tuple(rhoso.files(job, names))
+    elif deployment == "openstack-helm":
+        files = tuple(openstack_helm.files(job, names))
     else:
         files = tuple(kolla.files(job, names, kayobe=deployment == "kayobe"))
     return Rendering(files=files, findings=tuple(dict.fromkeys(found)))
@@ -98,4 +112,11 @@ def places(deployment: Deployment, directory: str | None = None) -> str:
     return {
         "drop-in": f"*/{below}/{drop_in.DROP_IN}",
         "openstack-ansible": f"{below}/**/{openstack_ansible.FILE}",
+        "rhoso": f"{below}/*.yaml",
+        "openstack-helm": f"{below}/{openstack_helm.FILE}",
     }.get(deployment, f"{below}/**/*.conf")
+
+
+def usual_root(deployment: Deployment) -> Path:
+    """The directory below which the deployment tool's own directory is, where nobody names another."""
+    return Path("/" if DIRECTORIES[deployment].startswith("/") else ".")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,6 +89,20 @@ class Job:
         everybody: Sequence[Host] = tuple(self.hosts.values())
         into = self.into(path)
         return carried(self.existing, self.wanted, "compute", self.hosts.get(host), everybody, into=into)
+
+
+def dumped(documents: Sequence[Mapping[str, Any]]) -> str:
+    """YAML in which a text of several lines is a block."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    return yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=2**20, allow_unicode=True)
 
 
 def template(name: str) -> jinja2.Template:

@@ -189,8 +189,8 @@ class Nova(Section):
 
     release: ReleaseName
     """The release that runs: its number in quotes (`"2025.2"`) or its codename (`yoga`)."""
-    deployment: Literal["drop-in", "kolla", "kayobe", "openstack-ansible"] = "drop-in"
-    """How its configuration is deployed. `drop-in`: files in `/etc/nova/nova.conf.d`. `kolla`: overrides for kolla-ansible. `kayobe`: the same in kayobe's configuration. `openstack-ansible`: variables of its os_nova role."""  # noqa: E501
+    deployment: Literal["drop-in", "kolla", "kayobe", "openstack-ansible", "rhoso", "openstack-helm"] = "drop-in"
+    """How its configuration is deployed. `drop-in`: files in `/etc/nova/nova.conf.d`. `kolla`: overrides for kolla-ansible. `kayobe`: the same in kayobe's configuration. `openstack-ansible`: variables of its os_nova role. `rhoso`: custom resources of Red Hat OpenStack Services on OpenShift. `openstack-helm`: values of its chart of Nova."""  # noqa: E501
     placement: Annotated[Placement, BeforeValidator(_off)] = "off"
     """PCI in Placement, in the order of its roll-out. `report` (Zed and later): every nova-compute reports its devices; it can't be switched off again. `schedule` (2023.1 and later): they are scheduled by what was reported; only once every nova-compute reports."""  # noqa: E501
 
