@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpustack.errors import NovaConfigError
 from gpustack.facts.model import Function, Host
+from gpustack.hostnames import short
 from gpustack.novaconf.config import files_of, read_files
 from gpustack.novaconf.devspec import DeviceSpec, offered
 from gpustack.novaconf.entries import EntryError, specs_of
@@ -95,8 +96,8 @@ def of_host(known: Mapping[str, Hardware], host: str | None, node: str | None) -
     exact = [one for name, one in known.items() if name.casefold() in wanted]
     if len(exact) == 1:
         return exact[0]
-    short = {name.partition(".")[0] for name in wanted}
-    alike = [one for name, one in known.items() if name.casefold().partition(".")[0] in short]
+    heads = {short(name) for name in wanted}
+    alike = [one for name, one in known.items() if short(name) in heads]
     return alike[0] if len(alike) == 1 and not exact else None
 
 

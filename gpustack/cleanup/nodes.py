@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from gpustack.cleanup import tables
 from gpustack.cleanup.owners import batches
+from gpustack.hostnames import short
 
 
 def nodes_with_rows(
@@ -57,10 +58,10 @@ def nodes_with_uuids(connection: sa.Connection, uuids: Collection[str]) -> Itera
 
 def nodes_called(connection: sa.Connection, names: Collection[str], hosts: frozenset[str] | None) -> Iterator[int]:
     """The live ones whose host or hypervisor may be called so, short or full."""
-    wanted = {name.casefold().partition(".")[0] for name in names}
+    wanted = {short(name) for name in names}
     nodes = tables.compute_nodes.c
     query = sa.select(nodes.id, nodes.host, nodes.hypervisor_hostname).where(nodes.deleted == 0)
     for row in connection.execute(query) if wanted else ():
-        called = {name.casefold().partition(".")[0] for name in row[1:] if name}
+        called = {short(name) for name in row[1:] if name}
         if called & wanted and (hosts is None or row.host in hosts):
             yield row.id

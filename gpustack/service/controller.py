@@ -127,9 +127,11 @@ def _of_spec(path: str | None) -> frozenset[str]:
     return frozenset(spec.alias_of(name) for name, model in spec.models.items() if model.live_migratable)
 
 
-def target(hostname: str, facts: Mapping[str, Any] | None, wanted: str) -> Target:
+def target(hostname: str, facts: Mapping[str, Any] | None, wanted: str, others: Collection[str] = ()) -> Target:
     """The host that is meant.
 
     :param facts: what the collector printed on it.
+    :param others: the names that the operator has for all other hosts.
     """
-    return Target(host=hostname, own_name=(facts or {}).get("hostname"), wanted=wanted)
+    own = (facts or {}).get("hostname")
+    return Target(host=hostname, own_name=own if isinstance(own, str) else None, wanted=wanted, others=tuple(others))

@@ -39,11 +39,13 @@ class Target:
     :param host: the inventory's name.
     :param own_name: what the host calls itself.
     :param wanted: the service's host as the operator named it; empty to find it by the two names.
+    :param others: the names that the operator has for all other hosts.
     """
 
     host: str
     own_name: str | None = None
     wanted: str = ""
+    others: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -191,7 +193,8 @@ class Runner:
     def _world(self) -> tuple[World, ServicePlan | None]:
         """What there is, or a plan that refuses because the host can't be told."""
         target = self.target
-        service, against = find_service(target.host, target.own_name, target.wanted, self.api.services())
+        services = self.api.services()
+        service, against = find_service(target.host, target.own_name, target.wanted, services, target.others)
         if against:
             return World(service=None), ServicePlan(host=target.host, title="in Nova", findings=against)
         if service is None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -57,7 +58,7 @@ class ActionModule(ActionBase):
             outcome = controller.carry_out(
                 args["phase"],
                 args["cloud"],
-                controller.target(args["hostname"], args["facts"], args["compute_host"]),
+                controller.target(args["hostname"], args["facts"], args["compute_host"], _others(task_vars or {})),
                 controller.choices(
                     args["guests"], args["device_guests"], args["live_migratable"], args["spec"], args["plain_ports"]
                 ),
@@ -74,3 +75,13 @@ class ActionModule(ActionBase):
         if outcome.get("failed"):
             del outcome["text"]  # it was shown, and Ansible prints all of a failed result
         return {**result, **outcome}
+
+
+def _others(task_vars: Mapping[str, Any]) -> list[str]:
+    """The names of all other hosts: those of the inventory, and what the play's hosts are called in Nova."""
+    own = task_vars["inventory_hostname"]
+    names = [name for name in task_vars["groups"]["all"] if name != own]
+    playing = (task_vars["hostvars"][name] for name in task_vars["ansible_play_hosts_all"] if name != own)
+    keys = ("gpustack_compute_host", "gpustack_hostname")
+    called = [variables.get(key) for variables in playing for key in keys]
+    return [*names, *(str(name) for name in called if name)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.cleanup.facts import NodeView, Owner, PciRow
+from gpustack.hostnames import extends
 
 
 def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:
@@ -49,7 +50,4 @@ def maybe_here(view: NodeView, owner: Owner) -> bool:
 
 
 def _alike(one: str | None, other: str | None) -> bool:
-    if one is None or other is None:
-        return False
-    one, other = one.casefold(), other.casefold()
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+    return one is not None and other is not None and extends(one, other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gpustack.service.controller import target
 from gpustack.service.marks import disabled_here, reason
 from gpustack.service.match import find_service
 from gpustack.service.model import Service
@@ -21,7 +22,11 @@ def services(*hosts: str) -> list[Service]:
         ("gpu1", "gpu1", "", ["gpu1", "gpu10"], "gpu1"),
         ("gpu1", "gpu1.example.org", "", ["gpu1.example.org"], "gpu1.example.org"),
         ("GPU1", None, "", ["gpu1"], "gpu1"),
-        ("alias", "gpu1", "", ["gpu1"], "gpu1"),
+        ("alias", "gpu1", "", ["gpu1"], "GPU603"),
+        ("10.0.0.1", "gpu1", "", ["gpu1"], "GPU603"),
+        ("10.0.0.1", "10.0.0.2", "", ["10.0.0.2"], "GPU603"),
+        ("10.0.0.1", None, "", ["10.0.0.2"], None),
+        ("gpu9", "gpu1", "", ["gpu1"], "GPU603"),
         ("gpu1", "gpu1", "", ["gpu2"], None),
         ("gpu1", "gpu1", "", [], None),
         ("gpu1", "gpu1", "", ["gpu1.rack2.example.org"], "GPU603"),
@@ -41,6 +46,28 @@ def test_a_service_is_found_by_its_name_or_not_at_all(
         assert (service, [one.code for one in findings]) == (None, [found])
     else:
         assert (service.host if service else None, findings) == (found, ())
+
+
+@pytest.mark.parametrize(
+    ("host", "own_name", "wanted", "known", "others"),
+    [
+        ("gpu9", "gpu1", "", ["gpu1", "gpu2"], ["gpu1", "gpu2"]),
+        ("gpu1.rack1", "gpu1.rack2", "", ["gpu1.rack2"], ["gpu1.rack2"]),
+        ("gpu1", "gpu1.rack2", "", ["gpu1.rack2"], ["gpu1.rack2"]),
+        ("gpu1.rack1", "gpu1", "", ["gpu1"], ["gpu1.rack2"]),
+        ("gpu1", "gpu1", "", ["gpu1"], ["GPU1"]),
+        ("gpu9", "gpu9", "gpu1", ["gpu1", "gpu9"], ["gpu1"]),
+    ],
+)
+def test_a_host_that_lies_about_its_name_gets_no_other_hosts_service(
+    host: str, own_name: str, wanted: str, known: list[str], others: list[str]
+) -> None:
+    service, (against,) = find_service(host, own_name, wanted, services(*known), others)
+    assert (service, against.code) == (None, "GPU603")
+
+
+def test_a_name_that_is_no_text_is_no_name() -> None:
+    assert target("gpu1", {"hostname": ["gpu2"]}, "").own_name is None
 
 
 def test_the_reason_fits_and_is_known_again() -> None:
