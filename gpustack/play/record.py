@@ -46,6 +46,7 @@ class HostRecord:
     :ivar changed: the tasks that changed something.
     :ivar findings: those that stand against the host.
     :ivar failure: what the last failure was, until the end of the host's turn repeats it.
+    :ivar malformed: why the host's answers can't be trusted.
     """
 
     host: str
@@ -61,6 +62,7 @@ class HostRecord:
     problem: str = ""
     findings: tuple[Mapping[str, str], ...] = ()
     failure: tuple[Outcome, str, tuple[Mapping[str, str], ...]] | None = None
+    malformed: str = ""
 
     def details(self) -> list[str]:
         """What is worth saying beside the outcome."""
@@ -109,7 +111,18 @@ class Record:
     active: dict[str, None] = field(default_factory=dict)
 
     def take(self, event: Mapping[str, Any]) -> tuple[str, ...]:
-        """Take in one event; → the hosts whose turn is over with it."""
+        """Take in one event; → the hosts whose turn is over with it. A malformed one is the failure of its host."""
+        try:
+            return self._take(event)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+            one = self._host(str(event.get("host", "?")))
+            one.malformed = (
+                f"{event.get('task', 'a task')}: the host's answer is malformed; check the host before you trust it"
+            )
+            one.outcome, one.problem, one.findings = Outcome.FAILED, one.malformed, ()
+            return ()
+
+    def _take(self, event: Mapping[str, Any]) -> tuple[str, ...]:
         match event.get("event"):
             case "start":
                 one = self._host(event["host"])
@@ -174,15 +187,18 @@ class Record:
             one.todo = one.todo or bool(result["todo"])
         if "reboot" in result and "todo" in result:
             one.reboot = tuple(result["reboot"])
-        if result.get("verification"):
+        if result.get("verification") and action in _VERIFIES:
             one.verified = True
 
     def _total(self, one: HostRecord, totals: Mapping[str, int]) -> None:
-        """Ansible's own count has the last word."""
-        if totals.get("unreachable"):
+        """Ansible's own count has the last word, but for a host whose answers are malformed."""
+        if one.malformed:
+            one.outcome, one.problem = Outcome.FAILED, one.malformed
+        elif totals.get("unreachable"):
             one.outcome = Outcome.UNREACHABLE
         elif totals.get("failures"):
             one.outcome = one.outcome or Outcome.FAILED
+            one.problem = one.problem or "a task has failed, and its result could not be read: see the log"
         elif one.outcome is None or totals.get("rescued"):
             one.outcome = None if self.planning and one.todo else _good(one)
 

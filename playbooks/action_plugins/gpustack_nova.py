@@ -75,7 +75,7 @@ class ActionModule(ActionBase):
             task_vars=task_vars,
         )
         if there.get("failed"):
-            return {"text": "", **there}
+            return {"text": "", "failed": True, "msg": str(there.get("msg", "the module has failed"))}
         return controller.for_host(
             args["spec"],
             args["decided"],

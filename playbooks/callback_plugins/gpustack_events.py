@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 from ansible.plugins.callback import CallbackBase
@@ -21,8 +22,13 @@ short_description: events as JSON lines
 description: Writes one JSON object a line for each thing that happens, to the descriptor in GPUSTACK_EVENTS_FD.
 """
 
-_TOLD = ("msg", "text", "todo", "reboot", "findings", "plan", "verification", "cmd", "rc", "service")
+_ANY = ("msg", "cmd", "rc")
+"""What any task may report."""
+_OURS = ("text", "todo", "reboot", "findings", "plan", "verification", "service")
+"""What only action plugins report: they run on the controller, while the answer of a module is the host's."""
+_PLUGINS = frozenset(path.stem for path in (Path(__file__).parent.parent / "action_plugins").glob("gpustack_*.py"))
 _TAIL = 2000
+_LONGEST = 64 << 10
 
 
 class CallbackModule(CallbackBase):
@@ -48,15 +54,20 @@ class CallbackModule(CallbackBase):
         if self._stream is None:
             return
         try:
-            self._stream.write(json.dumps({"event": event, **more}, default=str) + "\n")
+            text = json.dumps({"event": event, **more}, default=str)
+        except (RecursionError, TypeError, ValueError):  # a host's answer: gpustack reports that it is malformed
+            text = json.dumps({"event": event, **more, "result": None}, default=str)
+        try:
+            self._stream.write(text + "\n")
             self._stream.flush()
         except OSError:
             self._stream = None  # nobody listens any more; the run goes on
 
     def _tell_result(self, state: str, result: Any, *, ignored: bool = False) -> None:
         found = result._result
-        own = result._task.action.rpartition(".")[2].startswith("gpustack_")
-        told = {key: found[key] for key in _TOLD if key in found and (own or key in ("msg", "cmd", "rc"))}
+        action = result._task.action.rpartition(".")[2]
+        told = {key: found[key] for key in _OURS if key in found and action in _PLUGINS}
+        told |= {key: _short(found[key]) for key in _ANY if key in found}
         for key in ("stderr", "stdout", "module_stderr"):
             if state == "failed" and found.get(key):
                 told[key] = str(found[key])[-_TAIL:]
@@ -67,7 +78,7 @@ class CallbackModule(CallbackBase):
             "task",
             host=result._host.get_name(),
             task=result._task.get_name().rpartition(" : ")[2].strip(),
-            action=result._task.action.rpartition(".")[2],
+            action=action,
             state=state,
             changed=bool(found.get("changed")),
             ignored=ignored,
@@ -91,7 +102,7 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_item_on_failed(self, result: Any) -> None:
         found = result._result
-        words = {key: found[key] for key in ("msg", "cmd") if found.get(key)}
+        words = {key: _short(found[key]) for key in ("msg", "cmd") if found.get(key)}
         said = {key: str(found[key])[-_TAIL:] for key in ("stderr", "stdout") if found.get(key)}
         key = (result._host.get_name(), result._task._uuid)
         self._failed_items.setdefault(key, []).append({**words, **said})
@@ -101,3 +112,10 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         self._tell("end", hosts={host: stats.summarize(host) for host in stats.processed})
+
+
+def _short(value: Any) -> Any:
+    """A text, a number or a list of words, of bounded length: a host may answer anything."""
+    if isinstance(value, list):
+        return [str(word)[:_TAIL] for word in value[:100]]
+    return value if isinstance(value, int) else str(value)[:_LONGEST]

@@ -32,6 +32,9 @@ def end(**totals: int) -> dict[str, Any]:
     return {"event": "end", "hosts": {"a": totals}}
 
 
+VERIFIED = task(action="gpustack_verify", result={"verification": {"x": 1}})
+
+
 @pytest.mark.parametrize(
     ("events", "outcome", "error"),
     [
@@ -84,7 +87,10 @@ def test_the_gravest_decides_the_exit_code() -> None:
 
 def test_one_line_a_host() -> None:
     record = told(
-        task(changed=True), task(changed=True, name="Reboot the host"), task(result={"verification": {"x": 1}}), end()
+        task(changed=True),
+        task(changed=True, name="Reboot the host"),
+        task(action="gpustack_verify", result={"verification": {"x": 1}}),
+        end(),
     )
     assert line(record.hosts["a"]) == "a: done (2 changes, rebooted, verified)"
 
@@ -120,3 +126,28 @@ def test_what_nova_needs_is_told_beside_the_plan() -> None:
     assert one.todo, "a host with nothing else to do has its turn when an earlier run has left something"
     refused = told(task("failed", "gpustack_service", result={"findings": [ERROR]}), end(failures=1))
     assert refused.hosts["a"].outcome is Outcome.REFUSED
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        task(action="gpustack_plan", result=None),
+        task(action="gpustack_plan", result={"todo": True, "reboot": 5}),
+        task("failed", action="gpustack_plan", result={"findings": 5}),
+        task("failed", result={"items": 5}),
+        task("failed", result={"items": [5]}),
+        task("failed", result={"cmd": [5]}),
+        task("failed", result=[]),
+        {"event": "task", "host": "a"},
+    ],
+)
+def test_a_malformed_event_is_its_hosts_failure(event: dict[str, Any]) -> None:
+    record = told(task(changed=True), event, task(host="b"), task(), end(ok=3))
+    assert (record.hosts["a"].outcome, record.hosts["b"].problem) == (Outcome.FAILED, "")
+    assert "malformed" in record.hosts["a"].problem
+    assert line(record.hosts["a"]).startswith("a: failed")
+
+
+def test_only_a_verification_verifies() -> None:
+    answer = {"verification": {"ready": True}}
+    assert not told(task(action="gpustack_facts", result=answer), end()).hosts["a"].verified
