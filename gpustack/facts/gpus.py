@@ -84,9 +84,19 @@ def assemble(host: Host, main: Function) -> Gpu:
     return Gpu(
         main=main,
         companions=tuple(own),
-        neighbours=tuple(f for f in others if not classes.is_forwarding_bridge(f.pci_class)),
-        bridges=tuple(f for f in others if classes.is_forwarding_bridge(f.pci_class)),
+        neighbours=tuple(f for f in others if not forwards(f)),
+        bridges=tuple(f for f in others if forwards(f)),
     )
+
+
+def forwards(function: Function) -> bool:
+    """Whether vfio leaves a member of a group aside: ports, and host bridges.
+
+    A host bridge is an ordinary function to vfio, and counts once a driver has it: those of EDAC do that.
+    """
+    if not classes.is_forwarding_bridge(function.pci_class):
+        return False
+    return not function.pci_class.startswith(classes.HOST_BRIDGE) or function.driver is None
 
 
 def _is_of_card(function: Function, main: Function) -> bool:
@@ -144,5 +154,10 @@ def card_of(function: Function) -> catalogue.Card | None:
 
 
 def displays(host: Host) -> tuple[Function, ...]:
-    """The functions that can show the host's console: VGA and other display controllers."""
-    return tuple(f for f in host.pci if classes.is_display(f.pci_class) and f.physical_function is None)
+    """The functions that can show the host's console.
+
+    Those are VGA controllers. Display controllers of other kinds have a connector when they are integrated graphics
+    beside a VGA controller; otherwise they are accelerators (AMD Instinct).
+    """
+    shown = (f for f in host.pci if classes.is_display(f.pci_class) and f.physical_function is None)
+    return tuple(f for f in shown if classes.is_vga(f.pci_class) or is_integrated(host, f))

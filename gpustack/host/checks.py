@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from gpustack.facts.cmdline import CommandLine, canonical
+from gpustack.facts.gpus import forwards
 from gpustack.facts.model import BootKernel, Function, Host
 from gpustack.facts.needs import is_passthrough_driver
 from gpustack.findings import Finding, Severity, finding
@@ -229,7 +230,7 @@ def _group(host: Host, target: Assigned) -> Check:
     others = [
         f"{f.address} is on {f.driver}"
         for f in members
-        if f.driver is not None and not is_passthrough_driver(f.driver) and not _forwards(f)
+        if f.driver is not None and not is_passthrough_driver(f.driver) and not forwards(f)
     ]
     apart = [
         f"{f.address} is in group {f.iommu_group}"
@@ -239,10 +240,6 @@ def _group(host: Host, target: Assigned) -> Check:
     if others or apart:
         return _failed("GPU203", what, place, f"group {number}: {', '.join([*others, *apart])}")
     return _ok(what, place, f"group {number}: {', '.join(f.address for f in members)}")
-
-
-def _forwards(function: Function) -> bool:
-    return function.driver == "pcieport" or classes.is_forwarding_bridge(function.pci_class)
 
 
 def initramfs(host: Host, desired: Desired, images: Images | None) -> Iterator[Check]:

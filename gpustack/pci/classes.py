@@ -6,17 +6,18 @@ A class is six hexadecimal digits: base class, subclass, programming interface.
 from __future__ import annotations
 
 DISPLAY_BASE = "03"
-_THREE_D = "0302"
+_VGA, _THREE_D = "0300", "0302"
 ACCELERATOR = "1200"
 NETWORK_BASE = "02"
 STORAGE_BASE = "01"
+HOST_BRIDGE = "0600"
 MULTIMEDIA_BASE = "04"
 USB_CONTROLLER = "0c03"
 # Beside the GPU itself: audio, a USB-C port's controller and its UCSI function ("other serial bus").
 _CARD_CLASSES = (DISPLAY_BASE, ACCELERATOR, MULTIMEDIA_BASE, USB_CONTROLLER, "0c80")
 # What vfio leaves aside when it asks whether a group is viable: bridges that forward, and so have no driver of
 # their own or pcieport, which manages no DMA (kernel: drivers/pci/pcie/portdrv.c, driver_managed_dma).
-_FORWARDING_BRIDGES = ("0600", "0604", "0609")
+_FORWARDING_BRIDGES = (HOST_BRIDGE, "0604", "0609")
 
 _WORDS = {
     "01": "storage controller",
@@ -42,6 +43,11 @@ _WORDS = {
 def is_gpu_class(pci_class: str) -> bool:
     """Display controllers of every kind (03xx) and processing accelerators (1200)."""
     return pci_class.startswith((DISPLAY_BASE, ACCELERATOR))
+
+
+def is_vga(pci_class: str) -> bool:
+    """VGA controllers: the kernel chooses the boot display among them (``drivers/pci/vgaarb.c``)."""
+    return pci_class.startswith(_VGA)
 
 
 def is_display(pci_class: str) -> bool:

@@ -69,6 +69,10 @@ def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: s
         *_note("No GPU was found on", (name for name, of_host in found.items() if of_host.is_empty)),
         *_note("Could not be read, and are not in this spec:", unread),
         *left_out,
+        *_note(
+            "Mind: all displays of these hosts are GPUs of this spec, so none of them keeps a console on a screen:",
+            (name for name, of_host in found.items() if of_host.loses_its_console),
+        ),
     ]
     text = "\n".join(lines) + "\n"
     parse_spec(text, "the new spec")
@@ -96,11 +100,13 @@ class _Found:
     :ivar cards: the GPUs that the spec names.
     :ivar integrated: those that are part of the processor.
     :ivar console: the GPU that is the host's only display.
+    :ivar displays: every function that can show the host's console.
     """
 
     cards: dict[str, Gpu] = field(default_factory=dict)
     integrated: dict[str, Gpu] = field(default_factory=dict)
     console: dict[str, Gpu] = field(default_factory=dict)
+    displays: set[str] = field(default_factory=set)
 
     def add(self, host: Host) -> None:
         """Sort the GPUs of a scan. A host that was scanned twice is one host with the cards of both scans."""
@@ -111,6 +117,14 @@ class _Found:
             elif gpu.main.boot_vga and not _other_displays(host, gpu):
                 kind = self.console
             kind[gpu.main.address] = gpu
+        self.displays.update(function.address for function in displays(host))
+
+    @property
+    def loses_its_console(self) -> bool:
+        """Whether all displays of the host are GPUs of the spec."""
+        return bool(self.displays) and self.displays <= {
+            f.address for gpu in self.cards.values() for f in gpu.functions
+        }
 
     @property
     def is_empty(self) -> bool:

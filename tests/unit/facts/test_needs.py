@@ -62,6 +62,11 @@ USB = {"ids": "10de:1ad8", "pci_class": "0c0330", "driver": "xhci_hcd"}
             function("0000:c4:00.0", ids="10de:1af1", pci_class="068000", driver="nvidia-nvswitch"), None, id="NVSwitch"
         ),
         pytest.param(
+            function("0000:00:00.0", ids="8086:3e30", pci_class="060000", driver="ie31200_edac"),
+            "0000:00:00.0 (host bridge, driver ie31200_edac)",
+            id="a host bridge that a driver has",
+        ),
+        pytest.param(
             function("0000:87:00.0", ids="8086:6f02", pci_class="060400", driver="pcieport"), None, id="a bridge"
         ),
     ],

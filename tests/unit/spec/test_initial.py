@@ -118,6 +118,20 @@ def test_the_only_display_and_integrated_graphics_are_left_out(functions: list[d
     assert re.search(r"^# Left out, .*: a\.$", text, re.MULTILINE)
 
 
+def test_an_accelerator_is_no_display_beside_the_only_one() -> None:
+    mi210 = function("0000:41:00.0", "1002:740f", "038000")
+    text = initial_spec([host("a", *ONLY_DISPLAY, mi210)])
+    assert parse_spec(text, "x").hosts["a"].models == ("mi210",)
+
+
+def test_hosts_without_any_display_left_are_named() -> None:
+    text = initial_spec([host("a", *ONLY_DISPLAY, *k4200(0x88)), host("b", BMC, *k4200(0x88))])
+    assert (
+        "# Mind: all displays of these hosts are GPUs of this spec, so none of them keeps a console on a screen: a."
+        in text
+    )
+
+
 @pytest.mark.parametrize("other", [BMC, IGPU, function("0000:05:00.0", "1002:73bf")])
 def test_a_boot_display_beside_another_display_is_taken(other: dict[str, Any]) -> None:
     text = initial_spec([host("a", *ONLY_DISPLAY, other)])
