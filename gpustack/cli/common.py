@@ -145,7 +145,7 @@ def gather(command: _Voice, parsed_args: argparse.Namespace) -> Gathered:
     if parsed_args.sudo and (parsed_args.root or parsed_args.snapshot or not hosts):
         raise UsageError("--sudo is for hosts read over SSH", remedy="on this host: sudo gpustack …")
     with _progress(command, len(hosts) if not parsed_args.snapshot else 0) as reported:
-        return facts.gather(
+        gathered = facts.gather(
             hosts,
             root=parsed_args.root,
             snapshot=parsed_args.snapshot,
@@ -161,6 +161,9 @@ def gather(command: _Voice, parsed_args: argparse.Namespace) -> Gathered:
             jobs=parsed_args.jobs,
             reported=reported,
         )
+    for name, own in gathered.others.items():
+        command.say(f"warning: {name} calls itself {own}; its facts are kept under {name}")
+    return gathered
 
 
 def tell_failures(command: _Voice, failures: Sequence[Failure], total: int) -> None:

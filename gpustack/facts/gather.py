@@ -6,9 +6,9 @@ A host that can't be reached or read is a :class:`Failure` beside the others, ne
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from gpustack.errors import GpustackError, HostError
 from gpustack.facts.collector import collect
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host, read_snapshot
+from gpustack.hostnames import extends
 
 if TYPE_CHECKING:
     from gpustack.facts.ssh_config import SshOptions
@@ -39,16 +40,19 @@ class Gathered:
     :ivar hosts: the facts, in the order asked for.
     :ivar raw: the plain data they came from, to be saved, in the same order.
     :ivar failures: the hosts that gave none.
+    :ivar others: the names of hosts that call themselves otherwise, and what each calls itself.
     """
 
     hosts: tuple[Host, ...]
     raw: tuple[dict[str, Any], ...]
     failures: tuple[Failure, ...] = ()
+    others: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, host: Host, error: GpustackError) -> Gathered:
         """The same with one of the hosts among those that failed."""
         kept = [(one, raw) for one, raw in zip(self.hosts, self.raw, strict=True) if one is not host]
-        return Gathered(
+        return replace(
+            self,
             hosts=tuple(one for one, _ in kept),
             raw=tuple(raw for _, raw in kept),
             failures=(*self.failures, Failure(host=host.hostname, error=error)),
@@ -136,7 +140,8 @@ def _over_ssh(targets: Sequence[str], options: SshOptions | None, jobs: int, rep
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-    return _checked(targets, _named(raw), errors)
+    named, others = _named(raw)
+    return replace(_checked(targets, named, errors), others=others)
 
 
 def _checked(targets: Iterable[str], raw: Documents, errors: dict[str, GpustackError]) -> Gathered:
@@ -153,20 +158,23 @@ def _checked(targets: Iterable[str], raw: Documents, errors: dict[str, GpustackE
     return Gathered(hosts=tuple(hosts), raw=tuple(kept), failures=tuple(failures))
 
 
-def _named(raw: Documents) -> Documents:
-    """Give each host the name to call it by.
+def _named(raw: Documents) -> tuple[Documents, dict[str, str]]:
+    """Give each host the name to call it by; → the documents, and the hosts that call themselves otherwise.
 
-    A host is called what it calls itself. Where the user's name for it says the same in full
-    (``gpu01.example.org`` of ``gpu01``), that is its name, as specs and inventories have it; and where several
-    hosts call themselves the same (``localhost``), each is called as the user did.
+    The user's name counts, since a compromised host may call itself like another one, whose facts its own would
+    then replace. Where both say the same, the longer name is taken (``gpu01.example.org``), as specs and inventories
+    have it; but where several hosts call themselves the same (``localhost``), each is called as the user did.
     """
     called = Counter(str(document.get("hostname")) for document in raw.values())
-    named = {}
+    named, others = {}, {}
     for target, document in raw.items():
-        own, given = str(document.get("hostname")), _host_name(target.rpartition("@")[2])
-        better = called[own] > 1 or own == "None" or (given or "").startswith(f"{own}.")
-        named[target] = {**document, "hostname": given} if better and given else document
-    return named
+        own, given = document.get("hostname"), _host_name(target.rpartition("@")[2])
+        if given and own is not None and (not isinstance(own, str) or not extends(own, given)):
+            others[given] = str(own)[:254]
+        elif isinstance(own, str) and called[own] == 1 and len(own) > len(given or ""):
+            given = own
+        named[target] = {**document, "hostname": given} if given else document
+    return named, others
 
 
 def _host_name(text: str) -> str | None:

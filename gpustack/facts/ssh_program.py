@@ -103,7 +103,8 @@ def _failed(name: str, status: int, complaint: str, options: SshOptions) -> Host
         return HostError(
             f"sudo refuses: {_last_line(complaint)}",
             where=name,
-            remedy="allow this user to run python3 by sudo without a password (NOPASSWD), or scan as --user root",
+            remedy="allow this user to run python3 with sudo without a password (NOPASSWD; this makes the user equal to"
+            " root, see docs/howto/scan-hosts.md), or scan as --user root",
         )
     why = _last_line(complaint) or "it said nothing"
     return HostError(

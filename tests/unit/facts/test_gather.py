@@ -52,18 +52,28 @@ def test_every_sample_can_be_gathered():
         assert gather(snapshot=path).hosts
 
 
+LOCAL = {"gpu02": "localhost"}
+
+
 @pytest.mark.parametrize(
-    ("called", "named"),
+    ("called", "named", "others"),
     [
-        ({"gpu01": "gpu01"}, ["gpu01"]),
-        ({"root@10.0.0.5": "gpu01"}, ["gpu01"]),
-        ({"gpu01.example.org": "gpu01"}, ["gpu01.example.org"]),
-        ({"gpu01": "gpu01.example.org"}, ["gpu01.example.org"]),
-        ({"gpu01": "localhost", "root@gpu02": "localhost"}, ["gpu01", "gpu02"]),
-        ({"fe80::1": "localhost", "gpu02": "localhost"}, ["fe80--1", "gpu02"]),
-        ({"gpu01": None}, ["gpu01"]),
+        ({"gpu01": "gpu01"}, ["gpu01"], {}),
+        ({"gpu01.example.org": "gpu01"}, ["gpu01.example.org"], {}),
+        ({"gpu01": "gpu01.example.org"}, ["gpu01.example.org"], {}),
+        ({"gpu01": None}, ["gpu01"], {}),
+        ({"gpu01": "localhost", "root@gpu02": "localhost"}, ["gpu01", "gpu02"], {"gpu01": "localhost"} | LOCAL),
+        ({"fe80::1": "localhost", "gpu02": "localhost"}, ["fe80--1", "gpu02"], {"fe80--1": "localhost"} | LOCAL),
+        # hosts that lie
+        ({"gpu01": "gpu02"}, ["gpu01"], {"gpu01": "gpu02"}),
+        ({"root@10.0.0.5": "gpu01"}, ["10.0.0.5"], {"10.0.0.5": "gpu01"}),
+        ({"gpu01.a": "gpu01.b", "gpu01.b": "gpu01.b"}, ["gpu01.a", "gpu01.b"], {"gpu01.a": "gpu01.b"}),
+        ({"gpu01": "gpu02", "gpu02": "gpu02"}, ["gpu01", "gpu02"], {"gpu01": "gpu02"}),
+        ({"gpu01": ["gpu02"]}, ["gpu01"], {"gpu01": "['gpu02']"}),
     ],
 )
-def test_what_hosts_are_called(called, named):
+def test_a_host_is_called_as_the_user_calls_it(called, named, others):
     raw = {target: {**raw_host(), "hostname": own} for target, own in called.items()}
-    assert [document["hostname"] for document in _named(raw).values()] == named
+    documents, differing = _named(raw)
+    assert [document["hostname"] for document in documents.values()] == named
+    assert differing == others
