@@ -189,7 +189,9 @@ def longest_lock(url: str) -> tuple[int, float]:
     with tempfile.TemporaryDirectory() as directory:
         journal = Journal(path=Path(directory) / "journal")
         outcomes = list(
-            apply.carry_out(sources, wanted, Selection(), journal, ask=lambda host: Usage(users={}), wait=0)
+            apply.carry_out(
+                sources, wanted, Selection(), journal, ask=lambda host: Usage(gap="no host is asked here"), wait=0
+            )
         )
     return sum(outcome.result is apply.Result.REPAIRED for outcome in outcomes), longest
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from gpustack.cleanup import tables, unallocated
+from gpustack.cleanup.asking import prepared
 from gpustack.cleanup.case import place
 from gpustack.cleanup.facts import TERMINAL, Clock, HostState, NodeView, Owner, PciRow
 from gpustack.cleanup.placement import Provider, get, stranger
@@ -143,7 +144,7 @@ def _judge(
     else:
         repair = Repair.UNSET_ALLOCATION
     what = f"migration {move['id']} of instance {uuid}, {move['status']}" if move else f"instance {consumer}"
-    yield Verdict(
+    verdict = Verdict(
         klass=CLASS,
         title=TITLE,
         status=status,
@@ -159,9 +160,6 @@ def _judge(
         ),
         because=because,
         repair=repair,
-        # A guest of this very host may have the device, whatever the rows say.
-        ask_hypervisor=True,
-        must_ask=here,
         advice="see class L: nothing may be taken away before the domain was looked at"
         if status is Status.REPORT and here
         else advice,
@@ -172,6 +170,7 @@ def _judge(
             consumer=consumer,
         ),
     )
+    yield prepared(verdict, view, clock)
 
 
 def _unknown_advice(consumer: str, provider: Provider) -> str:

@@ -1,4 +1,5 @@
-"""Carrying a plan out: each repair is judged afresh, journaled, written in one guarded transaction, and checked."""
+"""Carrying out a plan: each repair is judged again, its hosts are asked (:mod:`gpustack.cleanup.asking`), and then it
+is journaled, written in one guarded transaction, and checked."""
 
 from __future__ import annotations
 
@@ -12,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from gpustack.cleanup import tables
+from gpustack.cleanup import asking, tables
 from gpustack.cleanup.connect import BusyError, Cell, Database, connected, engine, snapshot, unreachable
 from gpustack.cleanup.facts import HostState, PciRow
-from gpustack.cleanup.hypervisor import UNKNOWN, Ask
+from gpustack.cleanup.hypervisor import Ask
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Outcome, Result, about, key, stub
 from gpustack.cleanup.plan import Selection, Sources, verdicts_of
 from gpustack.cleanup.read import ROW
 from gpustack.cleanup.repair import Change, changes
+from gpustack.cleanup.seen import conditions
 from gpustack.cleanup.unset import unset
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 
@@ -58,19 +60,54 @@ def carry_out(
         if wanted["repair"] == Repair.UNSET_ALLOCATION:
             yield unset(sources, cell, wanted, selection, journal, ask, cloud)
             continue
+        yield _carry_out_one(sources, cell, wanted, selection, journal, ask, wait)
+
+
+def _carry_out_one(
+    sources: Sources,
+    cell: Cell,
+    wanted: Mapping[str, Any],
+    selection: Selection,
+    journal: Journal,
+    ask: Ask,
+    wait: float,
+) -> Outcome:
+    verdict = _judge_again(sources, cell, wanted, selection)
+    if (changed := _changed(verdict, wanted, "since the plan")) or verdict is None:
+        return changed or _nothing(wanted)
+    if verdict.stop and verdict.host_state is not HostState.STOPPED:
+        # One that is "down", or has no service any more, may only be cut off, with the rows still in its memory.
+        detail = f"stop nova-compute on {verdict.host} first, then add --stopped {verdict.host}"
+        return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
+    found = asking.answers(verdict, ask, selection.gone)
+    if found:  # that took its time
         verdict = _judge_again(sources, cell, wanted, selection)
-        if verdict is None:
-            yield Outcome(verdict=stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
-        elif verdict.status is Status.HEALS:
-            yield Outcome(verdict=verdict, result=Result.GONE, detail=verdict.because)
-        elif verdict.status is not Status.STALE or key(verdict.to_dict()) != key(wanted):
-            detail = f"changed since the plan; now it is {verdict.status}: {verdict.because}"
-            yield Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
-        else:
-            try:
-                yield _repair(cell, verdict, journal, ask, wait)
-            except BusyError as error:
-                yield Outcome(verdict=verdict, result=Result.FAILED, detail=f"{error.what}; nothing was written")
+        if (changed := _changed(verdict, wanted, "while the hosts were asked")) or verdict is None:
+            return changed or _nothing(wanted)
+    settled = asking.settle(verdict, found)
+    if settled.status is not Status.STALE:
+        result = Result.UNDECIDED if settled.status is Status.UNDECIDED else Result.SKIPPED
+        return Outcome(verdict=settled, result=result, detail=f"{settled.because}; {settled.advice}")
+    try:
+        return _repair(cell, settled, journal, "; ".join(asking.witnesses(verdict, found)), wait)
+    except BusyError as error:
+        return Outcome(verdict=verdict, result=Result.FAILED, detail=f"{error.what}; nothing was written")
+
+
+def _nothing(wanted: Mapping[str, Any]) -> Outcome:
+    return Outcome(verdict=stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
+
+
+def _changed(verdict: Verdict | None, wanted: Mapping[str, Any], when: str) -> Outcome | None:
+    """The outcome where a verdict is not the one that was planned any more."""
+    if verdict is None:
+        return _nothing(wanted)
+    if verdict.status is Status.HEALS:
+        return Outcome(verdict=verdict, result=Result.GONE, detail=verdict.because)
+    if verdict.status is not Status.STALE or key(verdict.to_dict()) != key(wanted):
+        detail = f"changed {when}; now it is {verdict.status}: {verdict.because}"
+        return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
+    return None
 
 
 def _judge_again(sources: Sources, cell: Cell, wanted: Mapping[str, Any], selection: Selection) -> Verdict | None:
@@ -83,79 +120,44 @@ def _judge_again(sources: Sources, cell: Cell, wanted: Mapping[str, Any], select
     return None
 
 
-def in_use(verdict: Verdict, users: Mapping[str, frozenset[str]]) -> tuple[str, ...]:
-    """The addresses that a repair must not touch because a guest has the device, by the hypervisor's word.
-
-    A row that Nova does not manage any more (its node or itself is deleted) only matters to the instance that it
-    names: the device may rightly be another's by now, whose row is a different one.
-    """
-    own_only = verdict.repair in (Repair.RETIRE, Repair.CLEAR_DELETED)
-    wrong = frozenset({verdict.owner, UNKNOWN})
-    return tuple(
-        sorted(
-            row.address
-            for row in verdict.rows
-            if (found := users.get(row.address.lower())) and (found & wrong or not own_only)
-        )
-    )
-
-
-def relatives_in_use(
-    made: Sequence[Change], near: Mapping[str, PciRow], users: Mapping[str, frozenset[str]]
-) -> tuple[str, ...]:
-    """The addresses of other functions that keep those from being offered which a repair sets free.
-
-    A physical function must not be offered while a guest has a virtual one of it, nor the other way round.
-    """
-    offered = {change.seen["address"] for change in made if change.new.get("status") == "available"}
-    parents = {near[address].parent_addr for address in offered if address in near}
-    family = offered | parents | {row.address for row in near.values() if row.parent_addr in offered}
-    return tuple(sorted(address for address in family if address and users.get(address.lower())))
-
-
-def _repair(cell: Cell, verdict: Verdict, journal: Journal, ask: Ask, wait: float) -> Outcome:
+def _repair(cell: Cell, verdict: Verdict, journal: Journal, witness: str, wait: float) -> Outcome:
     def ended(result: Result, detail: str) -> Outcome:
         return Outcome(verdict=verdict, result=result, detail=detail)
 
     if verdict.repair is Repair.RESTART:
-        return ended(Result.RESTART, f"restart nova-compute on {verdict.host}; guests keep running")
-    if verdict.stop and verdict.host_state is not HostState.STOPPED:
-        # One that is "down", or has no service any more, may only be cut off, with the rows still in its memory.
-        return ended(Result.SKIPPED, f"stop nova-compute on {verdict.host} first, then say --stopped {verdict.host}")
-    witness = "the hypervisor was not asked"
-    users: Mapping[str, frozenset[str]] = {}
-    if verdict.ask_hypervisor:
-        said = ask(verdict.host)
-        if said.users is not None and (taken := in_use(verdict, said.users)):
-            return ended(Result.SKIPPED, f"the hypervisor says that a guest uses {', '.join(taken)}")
-        if said.users is None and verdict.stop and verdict.owner:
-            return ended(Result.SKIPPED, f"guests may run there, and the hypervisor could not be asked: {said.reason}")
-        witness = "the hypervisor says that no guest uses it" if said.users is not None else said.reason
-        users = said.users or {}
+        return ended(Result.RESTART, f"restart nova-compute on {verdict.host}; instances keep running. {witness}")
     now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     with writing(cell.database) as connection:
-        near = relatives(connection, verdict)
-        made = changes(verdict, near, now)
-        offers = verdict.repair in (Repair.FREE, Repair.UNBLOCK)
-        if offers and (taken := relatives_in_use(made, near, users)):
-            return ended(Result.SKIPPED, f"the hypervisor says that a guest uses {', '.join(taken)}")
+        made = changes(verdict, relatives(connection, verdict), now)
+        if not asking.permits(verdict, made):
+            return ended(Result.SKIPPED, "a related function changed since the hosts were asked; nothing was written")
         before = [row for change in made if (row := whole_row(connection, change)) is not None]
         if len(before) != len(made):
             return ended(Result.SKIPPED, "a row is gone since it was judged; nothing was written")
-        number = journal.begin(cell.name, str(cell.uuid), verdict.to_dict(), made, before)
-        for change in made:
-            if connection.execute(change.statement()).rowcount != 1:
+        number = journal.begin(cell.name, str(cell.uuid), verdict.to_dict(), made, before, witness=witness)
+        for statement, change in zip(statements(connection, verdict, made), made, strict=True):
+            if connection.execute(statement).rowcount != 1:
                 connection.rollback()
                 journal.end(number, "skipped", "changed meanwhile")
-                return ended(Result.SKIPPED, f"{change.table} {change.id} changed meanwhile; nothing was written")
+                detail = f"{change.table} {change.id}, or what its verdict rests on, changed meanwhile; "
+                return ended(Result.SKIPPED, f"{detail}nothing was written")
         connection.commit()
     journal.end(number, "done")
     if verdict.repair is Repair.FAIL_MIGRATION:
-        return _await_nova(cell, verdict, wait)
+        return _await_nova(cell, verdict, witness, wait)
     return ended(Result.REPAIRED, f"written; {witness}")
 
 
-def _await_nova(cell: Cell, verdict: Verdict, wait: float) -> Outcome:
+def statements(connection: sa.Connection, verdict: Verdict, made: Sequence[Change]) -> list[sa.Update]:
+    """The statements of a repair, each of which compares every fact that its verdict rests on."""
+    written: dict[str, set[int]] = {}
+    for change in made:
+        written.setdefault(change.table, set()).add(change.id)
+    facts = conditions(verdict.seen, connection, written)
+    return [change.statement(facts) for change in made]
+
+
+def _await_nova(cell: Cell, verdict: Verdict, witness: str, wait: float) -> Outcome:
     """Wait until nova-compute has freed the rows in its periodic."""
     table = tables.pci_devices.c
     query = sa.select(sa.func.count()).where(
@@ -167,11 +169,11 @@ def _await_nova(cell: Cell, verdict: Verdict, wait: float) -> Outcome:
     while True:
         with snapshot(cell.database) as connection:
             if connection.execute(query).scalar_one() == 0:
-                return Outcome(
-                    verdict=verdict, result=Result.REPAIRED, detail="migration set to failed; Nova freed the device"
-                )
+                detail = f"migration set to failed; Nova freed the device; {witness}"
+                return Outcome(verdict=verdict, result=Result.REPAIRED, detail=detail)
         if time.monotonic() >= deadline:
-            detail = "migration set to failed; Nova frees the device in its next periodic: plan again in a minute"
+            detail = "migration set to failed; Nova frees the device in its next periodic: plan again in a minute; "
+            detail += witness
             return Outcome(verdict=verdict, result=Result.WAITING, detail=detail)
         time.sleep(min(2.0, max(0.1, wait / 20)))
 

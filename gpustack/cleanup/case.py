@@ -77,8 +77,9 @@ class Case:
         repair: Repair | None = None,
         migrations: tuple[int, ...] = (),
         stop: bool = False,
-        ask_hypervisor: bool = False,
         advice: str = "",
+        then: str = "",
+        starts: bool = False,
     ) -> Verdict:
         """The verdict of this class with all evidence of the rows."""
         evidence = [line for row in self.rows for line in seen(self.view, row, self.clock)]
@@ -94,6 +95,7 @@ class Case:
             repair=repair,
             migrations=migrations,
             stop=stop,
-            ask_hypervisor=ask_hypervisor,
             advice=advice,
+            then=then,
+            starts=starts,
         )

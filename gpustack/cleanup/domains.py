@@ -4,9 +4,11 @@ It runs on the host's own Python (3.6 or later, standard library only), sent ove
 not depend on Nova: libvirt's status files of the running domains, and the kernel, which knows who holds a VFIO group
 open.
 
-    {"used": {"0000:81:00.0": ["UUID OF THE DOMAIN"]}, "unread": [["/run/libvirt/qemu/x.xml", "why"]]}
+    {"used": {"0000:81:00.0": ["UUID OF THE DOMAIN"]}, "unread": [["/run/libvirt/qemu/x.xml", "why"]],
+     "functions": {"0000:81:00.0": "10de:11b4"}, "libvirt": true, "nova_compute": [4711]}
 
 A user is an empty string where its domain is not known. When anything could not be read the answer is not complete.
+``functions`` and ``libvirt`` show which machine answered; ``nova_compute`` lists the processes of nova-compute.
 """
 
 import json
@@ -110,25 +112,64 @@ def _is_bridge(device: str) -> bool:
 
 def _domain_of(path: str) -> str:
     """The domain's UUID on QEMU's command line, or nothing."""
-    try:
-        with open(path, "rb") as stream:
-            words = stream.read().split(b"\0")
-    except OSError:
-        return ""
+    words = _command_line(path)
     if b"-uuid" in words[:-1]:
         return words[words.index(b"-uuid") + 1].decode("ascii", "replace")
     return ""
 
 
+def _command_line(path: str) -> List[bytes]:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read().split(b"\0")
+    except OSError:
+        return []
+
+
+def functions(root: str) -> Dict[str, str]:
+    """Vendor and product of every PCI function, by address."""
+    directory = os.path.join(root, "sys/bus/pci/devices")
+    found = {}
+    for address in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
+        try:
+            found[address] = ":".join(_number(os.path.join(directory, address, name)) for name in ("vendor", "device"))
+        except OSError:
+            continue  # the function is gone
+    return found
+
+
+def _number(path: str) -> str:
+    with open(path, encoding="ascii") as stream:
+        return stream.read().strip()[2:].lower()
+
+
+def nova_compute(root: str) -> List[int]:
+    """The processes of nova-compute: the program itself, or an interpreter that runs it; in containers too."""
+    proc = os.path.join(root, "proc")
+    found = []
+    for pid in os.listdir(proc):
+        if pid.isdigit():
+            words = _command_line(os.path.join(proc, pid, "cmdline"))[:3]
+            if any(os.path.basename(word) == b"nova-compute" for word in words):
+                found.append(int(pid))
+    return sorted(found)
+
+
 def look(root: str = "/") -> Dict[str, object]:
-    """Both witnesses' words, as plain data."""
+    """Both witnesses' words, and what shows which machine it is, as plain data."""
     used, unread = {}, []  # type: Used, Unread
     from_libvirt(root, used, unread)
     from_kernel(root, used, unread)
     for users in used.values():
         if len(users) > 1:
             users.discard("")  # the kernel's nameless user is one that libvirt names
-    return {"used": {address: sorted(users) for address, users in sorted(used.items())}, "unread": unread}
+    return {
+        "used": {address: sorted(users) for address, users in sorted(used.items())},
+        "unread": unread,
+        "functions": functions(root),
+        "libvirt": os.path.isdir(os.path.join(root, STATUS)),
+        "nova_compute": nova_compute(root),
+    }
 
 
 if __name__ == "__main__":

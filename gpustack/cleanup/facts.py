@@ -107,11 +107,22 @@ class Service:
     last_seen_up: datetime | None
     updated_at: datetime | None
     created_at: datetime | None
+    report_count: int | None = None
 
     @property
     def seen(self) -> datetime | None:
         """When it last reported (``nova/servicegroup/drivers/db.py``, ``is_up``)."""
         return self.last_seen_up or self.created_at
+
+    @property
+    def interval(self) -> timedelta | None:
+        """How often it has reported on average since it was created; None when that is not known.
+
+        Times in which it did not run make the average longer: a silence that is judged by it is the surer.
+        """
+        if not self.report_count or self.last_seen_up is None or self.created_at is None:
+            return None
+        return max((self.last_seen_up - self.created_at) / self.report_count, timedelta(0))
 
 
 class Instance(NamedTuple):
@@ -159,9 +170,23 @@ class Migration:
         return self.status in TERMINAL or self.status in IN_FLIGHT or self.status == ERROR
 
     def touches(self, node: ComputeNode) -> bool:
-        """Whether the migration leads from or to a compute node."""
-        here = (node.host, node.hypervisor_hostname)
-        return here in ((self.source_compute, self.source_node), (self.dest_compute, self.dest_node))
+        """Whether the migration leads from or to a compute node; MySQL, and so Nova, ignores the case of names."""
+        here = _place(node.host, node.hypervisor_hostname)
+        return here in (_place(self.source_compute, self.source_node), _place(self.dest_compute, self.dest_node))
+
+    @property
+    def over(self) -> bool:
+        """Whether Nova holds it for finished: it keeps no device then."""
+        return self.status in TERMINAL
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """The hosts that it leads from and to."""
+        return tuple(dict.fromkeys(host for host in (self.source_compute, self.dest_compute) if host))
+
+
+def _place(host: str | None, node: str | None) -> tuple[str | None, str | None]:
+    return (host and host.casefold(), node and node.casefold())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +220,8 @@ class Owner:
     requests: tuple[Request, ...] | None = None
     """None: there is no readable ``pci_requests``."""
     unknown_because: str | None = None
+    asked: str | None = None
+    """``pci_requests`` as the database has them, to compare; None: there are none, or several."""
 
     @property
     def alive(self) -> bool:
@@ -238,6 +265,8 @@ class Clock:
     """Hosts whose nova-compute the operator has stopped for a repair."""
     heard: datetime | None = None
     """When a service of the cell other than nova-compute last reported; None when there is none, or ``doubt``."""
+    unblock: frozenset[tuple[str, str]] = frozenset()
+    """Devices, by host and address, that the operator wants to be available again (class H)."""
     doubt: str = ""
     """Why the times in the database do not tell which of its services run now; empty when they do."""
 
@@ -317,13 +346,20 @@ class NodeView:
         return clock.state(self.service)
 
     def reports(self, clock: Clock) -> bool:
-        """Whether nova-compute reported within two of its intervals (nova.conf: ``report_interval``, 10 s)."""
+        """Whether nova-compute reported within two of its own intervals (nova.conf: ``report_interval``, 10 s).
+
+        Where its interval is not known, and at most, it is the time after which Nova itself calls it down.
+        """
         seen = self.service.seen if self.service else None
-        if seen is None:
+        if self.service is None or seen is None:
             return False
-        # The other services report as often: one that is behind them by less than an interval reports as they do.
-        like_others = clock.heard is not None and clock.heard - seen <= _REPORT_INTERVAL
-        return like_others or abs(clock.now - seen) <= 2 * _REPORT_INTERVAL
+        interval = self.service.interval
+        silence = clock.service_down_time
+        if interval is not None:
+            silence = min(silence, 2 * max(interval, _REPORT_INTERVAL))
+        # One that is behind the other services by less than its interval reports as they do.
+        like_others = clock.heard is not None and clock.heard - seen <= silence / 2
+        return like_others or abs(clock.now - seen) <= silence
 
     @cached_property
     def odd(self) -> tuple[PciRow, ...]:

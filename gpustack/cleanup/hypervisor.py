@@ -1,7 +1,7 @@
-"""What the hypervisors themselves say: which devices their guests really have, asked over SSH.
+"""What the hypervisors themselves report: which devices their guests really have, asked over SSH.
 
-The program that is sent is :mod:`gpustack.cleanup.domains`. A host is asked afresh before each repair, and nothing is
-left on it.
+The program that is sent is :mod:`gpustack.cleanup.domains`. A host is asked again before each repair, and nothing is
+left on it. What an answer permits is decided in :mod:`gpustack.cleanup.asking` alone.
 """
 
 from __future__ import annotations
@@ -26,15 +26,20 @@ UNKNOWN = ""
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
-    """What a host said.
+    """The answer of a host.
 
-    :ivar users: by BDF address, the uuids of the guests that have the device now; None when the host could not be
-        asked, or not about everything.
-    :ivar reason: why it could not.
+    :ivar users: by BDF address, the uuids of the guests that have the device now. Believed even where ``gap`` is set.
+    :ivar functions: by BDF address, vendor and product of each PCI function of the machine that answered.
+    :ivar gap: why the answer is not complete, or why there is none; empty when it is complete.
+    :ivar nova_compute: whether a process of nova-compute runs there.
+    :ivar gone: the operator declared this host gone (``--gone``), which replaces what is missing of its answer.
     """
 
-    users: Mapping[str, frozenset[str]] | None
-    reason: str = ""
+    users: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    functions: Mapping[str, str] = field(default_factory=dict)
+    gap: str = ""
+    nova_compute: bool = False
+    gone: bool = False
 
 
 Ask = Callable[[str], Usage]
@@ -65,13 +70,13 @@ class Hypervisors:
     def ask(self, host: str) -> Usage:
         """The devices that the guests of ``host`` have."""
         if not self.enabled:
-            return Usage(users=None, reason="hypervisors are not asked (--no-hypervisor)")
+            return Usage(gap="hypervisors are not asked (--no-hypervisor)")
         if not host:
-            return Usage(users=None, reason="the compute node has no host")
+            return Usage(gap="the compute node has no host")
         try:
             answer = self._open().run(host, _program())
         except HostError as error:
-            return Usage(users=None, reason=" ".join(str(error).split("\n")[0].split()))
+            return Usage(gap=" ".join(str(error).split("\n")[0].split()))
         return usage(answer)
 
     def _open(self) -> Connections:
@@ -84,14 +89,32 @@ class Hypervisors:
 
 
 def usage(answer: Mapping[str, Any]) -> Usage:
-    """What a host printed; an incomplete or damaged answer counts as none."""
+    """The answer that a host printed. What is readable of a damaged or incomplete one counts, and it has a gap."""
+    gap = ""
+    users: dict[str, frozenset[str]] = {}
+    functions: dict[str, str] = {}
     try:
+        for address, uuids in answer["used"].items():
+            users[str(address).lower()] = _uuids(uuids)
+        functions = {str(address).lower(): str(ids).lower() for address, ids in answer["functions"].items()}
         if answer["unread"]:
             path, why = answer["unread"][0]
-            return Usage(users=None, reason=f"the host could not read {path}: {why} (root is needed: --sudo)")
-        return Usage(users={str(address): frozenset(users) for address, users in answer["used"].items()})
+            gap = f"the host could not read {path}: {why} (root is needed: --sudo)"
+        elif answer["libvirt"] is not True:
+            gap = f"the machine that answered has no /{domains.STATUS}: libvirt is not installed, or has not started"
     except (KeyError, TypeError, ValueError, AttributeError):
-        return Usage(users=None, reason="what the host printed is no list of devices")
+        gap = "the output of the host is not a list of devices"
+    return Usage(users=users, functions=functions, gap=gap, nova_compute=_runs(answer))
+
+
+def _uuids(found: Any) -> frozenset[str]:  # noqa: ANN401 - JSON of another machine
+    if not isinstance(found, list):
+        raise TypeError(found)
+    return frozenset(str(uuid).lower() for uuid in found)
+
+
+def _runs(answer: Mapping[str, Any]) -> bool:
+    return isinstance(answer, Mapping) and bool(answer.get("nova_compute"))
 
 
 @functools.cache

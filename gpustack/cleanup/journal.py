@@ -74,8 +74,12 @@ class Journal:
         changes: Sequence[Change],
         before: Sequence[Mapping[str, Any]],
         allocation: Mapping[str, Any] | None = None,
+        witness: str = "",
     ) -> int:
-        """Note a repair before it is done; its number."""
+        """Record a repair before it is done; its number.
+
+        :param witness: the answers of the hosts that permit it, and those that the operator replaced (``--gone``).
+        """
         self._count += 1
         self._write(
             {
@@ -86,6 +90,7 @@ class Journal:
                 "changes": [{"table": c.table, "id": c.id, "seen": dict(c.seen), "new": dict(c.new)} for c in changes],
                 "before": [dict(row) for row in before],
                 "allocation": allocation,
+                "witness": witness,
             }
         )
         return self._count

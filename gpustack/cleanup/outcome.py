@@ -19,6 +19,8 @@ class Result(enum.StrEnum):
     """Written, and Nova has not freed the device yet."""
     SKIPPED = "skipped"
     """Something speaks against it: nothing was written."""
+    UNDECIDED = "undecided"
+    """A host that must answer first did not: nothing was written."""
     FAILED = "failed"
     """The database would not: nothing was written."""
     GONE = "in order"

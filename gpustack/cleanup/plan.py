@@ -89,6 +89,10 @@ class Selection:
     service_down_time: timedelta = timedelta(seconds=60)
     stuck_after: timedelta = timedelta(hours=1)
     stopped: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
+    """Hosts whose answer the operator replaces: fenced, scrapped or reinstalled."""
+    unblock: frozenset[tuple[str, str]] = frozenset()
+    """Devices, by host and address, that class H may make available again."""
 
     def clock(self, now: datetime, reports: Mapping[str, datetime]) -> Clock:
         """The clock of a cell.
@@ -112,6 +116,7 @@ class Selection:
             service_down_time=self.service_down_time,
             stuck_after=self.stuck_after,
             stopped=self.stopped,
+            unblock=self.unblock,
             heard=others if others in current else None,
             doubt=doubt,
         )

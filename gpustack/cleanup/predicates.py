@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from gpustack.cleanup.facts import ERROR, Clock, HostState, Instance, NodeView, Owner, PciRow, Whereabouts
 from gpustack.cleanup.verdict import words
@@ -93,24 +94,66 @@ def protection(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
     return in_flight(owner_of(view, row)) + fresh(view, row, clock)
 
 
+class Belongings(NamedTuple):
+    """The rows of an instance beside its requests, request by request: the one test of whose a row is.
+
+    A row belongs to an instance by its request id, which since Zed (commit ccab6fed46) a flavor's requests have too;
+    older ones have none, and neither have their rows. A move makes new ids.
+
+    :ivar beyond: rows of no request, and those of a request that has more rows than it asks for.
+    :ivar missing: how many devices the instance asks for and has no row of.
+    """
+
+    kept: tuple[PciRow, ...]
+    beyond: tuple[PciRow, ...]
+    missing: int
+
+
+def belongings(owner: Owner, rows: Sequence[PciRow]) -> Belongings | None:
+    """Which of the rows that name an owner are its own; None when its requests can't be read."""
+    if owner.requests is None:
+        return None
+    asked: Counter[str | None] = Counter()
+    for request in owner.requests:
+        asked[request.request_id or None] += request.count
+    held = Counter(row.request_id or None for row in rows)
+    whole = {request for request, count in held.items() if count <= asked[request]}
+    kept = tuple(row for row in rows if (row.request_id or None) in whole)
+    beyond = tuple(row for row in rows if (row.request_id or None) not in whole)
+    missing = sum(max(0, count - held[request]) for request, count in asked.items())
+    return Belongings(kept, beyond, missing)
+
+
 def lacks(view: NodeView, owner: Owner) -> bool:
     """Whether the owner has fewer devices of this node than it asks for, or may have."""
-    return owner.requests is None or len(view.held.get(owner.uuid, ())) < owner.wanted
+    found = belongings(owner, view.held.get(owner.uuid, ()))
+    return found is None or found.missing > 0
+
+
+def lacking(view: NodeView) -> Iterator[Owner]:
+    """The instances on this node that lack a device, or may: a device that they use may be free by its row."""
+    for uuid in view.residents:
+        owner = view.owners[uuid]
+        if owner.requests is None:
+            if uuid not in view.held:  # it has devices otherwise: class F reports that
+                yield owner
+        elif lacks(view, owner):
+            yield owner
 
 
 def surplus(owner: Owner, rows: Sequence[PciRow]) -> tuple[PciRow, ...] | None:
-    """Those of an owner's rows that are for none of its requests; None when the rows do not tell.
+    """Those of an owner's rows that are for none of its requests; None when the rows do not show it.
 
-    They tell when the others are, request by request, as many as are asked for. A request without an id (a flavor's
-    from before Zed, commit ccab6fed46) has rows without one, which look like a surplus.
+    They do when the others are, request by request, as many as the instance asks for. A request without an id has rows
+    without one, which look like a surplus.
     """
-    asked: Counter[str | None] = Counter()
-    for request in owner.requests or ():
-        asked[request.request_id or None] += request.count
-    kept = Counter(row.request_id for row in rows if row.request_id in asked)
-    if not asked or None in asked or kept != asked:
+    found = belongings(owner, rows)
+    asked = {request.request_id or None for request in owner.requests or ()}
+    if found is None or found.missing or not asked or None in asked:
         return None
-    return tuple(row for row in rows if row.request_id not in asked)
+    if any((row.request_id or None) in asked for row in found.beyond):
+        return None
+    return found.beyond
 
 
 def pinning(view: NodeView, owner: Owner) -> tuple[int, ...]:

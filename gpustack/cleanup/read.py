@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -43,6 +44,16 @@ _NODE = tuple(
     tables.compute_nodes.c[name]
     for name in ("id", "uuid", "host", "hypervisor_hostname", "deleted", "updated_at", "deleted_at", "pci_stats")
 )
+
+
+class _Asked(NamedTuple):
+    """The PCI requests of an instance (None: not readable), and their text in the database."""
+
+    requests: tuple[Request, ...] | None
+    text: str | None
+
+
+_UNREADABLE = _Asked(None, None)
 
 
 def now(connection: sa.Connection) -> datetime:
@@ -124,6 +135,7 @@ class CellReader:
                 last_seen_up=row.get("last_seen_up"),
                 updated_at=row["updated_at"],
                 created_at=row["created_at"],
+                report_count=row.get("report_count"),
             )
             for row in self.connection.execute(query).mappings()
         }
@@ -171,9 +183,9 @@ class CellReader:
         rows, written = self._rows(ids)
         residents = self._residents(ids)
         here = {found.uuid: found for found, _requests in residents}
-        asked: dict[str, tuple[Request, ...] | None] = {}
+        asked: dict[str, _Asked] = {}
         for found, said in residents:  # nothing keeps an instance from having several of these: none is believed then
-            asked[found.uuid] = said if asked.get(found.uuid, said) == said else None
+            asked[found.uuid] = said if asked.get(found.uuid, said) == said else _UNREADABLE
         named: dict[int, set[str]] = {}
         displaced = set()
         for row in [row for of_node in rows.values() for row in of_node if row.instance_uuid]:
@@ -206,8 +218,8 @@ class CellReader:
                     for uuid in owning & elsewhere.keys()
                 },
                 has_request_ids=self.schema.has_request_ids,
-                services=services,
                 written={row.id: written[row.id] for row in of_node if row.id in written} if written else {},
+                services=services,
             )
 
     def _nodes(self, ids: list[int]) -> dict[int, ComputeNode]:
@@ -235,7 +247,7 @@ class CellReader:
             found.setdefault(row.compute_node_id, []).append(row)
         return found, written
 
-    def _residents(self, ids: list[int]) -> list[tuple[Instance, tuple[Request, ...] | None]]:
+    def _residents(self, ids: list[int]) -> list[tuple[Instance, _Asked]]:
         """The live instances on the live ones of these compute nodes, with their PCI requests (None: not readable).
 
         One statement in place of one that names hosts and many that name instances: each of its steps is a look-up in
@@ -249,7 +261,7 @@ class CellReader:
         query = sa.select(*instance_columns(self.connection), extra.id, extra.pci_requests).select_from(joined)
         found = self.connection.execute(query.where(nodes.id.in_(ids), nodes.deleted == 0)).all()
         return [
-            (instance(known, self.cell), None if extra_id is None else _parse_requests(text))
+            (instance(known, self.cell), _UNREADABLE if extra_id is None else _parse_requests(text))
             for *known, extra_id, text in found
         ]
 
@@ -259,7 +271,7 @@ class CellReader:
         self,
         uuids: set[str],
         here: Mapping[str, Instance],
-        asked: Mapping[str, tuple[Request, ...] | None],
+        asked: Mapping[str, _Asked],
         displaced: set[str],
         unfinished: Mapping[str, tuple[Migration, ...]],
     ) -> dict[str, Owner]:
@@ -282,14 +294,15 @@ class CellReader:
                 instance=chosen,
                 in_several_cells=alive_here and elsewhere is not None,
                 migrations=_all((*unfinished.get(uuid, ()), *over.get(uuid, ()))),
-                requests=requests.get(uuid),
+                requests=requests.get(uuid, _UNREADABLE).requests,
+                asked=requests.get(uuid, _UNREADABLE).text,
                 unknown_because=unknown,
             )
         return found
 
-    def _requests(self, uuids: Iterable[str]) -> dict[str, tuple[Request, ...] | None]:
+    def _requests(self, uuids: Iterable[str]) -> dict[str, _Asked]:
         table = tables.instance_extra.c
-        found: dict[str, tuple[Request, ...] | None] = {}
+        found: dict[str, _Asked] = {}
         for batch in batches(sorted(uuids)):
             query = sa.select(table.instance_uuid, table.pci_requests).where(table.instance_uuid.in_(batch))
             for uuid, text in self.connection.execute(query).all():
@@ -362,18 +375,23 @@ def _whereabouts(found: Instance | None, unknown: str | None) -> Whereabouts:
     return Whereabouts.FOUND if found is not None and not found.deleted else Whereabouts.ABSENT
 
 
-def _parse_requests(text: str | None) -> tuple[Request, ...] | None:
+def _parse_requests(text: str | None) -> _Asked:
     """``instance_extra.pci_requests`` (``nova/objects/instance_pci_requests.py``); NULL means none."""
     if not text:
-        return ()
+        return _Asked((), text)
     try:
-        return tuple(
-            [
-                Request(
-                    request_id=entry.get("request_id"), count=count(entry["count"]), alias_name=entry.get("alias_name")
-                )
-                for entry in parsed(text)
-            ]
+        return _Asked(
+            tuple(
+                [
+                    Request(
+                        request_id=entry.get("request_id"),
+                        count=count(entry["count"]),
+                        alias_name=entry.get("alias_name"),
+                    )
+                    for entry in parsed(text)
+                ]
+            ),
+            text,
         )
     except (ValueError, KeyError, TypeError, AttributeError):
-        return None
+        return _UNREADABLE

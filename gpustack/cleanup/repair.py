@@ -6,7 +6,7 @@ statements, so the database itself decides at the moment of writing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpustack.cleanup import tables
-from gpustack.cleanup.facts import ERROR, TERMINAL, PciRow
+from gpustack.cleanup.facts import ERROR, PciRow
 from gpustack.cleanup.verdict import Repair, Verdict
 
 _FREED = {"status": "available", "instance_uuid": None, "request_id": None}
@@ -23,23 +23,16 @@ WRITTEN = {
     "migrations": frozenset({"status", "updated_at"}),
 }
 """All that repairs write, and so all that undoing one may: a journal is a file, which others can have written."""
-_BUSY_VM_STATES = ("resized", "building")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One row of one table: which, what must still be seen, and what is written.
-
-    :ivar guarded: the instance that must have no work under way, when there is one.
-    :ivar not_on: compute node on which that instance must not be placed.
-    """
+    """One row of one table: which, what must still be seen, and what is written."""
 
     table: str
     id: int
     seen: Mapping[str, Any]
     new: Mapping[str, Any]
-    guarded: str | None = None
-    not_on: int | None = None
 
     def __post_init__(self) -> None:
         """:raises ValueError: for a table or column that no repair writes, or one to compare that is not known."""
@@ -48,13 +41,14 @@ class Change:
         if not self.seen.keys() <= set(tables.metadata.tables[self.table].columns.keys()):
             raise ValueError(f"{self.table} has no such columns: {', '.join(self.seen)}")
 
-    def statement(self) -> sa.Update:
-        """The guarded UPDATE."""
+    def statement(self, facts: Sequence[sa.ColumnElement[bool]]) -> sa.Update:
+        """The guarded UPDATE.
+
+        :param facts: what else must still be so (:mod:`gpustack.cleanup.seen`).
+        """
         table = tables.metadata.tables[self.table]
-        conditions = [table.c.id == self.id, *(_same(table.c[name], value) for name, value in self.seen.items())]
-        if self.guarded is not None:
-            conditions += _guards(self.table, self.guarded, self.not_on)
-        return sa.update(table).where(*conditions).values(**self.new)
+        own = [table.c.id == self.id, *(_same(table.c[name], value) for name, value in self.seen.items())]
+        return sa.update(table).where(*own, *facts).values(**self.new)
 
     def reversal(self, before: Mapping[str, Any]) -> sa.Update:
         """The UPDATE that puts the row back as it was, if it still is as this change left it."""
@@ -71,13 +65,11 @@ def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) ->
     """
     made: list[Change] = []
     if verdict.repair in (Repair.FREE, Repair.RETIRE, Repair.CLEAR_DELETED):
-        # A surplus of the instance's own host is freed although the instance is there.
-        away = None if verdict.stop or verdict.repair is Repair.CLEAR_DELETED else True
         for row in verdict.rows:
             new: dict[str, Any] = {**_FREED, "updated_at": now}
             if verdict.repair is Repair.RETIRE:
                 new |= {"deleted": row.id, "deleted_at": now}
-            made.append(_row_change(row, new, guarded=row.instance_uuid, not_on=row.compute_node_id if away else None))
+            made.append(_row_change(row, new))
             if verdict.repair is Repair.FREE:
                 made += _mirrors(row, relatives, {other.id for other in verdict.rows}, now)
     elif verdict.repair is Repair.UNBLOCK:
@@ -86,29 +78,25 @@ def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) ->
         made += [_row_change(row, {"status": "unavailable", "updated_at": now}) for row in verdict.rows]
     elif verdict.repair is Repair.CLEAR_OWNER:
         cleared = {"instance_uuid": None, "request_id": None, "updated_at": now}
-        made += [_row_change(row, cleared, guarded=row.instance_uuid) for row in verdict.rows]
+        made += [_row_change(row, cleared) for row in verdict.rows]
     made += [
         Change(
             table="migrations",
             id=migration,
             seen={"status": ERROR, "deleted": 0},
             new={"status": "failed", "updated_at": now},
-            guarded=verdict.owner,
-            not_on=verdict.rows[0].compute_node_id,
         )
         for migration in verdict.migrations
     ]
     return tuple(made)
 
 
-def _row_change(
-    row: PciRow, new: Mapping[str, Any], *, guarded: str | None = None, not_on: int | None = None
-) -> Change:
+def _row_change(row: PciRow, new: Mapping[str, Any]) -> Change:
     seen = {
         name: getattr(row, name)
         for name in ("compute_node_id", "address", "status", "instance_uuid", "request_id", "deleted", "updated_at")
     }
-    return Change(table="pci_devices", id=row.id, seen=seen, new=new, guarded=guarded, not_on=not_on)
+    return Change(table="pci_devices", id=row.id, seen=seen, new=new)
 
 
 def _mirrors(row: PciRow, relatives: Mapping[str, PciRow], freed: set[int], now: datetime) -> Iterator[Change]:
@@ -128,30 +116,3 @@ def _mirrors(row: PciRow, relatives: Mapping[str, PciRow], freed: set[int], now:
 
 def _same(column: sa.ColumnElement[Any], value: object) -> sa.ColumnElement[bool]:
     return column.is_(None) if value is None else column == value
-
-
-def _guards(table: str, uuid: str, not_on: int | None) -> list[sa.ColumnElement[bool]]:
-    """No move, no task, no confirmation that is due; and the instance is not placed on the compute node."""
-    moves, instances, nodes = tables.migrations, tables.instances, tables.compute_nodes
-    moving = sa.exists().where(
-        moves.c.deleted == 0,
-        moves.c.instance_uuid == uuid,
-        sa.or_(moves.c.status.is_(None), moves.c.status.not_in((*sorted(TERMINAL), ERROR))),
-    )
-    busy = sa.exists().where(
-        instances.c.deleted == 0,
-        instances.c.uuid == uuid,
-        sa.or_(instances.c.task_state.is_not(None), instances.c.vm_state.in_(_BUSY_VM_STATES)),
-    )
-    # MySQL has no subquery on the table that is updated (error 1093).
-    guards: list[sa.ColumnElement[bool]] = [~busy] if table == moves.name else [~moving, ~busy]
-    if not_on is not None:
-        placed = sa.exists().where(
-            instances.c.deleted == 0,
-            instances.c.uuid == uuid,
-            nodes.c.id == not_on,
-            instances.c.host == nodes.c.host,
-            instances.c.node == nodes.c.hypervisor_hostname,
-        )
-        guards.append(~placed)
-    return guards

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gpustack.cleanup.apply import relatives
+from gpustack.cleanup.apply import relatives, statements
 from gpustack.cleanup.connect import snapshot
 from gpustack.cleanup.outcome import key, stub
-from gpustack.cleanup.plan import FORMAT, VERSION, CleanupPlan, Sources
+from gpustack.cleanup.plan import FORMAT, VERSION, Sources
 from gpustack.cleanup.repair import changes
 from gpustack.cleanup.values import parsed
 from gpustack.cleanup.verdict import Allocation, Verdict
@@ -82,33 +82,31 @@ def load_plan(path: Path) -> list[dict[str, Any]]:
     return wanted
 
 
-def script(sources: Sources, plan: CleanupPlan, wanted: Sequence[Mapping[str, Any]]) -> str:
-    """The statements of the wanted repairs for each cell's database, one transaction a repair.
+def script(sources: Sources, repairs: Sequence[Verdict]) -> str:
+    """The statements of repairs for each cell's database, one transaction a repair.
 
     The values are rendered by SQLAlchemy's compiler for the database's dialect. A script can't look how many rows a
     statement changed: its reader must, and roll back unless it is one each time.
     """
-    keys = {key(verdict) for verdict in wanted}
     now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     lines = ["-- Each statement must change exactly one row; roll its transaction back otherwise."]
     for cell in sources.cells:
         dialect = cell.database.url.get_dialect()(paramstyle="named")  # type: ignore[call-arg]  # no % is doubled
-        wanted_here = [v for v in plan.repairs if v.cell == cell.name and key(v.to_dict()) in keys]
+        wanted_here = [verdict for verdict in repairs if verdict.cell == cell.name]
         if not wanted_here:
             continue
         with snapshot(cell.database) as connection:
-            made_of = [(verdict, changes(verdict, relatives(connection, verdict), now)) for verdict in wanted_here]
+            made_of = [
+                (verdict, statements(connection, verdict, changes(verdict, relatives(connection, verdict), now)))
+                for verdict in wanted_here
+            ]
         for verdict, made in made_of:
             rows = ", ".join(row.address for row in verdict.rows)
             lines += ["", _comment(f"cell {cell.name}: class {verdict.klass} on {verdict.host} {rows}")]
             if not made or verdict.stop:
                 lines.append(_comment(_next(verdict.to_dict())))
-            if made and verdict.ask_hypervisor:
-                lines.append(_comment(f"first see that no guest of {verdict.host} has it: its domain's hostdevs"))
             if made:
-                compiled = [
-                    str(c.statement().compile(dialect=dialect, compile_kwargs={"literal_binds": True})) for c in made
-                ]
+                compiled = [str(c.compile(dialect=dialect, compile_kwargs={"literal_binds": True})) for c in made]
                 lines += ["BEGIN;", *(f"{text};" for text in compiled), "COMMIT;"]
     return "\n".join(lines)
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cleanup import placement
-from gpustack.cleanup.hypervisor import UNKNOWN, Ask
+from gpustack.cleanup import asking, placement
+from gpustack.cleanup.hypervisor import Ask
 from gpustack.cleanup.journal import Entry, Journal
 from gpustack.cleanup.outcome import Outcome, Result, key, stub
 from gpustack.cleanup.plan import Selection, Sources, leftovers_of
@@ -50,24 +50,21 @@ def unset(
         mine = (one for one in again if one.allocation and one.allocation.to_dict() == wanted["allocation"])
         now = next((f"now it is {one.status}: {one.because}" for one in mine), "it is in order now")
         return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=f"changed since the plan; {now}")
-    said = ask(verdict.host)
-    if said.users is None and verdict.must_ask:
-        detail = f"the instance runs there, and the hypervisor could not be asked: {said.reason}"
-        return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
-    users = said.users or {}
-    wrong = {verdict.owner, UNKNOWN}
-    if taken := [one for one in wanted["allocation"]["addresses"].split() if wrong & users.get(one, frozenset())]:
-        detail = f"the hypervisor says that the guest uses {', '.join(taken)}"
-        return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
+    found = asking.answers(verdict, ask, selection.gone)
+    settled = asking.settle(verdict, found)
+    if settled.status is not Status.STALE:
+        result = Result.UNDECIDED if settled.status is Status.UNDECIDED else Result.SKIPPED
+        return Outcome(verdict=settled, result=result, detail=f"{settled.because}; {settled.advice}")
+    witness = "; ".join(asking.witnesses(verdict, found))
     kept = {uuid: one for uuid, one in before["allocations"].items() if uuid != provider}
     kind = {"consumer": consumer, "provider": provider, "before": before}
-    number = journal.begin(cell.name, str(cell.uuid), verdict.to_dict(), (), (), kind)
+    number = journal.begin(cell.name, str(cell.uuid), verdict.to_dict(), (), (), kind, witness)
     if not placement.put(cloud, consumer, before, kept):
         journal.end(number, "skipped", "changed meanwhile")
         detail = "the consumer changed meanwhile; nothing was written"
         return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
     journal.end(number, "done")
-    return Outcome(verdict=verdict, result=Result.REPAIRED, detail="the allocation was taken away")
+    return Outcome(verdict=verdict, result=Result.REPAIRED, detail=f"the allocation was removed; {witness}")
 
 
 def put_back(cloud: Connection, entry: Entry) -> tuple[bool | None, str]:

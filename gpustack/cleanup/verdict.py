@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any
 
 from gpustack.cleanup.facts import HostState, PciRow
@@ -69,6 +71,63 @@ class Allocation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Question:
+    """What one host must answer before a repair is made (:mod:`gpustack.cleanup.asking`).
+
+    :ivar offered: vendor and product of each device that may become free there, by address: no guest may have it.
+    :ivar near: addresses of other functions that no guest may have either.
+    :ivar by: the only users that matter; None: all of them.
+    :ivar absent: the instance that may have no device there at all; None where it is placed there.
+    :ivar kept: who may have a device when nova-compute starts there, by address; None where it is not started.
+    :ivar models: vendors and products of that compute node's rows.
+    :ivar state: whether nova-compute runs there.
+    :ivar spared: why no answer is needed; empty where one is.
+    """
+
+    host: str
+    offered: Mapping[str, str] = field(default_factory=dict)
+    near: frozenset[str] = frozenset()
+    by: frozenset[str] | None = None
+    absent: str | None = None
+    kept: Mapping[str, str] | None = None
+    rows: Mapping[str, str] = field(default_factory=dict)
+    state: HostState = HostState.UNKNOWN
+    spared: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A fact of the database that a verdict rests on: one row of a table matches, or none.
+
+    :ivar match: what each column must be: a value (None: NULL), :class:`NotBefore`, or :class:`NotIn`.
+    :ivar count: 1, or 0.
+    """
+
+    table: str
+    match: tuple[tuple[str, Any], ...]
+    count: int = 1
+
+    @classmethod
+    def of(cls, table: str, match: Mapping[str, Any], count: int = 1) -> Seen:
+        """A fact whose columns are named."""
+        return cls(table=table, match=tuple(match.items()), count=count)
+
+
+@dataclass(frozen=True)
+class NotBefore:
+    """A time, or any later one."""
+
+    moment: datetime
+
+
+@dataclass(frozen=True)
+class NotIn:
+    """None of these values; NULL is none of them."""
+
+    values: frozenset[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What one class says of one or several rows of one compute node.
 
@@ -79,10 +138,12 @@ class Verdict:
     :ivar repair: what to do when it is stale.
     :ivar migrations: ids of the migrations that the repair sets to failed.
     :ivar stop: whether the host's nova-compute must be stopped while the repair is written.
-    :ivar ask_hypervisor: whether the repair must not go ahead where the hypervisor says that the device is in use.
-    :ivar must_ask: whether nothing may be written where the hypervisor can't be asked.
     :ivar allocation: the allocation in Placement that it is about.
     :ivar advice: what a person does where gpustack does nothing.
+    :ivar starts: whether Nova itself ends it when nova-compute starts.
+    :ivar then: advice to start nova-compute, which is given only after the host has answered.
+    :ivar questions: whom to ask before the repair; None where nobody has worked that out: it is not made then.
+    :ivar seen: the facts of the database that it rests on, which the statement that writes compares again.
     """
 
     klass: str
@@ -99,10 +160,17 @@ class Verdict:
     repair: Repair | None = None
     migrations: tuple[int, ...] = ()
     stop: bool = False
-    ask_hypervisor: bool = False
     advice: str = ""
-    must_ask: bool = False
     allocation: Allocation | None = None
+    starts: bool = False
+    then: str = ""
+    questions: tuple[Question, ...] | None = None
+    seen: tuple[Seen, ...] = ()
+
+    @property
+    def asks(self) -> tuple[str, ...]:
+        """The hosts to ask."""
+        return tuple(dict.fromkeys(question.host for question in self.questions or ()))
 
     def to_dict(self) -> dict[str, Any]:
         """The verdict as plain data, for JSON."""
@@ -124,7 +192,7 @@ class Verdict:
             "repair": self.repair.value if self.repair else None,
             "migrations": list(self.migrations),
             "stop_service": self.stop,
-            "ask_hypervisor": self.ask_hypervisor,
+            "asks": list(self.asks),
             "advice": self.advice,
             "allocation": self.allocation.to_dict() if self.allocation else None,
         }

@@ -45,7 +45,11 @@ gpustack cleanup apply --sql"""
         add_selection(parser)
         add_cloud(parser)
         parser.add_argument("--yes", action="store_true", help="do not ask")
-        parser.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
+        parser.add_argument(
+            "--dry-run",
+            action="store_true",
+            help="ask the hosts, show what would be done, and change nothing; exit code 3: something may not be done",
+        )
         parser.add_argument("--max-count", type=positive, metavar="N", help="stop after so many repairs")
         parser.add_argument("--sql", action="store_true", help="print the statements in place of running them")
         parser.add_argument(
@@ -55,9 +59,20 @@ gpustack cleanup apply --sql"""
             "--wait", type=float, default=150, metavar="S", help="how long to wait for Nova's periodic (%(default)s)"
         )
         group = parser.add_argument_group(
-            "hypervisors", "before a row is freed, its host is asked over SSH which devices guests really have"
+            "hypervisors", "before a repair, every host whose device it may free is asked over SSH which are in use"
         )
-        group.add_argument("--no-hypervisor", action="store_true", help="do not ask")
+        group.add_argument(
+            "--no-hypervisor",
+            action="store_true",
+            help="ask no host: only the repairs that need no answer are made, and the others are undecided",
+        )
+        group.add_argument(
+            "--gone",
+            action="append",
+            metavar="HOST",
+            help="replace the answer of this host, which is fenced, scrapped or reinstalled: no guest can run on it; "
+            "recorded in the journal; may be repeated",
+        )
         group.add_argument("--user", metavar="NAME", help="user to log in as")
         group.add_argument("--identity", type=Path, metavar="FILE", help="private key to offer first")
         group.add_argument("--sudo", action="store_true", help="look as root, through sudo -n")
@@ -70,10 +85,12 @@ gpustack cleanup apply --sql"""
         """Show, ask, carry out, sum up."""
         from gpustack.cleanup import plan
         from gpustack.cleanup.apply import carry_out
+        from gpustack.cleanup.asking import answers, settle
         from gpustack.cleanup.hypervisor import Hypervisors
         from gpustack.cleanup.journal import Journal
         from gpustack.cleanup.outcome import Result, key
         from gpustack.cleanup.show import explanation, load_plan, script
+        from gpustack.cleanup.verdict import Status
         from gpustack.facts.ssh_config import SshOptions
 
         saved = load_plan(parsed_args.plan) if parsed_args.plan else None
@@ -96,24 +113,6 @@ gpustack cleanup apply --sql"""
         if not wanted:
             self.say("there is nothing to repair")
             return 3 if made.unread else NOTHING_TO_DO
-        if parsed_args.sql:
-            print(script(sources, made, wanted), file=self.app.stdout)
-            now = {key(verdict.to_dict()) for verdict in made.repairs}
-            changed = [planned for planned in wanted if key(planned) not in now]
-            for planned in changed:
-                self.say(f"left out, since it is not as it was planned: {explanation(planned)}")
-            return 3 if changed or made.unread else 0
-        for planned in wanted:
-            self.say(explanation(planned))
-        if parsed_args.dry_run:
-            return 0
-        if not parsed_args.yes and not self._agreed(len(wanted)):
-            self.say("nothing was changed")
-            return 0
-        path = parsed_args.journal or default_journal()
-        journal = Journal(path=path)
-        self.say(f"journal: {path}")
-        failed = False
         ssh = SshOptions(
             user=parsed_args.user,
             identity=parsed_args.identity,
@@ -122,7 +121,44 @@ gpustack cleanup apply --sql"""
             timeout=parsed_args.timeout,
             sudo=parsed_args.sudo,
         )
-        with closing(journal), Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh) as hypervisors:
+        hypervisors = Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh)
+        if parsed_args.sql:
+            now = {key(verdict.to_dict()): verdict for verdict in made.repairs}
+            changed = [planned for planned in wanted if key(planned) not in now]
+            for planned in changed:
+                self.say(f"left out, not as planned any more: {explanation(planned)}")
+            with hypervisors:
+                settled = [
+                    settle(verdict, answers(verdict, hypervisors.ask, selection.gone))
+                    for planned in wanted
+                    if (verdict := now.get(key(planned)))
+                ]
+            left = [verdict for verdict in settled if verdict.status is not Status.STALE]
+            for verdict in left:
+                self.say(f"left out: {explanation(verdict)}")
+            print(script(sources, [one for one in settled if one not in left]), file=self.app.stdout)
+            return 3 if changed or left or made.unread else 0
+        if parsed_args.dry_run:
+            now = {key(verdict.to_dict()): verdict for verdict in made.repairs}
+            with hypervisors:
+                settled = [
+                    settle(verdict, answers(verdict, hypervisors.ask, selection.gone))
+                    for planned in wanted
+                    if (verdict := now.get(key(planned)))
+                ]
+            for verdict in settled:
+                self.say(explanation(verdict))
+            return 0 if all(verdict.status is Status.STALE for verdict in settled) else 3
+        for planned in wanted:
+            self.say(explanation(planned))
+        if not parsed_args.yes and not self._agreed(len(wanted)):
+            self.say("nothing was changed")
+            return 0
+        path = parsed_args.journal or default_journal()
+        journal = Journal(path=path)
+        self.say(f"journal: {path}")
+        failed = False
+        with closing(journal), hypervisors:
             for outcome in carry_out(
                 sources, wanted, selection, journal, ask=hypervisors.ask, wait=parsed_args.wait, cloud=cloud
             ):

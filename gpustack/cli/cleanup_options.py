@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -29,6 +30,14 @@ def seconds(text: str) -> float:
     if not 0 <= number < threading.TIMEOUT_MAX:
         raise ValueError(text)
     return number
+
+
+def device(text: str) -> tuple[str, str]:
+    """A device as HOST/ADDRESS."""
+    host, slash, address = text.rpartition("/")
+    if not slash or not host or not re.fullmatch(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", address):
+        raise ValueError(text)
+    return host, address.lower()
 
 
 def add_databases(parser: argparse.ArgumentParser) -> None:
@@ -80,6 +89,13 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="report work as stuck if nothing was written for S seconds and nobody does it (default: %(default)s, "
         "twice the default of nova.conf's long_rpc_timeout)",
+    )
+    group.add_argument(
+        "--unblock",
+        action="append",
+        type=device,
+        metavar="HOST/ADDRESS",
+        help="make this blocked device available again (class H); may be repeated",
     )
     group.add_argument(
         "--stopped",
@@ -168,6 +184,8 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
         service_down_time=timedelta(seconds=down),
         stuck_after=timedelta(seconds=parsed_args.stuck_after),
         stopped=frozenset(parsed_args.stopped or ()),
+        gone=frozenset(getattr(parsed_args, "gone", None) or ()),
+        unblock=frozenset(parsed_args.unblock or ()),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
+from gpustack.cleanup.asking import prepared
 from gpustack.cleanup.case import place
 from gpustack.cleanup.facts import Clock, NodeView
 from gpustack.cleanup.rules import (
@@ -31,7 +32,6 @@ from gpustack.cleanup.rules import (
     r_periodic_blocked,
     u_unknown_value,
 )
-from gpustack.cleanup.rules._restart import careful
 from gpustack.cleanup.rules._stuck import stuck
 from gpustack.cleanup.rules._times import timely
 from gpustack.cleanup.values import DAMAGE
@@ -60,7 +60,7 @@ RULES: tuple[ModuleType, ...] = (
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Every verdict on one compute node; a row is spoken of once. One that can't be judged is *undecided*."""
+    """Every verdict on one compute node; with the hosts to ask; a row has one verdict. One that can't be judged is *undecided*."""
     if view.unread:
         yield undecided(view, clock, view.unread)
         return
@@ -93,4 +93,4 @@ def _judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             ids = {row.id for row in verdict.rows}
             if not ids & spoken:
                 spoken |= ids
-                yield stuck(timely(careful(verdict, view, clock), view, clock), view, clock)
+                yield stuck(prepared(timely(verdict, view, clock), view, clock), view, clock)

@@ -30,5 +30,4 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 Status.STALE,
                 "the instance is elsewhere, nothing moves it, and no nova-compute runs here that would free the row",
                 repair=Repair.FREE,
-                ask_hypervisor=True,
             )

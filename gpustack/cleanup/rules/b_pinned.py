@@ -40,7 +40,6 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 "only the migration in error holds the device; set to failed, nova-compute frees it by itself",
                 repair=Repair.FAIL_MIGRATION,
                 migrations=pins,
-                ask_hypervisor=True,
             )
         else:
             yield case.verdict(
@@ -48,5 +47,4 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 "the instance is elsewhere, its move ended in error, and no nova-compute here would free the row",
                 repair=Repair.FREE,
                 migrations=pins,
-                ask_hypervisor=True,
             )

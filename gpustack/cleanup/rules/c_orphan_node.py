@@ -35,7 +35,6 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             yield case.verdict(
                 Status.REPORT,
                 "the instance is still placed on this host: the row may be all that is known of a device in use",
-                ask_hypervisor=True,
                 advice="look at the instance's domain on the host; cold-migrate it, then plan again",
             )
         else:
@@ -44,5 +43,4 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 Status.STALE,
                 f"the compute node is deleted, so no nova-compute will ever touch the row again, and {free}",
                 repair=Repair.RETIRE,
-                ask_hypervisor=owner is not None,
             )

@@ -33,7 +33,6 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             yield case.verdict(
                 Status.REPORT,
                 "the instance is on this host, where it may lack a device: the soft-deleted row may be the one it uses",
-                ask_hypervisor=True,
                 advice="look at the instance's domain; see class L",
             )
         else:
@@ -41,5 +40,4 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 Status.STALE,
                 "Nova does not manage a soft-deleted row any more, and still takes it for a device of the instance",
                 repair=Repair.CLEAR_DELETED,
-                ask_hypervisor=True,
             )

@@ -32,7 +32,6 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 "no cell has a live instance with this uuid, and only its migration in error holds the device",
                 repair=Repair.FAIL_MIGRATION,
                 migrations=pins,
-                ask_hypervisor=True,
             )
         elif case.up:
             yield case.verdict(Status.HEALS, "nova-compute is up, and frees the row in its next periodic (60 seconds)")
@@ -41,5 +40,4 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 Status.STALE,
                 "no cell has a live instance with this uuid, and no nova-compute runs here that would free the row",
                 repair=Repair.FREE,
-                ask_hypervisor=True,
             )

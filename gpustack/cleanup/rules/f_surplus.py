@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from gpustack.cleanup.case import Case
 from gpustack.cleanup.facts import Clock, NodeView
-from gpustack.cleanup.predicates import surplus
+from gpustack.cleanup.predicates import belongings, surplus
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 
 CLASS = "F"
@@ -23,8 +23,10 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     for uuid, rows in view.held.items():
         owner = view.owners[uuid]
         allocated = tuple(row for row in rows if row.status == "allocated")
-        enough = owner.requests is not None and len(allocated) <= owner.wanted
-        if not allocated or enough or not owner.on(view.node):
+        found = belongings(owner, allocated)
+        if not allocated or not owner.on(view.node):
+            continue
+        if found is not None and not found.beyond:
             continue
         beyond = surplus(owner, allocated) if view.has_request_ids else None
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=beyond or allocated)
@@ -35,9 +37,8 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         elif not beyond:
             yield case.verdict(
                 Status.REPORT,
-                f"{len(allocated)} are allocated, {owner.wanted} asked for, and the rows do not tell which is which",
-                ask_hypervisor=True,
-                advice="compare with the hostdevs of the instance's domain; cold-migrate it to start afresh",
+                f"{len(allocated)} are allocated, {owner.wanted} requested, and the rows do not match the requests",
+                advice="compare with the hostdevs of the instance's domain; cold-migrate it, which makes new claims",
             )
         else:
             yield case.verdict(
@@ -45,5 +46,4 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 "the row's request is none of the instance's, which has all the devices that it asks for",
                 repair=Repair.FREE,
                 stop=True,
-                ask_hypervisor=True,
             )

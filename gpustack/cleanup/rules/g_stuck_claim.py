@@ -39,13 +39,11 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                     "the claim is for none of the instance's requests; a restart of nova-compute would allocate it",
                     repair=Repair.FREE,
                     stop=True,
-                    ask_hypervisor=True,
                 )
             else:
                 yield case.verdict(
                     Status.REPORT,
                     "the instance is on this node, and the claim may be for a device that it asks for",
-                    ask_hypervisor=True,
                     advice="compare with the hostdevs of the domain; nova-compute allocates the claim when it starts",
                 )
         elif case.up:
@@ -57,5 +55,4 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 Status.STALE,
                 "the instance is elsewhere, nothing moves it, and no nova-compute runs here that would free the claim",
                 repair=Repair.FREE,
-                ask_hypervisor=True,
             )

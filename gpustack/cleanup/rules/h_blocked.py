@@ -2,7 +2,8 @@
 
 A physical function is unavailable while a virtual one is taken, and the other way round
 (``nova/objects/pci_device.py``, ``claim``, ``allocate``, ``free``). After a fault or a redeployment the mark can stay
-(bug 1969496). Such rows are in no pool, and no nova-compute looks at them again.
+(bug 1969496). Such rows are in no pool, and no nova-compute looks at them again. An operator who takes a faulty device
+out of service leaves the same rows: so a function is unblocked only if it is requested by its address.
 """
 
 from __future__ import annotations
@@ -38,13 +39,19 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             yield case.verdict(
                 Status.REPORT, "the row is blocked and names an owner: it is not certain what it stands for"
             )
+        elif (view.node.host or "", row.address.lower()) not in clock.unblock:
+            yield case.verdict(
+                Status.REPORT,
+                "no relative of the function is taken; perhaps an operator took it out of service",
+                advice="if nobody did, make it available: gpustack cleanup apply "
+                f"--unblock {view.node.host}/{row.address} --stopped {view.node.host}",
+            )
         else:
             yield case.verdict(
                 Status.STALE,
-                "no relative of the function is taken, and nova-compute never looks at the mark again",
+                "no relative of the function is taken, and the operator wants the function back (--unblock)",
                 repair=Repair.UNBLOCK,
                 stop=True,
-                ask_hypervisor=True,
             )
 
 

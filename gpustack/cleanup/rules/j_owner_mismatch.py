@@ -39,12 +39,13 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 Status.STALE, "nobody owns the device; nova-compute frees it when it starts", repair=Repair.RESTART
             )
         elif owner is None:
-            yield case.verdict(Status.HEALS, "nobody owns the device; nova-compute frees it when it starts again")
+            yield case.verdict(
+                Status.HEALS, "nobody owns the device; nova-compute frees it when it starts again", starts=True
+            )
         elif maybe_here(view, owner) and lacks(view, owner):
             yield case.verdict(
                 Status.REPORT,
                 "the owner is on this node and lacks a device: it may be using this one",
-                ask_hypervisor=True,
                 advice="look at the instance's domain; see class L",
             )
         else:
@@ -53,5 +54,4 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 "the device is free, and the owner that the row names does not lack one",
                 repair=Repair.CLEAR_OWNER,
                 stop=True,
-                ask_hypervisor=True,
             )

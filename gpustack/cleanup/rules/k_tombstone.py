@@ -31,4 +31,4 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 repair=Repair.RESTART,
             )
         else:
-            yield case.verdict(Status.HEALS, "nova-compute soft-deletes the row when it starts again")
+            yield case.verdict(Status.HEALS, "nova-compute soft-deletes the row when it starts again", starts=True)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.cleanup.case import place
-from gpustack.cleanup.facts import Clock, NodeView, Owner
-from gpustack.cleanup.predicates import in_flight, node_words, owner_words
+from gpustack.cleanup.facts import Clock, NodeView, Owner, PciRow
+from gpustack.cleanup.predicates import belongings, in_flight, lacking, node_words, owner_words
 from gpustack.cleanup.verdict import Status, Verdict, words
 
 CLASS = "L"
@@ -18,11 +18,8 @@ TITLE = "in use, perhaps, and offered as free"
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Instances on this node with fewer rows than they ask for."""
-    for uuid in view.residents:
-        owner = view.owners[uuid]
-        held = view.held.get(uuid, ())
-        if len(held) >= owner.wanted if owner.requests is not None else held:
-            continue  # what it asks for can't be read, and it has devices: class F tells so
+    for owner in lacking(view):
+        uuid, held = owner.uuid, view.held.get(owner.uuid, ())
         moving = in_flight(owner)
         recent = owner.instance is not None and clock.recent(owner.instance.updated_at)
         if recent:
@@ -35,8 +32,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             rows=(),
             owner=uuid,
             evidence=(owner_words(owner), node_words(view, clock), *(words(row) for row in held)),
-            because="; ".join(moving) or _because(owner, len(held)),
-            ask_hypervisor=True,
+            because="; ".join(moving) or _because(owner, held),
             advice=""
             if moving
             else "disable nova-compute on this host for scheduling, look at the instance's domain, "
@@ -44,7 +40,12 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         )
 
 
-def _because(owner: Owner, held: int) -> str:
-    if owner.requests is None:
+def _because(owner: Owner, held: tuple[PciRow, ...]) -> str:
+    found = belongings(owner, held)
+    if found is None:
         return f"the PCI requests of instance {owner.uuid} can't be read, and it has no device: one may be in use"
-    return f"the instance asks for {owner.wanted} devices and has {held}: one in use may go to another guest"
+    others = f"; {len(found.beyond)} rows that name it do not match its requests" if found.beyond else ""
+    return (
+        f"the instance asks for {owner.wanted} devices, and {found.missing} of them have no row{others}: a device in "
+        "use may go to another instance"
+    )

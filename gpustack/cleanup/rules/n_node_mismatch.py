@@ -26,6 +26,5 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         yield case.held_back() or case.verdict(
             Status.REPORT,
             "the instance is on this host and may be using the device: only the name of the node differs",
-            ask_hypervisor=True,
             advice="give the host its old hypervisor_hostname back, or cold-migrate the instance away",
         )

@@ -21,8 +21,8 @@ from gpustack.cleanup.verdict import Status, Verdict
 CLASS = "O"
 TITLE = "not what the host has"
 
-_RESTART = "when the host is as it should be, restart nova-compute: it takes the free row away, and makes a right one"
-_TAKEN = "look at the instance's domain; cold-migrate it away, or give the host its device back, then restart"
+_RESTART = "when the host has the right devices, restart nova-compute: it removes a free row, and adds a right one"
+_TAKEN = "look at the instance's domain; cold-migrate it away, or give the host its device back"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
@@ -42,7 +42,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             yield case.verdict(Status.UNDECIDED, f"{drift}; but the row was written after the host was looked at")
         else:
             taken = row.taken or row.instance_uuid is not None
-            yield case.verdict(Status.REPORT, drift, ask_hypervisor=taken, advice=_TAKEN if taken else _RESTART)
+            yield case.verdict(Status.REPORT, drift, advice=_TAKEN if taken else "", then=_RESTART)
     missing = sorted((hardware.offered or frozenset()) - {address.lower() for address in view.by_address})
     if missing:
         yield Verdict(
@@ -57,7 +57,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 node_words(view, clock),
             ),
             because=f"device_spec offers {', '.join(missing)}, of which there is no row",
-            advice="restart nova-compute: it makes the rows when it starts",
+            then="restart nova-compute: it makes the rows when it starts",
         )
 
 

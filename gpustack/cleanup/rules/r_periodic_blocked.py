@@ -30,6 +30,6 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             yield case.verdict(
                 Status.REPORT,
                 "nova-compute is up and should have freed the row long ago: its periodic fails, or has forgotten it",
-                advice='look for "Error updating resources for node" in the log of nova-compute, and mend that first; '
-                "where there is none, restart nova-compute",
+                advice='look for "Error updating resources for node" in the log of nova-compute, and fix that first',
+                then="if there is none, restart nova-compute",
             )

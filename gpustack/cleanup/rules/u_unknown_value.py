@@ -40,4 +40,4 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             )
         if reasons:
             case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
-            yield case.verdict(Status.REPORT, "; ".join(reasons), ask_hypervisor=True, advice=_ADVICE)
+            yield case.verdict(Status.REPORT, "; ".join(reasons), advice=_ADVICE)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 import yaml
+from cellfile import answering
 from cloudworld import BOTH_WAYS, World
 from openstack.compute.v2.server import Server
 from test_killed import Killer
@@ -53,14 +54,9 @@ def stale(world: World) -> list[dict]:
     return [one.to_dict() for one in plan.make(sources(world), SELECTION, world.api).repairs]
 
 
-def nobody(_host: str) -> Usage:
-    """No guest has any device."""
-    return Usage(users={})
-
-
 def carry_out(world: World, wanted: list[dict], path: Path, ask: object = None) -> list[Outcome]:
     with contextlib.closing(Journal(path=path)) as written:
-        asked = ask or nobody
+        asked = ask or answering(sources(world))
         return list(apply.carry_out(sources(world), wanted, SELECTION, written, ask=asked, wait=0, cloud=world.api))
 
 
@@ -81,7 +77,8 @@ def test_killed_at_every_write(world: World, tmp_path: Path, monkeypatch: pytest
                 monkeypatch.setattr(os, "fsync", killer.around(os.fsync))
                 monkeypatch.setattr(placement, "put", killer.around(original))
                 with world.nova.connection() as mine, contextlib.closing(Journal(path=path)) as written:
-                    every = apply.carry_out(sources(world), wanted, SELECTION, written, ask=nobody, wait=0, cloud=mine)
+                    ask = answering(sources(world))
+                    every = apply.carry_out(sources(world), wanted, SELECTION, written, ask=ask, wait=0, cloud=mine)
                     assert [one.result for one in every] == [Result.REPAIRED]
                 os._exit(0)
             os._exit(1)
@@ -114,9 +111,11 @@ def test_what_must_stay(world: World, tmp_path: Path) -> None:
 
     # Its host can't be asked, though the guest runs there; a guest has the device, by its hypervisor's word.
     users = dict.fromkeys(wanted["allocation"]["addresses"].split(), frozenset({server.id}))
-    for number, said in enumerate((Usage(users=None, reason="no way"), Usage(users=users))):
-        (outcome,) = carry_out(world, [wanted], tmp_path / f"left-{number}", lambda host, said=said: said)
-        assert outcome.result is Result.SKIPPED, outcome.detail
+    for number, (answer, result) in enumerate(
+        ((Usage(gap="no way"), Result.UNDECIDED), (Usage(users=users, gap="no way"), Result.SKIPPED))
+    ):
+        (outcome,) = carry_out(world, [wanted], tmp_path / f"left-{number}", lambda host, answer=answer: answer)
+        assert outcome.result is result, outcome.detail
 
     # The guest's row was freed by hand: the allocation is all that keeps its GPU from others.
     with world.engine.connect() as connection:

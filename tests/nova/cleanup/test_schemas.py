@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from cellfile import ago
+from cellfile import ago, answering
 
 from gpustack.cleanup import apply, journal, plan
-from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.undo import undo
@@ -82,8 +81,7 @@ def test_a_leak_in_the_schema_of_a_release(release: Release, tmp_path: Path) -> 
     assert [f"{v.klass} {v.status}" for v in made.verdicts] == ["A stale"]
     wanted = [verdict.to_dict() for verdict in made.repairs]
     with contextlib.closing(Journal(path=tmp_path / "journal")) as written:
-        ask = Usage(users={})
-        (outcome,) = apply.carry_out(sources, wanted, Selection(), written, ask=lambda host: ask, wait=0)
+        (outcome,) = apply.carry_out(sources, wanted, Selection(), written, ask=answering(sources), wait=0)
     assert outcome.result is apply.Result.REPAIRED
     assert rows() != before
     list(undo(tuple(journal.read(tmp_path / "journal")), sources.cells))

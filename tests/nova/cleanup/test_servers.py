@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from cellfile import CellFile, fill, nova_conf
+from cellfile import CellFile, answering, fill, nova_conf
 from test_killed import REPAIRS
 
 from gpustack.cleanup import apply, journal, plan
-from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.show import script
@@ -27,7 +26,7 @@ from gpustack.cleanup.verdict import Repair, Status
 from gpustack.embedded.database import DatabaseServer
 from gpustack.errors import DatabaseError
 
-SELECTION = Selection(stopped=frozenset({"stopped"}))
+SELECTION = Selection(stopped=frozenset({"stopped"}), unblock=frozenset({("stopped", "0000:03:00.0")}))
 PASSWORD = "p@ss/w:rd-%s3cret"
 QUOTED = "p%40ss%2Fw%3Ard-%25s3cret"
 
@@ -88,7 +87,7 @@ def wanted(sources: Sources) -> list[dict]:
 def carry_out(sources: Sources, path: Path, planned: list[dict] | None = None) -> list[apply.Outcome]:
     planned = wanted(sources) if planned is None else planned
     with contextlib.closing(Journal(path=path)) as written:
-        return list(apply.carry_out(sources, planned, SELECTION, written, ask=lambda host: Usage(users={}), wait=0))
+        return list(apply.carry_out(sources, planned, SELECTION, written, ask=answering(sources), wait=0))
 
 
 def test_the_script_does_what_apply_does(cell: CellFile, url: sa.URL, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from cellfile import answering
 from cloudworld import WORLDS, World
 
 from gpustack.cleanup import apply, plan
@@ -58,7 +59,8 @@ def test_a_working_nova_never_notices(world: World, tmp_path: Path) -> None:
 
     def ask(host: str) -> Usage:
         used = [device for domain in world.nova.control.domains(host) for device in domain["hostdevs"]]
-        return Usage(users={address: frozenset({"somebody"}) for address in used})
+        users = {address: frozenset({"somebody"}) for address in used}
+        return answering(sources, users)(host)
 
     worker = threading.Thread(target=work)
     worker.start()

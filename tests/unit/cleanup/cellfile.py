@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,10 +16,40 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpustack.cleanup import tables
+from gpustack.cleanup.connect import CELL0
+from gpustack.cleanup.hypervisor import Usage
+from gpustack.cleanup.plan import Sources
 
 HEAD, API_HEAD = "2903cd72dc14", "cdeec0c85668"
 CELL1 = "11111111-1111-1111-1111-111111111111"
 CELL_TABLES = ("pci_devices", "compute_nodes", "services", "instances", "instance_extra", "migrations")
+
+
+def answering(sources: Sources, users: Mapping[str, frozenset[str]] | None = None) -> Callable[[str], Usage]:
+    """A stand-in for all hosts: each has the devices of its rows, and answers completely.
+
+    :param users: the devices in use, on every host.
+    """
+    query = sa.text(
+        "SELECT p.address, p.vendor_id, p.product_id FROM pci_devices p JOIN compute_nodes c "
+        "ON c.id = p.compute_node_id WHERE c.host = :host"
+    )
+
+    def ask(host: str) -> Usage:
+        functions = {}
+        for cell in sources.cells:
+            if cell.uuid != CELL0:
+                with sa.create_engine(cell.database.url, poolclass=sa.NullPool).connect() as connection:
+                    for address, vendor, product in connection.execute(query, {"host": host}):
+                        functions[address.lower()] = f"{vendor}:{product}"
+        return Usage(users=users or {}, functions=functions)
+
+    return ask
+
+
+def silent(host: str) -> Usage:
+    """A stand-in for hosts that do not answer."""
+    return Usage(gap=f"{host} did not answer")
 
 
 def ago(seconds: float = 3600) -> datetime:

@@ -9,10 +9,9 @@ from typing import Any
 
 import sqlalchemy as sa
 import yaml
-from cellfile import CELL1, ago
+from cellfile import CELL1, ago, answering
 
 from gpustack.cleanup import apply, journal, plan
-from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.undo import undo
@@ -134,7 +133,7 @@ def check(dialect: str, release: str, api: sa.URL, cell: sa.URL, directory: Path
     assert found == sorted(["A stale free", "B stale fail-migration", "C stale retire", "E stale free", surplus]), found
     wanted = [v.to_dict() for v in made.repairs if v.klass in "ABCE"]
     with contextlib.closing(Journal(path=directory / "journal")) as written:
-        outcomes = list(apply.carry_out(sources, wanted, selection, written, ask=lambda host: Usage(users={}), wait=0))
+        outcomes = list(apply.carry_out(sources, wanted, selection, written, ask=answering(sources), wait=0))
     assert {o.result for o in outcomes} == {apply.Result.REPAIRED, apply.Result.WAITING}, outcomes
     assert not [
         v for v in plan.make(sources, selection).repairs if v.repair in (Repair.FREE, Repair.RETIRE) and not v.stop

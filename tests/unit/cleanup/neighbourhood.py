@@ -44,6 +44,7 @@ def clock(case: dict[str, Any]) -> Clock:
         heard=None if heard is None else ago(heard),
         stuck_after=timedelta(seconds=case.get("stuck_after", 2 * HOUR)),
         doubt=case.get("doubt", ""),
+        unblock=frozenset(("gpu1", address) for address in case.get("unblock", ())),
     )
 
 
@@ -71,6 +72,7 @@ def view(case: dict[str, Any]) -> NodeView:
             name
             for name, owner in owners.items()
             if owner.instance
+            and not node.get("deleted")
             and not owner.instance.deleted
             and (owner.instance.host, owner.instance.node) == (host, node.get("name", host))
         ),
@@ -108,7 +110,17 @@ def _right_pools(case: dict[str, Any]) -> str:
 def _service(host: str, said: dict[str, Any]) -> Service:
     seen = ago(said.get("seen", HOUR))
     down = said.get("forced_down", False)
-    return Service(host=host, disabled=False, forced_down=down, last_seen_up=seen, updated_at=seen, created_at=seen)
+    interval = said.get("interval", 10)
+    created = seen and seen - timedelta(seconds=1000 * (interval or 0))
+    return Service(
+        host=host,
+        disabled=False,
+        forced_down=down,
+        last_seen_up=seen,
+        updated_at=seen,
+        created_at=created,
+        report_count=1000 if interval else None,
+    )
 
 
 def _services(case: dict[str, Any]) -> dict[str, Service]:

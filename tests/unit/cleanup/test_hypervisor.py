@@ -10,10 +10,7 @@ import pytest
 from sshd import Sshd
 
 from gpustack.cleanup import domains
-from gpustack.cleanup.apply import in_use
-from gpustack.cleanup.facts import HostState, PciRow
 from gpustack.cleanup.hypervisor import Hypervisors, usage
-from gpustack.cleanup.verdict import Repair, Status, Verdict
 from gpustack.facts.ssh_config import SshOptions
 
 XML = """<domstatus state='running'><domain type='kvm'><uuid>vm-1</uuid><devices>
@@ -42,6 +39,10 @@ def root(tmp_path: Path) -> Path:
         device = tmp_path / "sys/kernel/iommu_groups/40/devices" / address
         device.mkdir(parents=True)
         (device / "class").write_text(kind + "\n")
+    device = tmp_path / "sys/bus/pci/devices/0000:81:00.0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text("0x10de\n")
+    (device / "device").write_text("0x11B4\n")
     return tmp_path
 
 
@@ -54,6 +55,9 @@ def test_libvirt_and_the_kernel_are_both_asked(root: Path) -> None:
             "0000:82:00.1": ["vm-2"],
         },
         "unread": [],
+        "functions": {"0000:81:00.0": "10de:11b4"},
+        "libvirt": True,
+        "nova_compute": [],
     }
 
 
@@ -69,20 +73,42 @@ def test_a_device_that_is_open_by_its_own_file(root: Path) -> None:
     assert used["0000:83:00.0"] == ["vm-2"]
 
 
-def test_a_file_that_can_not_be_understood_makes_the_answer_worth_nothing(root: Path) -> None:
+def test_an_unreadable_file_leaves_a_gap_and_what_is_in_use(root: Path) -> None:
     (root / "run/libvirt/qemu/broken.xml").write_text("<domstatus")
     answer = domains.look(str(root))
     assert answer["unread"]
     found = usage(answer)
-    assert found.users is None
-    assert "broken.xml" in found.reason
+    assert "broken.xml" in found.gap
+    assert found.users["0000:82:00.0"] == frozenset({"vm-2"})
+
+
+def test_a_machine_without_libvirt_leaves_a_gap(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    assert "libvirt" in usage(domains.look(str(tmp_path))).gap
+
+
+@pytest.mark.parametrize(
+    "words", [["/usr/bin/python3", "/usr/bin/nova-compute", "--config-file", "x"], ["nova-compute"]]
+)
+def test_a_running_nova_compute_is_seen(root: Path, words: list[str]) -> None:
+    (root / "proc/78").mkdir()
+    (root / "proc/78/cmdline").write_bytes("\0".join([*words, ""]).encode())
+    (root / "proc/79").mkdir()
+    (root / "proc/79/cmdline").write_bytes(b"tail\0-f\0-n\0/var/log/nova-compute\0")
+    answer = domains.look(str(root))
+    assert answer["nova_compute"] == [78]
+    assert usage(answer).nova_compute
 
 
 @pytest.mark.parametrize(
     "answer", [{}, {"used": [], "unread": []}, {"used": {}, "unread": 3}, {"used": {"a": 1}, "unread": []}]
 )
 def test_nonsense_is_no_answer(answer: dict[str, object]) -> None:
-    assert usage(answer).users is None
+    assert usage(answer).gap
+
+
+def test_what_is_in_use_is_believed_of_a_damaged_answer() -> None:
+    assert usage({"used": {"0000:81:00.0": ["vm"], "b": 1}}).users == {"0000:81:00.0": frozenset({"vm"})}
 
 
 def test_over_ssh(tmp_path: Path, root: Path) -> None:
@@ -100,66 +126,20 @@ def test_over_ssh(tmp_path: Path, root: Path) -> None:
         )
         with Hypervisors(ssh=options) as hypervisors:
             found = hypervisors.ask("gpu1")
-            assert found.users is not None
+            assert not found.gap
             assert found.users["0000:81:00.0"] == frozenset({"vm-1"})
             lost = hypervisors.ask("gone")
-            assert lost.users is None
-            assert "gone" in lost.reason
+            assert "gone" in lost.gap
     finally:
         server.stop()
 
 
 def test_nobody_is_asked_when_that_is_not_wanted() -> None:
     with Hypervisors(enabled=False) as hypervisors:
-        assert hypervisors.ask("gpu1").users is None
+        assert hypervisors.ask("gpu1").gap
 
 
 def test_the_program_runs_without_anything_but_the_standard_library() -> None:
     program = Path(domains.__file__).read_bytes()
     done = subprocess.run([sys.executable, "-I", "-S", "-"], input=program, capture_output=True, check=True)
     assert done.stdout.startswith(b'{"used"')
-
-
-@pytest.mark.parametrize(
-    ("repair", "users", "taken"),
-    [
-        (Repair.FREE, {"0000:81:00.0": {"vm"}}, True),
-        (Repair.FREE, {"0000:81:00.0": {"another"}}, True),
-        (Repair.FREE, {"0000:81:00.0": {""}}, True),
-        (Repair.FREE, {"0000:82:00.0": {"vm"}}, False),
-        (Repair.RETIRE, {"0000:81:00.0": {"another"}}, False),
-        (Repair.RETIRE, {"0000:81:00.0": {"vm"}}, True),
-        (Repair.CLEAR_DELETED, {"0000:81:00.0": {"another", ""}}, True),
-    ],
-)
-def test_what_counts_as_in_use(repair: Repair, users: dict[str, set[str]], taken: bool) -> None:
-    row = PciRow(
-        id=1,
-        compute_node_id=1,
-        address="0000:81:00.0",
-        vendor_id="10de",
-        product_id="11b4",
-        dev_type="type-PCI",
-        status="allocated",
-        instance_uuid="vm",
-        request_id=None,
-        parent_addr=None,
-        deleted=0,
-        updated_at=None,
-        created_at=None,
-    )
-    verdict = Verdict(
-        klass="A",
-        title="",
-        status=Status.STALE,
-        cell="cell1",
-        host="gpu1",
-        node="gpu1",
-        host_state=HostState.DOWN,
-        rows=(row,),
-        owner="vm",
-        evidence=(),
-        because="",
-        repair=repair,
-    )
-    assert bool(in_use(verdict, {address: frozenset(who) for address, who in users.items()})) is taken

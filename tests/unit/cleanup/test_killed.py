@@ -15,16 +15,19 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from cellfile import CellFile, fill, nova_conf
+from cellfile import CellFile, answering, fill, nova_conf
 
 from gpustack.cleanup import apply, journal, plan
-from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import Repair
 
-SELECTION = Selection(stopped=frozenset({"stopped"}), service_down_time=timedelta(days=1))
+SELECTION = Selection(
+    stopped=frozenset({"stopped"}),
+    unblock=frozenset({("stopped", "0000:03:00.0")}),
+    service_down_time=timedelta(days=1),
+)
 REPAIRS = (
     ("A", Repair.FREE),
     ("B", Repair.FAIL_MIGRATION),
@@ -87,7 +90,7 @@ def repair(sources: Sources, wanted: list[dict[str, Any]], path: Path, at: int =
         sa.event.listen(sa.Engine, "commit", killer.step)
         os.fsync = killer.around(os.fsync)  # type: ignore[assignment]
         written = Journal(path=path)
-        for _outcome in apply.carry_out(sources, wanted, SELECTION, written, ask=lambda host: Usage(users={}), wait=0):
+        for _outcome in apply.carry_out(sources, wanted, SELECTION, written, ask=answering(sources), wait=0):
             pass
         os._exit(0)
     except BaseException:

@@ -6,10 +6,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 from cellfile import CellFile, nova_conf
+from sshd import Sshd
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = str(Path(sys.executable).with_name("ansible-playbook"))
@@ -23,7 +26,9 @@ def play(directory: Path, conf: Path, hosts: list[str], stopped: Path) -> dict[s
         for verb in ("stop", "start")
     }
     more = {"gpustack_cleanup_config": str(conf), "gpustack_cleanup_silence": 0}
-    variables = {**commands, **more, "gpustack_cleanup_arguments": ["--no-hypervisor", "--wait", "0"]}
+    ssh = ["--ssh-config", str(directory / "config"), "--known-hosts", str(directory / "known"), "--wait", "0"]
+    unblock = {"gpustack_cleanup_unblock": ["blocked/0000:81:00.0", "cut-off/0000:81:00.0"]}
+    variables = {**commands, **more, **unblock, "gpustack_cleanup_arguments": ssh}
     inventory = directory / "inventory.json"
     inventory.write_text(json.dumps({"all": {"hosts": dict.fromkeys(hosts, local), "vars": variables}}))
     (directory / "ansible.cfg").touch()
@@ -36,33 +41,52 @@ def play(directory: Path, conf: Path, hosts: list[str], stopped: Path) -> dict[s
     }
 
 
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[None]:
+    """An SSH server for the host ``blocked``, which has a GPU and no guests; ``cut-off`` can't be reached."""
+    device = tmp_path / "root/sys/bus/pci/devices/0000:81:00.0"
+    for directory in (device, tmp_path / "root/proc", tmp_path / "root/run/libvirt/qemu"):
+        directory.mkdir(parents=True)
+    (device / "vendor").write_text("0x10de\n")
+    (device / "device").write_text("0x11b4\n")
+    server = Sshd(directory=tmp_path / "ssh")
+    server.start()
+    keys = tmp_path / "ssh/authorized_keys"
+    keys.write_text(f'command="{sys.executable} -I -S - {tmp_path}/root" ' + keys.read_text().split(" ", 1)[1])
+    (tmp_path / "known").write_text(server.known())
+    (tmp_path / "config").write_text(
+        f"Host blocked\n HostName 127.0.0.1\n Port {server.port}\n IdentityFile {server.client_key}\n"
+        "Host cut-off\n HostName 127.0.0.1\n Port 1\n"
+    )
+    yield
+    server.stop()
+
+
+@pytest.mark.usefixtures("hosts")
 def test_nova_compute_is_stopped_only_where_that_repairs_something_and_does_no_harm(tmp_path: Path) -> None:
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
-    for name, lacks in (("blocked", False), ("pinned", True), ("busy", True), ("told", True)):
+    for name in ("blocked", "cut-off", "pinned", "lacking"):
         node = cell.host(name)
-        if lacks:
-            cell.device(node, "0000:82:00.0")  # it stands as free
-            cell.instance(f"vm-of-{name}", name, task_state="powering-on" if name == "busy" else None)
-        if name == "blocked":
+        if name in ("blocked", "cut-off"):
             cell.device(node, "0000:81:00.0", "unavailable")
-        elif name in ("pinned", "busy"):
-            moved = cell.instance(f"moved-from-{name}", "elsewhere")
+        elif name == "pinned":  # a repair that needs no stop
+            moved = cell.instance("moved", "elsewhere")
             cell.device(node, "0000:81:00.0", "allocated", instance_uuid=moved, request_id="x")
             cell.move(moved, name, "elsewhere", "error")
+        else:
+            cell.device(node, "0000:81:00.0", "unavailable")
+            cell.device(node, "0000:82:00.0")  # it is free by its row
+            cell.instance("vm", name)
     conf = nova_conf(tmp_path, {"cell1": cell.url})
 
-    ran = play(tmp_path, conf, ["blocked", "pinned", "busy", "told"], tmp_path / "stopped")
+    ran = play(tmp_path, conf, ["blocked", "cut-off", "pinned", "lacking"], tmp_path / "stopped")
 
-    assert {host: done.returncode for host, done in ran.items()} == {"blocked": 0, "pinned": 2, "busy": 2, "told": 0}, (
-        ran
-    )
+    codes = {host: done.returncode for host, done in ran.items()}
+    assert codes == {"blocked": 0, "cut-off": 2, "pinned": 0, "lacking": 0}, ran
     assert "class H on blocked" in ran["blocked"].stdout
-    assert "vm-of-pinned lacks a device" in ran["pinned"].stdout
-    assert "vm-of-busy lacks a device" in ran["busy"].stdout  # and is protected: plan shows that with --all alone
-    assert "class L on told" in ran["told"].stdout
+    assert "make cut-off reachable" in ran["cut-off"].stdout
+    assert "class L on lacking" in ran["lacking"].stdout
     assert (tmp_path / "stopped").read_text().splitlines() == ["stop blocked", "start blocked"]
     with cell.engine.connect() as connection:
         states = connection.execute(sa.text("SELECT status FROM pci_devices ORDER BY id")).scalars().all()
-    assert states == ["available", "available", "allocated", "available", "allocated", "available"], ran[
-        "blocked"
-    ].stdout
+    assert states == ["available", "unavailable", "allocated", "unavailable", "available"], ran["blocked"].stdout
