@@ -60,7 +60,7 @@ RULES: tuple[ModuleType, ...] = (
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Every verdict on one compute node; with the hosts to ask; a row has one verdict. One that can't be judged is *undecided*."""
+    """Every verdict on one compute node, with the hosts to ask: *undecided* where it can't be judged."""
     if view.unread:
         yield undecided(view, clock, view.unread)
         return

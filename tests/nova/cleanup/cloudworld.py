@@ -167,6 +167,9 @@ class World:
     """A flavor that asks for no device, where there is one."""
     made: list[Server] = field(default_factory=list)
     used: list[str] = field(default_factory=list)
+    silent: set[str] = field(default_factory=set)
+    """Hosts that do not answer over SSH."""
+    _keys: dict[str, Path] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     # --- hosts and guests -----------------------------------------------------------------------------------------
@@ -180,7 +183,7 @@ class World:
             self.nova.start_compute(
                 Host(name=name, pci=gpus(GPUS) if pci is None else pci, config=[config] if config else None, cell=cell)
             )
-            self._reachable(name)
+            self._reachable(name, gpus(GPUS) if pci is None else pci)
         self.used += names
         return names
 
@@ -194,9 +197,11 @@ class World:
         """The host loses power, and Nova is told so."""
         self.nova.control.power_off_host(host)
         servers.force_down(self.api, host)
+        self.silent.add(host)
 
     def back(self, host: str, **changes: object) -> None:
         """The host comes back."""
+        self.silent.discard(host)
         self.nova.control.restart_compute(host, **changes)
         servers.force_down(self.api, host, False)
         self.nova.control.periodic(host)
@@ -276,6 +281,7 @@ class World:
             self.nova.control.power_off_host(host)
         self.made.clear()
         self.used.clear()
+        self.silent.clear()
 
     def leave(self) -> None:
         """Let the hosts be gone, and the guests with them: not every one can be deleted after what was done to it."""
@@ -376,22 +382,30 @@ class World:
 
     # --- hypervisors ----------------------------------------------------------------------------------------------
 
-    def _reachable(self, host: str) -> None:
+    def _reachable(self, host: str, pci: tuple[Device, ...]) -> None:
         """Let a host answer over SSH: with what libvirt's status files would be, below a directory of its own."""
         root = self.ssh.directory / "roots" / host
         (root / "proc").mkdir(parents=True)
         (root / "run/libvirt/qemu").mkdir(parents=True)
+        for device in pci:
+            function = root / "sys/bus/pci/devices" / device.address
+            function.mkdir(parents=True)
+            (function / "vendor").write_text(f"0x{device.vendor}\n")
+            (function / "device").write_text(f"0x{device.product}\n")
         key = keygen(self.ssh.directory / f"key-{host}")
         self.ssh.allow(key, f'command="{sys.executable} -I -S - {root}"')
-        with (self.ssh.directory / "config").open("a") as stream:
-            stream.write(
-                f"Host {host}\n  HostName 127.0.0.1\n  Port {self.ssh.port}\n"
-                f"  IdentityFile {key}\n  IdentitiesOnly yes\n"
-            )
+        self._keys[host] = key
         (self.ssh.directory / "known_hosts").write_text(self.ssh.known())
 
     def hypervisors(self) -> None:
-        """Write the status files of the domains that run now, as libvirt would keep them."""
+        """Write the status files of the domains that run now, as libvirt would keep them, and who can be reached."""
+        (self.ssh.directory / "config").write_text(
+            "".join(
+                f"Host {host}\n  HostName 127.0.0.1\n  Port {1 if host in self.silent else self.ssh.port}\n"
+                f"  IdentityFile {key}\n  IdentitiesOnly yes\n"
+                for host, key in self._keys.items()
+            )
+        )
         for host in self.used:
             directory = self.ssh.directory / "roots" / host / "run/libvirt/qemu"
             for old in directory.iterdir():

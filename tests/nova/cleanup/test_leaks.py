@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from datetime import timedelta
+from pathlib import Path
 
 import pytest
-from cloudworld import WORLDS, World
+from cloudworld import GPUS, WORLDS, World
 
+from gpustack.cleanup import apply, plan
+from gpustack.cleanup.hypervisor import Usage
+from gpustack.cleanup.journal import Journal
+from gpustack.cleanup.outcome import Result
+from gpustack.cleanup.plan import Selection, Sources
 from gpustack.embedded import servers
 
 pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)
@@ -54,6 +62,53 @@ def test_a_host_that_returns_puts_its_rows_right_by_itself(world: World) -> None
     world.evacuate(server, new)
     world.back(old)
     assert world.plan() == []
+    world.agrees(old, server)
+
+
+def test_what_a_host_frees_when_it_starts(world: World) -> None:
+    """For these repairs a host that is down need not answer: its nova-compute does the same, before it offers a GPU."""
+    moved, deleted, soft, new = world.hosts(4)
+    first, second, third = world.boot(moved), world.boot(deleted), world.boot(soft)
+    for host in (moved, deleted, soft):
+        world.die(host)
+    world.evacuate(first, new)
+    world.evacuate(third, new)
+    world.api.compute.delete_server(second)
+    world.api.compute.wait_for_delete(second, interval=0.2, wait=30)
+    here = "compute_node_id = (SELECT id FROM compute_nodes WHERE host = :host)"
+    world.sql(f"UPDATE pci_devices SET deleted = id WHERE {here} AND status = 'allocated'", host=soft)
+    assert world.plan() == [f"A stale {moved} free", f"D stale {soft} clear-deleted", f"E stale {deleted} free"]
+    for host in (moved, deleted, soft):
+        world.nova.control.restart_compute(host)  # no periodic has run yet
+        rows = [status for _address, status, _owner in world.rows(host)]
+        assert rows.count("available") == GPUS, (host, rows)
+
+
+def test_a_compute_node_that_comes_back_while_its_host_is_asked(world: World, tmp_path: Path) -> None:
+    """Its rows are its nova-compute's again: to soft-delete them would break its periodic for good."""
+    if not world.undeletes:
+        pytest.skip("it comes back as another compute node")
+    old, new = world.hosts(2)
+    server = world.boot(old, 2)
+    world.die(old)
+    server = world.evacuate(server, new)
+    delete_service(world, old)
+    world.nova.control.wipe_host(old)  # with guests on it, Nova would not let it in again
+    sources = Sources.from_nova_conf([world.nova.nova_conf])
+    selection = Selection(grace=timedelta(0), hosts=frozenset({old}))
+    wanted = [one.to_dict() for one in plan.make(sources, selection).repairs]
+    assert {one["repair"] for one in wanted} == {"retire"}
+
+    def ask(host: str) -> Usage:
+        if not world.nova.control.hosts()[old]:
+            world.nova.control.restart_compute(old)
+        return Usage(gap=f"{host} is booting")
+
+    with contextlib.closing(Journal(path=tmp_path / "journal")) as journal:
+        outcomes = list(apply.carry_out(sources, wanted, selection, journal, ask=ask, wait=0))
+
+    assert {outcome.result for outcome in outcomes} <= {Result.SKIPPED, Result.GONE}, outcomes
+    world.nova.control.periodic(old)
     world.agrees(old, server)
 
 
@@ -105,9 +160,16 @@ def test_a_pinned_device_of_a_host_that_died_since(world: World) -> None:
     world.api.compute.reset_server_state(server, "active")
     world.die(old)
     assert world.plan() == [f"B stale {old} free"]
+    before = world.dump()
+    ran = world.apply(code=3)  # Nova itself would keep the device for ever: the host must be asked
+    assert ran.out.startswith("undecided"), ran
+    assert f"--gone {old}" in ran.out
+    assert world.dump() == before
 
-    world.apply()
+    ran = world.apply("--gone", old)
 
+    assert f"{old}: declared gone by the operator" in ran.out
+    assert f"{old}: declared gone by the operator" in world.journal.read_text()
     assert world.plan() == []
     world.state(server, "reboot", "ACTIVE")
     world.back(old)
@@ -277,7 +339,7 @@ def test_a_guest_that_runs_keeps_its_device_whatever_the_rows_say(world: World) 
 
     ran = world.apply(code=3)
 
-    assert "the hypervisor says that a guest uses 0000:8" in ran.out
+    assert f"the hypervisor of {old} reports 0000:8" in ran.out
     assert world.dump() == before
 
 

@@ -111,3 +111,85 @@ def test_moves_that_are_under_way_and_queued(world: World) -> None:
     world.exclusive()
     servers.delete(world.api, second)
     world.agrees(old, first)
+
+
+def finished_and_forgotten(world: World, old: str, new: str) -> Server:
+    """libvirt has moved the guest; nova-compute of the source restarts before it has noted that.
+
+    Nova resets the move: the instance is active on the source, by its record, and the migration is in error.
+    """
+    server = world.boot(old)
+    world.nova.control.fail(old, "manager._post_live_migration", action="hang")
+    world.live(server, new, "running")
+    world.nova.control.wait_for_fault(old, "manager._post_live_migration")
+    world.nova.control.kill_compute(old, unseen=False)
+    world.nova.control.restart_compute(old)
+    server = servers.until(world.api, server, lambda one: one.task_state is None)
+    assert (server.status, server.compute_host, world.moves(server)[0]) == ("ACTIVE", old, "error")
+    assert world.nova.control.hostdevs(server.id).keys() == {new}  # where it runs
+    world.nova.control.periodic()
+    assert statuses(world, new) == ["allocated", "available"]
+    return server
+
+
+def unwritten(world: World, result: str, *arguments: str) -> str:
+    """Apply writes nothing, and every outcome is of one kind; the output."""
+    before = world.dump()
+    ran = world.apply(*arguments, code=3)
+    assert world.dump() == before, ran
+    assert {line.split(":")[0] for line in ran.out.splitlines()} == {result}, ran
+    return ran.out
+
+
+def test_a_device_in_use_by_a_move_that_nova_forgot(world: World) -> None:
+    """The row of the destination is all that keeps the GPU from a second instance."""
+    old, new = world.hosts(2)
+    server = finished_and_forgotten(world, old, new)
+    assert world.plan() == [f"B stale {new} fail-migration"]
+
+    world.silent = {new}
+    assert f"make {new} reachable" in unwritten(world, "undecided")
+    unwritten(world, "undecided", "--no-hypervisor")
+    # Its nova-compute reports: the host is not gone, whatever the operator declares.
+    assert f"{new} is not gone" in unwritten(world, "undecided", "--gone", new)
+    # Nor is the other end, which the migration holds a device of as well.
+    world.silent = {old}
+    unwritten(world, "skipped")  # the destination answers: in use
+    world.silent = set()
+    assert f"in use by {server.id}" in unwritten(world, "skipped")
+    # An incomplete answer: one status file is not readable, the other shows the guest.
+    root = world.ssh.directory / "roots" / new
+    (root / "sys/kernel").mkdir(parents=True, exist_ok=True)
+    (root / "proc/1").mkdir()
+    (root / "proc/1/fd").write_text("not a directory: stands for one that only root may read")
+    assert f"in use by {server.id}" in unwritten(world, "skipped")
+
+    # The destination is cut off from everything: Nova itself would keep the device, now and after a restart.
+    world.nova.control.kill_compute(new)
+    servers.force_down(world.api, new)
+    assert world.plan() == [f"B stale {new} free"]
+    world.silent = {new}
+    assert f"--gone {new}" in unwritten(world, "undecided")
+    world.silent = set()
+    unwritten(world, "skipped")
+    assert f"in use by {server.id}" in unwritten(world, "skipped", "--gone", new)
+    world.nova.control.restart_compute(new)
+    servers.force_down(world.api, new, False)
+    assert statuses(world, new) == ["allocated", "available"]
+    assert world.boot(new).status == "ACTIVE"  # on the other GPU
+    world.exclusive()
+
+
+def test_a_migration_holds_devices_of_both_of_its_ends(world: World) -> None:
+    """After such a move the source dies, and the instance is evacuated to a third host."""
+    old, new, third = world.hosts(3)
+    server = finished_and_forgotten(world, old, new)
+    world.die(old)
+    world.api.compute.evacuate_server(server, host=third)
+    server = servers.until(world.api, server, lambda one: one.compute_host == third and one.task_state is None)
+    assert world.plan() == [f"B stale {new} fail-migration", f"B stale {old} free"]
+
+    unwritten(world, "skipped")  # for both: what the destination answers is in use
+    world.silent = {old, new}
+    unwritten(world, "undecided")
+    unwritten(world, "undecided", "--gone", old)

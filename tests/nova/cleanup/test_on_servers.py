@@ -118,7 +118,7 @@ def test_the_playbook_stops_repairs_and_starts(world: World, tmp_path: Path) -> 
     for verb in ("stop", "start"):
         script = tmp_path / verb
         call = "stop_compute" if verb == "stop" else "restart_compute"
-        more = f"control.unseen({host!r}, seconds=30)\n" if verb == "stop" else ""
+        more = f"control.unseen({host!r}, seconds=90)\n" if verb == "stop" else ""
         script.write_text(
             f"#!{sys.executable}\nfrom gpustack.embedded.control import Control\n"
             f"control = Control({control._port}, {control._token!r})\ncontrol.{call}({host!r})\n{more}"

@@ -130,7 +130,7 @@ def test_a_claim_of_a_used_device_with_which_nova_does_not_start(world: World) -
     before = inventories(world, host)
     with pytest.raises(ControlError, match="exceed the capacity"):
         world.nova.control.restart_compute(host)  # it takes the claim for allocated, and Placement refuses
-    world.nova.control.unseen(host, seconds=30)
+    world.nova.control.unseen(host, seconds=90)
     world.apply("--stopped", host)
 
     world.nova.control.restart_compute(host)

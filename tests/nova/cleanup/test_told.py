@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from cloudworld import GPUS, WORLDS, World
 from openstack.compute.v2.server import Server
 from sysroot import SysRoot
-from test_by_hand import stop
+from test_by_hand import FREE, stop
 
 from gpustack.embedded import servers
 from gpustack.embedded.nova import gpus
@@ -139,6 +139,60 @@ def test_a_row_that_lost_its_owner_or_its_status_under_a_guest(world: World) -> 
     world.nova.control.restart_compute(host)
     assert {status for _address, status, _owner in world.rows(host)} == {"available"}
     assert world.nova.control.hostdevs(server.id)[host]
+
+
+def test_a_row_of_another_request_under_a_guest(world: World) -> None:
+    """The guest came home with two rows, and somebody freed the wrong one: it has as many as it asks for."""
+    if not world.request_ids:
+        pytest.skip("no row shows its request")
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    (mine,) = hold(world, server)
+    other = "UPDATE pci_devices SET status = 'allocated', instance_uuid = :vm, request_id = :request WHERE id = "
+    stop(world, host)
+    assert world.sql(other + FREE, vm=server.id, request="11111111-2222-3333-4444-555555555555", host=host) == 1
+    world.nova.control.restart_compute(host)
+    world.nova.control.periodic(host)
+    freed = "UPDATE pci_devices SET status = 'available', instance_uuid = NULL, request_id = NULL WHERE id = :id"
+    with world.engine.connect() as connection:
+        request = connection.execute(
+            sa.text("SELECT request_id FROM pci_devices WHERE id = :id"), {"id": mine}
+        ).scalar()
+    assert world.sql(freed, id=mine) == 1
+    before = world.dump()
+
+    assert world.plan() == [f"F report {host}", f"L report {host}", f"P report {host}"]
+
+    advice = world.gpustack("plan", "--host", host).err
+    assert "do not restart nova-compute" in advice
+    assert "restart nova-compute on" not in advice
+    assert world.apply(code=4).code == 4
+    assert world.dump() == before
+
+    # Which is what the caution is for: a start offers the device that the guest uses.
+    world.nova.control.restart_compute(host)
+    offered = {address for address, status, _owner in world.rows(host) if status == "available"}
+    assert set(world.nova.control.hostdevs(server.id)[host]) == offered
+    assert world.plan()[:2] == [f"F report {host}", f"L report {host}"]
+    world.sql(other + ":id", vm=server.id, request=request, id=mine)
+
+
+def test_a_restart_is_advised_only_after_the_host_has_answered(world: World) -> None:
+    """A guest that Nova deleted still runs: by the databases a restart is harmless, and it would offer its device."""
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    (row,) = hold(world, server)
+    gone = "UPDATE instances SET deleted = id, host = NULL WHERE uuid = :vm"
+    world.sql(gone, vm=server.id)
+    world.sql("UPDATE pci_devices SET instance_uuid = NULL WHERE id = :id", id=row)
+    assert f"J stale {host} restart" in world.plan()
+    ran = world.apply("--class", "J", code=3)
+    assert "restart:" not in ran.out
+    assert "nova-compute would offer it when it starts" in ran.out
+    world.silent = {host}
+    assert world.apply("--class", "J", code=3).out.startswith("undecided")
+    world.sql("UPDATE instances SET deleted = 0, host = :host WHERE uuid = :vm", vm=server.id, host=host)
+    world.sql("UPDATE pci_devices SET instance_uuid = :vm WHERE id = :id", id=row, vm=server.id)
 
 
 def test_a_periodic_that_fails(world: World) -> None:

@@ -111,7 +111,8 @@ def _service(host: str, said: dict[str, Any]) -> Service:
     seen = ago(said.get("seen", HOUR))
     down = said.get("forced_down", False)
     interval = said.get("interval", 10)
-    created = seen and seen - timedelta(seconds=1000 * (interval or 0))
+    readable = seen is not None and seen.year > 2000
+    created = seen - timedelta(seconds=1000 * (interval or 0)) if seen and readable else seen
     return Service(
         host=host,
         disabled=False,
