@@ -178,7 +178,7 @@ class CleanupPlan:
 
 
 @contextmanager
-def _reading(sources: Sources, cell: Cell, selection: Selection) -> Iterator[tuple[read.CellReader, Clock]]:
+def reading(sources: Sources, cell: Cell, selection: Selection) -> Iterator[tuple[read.CellReader, Clock]]:
     """One read-only snapshot of a cell, and the other cells at hand."""
     others = OtherCells(api=sources.api, cells=sources.all_cells)
     try:
@@ -206,7 +206,7 @@ def verdicts_of(sources: Sources, cell: Cell, selection: Selection) -> Iterator[
 
     :raises DatabaseError: when the cell can't be read, or has a schema that is not known.
     """
-    with _reading(sources, cell, selection) as (reader, clock):
+    with reading(sources, cell, selection) as (reader, clock):
         looked_at = sources.hardware if selection.instance is None else ()
         for view in reader.views(selection.hosts, selection.instance, names=looked_at):
             known = hardware.of_host(sources.hardware, view.node.host, view.node.hypervisor_hostname)
@@ -233,7 +233,7 @@ def leftovers_of(
         devices = list(placement.providers(cloud, roots))
     if not devices:
         return []
-    with _reading(sources, cell, selection) as (reader, clock):
+    with reading(sources, cell, selection) as (reader, clock):
         found = allocated.judge(reader, clock, devices, cloud, selection.hosts)
         return [verdict for verdict in found if selection.wants(verdict)]
 

@@ -50,11 +50,15 @@ class Change:
         own = [table.c.id == self.id, *(_same(table.c[name], value) for name, value in self.seen.items())]
         return sa.update(table).where(*own, *facts).values(**self.new)
 
-    def reversal(self, before: Mapping[str, Any]) -> sa.Update:
-        """The UPDATE that puts the row back as it was, if it still is as this change left it."""
+    def reversal(self, before: Mapping[str, Any], facts: Sequence[sa.ColumnElement[bool]]) -> sa.Update:
+        """The UPDATE that restores the row, if it still is as this change left it, and the facts are as they were."""
         table = tables.metadata.tables[self.table]
         left = [_same(table.c[name], value) for name, value in self.new.items()]
-        return sa.update(table).where(table.c.id == self.id, *left).values({name: before[name] for name in self.new})
+        return (
+            sa.update(table)
+            .where(table.c.id == self.id, *left, *facts)
+            .values({name: before[name] for name in self.new})
+        )
 
 
 def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) -> tuple[Change, ...]:

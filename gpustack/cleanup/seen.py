@@ -23,11 +23,18 @@ _INSTANCE = ("host", "node", "vm_state", "task_state", "deleted")
 def resting_on(verdict: Verdict, view: NodeView, clock: Clock) -> tuple[Seen, ...]:
     """The compute node, its service, the owner with its moves, requests and devices, and relatives of the device."""
     named = {row.instance_uuid for row in verdict.rows} | {verdict.owner}
-    found = [*_host(view, clock), *(_row(row) for row in _relatives(view, verdict.rows))]
-    for uuid in sorted(filter(None, named)):
-        if owner := view.owners.get(uuid):
-            found += [*_instance(view, owner), *_moves(owner), *_devices(view, owner)]
-    return tuple(dict.fromkeys(found))
+    owners = [view.owners[uuid] for uuid in sorted(filter(None, named)) if uuid in view.owners]
+    relatives = (_row(row) for row in _relatives(view, verdict.rows))
+    devices = (fact for owner in owners for fact in _devices(view, owner))
+    return tuple(dict.fromkeys([*around(view, owners, clock), *relatives, *devices]))
+
+
+def around(view: NodeView, owners: Iterable[Owner], clock: Clock) -> Iterator[Seen]:
+    """The compute node, its service, and owners with their moves and requests."""
+    yield from _host(view, clock)
+    for owner in owners:
+        yield from _instance(view, owner)
+        yield from _moves(owner)
 
 
 def _host(view: NodeView, clock: Clock) -> Iterator[Seen]:

@@ -1,19 +1,29 @@
-"""Putting back what a journal tells of, row by row, last change first, if nothing has used the rows since."""
+"""Revert the changes recorded in a journal, last change first, where nothing has used the devices since.
+
+A row is not looked at alone: a restored row must not name an instance that is gone or has moved, must not be written
+under a nova-compute that runs again, and must not contradict what others have claimed meanwhile.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from gpustack.cleanup.apply import whole_row, writing
 from gpustack.cleanup.connect import Cell
+from gpustack.cleanup.facts import Clock, HostState, NodeView, Owner
 from gpustack.cleanup.journal import Entry
+from gpustack.cleanup.plan import Selection, Sources, reading
+from gpustack.cleanup.predicates import in_flight
+from gpustack.cleanup.seen import around, conditions
 from gpustack.cleanup.unset import put_back
+from gpustack.cleanup.verdict import Repair, Seen
 from gpustack.errors import JournalError
 
 if TYPE_CHECKING:
@@ -39,12 +49,12 @@ class Undoing:
     detail: str
 
 
-def undo(entries: Sequence[Entry], cells: Sequence[Cell], cloud: Connection | None = None) -> Iterator[Undoing]:
+def undo(entries: Sequence[Entry], sources: Sources, cloud: Connection | None = None) -> Iterator[Undoing]:
     """Undo the repairs of a journal, the last one first; each in one transaction, wholly or not at all.
 
     :param cloud: whose Placement was written, where it was.
     :raises CloudError: when Placement can't be asked.
-    :raises JournalError: when a repair was made in a cell that is not among ``cells``.
+    :raises JournalError: when a repair was made in a cell that is not among the sources.
     """
     for entry in sorted(entries, key=lambda entry: -entry.number):
         if entry.outcome in ("skipped", "failed"):
@@ -52,7 +62,7 @@ def undo(entries: Sequence[Entry], cells: Sequence[Cell], cloud: Connection | No
         if entry.allocation is not None:
             yield _undo_allocation(entry, cloud)
         else:
-            yield _undo_one(entry, _cell_of(entry, cells))
+            yield _undo_one(entry, _cell_of(entry, sources.cells), sources)
 
 
 def _undo_allocation(entry: Entry, cloud: Connection | None) -> Undoing:
@@ -73,26 +83,94 @@ def _cell_of(entry: Entry, cells: Sequence[Cell]) -> Cell:
     )
 
 
-def _undo_one(entry: Entry, cell: Cell) -> Undoing:
+def _undo_one(entry: Entry, cell: Cell, sources: Sources) -> Undoing:
+    def ended(result: Undone, detail: str) -> Undoing:
+        return Undoing(entry=entry, result=result, detail=detail)
+
     with writing(cell.database) as connection:
         if all(_as_before(connection, entry, index) for index in range(len(entry.changes))):
-            return Undoing(entry=entry, result=Undone.NOT_DONE, detail="the rows are as they were before the repair")
+            return ended(Undone.NOT_DONE, "the rows are as they were before the repair")
         gone = [change for change in entry.changes if whole_row(connection, change) is None]
-        if gone:
-            detail = f"{gone[0].table} {gone[0].id} is gone since (archived, perhaps); nothing was put back"
-            return Undoing(entry=entry, result=Undone.USED, detail=detail)
+    if gone:
+        return ended(Undone.USED, f"{gone[0].table} {gone[0].id} is gone since (archived?); nothing was restored")
+    seen, objections = _present(entry, cell, sources)
+    if objections:
+        return ended(Undone.USED, f"{'; '.join(objections)}; nothing was restored")
+    written: dict[str, set[int]] = {}
+    for change in entry.changes:
+        written.setdefault(change.table, set()).add(change.id)
+    with writing(cell.database) as connection:
+        facts = conditions(seen, connection, written)
         pairs = list(zip(entry.changes, entry.before, strict=True))
         for change, before in reversed(pairs):
             try:
-                written = connection.execute(change.reversal(before)).rowcount
+                restored = connection.execute(change.reversal(before, facts)).rowcount
             except IntegrityError:  # a new row has taken the place of one that was soft-deleted
-                written = 0
-            if written != 1:
+                restored = 0
+            if restored != 1:
                 connection.rollback()
-                detail = f"{change.table} {change.id} was written since; nothing of this repair was put back"
-                return Undoing(entry=entry, result=Undone.USED, detail=detail)
+                detail = f"{change.table} {change.id}, or its owner or host, was written since; nothing was restored"
+                return ended(Undone.USED, detail)
         connection.commit()
-    return Undoing(entry=entry, result=Undone.RESTORED, detail="the rows are as they were before the repair")
+    return ended(Undone.RESTORED, "the rows are as they were before the repair")
+
+
+def _present(entry: Entry, cell: Cell, sources: Sources) -> tuple[tuple[Seen, ...], list[str]]:
+    """The facts that the undoing rests on, and what speaks against it."""
+    verdict = entry.verdict
+    down = timedelta(seconds=sources.service_down_time or Selection().service_down_time.total_seconds())
+    selection = replace(Selection(), service_down_time=down)
+    rows = [row for row in entry.before if "address" in row]
+    nodes = {row["compute_node_id"] for row in rows}
+    uuids = {str(row["instance_uuid"]).lower() for row in rows if row["instance_uuid"]}
+    uuids |= {str(verdict["instance"]).lower()} if verdict["instance"] else set()
+    seen: list[Seen] = []
+    found: list[str] = []
+    with reading(sources, cell, selection) as (reader, clock):
+        owners = [reader.owner(uuid) for uuid in sorted(uuids)]
+        for view in reader.views(frozenset({verdict["host"]})) if verdict["host"] else ():
+            if view.node.id in nodes or (not nodes and view.node.hypervisor_hostname == verdict["node"]):
+                seen += around(view, owners, clock)
+                found += _against_host(view, clock, verdict) if rows else ()
+                found += (text for owner in owners for text in _against_owner(view, owner, verdict))
+                found += (text for row in rows for text in _against_relatives(view, row))
+                if verdict["repair"] == Repair.FAIL_MIGRATION:
+                    found += _against_migration(view, verdict)
+    return tuple(seen), list(dict.fromkeys(found))
+
+
+def _against_host(view: NodeView, clock: Clock, verdict: Mapping[str, Any]) -> Iterator[str]:
+    """A nova-compute that runs has the rows in its memory, as the repair left them, and offers the devices."""
+    state = view.host_state(clock)
+    if state in (HostState.UP, HostState.UNKNOWN) and verdict["host_state"] != HostState.UP:
+        yield f"nova-compute on {verdict['host']} was {verdict['host_state']} at the repair, and is {state} now"
+
+
+def _against_owner(view: NodeView, owner: Owner, verdict: Mapping[str, Any]) -> Iterator[str]:
+    if verdict["class"] != "E" and not owner.alive:
+        yield owner.unknown_because or f"instance {owner.uuid} was deleted since: its row would be a leak"
+    if owner.on(view.node) and not verdict["stop_service"]:
+        yield f"instance {owner.uuid} is on {verdict['host']} by now, with devices of its own"
+    yield from in_flight(owner)
+
+
+def _against_relatives(view: NodeView, before: Mapping[str, Any]) -> Iterator[str]:
+    """A physical function is not taken beside a virtual one of it that another instance has."""
+    parent = view.by_address.get(before["parent_addr"] or "")
+    family = [*view.children.get(before["address"], ()), *([parent] if parent else [])]
+    for row in family:
+        if row.taken and row.instance_uuid != before["instance_uuid"] and before["status"] in ("claimed", "allocated"):
+            yield f"{row.address} belongs to instance {row.instance_uuid} by now"
+
+
+def _against_migration(view: NodeView, verdict: Mapping[str, Any]) -> Iterator[str]:
+    """A migration in error again returns no device that Nova has freed meanwhile."""
+    rows = {row.id: row for row in view.rows}
+    for device in verdict["devices"]:
+        row = rows.get(device["id"])
+        if row is None or not row.taken or row.instance_uuid != verdict["instance"]:
+            who = f"belongs to instance {row.instance_uuid}" if row and row.instance_uuid else "is free"
+            yield f"Nova has freed {device['address']}, which {who} by now"
 
 
 def _as_before(connection: sa.Connection, entry: Entry, index: int) -> bool:

@@ -204,7 +204,7 @@ class Undo(Command):
 
         entries = tuple(journal.read(parsed_args.journal))
         results = []
-        for undone in undo(entries, sources_of(self, parsed_args).cells, cloud_of(parsed_args)):
+        for undone in undo(entries, sources_of(self, parsed_args), cloud_of(parsed_args)):
             results.append(undone.result)
             print(f"{undone.result}: repair {undone.entry.number}: {undone.detail}", file=self.app.stdout)
         if Undone.USED in results:

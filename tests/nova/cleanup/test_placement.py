@@ -92,9 +92,9 @@ def test_killed_at_every_write(world: World, tmp_path: Path, monkeypatch: pytest
             assert bool(again) is (spare in now)
             carry_out(world, again, second)
             assert spare not in world.allocations(server)
-            list(undo(tuple(journal.read(second)), sources(world).cells, world.api))
+            list(undo(tuple(journal.read(second)), sources(world), world.api))
         if path.exists() and path.stat().st_size:
-            list(undo(tuple(journal.read(path)), sources(world).cells, world.api))
+            list(undo(tuple(journal.read(path)), sources(world), world.api))
         assert world.allocations(server) == before, at
         if status == 0:
             break
@@ -152,7 +152,7 @@ def test_changed_at_the_last_moment_and_used_since(
     (outcome,) = carry_out(world, wanted, tmp_path / "journal")
     assert outcome.result is Result.REPAIRED
     world.agrees_beside(host)  # a new guest boots on the GPU that was given free
-    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources(world).cells, world.api)
+    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources(world), world.api)
     assert undone.result is Undone.USED
 
 

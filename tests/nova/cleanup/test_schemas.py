@@ -84,5 +84,5 @@ def test_a_leak_in_the_schema_of_a_release(release: Release, tmp_path: Path) -> 
         (outcome,) = apply.carry_out(sources, wanted, Selection(), written, ask=answering(sources), wait=0)
     assert outcome.result is apply.Result.REPAIRED
     assert rows() != before
-    list(undo(tuple(journal.read(tmp_path / "journal")), sources.cells))
+    list(undo(tuple(journal.read(tmp_path / "journal")), sources))
     assert rows() == before

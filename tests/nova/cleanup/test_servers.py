@@ -124,7 +124,7 @@ def test_every_repair_and_its_way_back(cell: CellFile, url: sa.URL, tmp_path: Pa
     left = {one["repair"] for one in wanted(sources)}
     assert left <= {"restart"}
     assert cell.dump() != before
-    list(undo(tuple(journal.read(tmp_path / "journal")), sources.cells))
+    list(undo(tuple(journal.read(tmp_path / "journal")), sources))
     assert cell.dump() == before
 
 
@@ -297,7 +297,7 @@ def test_a_connection_that_is_lost_on_the_way(cell: CellFile, tmp_path: Path) ->
             assert caught.value.where
         cut.after(None)
         for path in tmp_path.glob("journal-*"):
-            list(undo(tuple(journal.read(path)), sources.cells))
+            list(undo(tuple(journal.read(path)), sources))
         assert cell.dump() == before
 
 

@@ -139,5 +139,5 @@ def check(dialect: str, release: str, api: sa.URL, cell: sa.URL, directory: Path
         v for v in plan.make(sources, selection).repairs if v.repair in (Repair.FREE, Repair.RETIRE) and not v.stop
     ]
     assert filler.dump() != before
-    list(undo(tuple(journal.read(directory / "journal")), sources.cells))
+    list(undo(tuple(journal.read(directory / "journal")), sources))
     assert filler.dump() == before

@@ -142,9 +142,9 @@ def test_killed_anywhere_nothing_is_half_done(cell: CellFile, tmp_path: Path, kl
         if not at % 3:  # go on, before going back
             assert repair(sources, wanted, second)
             assert shape(cell.dump()) == repaired
-            list(undo(tuple(journal.read(second)), sources.cells))
+            list(undo(tuple(journal.read(second)), sources))
         if path.exists() and path.stat().st_size:
-            list(undo(tuple(journal.read(path)), sources.cells))
+            list(undo(tuple(journal.read(path)), sources))
         assert cell.dump() == original, at
     assert at > 8 * len(wanted)
     assert {0, changed} <= seen  # killed before, and after

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from cellfile import CellFile, ago, answering, fill, nova_conf, silent
 
-from gpustack.cleanup import apply, asking, journal, plan
+from gpustack.cleanup import apply, asking, journal, plan, tables
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
@@ -67,25 +67,14 @@ CHANGES = [
 ]
 
 
-def at_the_last_moment(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """Let something happen after the host was asked and the row was judged again, right before the transaction."""
-    original = asking.settle
-
-    def settled(*arguments: object) -> object:
-        act()
-        return original(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(asking, "settle", settled)
-
-
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("owner", ["vm-a", "vm-b", "vm-bd", "vm-v", "gone"])
 def test_a_change_at_the_last_moment(
     cell: CellFile, sources: Sources, tmp_path: Path, owner: str, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The change comes between the fresh judgement and the transaction: only the statement's own guards are left."""
+    """It comes after the last judgement: only the conditions of the statement itself are left."""
     planned = [one for one in wanted(sources) if one["instance"] == owner]
-    at_the_last_moment(monkeypatch, lambda: sql(cell, change))
+    monkeypatch.setattr(asking, "settle", _before(asking.settle, lambda: sql(cell, change)))
     (outcome,) = run(sources, tmp_path / "journal", planned)
     matters = {
         "pci_devices": owner != "vm-b" or "updated_at" not in change,  # there only the migration is written
@@ -93,6 +82,86 @@ def test_a_change_at_the_last_moment(
         "migrations": owner in ("vm-b", "vm-bd"),
     }
     assert (outcome.result is apply.Result.SKIPPED) is matters[change.split()[1]], outcome.detail
+
+
+ELSEWHERE = "0000:99:00.0"
+FACTS = {  # what changes at the last moment, and for which classes that matters (fill() has a repair of each)
+    "UPDATE compute_nodes SET deleted = 0, deleted_at = NULL": "C",
+    "UPDATE compute_nodes SET updated_at = '2026-12-01 00:00:00'": "ABCDEFGHIJ",  # a nova-compute that starts
+    f"UPDATE services SET last_seen_up = '{ago(-1)}'": "ABDEFGHIJ",
+    "UPDATE services SET deleted = id": "ABDEFGHIJ",
+    "UPDATE instances SET host = 'third', node = 'third'": "ABCDFGJ",
+    "UPDATE instance_extra SET pci_requests = '[]'": "ABCDFGJ",
+    "INSERT INTO migrations (id, instance_uuid, status, deleted)"
+    " SELECT id + 1000, uuid, 'accepted', 0 FROM instances": "ABCDFGJ",
+    "INSERT INTO pci_devices (id, compute_node_id, address, status, instance_uuid, deleted)"
+    f" SELECT id + 1000, compute_node_id, '{ELSEWHERE}', 'allocated', instance_uuid, 0 FROM pci_devices"
+    " WHERE instance_uuid IS NOT NULL": "ABCDEFGJ",
+}
+
+
+@pytest.mark.parametrize(("change", "matters"), FACTS.items())
+def test_every_fact_is_compared_by_the_statement_that_writes(
+    cell: CellFile, sources: Sources, tmp_path: Path, change: str, matters: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one mechanism for all classes: it does not matter which of the facts a rule looked at."""
+    planned = {one["class"]: one for one in reversed(wanted(sources)) if one["class"] != "P"}
+    original = cell.dump()
+    assert set(planned) == set("ABCDEFGHIJ")
+    written = set()
+    monkeypatch.setattr(asking, "settle", _before(asking.settle, lambda: sql(cell, change)))
+    for klass, one in planned.items():
+        (outcome,) = run(sources, tmp_path / f"journal-{klass}", [one])
+        written |= {klass} if outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING) else set()
+        restore(cell, original)
+    assert written == set("ABCDEFGHIJ") - set(matters)
+
+
+def _before(function: Callable[..., object], act: Callable[[], object]) -> Callable[..., object]:
+    def wrapped(*arguments: object) -> object:
+        act()
+        return function(*arguments)
+
+    return wrapped
+
+
+def restore(cell: CellFile, rows: dict[str, list[tuple[object, ...]]]) -> None:
+    """Everything as it was."""
+    with cell.engine.begin() as connection:
+        for name, found in rows.items():
+            table = tables.metadata.tables[name]
+            connection.execute(table.delete())
+            if found:
+                names = [column.name for column in table.columns]
+                connection.execute(table.insert(), [dict(zip(names, row, strict=True)) for row in found])
+
+
+def test_a_nova_compute_that_a_watchdog_starts_while_its_host_is_asked(
+    cell: CellFile, sources: Sources, tmp_path: Path
+) -> None:
+    planned = [one for one in wanted(sources) if one["stop_service"]]
+    before = cell.dump()["pci_devices"]
+    answer = answering(sources)
+
+    def ask(host: str) -> Usage:
+        sql(cell, f"UPDATE services SET last_seen_up = '{ago(0)}' WHERE host = 'stopped'")
+        return answer(host)
+
+    outcomes = run(sources, tmp_path / "journal", planned, ask)
+    assert {outcome.result for outcome in outcomes} == {apply.Result.SKIPPED}
+    assert cell.dump()["pci_devices"] == before
+
+
+def test_the_operators_word_for_a_host_is_recorded(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
+    planned = [one for one in wanted(sources) if one["instance"] == "vm-bd"]
+    (outcome,) = run(sources, tmp_path / "first", planned, silent)
+    assert outcome.result is apply.Result.UNDECIDED
+    declared = replace(SELECTION, gone=frozenset({"old", "new"}))
+    (outcome,) = run(sources, tmp_path / "second", planned, silent, declared)
+    assert outcome.result is apply.Result.REPAIRED
+    for text in (outcome.detail, (tmp_path / "second").read_text()):
+        assert "old: declared gone by the operator (--gone)" in text
+        assert "new: declared gone by the operator (--gone)" in text
 
 
 def test_what_a_guest_uses_is_left(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
@@ -180,7 +249,7 @@ def test_a_ghost_that_a_migration_in_error_pins(tmp_path: Path) -> None:
     assert [one["repair"] for one in planned] == [Repair.FAIL_MIGRATION]
     (outcome,) = run(sources, tmp_path / "journal", planned)
     assert outcome.result is apply.Result.WAITING  # for nova-compute, which frees the row
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources.cells)
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
     assert (undone.result, cell.dump()) == (Undone.RESTORED, before)
 
 
@@ -188,7 +257,7 @@ def test_undo_leaves_what_was_used_since(cell: CellFile, sources: Sources, tmp_p
     planned = [one for one in wanted(sources) if one["instance"] == "gone"]
     run(sources, tmp_path / "journal", planned)
     sql(cell, "UPDATE pci_devices SET updated_at = '2026-12-01 00:00:00' WHERE status = 'available'")
-    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources.cells)
+    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources)
     assert undone.result is Undone.USED
 
 
@@ -198,7 +267,7 @@ def test_undo_when_a_new_row_has_taken_the_place(cell: CellFile, sources: Source
     run(sources, tmp_path / "journal", planned)
     (node,) = [row[0] for row in cell.dump()["compute_nodes"] if row[2] == "orphan"]
     cell.device(node, "0000:01:00.0")
-    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources.cells)
+    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources)
     assert undone.result is Undone.USED
 
 
@@ -206,7 +275,7 @@ def test_undo_when_the_row_was_archived(cell: CellFile, sources: Sources, tmp_pa
     planned = [one for one in wanted(sources) if one["instance"] == "gone"]
     run(sources, tmp_path / "journal", planned)
     sql(cell, "DELETE FROM pci_devices")
-    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources.cells)
+    (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources)
     assert undone.result is Undone.USED
 
 

@@ -1,0 +1,94 @@
+"""What speaks against restoring a row: its owner, its host and other claims are looked at, not the row alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cellfile import CellFile, ago, fill, nova_conf
+from test_repair import run, sql, wanted
+
+from gpustack.cleanup import apply, journal
+from gpustack.cleanup.plan import Sources
+from gpustack.cleanup.undo import Undone, undo
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> CellFile:
+    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(made)
+    nova_conf(tmp_path, {"cell1": made.url})
+    return made
+
+
+@pytest.fixture
+def sources(cell: CellFile, tmp_path: Path) -> Sources:
+    return Sources.from_nova_conf([tmp_path])
+
+
+TAKEN = "UPDATE pci_devices SET status = 'allocated', instance_uuid = 'other'"
+OF_OLD = "compute_node_id = (SELECT id FROM compute_nodes WHERE host = 'old')"
+REPORTS = f"UPDATE services SET last_seen_up = '{ago(0)}' WHERE host = 'old'"
+
+
+@pytest.mark.parametrize(
+    ("owner", "since", "why"),
+    [
+        ("vm-a", ["UPDATE instances SET deleted = id WHERE uuid = 'vm-a'"], "instance vm-a was deleted since"),
+        ("gone", [REPORTS], "is up now"),
+        ("vm-a", [REPORTS], "is up now"),
+        ("vm-a", ["UPDATE instances SET host = 'old', node = 'old' WHERE uuid = 'vm-a'"], "is on old by now"),
+        ("vm-a", ["UPDATE instances SET task_state = 'rebuilding' WHERE uuid = 'vm-a'"], "task under way"),
+        (
+            "vm-b",
+            ["UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = 'vm-b'"],
+            "which is free by now",
+        ),
+        (
+            "vm-b",
+            ["UPDATE pci_devices SET instance_uuid = 'other' WHERE instance_uuid = 'vm-b'"],
+            "belongs to instance other by now",
+        ),
+        (
+            "vm-v",
+            [f"{TAKEN} WHERE dev_type = 'type-PF' AND {OF_OLD}"],
+            "belongs to instance other by now",
+        ),
+    ],
+)
+def test_what_was_used_since_is_left(
+    cell: CellFile, sources: Sources, tmp_path: Path, owner: str, since: list[str], why: str
+) -> None:
+    planned = [one for one in wanted(sources) if one["instance"] == owner]
+    (outcome,) = run(sources, tmp_path / "journal", planned)
+    assert outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING)
+    for statement in since:
+        sql(cell, statement)
+    before = cell.dump()
+
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+
+    assert undone.result is Undone.USED, undone.detail
+    assert why in undone.detail
+    assert cell.dump() == before
+
+
+def test_a_host_that_comes_back_while_it_is_undone(
+    cell: CellFile, sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the conditions of the statement itself are left then."""
+    from gpustack.cleanup import undo as module
+
+    run(sources, tmp_path / "journal", [one for one in wanted(sources) if one["instance"] == "vm-a"])
+    original = module.conditions
+
+    def late(*arguments: object) -> object:
+        facts = original(*arguments)  # type: ignore[arg-type]
+        sql(cell, REPORTS)
+        return facts
+
+    monkeypatch.setattr(module, "conditions", late)
+    monkeypatch.setattr(module, "writing", lambda database: cell.engine.begin())
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.USED
+    assert "was written since" in undone.detail
