@@ -106,14 +106,18 @@ def conditions(
     :param written: by table, the ids of the rows that the repair itself writes: each statement compares its own.
     """
     return [
-        _condition(fact, connection) for fact in seen if dict(fact.match).get("id") not in written.get(fact.table, ())
+        _condition(fact, connection, written.get(fact.table, ()))
+        for fact in seen
+        if dict(fact.match).get("id") not in written.get(fact.table, ())
     ]
 
 
-def _condition(fact: Seen, connection: sa.Connection) -> sa.ColumnElement[bool]:
+def _condition(fact: Seen, connection: sa.Connection, written: Collection[int]) -> sa.ColumnElement[bool]:
     present = {column.name for column in tables.columns(connection, tables.metadata.tables[fact.table])}
     table = tables.metadata.tables[fact.table].alias()
     matches = [_matches(table.c[name], value) for name, value in fact.match if name in present]
+    if written and fact.count == 0:
+        matches.append(table.c.id.not_in(sorted(written)))
     # MySQL has no subquery on the table that is updated (error 1093), unless it is one of an aggregate.
     counted = sa.select(sa.func.count().label("matching")).select_from(table).where(*matches).subquery()
     return sa.select(counted.c.matching).scalar_subquery() == fact.count

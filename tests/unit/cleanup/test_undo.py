@@ -28,7 +28,7 @@ def sources(cell: CellFile, tmp_path: Path) -> Sources:
 
 TAKEN = "UPDATE pci_devices SET status = 'allocated', instance_uuid = 'other'"
 OF_OLD = "compute_node_id = (SELECT id FROM compute_nodes WHERE host = 'old')"
-REPORTS = f"UPDATE services SET last_seen_up = '{ago(0)}' WHERE host = 'old'"
+REPORTS = "UPDATE services SET last_seen_up = '{now}' WHERE host = 'old'"
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_what_was_used_since_is_left(
     (outcome,) = run(sources, tmp_path / "journal", planned)
     assert outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING)
     for statement in since:
-        sql(cell, statement)
+        sql(cell, statement.format(now=ago(0)))
     before = cell.dump()
 
     (undone,) = undo(journal.read(tmp_path / "journal"), sources)
@@ -84,7 +84,7 @@ def test_a_host_that_comes_back_while_it_is_undone(
 
     def late(*arguments: object) -> object:
         facts = original(*arguments)  # type: ignore[arg-type]
-        sql(cell, REPORTS)
+        sql(cell, REPORTS.format(now=ago(0)))
         return facts
 
     monkeypatch.setattr(module, "conditions", late)
