@@ -93,7 +93,10 @@ def _undo_one(entry: Entry, cell: Cell, sources: Sources) -> Undoing:
         gone = [change for change in entry.changes if whole_row(connection, change) is None]
     if gone:
         return ended(Undone.USED, f"{gone[0].table} {gone[0].id} is gone since (archived?); nothing was restored")
-    seen, objections = _present(entry, cell, sources)
+    try:
+        seen, objections = _present(entry, cell, sources)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise JournalError(f"the verdict of repair {entry.number} is damaged: {error}") from error
     if objections:
         return ended(Undone.USED, f"{'; '.join(objections)}; nothing was restored")
     written: dict[str, set[int]] = {}
@@ -121,8 +124,8 @@ def _present(entry: Entry, cell: Cell, sources: Sources) -> tuple[tuple[Seen, ..
     down = timedelta(seconds=sources.service_down_time or Selection().service_down_time.total_seconds())
     selection = replace(Selection(), service_down_time=down)
     rows = [row for row in entry.before if "address" in row]
-    nodes = {row["compute_node_id"] for row in rows}
-    uuids = {str(row["instance_uuid"]).lower() for row in rows if row["instance_uuid"]}
+    nodes = {row.get("compute_node_id") for row in rows}
+    uuids = {str(row["instance_uuid"]).lower() for row in rows if row.get("instance_uuid")}
     uuids |= {str(verdict["instance"]).lower()} if verdict["instance"] else set()
     seen: list[Seen] = []
     found: list[str] = []
@@ -136,6 +139,8 @@ def _present(entry: Entry, cell: Cell, sources: Sources) -> tuple[tuple[Seen, ..
                 found += (text for row in rows for text in _against_relatives(view, row))
                 if verdict["repair"] == Repair.FAIL_MIGRATION:
                     found += _against_migration(view, verdict)
+    if not seen:
+        found.append(f"no compute node {verdict['node']} of host {verdict['host']} is found")
     return tuple(seen), list(dict.fromkeys(found))
 
 
@@ -156,10 +161,11 @@ def _against_owner(view: NodeView, owner: Owner, verdict: Mapping[str, Any]) -> 
 
 def _against_relatives(view: NodeView, before: Mapping[str, Any]) -> Iterator[str]:
     """A physical function is not taken beside a virtual one of it that another instance has."""
-    parent = view.by_address.get(before["parent_addr"] or "")
+    parent = view.by_address.get(before.get("parent_addr") or "")
     family = [*view.children.get(before["address"], ()), *([parent] if parent else [])]
     for row in family:
-        if row.taken and row.instance_uuid != before["instance_uuid"] and before["status"] in ("claimed", "allocated"):
+        other = row.taken and row.instance_uuid != before.get("instance_uuid")
+        if other and before.get("status") in ("claimed", "allocated"):
             yield f"{row.address} belongs to instance {row.instance_uuid} by now"
 
 
