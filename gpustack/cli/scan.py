@@ -90,7 +90,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """The reasons in words, and the hosts that could not be read."""
-        from gpustack.facts.readiness import host_reasons
+        from gpustack.facts.host_readiness import host_reasons
 
         for host in self._gathered.hosts:
             if not any(row.host is host for row in self._rows):

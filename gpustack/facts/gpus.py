@@ -73,6 +73,11 @@ def is_gpu(function: Function) -> bool:
     )
 
 
+def nvswitches(host: Host) -> tuple[Function, ...]:
+    """The NVSwitches of a host."""
+    return tuple(f for f in host.pci if catalogue.is_nvswitch(f.vendor, f.product, f.pci_class))
+
+
 def assemble(host: Host, main: Function) -> Gpu:
     """A GPU or an NVSwitch with the functions of its card and the rest of its group."""
     members = host.groups.get(main.iommu_group, ()) if main.iommu_group is not None else ()

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpustack.facts.gpus import Gpu, card_of, gpus, is_integrated
+from gpustack.facts.gpus import Gpu, card_of, is_integrated
+from gpustack.facts.host_readiness import GROUPS, count, host_reasons, iommu_active, size, unreadable
 from gpustack.facts.model import Bar, Function, Host, IommuGroup
 from gpustack.facts.needs import idle, in_the_way, is_host_driver, is_passthrough_driver, needs, peers
 from gpustack.findings import Finding, Severity, finding
@@ -26,30 +27,8 @@ _FRAMEBUFFER = re.compile(r"bootfb|(?:efi|vesa|simple|offb?)[-_]?(?:fb|drm|frame
 _RESET_QUIRKS = frozenset({"amd-reset", "blackwell-reset", "instinct-reset"})
 _GRAVE_QUIRKS = frozenset({"coherent-memory", "nvlink5-bridge", "igd", "amd-apu"})
 _INTEGRATED_QUIRKS = {"8086": "igd", "1002": "amd-apu"}
-_IOMMU_TABLES = {"x86_64": "DMAR or IVRS", "aarch64": "IORT"}
-_X86 = (None, "x86_64")
-_XEN = frozenset({"xenfs", "xen_privcmd"})  # they load under Xen only
-_OR_NONE = "a machine without it can't give GPUs to guests"
-_FIRMWARE = {
-    "GenuineIntel": f"switch on VT-d in the firmware setup, then scan again; {_OR_NONE}",
-    "AuthenticAMD": f"switch on AMD-Vi (IOMMU) in the firmware setup, then scan again; {_OR_NONE}",
-    "": f"switch on VT-d (Intel) or AMD-Vi/IOMMU (AMD) in the firmware setup, then scan again; {_OR_NONE}",
-}
-_OTHER_FIRMWARE = f"see the machine's manual for how its IOMMU is switched on, then scan again; {_OR_NONE}"
-_NO_GROUPS = "the kernel made no IOMMU groups, and the firmware announces none"
-_TRUSTED = "only for guests that are trusted: options.allow_unsafe_interrupts in the spec"
-_REMAPPING = (
-    "switch interrupt remapping (x2APIC) on in the firmware setup, or remove intremap=off and nointremap from the "
-    f"kernel's arguments; {_TRUSTED}"
-)
-_VIRTUAL_REMAPPING = f"give the virtual machine's IOMMU interrupt remapping (QEMU: intremap=on); {_TRUSTED}"
-_VIRTUALIZATION = "switch on VT-x (Intel) or SVM (AMD) in the firmware setup, then scan again"
-_NESTED = "switch on nested virtualization for this virtual machine (libvirt: <cpu mode='host-passthrough'/>)"
-_IOMMU_OFF = re.compile(r"(?:intel_iommu|amd_iommu|iommu)=(?:\S*,)?off(?:,\S*)?")
 _PLAIN = ("vfio-pci", "pci-stub")
-_SHOWN_PATHS = 3
 _DEVICES = "/sys/bus/pci/devices"
-_GROUPS = "/sys/kernel/iommu_groups"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +66,7 @@ def reasons(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -
 
     The latter have the host's name as their place, and are among :func:`host_reasons` too.
 
-    :param of_host: what :func:`host_reasons` says, for who asks about many GPUs of a host.
+    :param of_host: the result of :func:`host_reasons`, for callers that ask about many GPUs of a host.
     """
     whole = host_reasons(host) if of_host is None else of_host
     return (
@@ -99,124 +78,6 @@ def reasons(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -
     )
 
 
-def host_reasons(host: Host) -> tuple[Finding, ...]:
-    """Everything there is to say about the host as a whole: codes GPU001 to GPU009."""
-    return (*_iommu(host), *_circumstances(host), *_nvswitches(host), *_address_space(host))
-
-
-# --- the host ------------------------------------------------------------------------------------------------
-
-
-def _iommu(host: Host) -> Iterator[Finding]:
-    iommu, place = host.iommu, host.hostname
-    if not host.pci and host.boot.firmware is None:
-        return  # a mounted disk: there is no firmware to say anything of
-    if not _iommu_active(host):
-        if _unreadable(host, _GROUPS):
-            return  # GPU024 says so, for each GPU
-        if announced := iommu.acpi_tables or iommu.units:
-            firmware = f"though the firmware announces it ({', '.join(announced)})"
-        elif _unreadable(host, "/sys/firmware/acpi/tables"):
-            firmware = "and whether the firmware announces it could not be read"
-        else:
-            yield _no_iommu(host)
-            return
-        yield finding("GPU002", place=place, firmware=firmware, cause=_cause(host))
-    elif iommu.interrupt_remapping is False and host.architecture in _X86:
-        advice = _VIRTUAL_REMAPPING if _is_virtual(host) else _REMAPPING
-        yield finding("GPU004" if iommu.unsafe_interrupts else "GPU003", place=place, advice=advice)
-
-
-def _no_iommu(host: Host) -> Finding:
-    """Why there is no IOMMU: the firmware announces none, or that can't be seen from here."""
-    place, is_x86 = host.hostname, host.architecture in _X86
-    if host.container or (is_x86 and host.iommu.tables_listed is False):
-        where = f"inside a container ({host.container})" if host.container else f"below {host.root}"
-        return finding("GPU032", place=place, where=where)
-    if _is_virtual(host):
-        return finding("GPU033", place=place)
-    if not is_x86 and not host.iommu.tables_listed:
-        return finding("GPU001", place=place, why=_NO_GROUPS, advice=_OTHER_FIRMWARE)
-    tables = _IOMMU_TABLES.get(host.architecture or "x86_64", "IOMMU")
-    why = f"the firmware has no {tables} table, so the kernel has nothing to switch on"
-    advice = (_FIRMWARE.get(host.cpu.vendor or "") or _FIRMWARE[""]) if is_x86 else _OTHER_FIRMWARE
-    return finding("GPU001", place=place, why=why, advice=advice)
-
-
-def _is_virtual(host: Host) -> bool:
-    """Whether the host is a virtual machine itself; Xen's first domain shows the flag too, and is the machine."""
-    return "hypervisor" in host.cpu.flags and _XEN.isdisjoint(host.kernel.loaded_modules)
-
-
-def _iommu_active(host: Host) -> bool:
-    return host.iommu.group_count > 0 or bool(host.groups)
-
-
-def _cause(host: Host) -> str:
-    """The argument of the running kernel that switched the IOMMU off."""
-    for argument in (host.kernel.command_line or "").split():
-        if _IOMMU_OFF.fullmatch(argument):
-            return f" ({argument} on its command line)"
-    return ""
-
-
-def _circumstances(host: Host) -> Iterator[Finding]:
-    if host.iommu.no_iommu_mode:
-        yield finding("GPU030", place=host.hostname)
-    if host.architecture in _X86 and host.cpu.vendor is not None and not {"vmx", "svm"} & {*host.cpu.flags}:
-        advice = _NESTED if _is_virtual(host) else _VIRTUALIZATION
-        yield finding("GPU031", place=host.hostname, advice=advice)
-    if host.container:
-        yield finding("GPU005", place=host.hostname, container=host.container)
-    if host.unread:
-        paths = [entry.path for entry in host.unread]
-        more = f" and {len(paths) - _SHOWN_PATHS} more" if len(paths) > _SHOWN_PATHS else ""
-        yield finding(
-            "GPU006",
-            place=host.hostname,
-            count=_count(len(paths), "path"),
-            paths=", ".join(paths[:_SHOWN_PATHS]) + more,
-            advice="scan as root (`sudo gpustack scan`, or `--sudo` over SSH)"
-            if host.privileged is False
-            else "the snapshot says why, under `unread`",
-        )
-    locked = host.kernel.lockdown not in (None, "none")
-    if host.kernel.secure_boot or locked:
-        said = (
-            *(("Secure Boot is on",) if host.kernel.secure_boot else ()),
-            *((f"the kernel is in lockdown ({host.kernel.lockdown})",) if locked else ()),
-        )
-        yield finding("GPU007", place=host.hostname, state=" and ".join(said))
-
-
-def nvswitches(host: Host) -> tuple[Function, ...]:
-    """The NVSwitches of a host."""
-    return tuple(f for f in host.pci if catalogue.is_nvswitch(f.vendor, f.product, f.pci_class))
-
-
-def _nvswitches(host: Host) -> Iterator[Finding]:
-    if found := nvswitches(host):
-        yield finding("GPU008", place=host.hostname, count=_count(len(found), "NVSwitch", "NVSwitches"))
-
-
-def _address_space(host: Host) -> Iterator[Finding]:
-    bits = host.cpu.physical_address_bits
-    windows = sum(b.size for g in gpus(host) for f in g.functions for b in f.bars if not b.io)
-    memory = (host.memory_mib or 0) << 20
-    if bits is not None and 0 < bits <= 64 and windows + memory > 1 << bits:
-        yield finding(
-            "GPU009",
-            place=host.hostname,
-            bars=size(windows),
-            memory=size(memory),
-            bits=bits,
-            space=size(1 << bits),
-        )
-
-
-# --- one GPU -------------------------------------------------------------------------------------------------
-
-
 def _place(host: Host, gpu: Gpu) -> str:
     return f"{host.hostname} {gpu.main.address}"
 
@@ -224,7 +85,7 @@ def _place(host: Host, gpu: Gpu) -> str:
 def _group(host: Host, gpu: Gpu) -> Iterator[Finding]:
     place, group = _place(host, gpu), gpu.main.iommu_group
     if group is None:
-        if _iommu_active(host) and not _unreadable(host, f"{_DEVICES}/{gpu.main.address}/iommu_group"):
+        if iommu_active(host) and not unreadable(host, f"{_DEVICES}/{gpu.main.address}/iommu_group"):
             yield finding("GPU012", place=place)
         if needed := needs(host, gpu):
             yield finding("GPU034", place=place, needs="; ".join(map(str, needed)))
@@ -262,7 +123,7 @@ def _direct(host: Host, gpu: Gpu) -> Iterator[Finding]:
 
 def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
     """Members of the group without a driver: vfio accepts them, until a host driver takes one."""
-    found = [f for f in idle(host, gpu) if not _unreadable(host, f"{_DEVICES}/{f.address}/driver")]
+    found = [f for f in idle(host, gpu) if not unreadable(host, f"{_DEVICES}/{f.address}/driver")]
     wanted = [f for f in found if classes.is_controller(f.pci_class) and f.modules]
     others = [f for f in found if f not in wanted]
     for code, functions in (("GPU026", wanted), ("GPU025", others)):
@@ -289,10 +150,10 @@ def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
         f"{name} of {f.address}"
         for f in (*gpu.functions, *gpu.neighbours)
         for name in ("driver", "iommu_group")
-        if _unreadable(host, f"{_DEVICES}/{f.address}/{name}")
+        if unreadable(host, f"{_DEVICES}/{f.address}/{name}")
     ]
-    if not _iommu_active(host) and _unreadable(host, _GROUPS):
-        unknown.append(_GROUPS)
+    if not iommu_active(host) and unreadable(host, GROUPS):
+        unknown.append(GROUPS)
     kept = _group_of(host, gpu)
     unknown += [f"{name}, a member of its IOMMU group" for name in kept.devices if name not in host.functions]
     if unknown:
@@ -302,7 +163,7 @@ def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
     held = [f for f in holding if f not in needed]
     if held:
         yield finding("GPU010", place=place, drivers=", ".join(_held(gpu, held)))
-    free = [f for f in gpu.functions if f.driver is None and not _unreadable(host, f"{_DEVICES}/{f.address}/driver")]
+    free = [f for f in gpu.functions if f.driver is None and not unreadable(host, f"{_DEVICES}/{f.address}/driver")]
     if free:
         yield finding("GPU011", place=place, functions=", ".join(_called(gpu, f) for f in free))
     variants = sorted({f.driver for f in gpu.functions if f.driver and is_passthrough_driver(f.driver)} - {*_PLAIN})
@@ -334,7 +195,7 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
     if claims:
         yield finding("GPU016", place=place, claims=", ".join(claims))
     if main.sriov_numvfs:
-        enabled = f"{_count(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
+        enabled = f"{count(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
         yield finding("GPU017", place=place, enabled=enabled)
     if not main.reset_methods:
         yield finding("GPU018", place=place)
@@ -369,24 +230,3 @@ def _known_quirks(host: Host, main: Function) -> tuple[catalogue.Quirk, ...]:
     is_graphics = classes.is_display(main.pci_class) and is_integrated(host, main)
     key = _INTEGRATED_QUIRKS.get(main.vendor) if is_graphics else None
     return () if key is None else (catalogue.quirks()[key],)
-
-
-# --- words ---------------------------------------------------------------------------------------------------
-
-
-def _unreadable(host: Host, path: str) -> bool:
-    return any(entry.path == path for entry in host.unread)
-
-
-def _count(number: int, one: str, many: str | None = None) -> str:
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
-
-def size(number: int) -> str:
-    """Bytes for people, in the largest unit that divides them well: ``256 MiB``, ``1.5 TiB``."""
-    value: float = min(number, 1 << 80)  # a snapshot may say anything
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.4g} {unit}"
-        value /= 1024
-    return f"{value:.4g} TiB"

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpustack.facts.gpus import Gpu, gpus
+from gpustack.facts.host_readiness import host_reasons, size
 from gpustack.facts.model import Function, Host
-from gpustack.facts.readiness import Readiness, assess, host_reasons, size
+from gpustack.facts.readiness import Readiness, assess
 from gpustack.pci import catalogue, classes
 
 COLUMNS = {

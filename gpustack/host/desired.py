@@ -9,10 +9,10 @@ from typing import Any
 from gpustack.facts.cmdline import CommandLine
 from gpustack.facts.gpus import is_gpu
 from gpustack.facts.grub import DEFAULTS, LINUX, LINUX_DEFAULT
+from gpustack.facts.host_readiness import host_reasons
 from gpustack.facts.model import Host
 from gpustack.facts.modprobe import read_modprobe
 from gpustack.facts.needs import is_passthrough_driver
-from gpustack.facts.readiness import host_reasons
 from gpustack.findings import Finding, Severity, finding
 from gpustack.host import addresses, entries, handmade, iommu, kernel_install, mediated, support
 from gpustack.host.binding import DRIVERS, IDS_ARGUMENTS, Binding, bind

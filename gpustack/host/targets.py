@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gpustack.facts import variants
-from gpustack.facts.gpus import gpus
+from gpustack.facts.gpus import gpus, nvswitches
 from gpustack.facts.model import Function, Host
 from gpustack.facts.needs import in_the_way, needs, peers
-from gpustack.facts.readiness import nvswitches, reasons
+from gpustack.facts.readiness import reasons
 from gpustack.findings import Finding, Severity, errors, finding
 from gpustack.pci import catalogue
 from gpustack.spec.assignment import Assigned, assigned_gpus, assigned_switches

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpustack.facts.gpus import nvswitches
 from gpustack.facts.model import Host
-from gpustack.facts.readiness import nvswitches
 from gpustack.findings import Finding, finding
 from gpustack.novaconf import releases
 from gpustack.novaconf.releases import Release

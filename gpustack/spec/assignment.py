@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpustack.facts import variants
-from gpustack.facts.gpus import Gpu, assemble, gpus
+from gpustack.facts.gpus import Gpu, assemble, gpus, nvswitches
 from gpustack.facts.model import Function, Host
-from gpustack.facts.readiness import nvswitches
 from gpustack.spec.hosts import models_for, options_for
 from gpustack.spec.match import model_of
 from gpustack.spec.model import NvSwitch, Spec

@@ -8,7 +8,8 @@ import pytest
 from samples import first_gpu, function, host, raw_host, snapshot
 
 from gpustack.facts.gpus import gpus
-from gpustack.facts.readiness import PREPARATION, assess, host_reasons, reasons, size
+from gpustack.facts.host_readiness import host_reasons, size
+from gpustack.facts.readiness import PREPARATION, assess, reasons
 from gpustack.facts.store import parse_host
 from gpustack.findings import Severity, definitions
 

@@ -1,0 +1,166 @@
+"""What a host as a whole does to the readiness of its GPUs: its IOMMU, firmware, processor and what could be read.
+
+Pure: from the facts of one host. Codes GPU001 to GPU009 and GPU030 to GPU033.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gpustack.facts.gpus import gpus, nvswitches
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, finding
+
+GROUPS = "/sys/kernel/iommu_groups"
+"""Where the kernel shows its IOMMU groups."""
+
+_IOMMU_TABLES = {"x86_64": "DMAR or IVRS", "aarch64": "IORT"}
+_X86 = (None, "x86_64")
+_XEN = frozenset({"xenfs", "xen_privcmd"})  # they load under Xen only
+_OR_NONE = "a machine without it can't give GPUs to guests"
+_FIRMWARE = {
+    "GenuineIntel": f"switch on VT-d in the firmware setup, then scan again; {_OR_NONE}",
+    "AuthenticAMD": f"switch on AMD-Vi (IOMMU) in the firmware setup, then scan again; {_OR_NONE}",
+    "": f"switch on VT-d (Intel) or AMD-Vi/IOMMU (AMD) in the firmware setup, then scan again; {_OR_NONE}",
+}
+_OTHER_FIRMWARE = f"see the machine's manual for how its IOMMU is switched on, then scan again; {_OR_NONE}"
+_NO_GROUPS = "the kernel made no IOMMU groups, and the firmware announces none"
+_TRUSTED = "only for guests that are trusted: options.allow_unsafe_interrupts in the spec"
+_REMAPPING = (
+    "switch interrupt remapping (x2APIC) on in the firmware setup, or remove intremap=off and nointremap from the "
+    f"kernel's arguments; {_TRUSTED}"
+)
+_VIRTUAL_REMAPPING = f"give the virtual machine's IOMMU interrupt remapping (QEMU: intremap=on); {_TRUSTED}"
+_VIRTUALIZATION = "switch on VT-x (Intel) or SVM (AMD) in the firmware setup, then scan again"
+_NESTED = "switch on nested virtualization for this virtual machine (libvirt: <cpu mode='host-passthrough'/>)"
+_IOMMU_OFF = re.compile(r"(?:intel_iommu|amd_iommu|iommu)=(?:\S*,)?off(?:,\S*)?")
+_SHOWN_PATHS = 3
+
+
+def host_reasons(host: Host) -> tuple[Finding, ...]:
+    """Everything there is to say about the host as a whole: codes GPU001 to GPU009."""
+    return (*_iommu(host), *_circumstances(host), *_nvswitches(host), *_address_space(host))
+
+
+def _iommu(host: Host) -> Iterator[Finding]:
+    iommu, place = host.iommu, host.hostname
+    if not host.pci and host.boot.firmware is None:
+        return  # a mounted disk: there is no firmware to say anything of
+    if not iommu_active(host):
+        if unreadable(host, GROUPS):
+            return  # GPU024 says so, for each GPU
+        if announced := iommu.acpi_tables or iommu.units:
+            firmware = f"though the firmware announces it ({', '.join(announced)})"
+        elif unreadable(host, "/sys/firmware/acpi/tables"):
+            firmware = "and whether the firmware announces it could not be read"
+        else:
+            yield _no_iommu(host)
+            return
+        yield finding("GPU002", place=place, firmware=firmware, cause=_cause(host))
+    elif iommu.interrupt_remapping is False and host.architecture in _X86:
+        advice = _VIRTUAL_REMAPPING if _is_virtual(host) else _REMAPPING
+        yield finding("GPU004" if iommu.unsafe_interrupts else "GPU003", place=place, advice=advice)
+
+
+def _no_iommu(host: Host) -> Finding:
+    """Why there is no IOMMU: the firmware announces none, or that can't be seen from here."""
+    place, is_x86 = host.hostname, host.architecture in _X86
+    if host.container or (is_x86 and host.iommu.tables_listed is False):
+        where = f"inside a container ({host.container})" if host.container else f"below {host.root}"
+        return finding("GPU032", place=place, where=where)
+    if _is_virtual(host):
+        return finding("GPU033", place=place)
+    if not is_x86 and not host.iommu.tables_listed:
+        return finding("GPU001", place=place, why=_NO_GROUPS, advice=_OTHER_FIRMWARE)
+    tables = _IOMMU_TABLES.get(host.architecture or "x86_64", "IOMMU")
+    why = f"the firmware has no {tables} table, so the kernel has nothing to switch on"
+    advice = (_FIRMWARE.get(host.cpu.vendor or "") or _FIRMWARE[""]) if is_x86 else _OTHER_FIRMWARE
+    return finding("GPU001", place=place, why=why, advice=advice)
+
+
+def _is_virtual(host: Host) -> bool:
+    """Whether the host is a virtual machine itself; Xen's first domain shows the flag too, and is the machine."""
+    return "hypervisor" in host.cpu.flags and _XEN.isdisjoint(host.kernel.loaded_modules)
+
+
+def iommu_active(host: Host) -> bool:
+    """Whether the kernel made IOMMU groups."""
+    return host.iommu.group_count > 0 or bool(host.groups)
+
+
+def _cause(host: Host) -> str:
+    """The argument of the running kernel that switched the IOMMU off."""
+    for argument in (host.kernel.command_line or "").split():
+        if _IOMMU_OFF.fullmatch(argument):
+            return f" ({argument} on its command line)"
+    return ""
+
+
+def _circumstances(host: Host) -> Iterator[Finding]:
+    if host.iommu.no_iommu_mode:
+        yield finding("GPU030", place=host.hostname)
+    if host.architecture in _X86 and host.cpu.vendor is not None and not {"vmx", "svm"} & {*host.cpu.flags}:
+        advice = _NESTED if _is_virtual(host) else _VIRTUALIZATION
+        yield finding("GPU031", place=host.hostname, advice=advice)
+    if host.container:
+        yield finding("GPU005", place=host.hostname, container=host.container)
+    if host.unread:
+        paths = [entry.path for entry in host.unread]
+        more = f" and {len(paths) - _SHOWN_PATHS} more" if len(paths) > _SHOWN_PATHS else ""
+        yield finding(
+            "GPU006",
+            place=host.hostname,
+            count=count(len(paths), "path"),
+            paths=", ".join(paths[:_SHOWN_PATHS]) + more,
+            advice="scan as root (`sudo gpustack scan`, or `--sudo` over SSH)"
+            if host.privileged is False
+            else "the snapshot says why, under `unread`",
+        )
+    locked = host.kernel.lockdown not in (None, "none")
+    if host.kernel.secure_boot or locked:
+        said = (
+            *(("Secure Boot is on",) if host.kernel.secure_boot else ()),
+            *((f"the kernel is in lockdown ({host.kernel.lockdown})",) if locked else ()),
+        )
+        yield finding("GPU007", place=host.hostname, state=" and ".join(said))
+
+
+def _nvswitches(host: Host) -> Iterator[Finding]:
+    if found := nvswitches(host):
+        yield finding("GPU008", place=host.hostname, count=count(len(found), "NVSwitch", "NVSwitches"))
+
+
+def _address_space(host: Host) -> Iterator[Finding]:
+    bits = host.cpu.physical_address_bits
+    windows = sum(b.size for g in gpus(host) for f in g.functions for b in f.bars if not b.io)
+    memory = (host.memory_mib or 0) << 20
+    if bits is not None and 0 < bits <= 64 and windows + memory > 1 << bits:
+        yield finding(
+            "GPU009",
+            place=host.hostname,
+            bars=size(windows),
+            memory=size(memory),
+            bits=bits,
+            space=size(1 << bits),
+        )
+
+
+def unreadable(host: Host, path: str) -> bool:
+    """Whether a path is there and could not be read."""
+    return any(entry.path == path for entry in host.unread)
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun: ``1 path``, ``3 paths``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def size(number: int) -> str:
+    """Bytes for people, in the largest unit that divides them well: ``256 MiB``, ``1.5 TiB``."""
+    value: float = min(number, 1 << 80)  # a snapshot may say anything
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} TiB"
