@@ -169,11 +169,15 @@ def _named(raw: Documents) -> tuple[Documents, dict[str, str]]:
     named, others = {}, {}
     for target, document in raw.items():
         own, given = document.get("hostname"), _host_name(target.rpartition("@")[2])
-        if given and own is not None and (not isinstance(own, str) or not extends(own, given)):
-            others[given] = str(own)[:254]
-        elif isinstance(own, str) and called[own] == 1 and len(own) > len(given or ""):
+        malformed = own is not None and (not isinstance(own, str) or _host_name(own) != own)
+        if malformed or not given:
+            named[target] = document  # the model refuses it
+            continue
+        if own is not None and not extends(own, given):
+            others[given] = own
+        elif own is not None and called[own] == 1 and len(own) > len(given):
             given = own
-        named[target] = {**document, "hostname": given} if given else document
+        named[target] = {**document, "hostname": given}
     return named, others
 
 

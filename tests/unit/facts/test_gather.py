@@ -69,7 +69,7 @@ LOCAL = {"gpu02": "localhost"}
         ({"root@10.0.0.5": "gpu01"}, ["10.0.0.5"], {"10.0.0.5": "gpu01"}),
         ({"gpu01.a": "gpu01.b", "gpu01.b": "gpu01.b"}, ["gpu01.a", "gpu01.b"], {"gpu01.a": "gpu01.b"}),
         ({"gpu01": "gpu02", "gpu02": "gpu02"}, ["gpu01", "gpu02"], {"gpu01": "gpu02"}),
-        ({"gpu01": ["gpu02"]}, ["gpu01"], {"gpu01": "['gpu02']"}),
+        ({"gpu01": ["gpu02"]}, [["gpu02"]], {}),  # which the model refuses
     ],
 )
 def test_a_host_is_called_as_the_user_calls_it(called, named, others):
