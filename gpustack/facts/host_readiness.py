@@ -100,7 +100,8 @@ def _cause(host: Host) -> str:
 def _circumstances(host: Host) -> Iterator[Finding]:
     if host.iommu.no_iommu_mode:
         yield finding("GPU030", place=host.hostname)
-    if host.architecture in _X86 and host.cpu.vendor is not None and not {"vmx", "svm"} & {*host.cpu.flags}:
+    hides_it = not _XEN.isdisjoint(host.kernel.loaded_modules)
+    if host.architecture in _X86 and host.cpu.vendor and not hides_it and not {"vmx", "svm"} & {*host.cpu.flags}:
         advice = _NESTED if _is_virtual(host) else _VIRTUALIZATION
         yield finding("GPU031", place=host.hostname, advice=advice)
     if host.container:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gpustack.facts import variants
 from gpustack.facts.gpus import gpus, nvswitches
 from gpustack.facts.model import Function, Host
-from gpustack.facts.needs import in_the_way, needs, peers
+from gpustack.facts.needs import in_the_way, peers
 from gpustack.facts.readiness import reasons
 from gpustack.findings import Finding, Severity, errors, finding
 from gpustack.pci import catalogue
@@ -121,14 +120,11 @@ def _about(host: Host, target: Assigned, targets: Targets) -> list[Finding]:
     gpu, group = target.gpu, target.gpu.main.iommu_group
     place = f"{host.hostname} {target.address}"
     going = targets.functions
-    found: list[Finding] = []
-    if not target.is_switch:
-        # Findings of the host as a whole have only its name as their place.
-        found += [f for f in reasons(host, gpu) if f.place != host.hostname and not _is_beside_the_point(f)]
-    elif needed := needs(host, gpu):
-        found.append(finding("GPU013", place=place, group=group, needs="; ".join(map(str, needed))))
+    # Findings of the host as a whole have only its name as their place.
+    about = [f for f in reasons(host, gpu) if f.place != host.hostname and not _is_beside_the_point(f)]
     # What a plan rests on must be known.
-    found = [dataclasses.replace(f, severity=Severity.ERROR) if f.code == _UNKNOWN else f for f in found]
+    about = [replace(f, severity=Severity.ERROR) if f.code == _UNKNOWN else f for f in about]
+    found = errors(about) if target.is_switch else about
     staying = [f for f in dict.fromkeys((*peers(gpu), *in_the_way(host, gpu))) if f.address not in going]
     if staying:
         names = ", ".join(f"{f.address} ({catalogue.describe(f.vendor, f.product, f.pci_class)})" for f in staying)

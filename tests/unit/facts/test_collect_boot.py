@@ -422,3 +422,10 @@ def test_whether_grubby_can_leave_the_defaults_alone(tmp_path: Path) -> None:
     assert told() is False
     root.write("/usr/libexec/grubby/grubby-bls", "#!/bin/bash\n--no-etc-grub-update) no_etc_update=true ;;\n")
     assert told() is True
+
+
+def test_a_unified_image_that_the_firmware_starts_is_listed(tmp_path: Path) -> None:
+    root = SysRoot(tmp_path).write("/sys/firmware/efi/fw_platform_size", "64\n")
+    root.write("/efi/EFI/Linux/arch-linux.efi", b"MZ")
+    found = collect(str(root.path))["boot"]
+    assert (found["loader"], found["unified"]) == (None, ["/efi/EFI/Linux/arch-linux.efi"])
