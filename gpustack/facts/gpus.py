@@ -83,7 +83,7 @@ def assemble(host: Host, main: Function) -> Gpu:
     members = host.groups.get(main.iommu_group, ()) if main.iommu_group is not None else ()
     beside = [f for f in host.slots[main.bdf.slot] if f.address != main.address]
     beside += [f for f in members if f not in beside and _are_behind_one_card_switch(host, f, main)]
-    own = sorted((f for f in beside if _is_of_card(f, main)), key=lambda f: f.bdf)
+    own = sorted((f for f in beside if _is_of_card(host, f, main)), key=lambda f: f.bdf)
     apart = {main.address, *(f.address for f in own), *main.virtual_functions}
     others = [f for f in members if f.address not in apart]
     return Gpu(
@@ -104,16 +104,16 @@ def forwards(function: Function) -> bool:
     return not function.pci_class.startswith(classes.HOST_BRIDGE) or function.driver is None
 
 
-def _is_of_card(function: Function, main: Function) -> bool:
+def _is_of_card(host: Host, function: Function, main: Function) -> bool:
     """Whether a function in the slot of a GPU is part of its card.
 
     The slot alone does not decide: in an AMD APU the GPU (1002) shares its slot with the processor's own security
-    processor, USB controllers and sound (1022).
+    processor, USB controllers and sound (1022). Only a GPU that is no part of the processor has its slot to itself.
     """
     return (
-        function.vendor == main.vendor
-        and function.physical_function is None
+        function.physical_function is None
         and classes.is_card_class(function.pci_class)
+        and (function.vendor == main.vendor or not is_integrated(host, main))
     )
 
 

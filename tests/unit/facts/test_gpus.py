@@ -19,6 +19,22 @@ def test_the_functions_of_a_slot_are_one_gpu():
     assert addresses(found) == [["0000:84:00.0"], ["0000:88:00.0", "0000:88:00.1"]]
 
 
+def test_a_card_may_have_functions_of_two_vendors_but_an_apu_shares_its_slot():
+    """As emulated cards have."""
+    emulated = host(
+        function("0000:01:00.0", ids="1234:1111", pci_class="038000"),
+        function("0000:01:00.1", ids="8086:2668", pci_class="040300"),
+    )
+    assert addresses(emulated) == [["0000:01:00.0", "0000:01:00.1"]]
+    apu = host(
+        function("0000:c4:00.0", ids="1002:ffff", pci_class="030000"),
+        function("0000:c4:00.1", ids="1002:1640", pci_class="040300"),
+        function("0000:c4:00.3", ids="1022:15b9", pci_class="0c0330"),
+        function("0000:c4:00.6", ids="1022:15e3", pci_class="040300"),
+    )
+    assert addresses(apu) == [["0000:c4:00.0", "0000:c4:00.1"]]
+
+
 def test_other_members_of_the_group_are_neighbours_or_bridges():
     found = host(
         function("0000:80:01.0", ids="8086:6f02", pci_class="060400", driver="pcieport"),
