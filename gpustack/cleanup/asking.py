@@ -150,6 +150,7 @@ def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Quest
             offered={} if there else {row.address.lower(): _model(row) for name, row in elsewhere if name == host},
             absent=None if there or not verdict.owner else verdict.owner.lower(),
             state=clock.state(view.services.get(host) or view.services.get(host.casefold())),
+            started=verdict.lingering.since if verdict.lingering and verdict.lingering.host == host else None,
         )
 
 
@@ -251,6 +252,8 @@ def _missing(question: Question, usage: Usage) -> str:
 def _unproved(question: Question, usage: Usage) -> str:
     if usage.gap:
         return f"{question.host} could not be asked: {usage.gap}"
+    if question.started is not None and (usage.started is None or usage.started <= question.started):
+        return f"{question.host} does not show that its nova-compute started after {question.started} UTC"
     for address, model in sorted(question.offered.items()):
         found = usage.functions.get(address)
         if found != model:

@@ -5,17 +5,19 @@ not depend on Nova: libvirt's status files of the running domains, and the kerne
 open.
 
     {"used": {"0000:81:00.0": ["UUID OF THE DOMAIN"]}, "unread": [["/run/libvirt/qemu/x.xml", "why"]],
-     "functions": {"0000:81:00.0": "10de:11b4"}, "libvirt": true, "nova_compute": [4711]}
+     "functions": {"0000:81:00.0": "10de:11b4"}, "libvirt": true, "nova_compute": [4711],
+     "started": 1763788800}
 
 A user is an empty string where its domain is not known. When anything could not be read the answer is not complete.
-``functions`` and ``libvirt`` show which machine answered; ``nova_compute`` lists the processes of nova-compute.
+``functions`` and ``libvirt`` show which machine answered; ``nova_compute`` lists the processes of nova-compute,
+none of which started before ``started`` (seconds since 1970; null when that is not known).
 """
 
 import json
 import os
 import re
 import sys
-from typing import Dict, List, Set, Tuple
+from typing import Dict, List, Optional, Set, Tuple
 from xml.etree import ElementTree
 
 Used = Dict[str, Set[str]]
@@ -155,6 +157,21 @@ def nova_compute(root: str) -> List[int]:
     return sorted(found)
 
 
+def started(root: str) -> Optional[float]:
+    """When the oldest process of nova-compute started, or the machine where there is none."""
+    try:
+        with open(os.path.join(root, "proc/stat"), encoding="ascii") as stream:
+            (booted,) = [int(line.split()[1]) for line in stream if line.startswith("btime ")]
+        ticks = []
+        for pid in nova_compute(root):
+            with open(os.path.join(root, "proc", str(pid), "stat"), encoding="utf-8", errors="replace") as stream:
+                # What precedes the last bracket is the program's name; the 22nd field of all is the start.
+                ticks.append(int(stream.read().rpartition(")")[2].split()[19]))
+    except (OSError, ValueError, IndexError):
+        return None
+    return booted + min(ticks) / os.sysconf("SC_CLK_TCK") if ticks else float(booted)
+
+
 def look(root: str = "/") -> Dict[str, object]:
     """Both witnesses' words, and what shows which machine it is, as plain data."""
     used, unread = {}, []  # type: Used, Unread
@@ -169,6 +186,7 @@ def look(root: str = "/") -> Dict[str, object]:
         "functions": functions(root),
         "libvirt": os.path.isdir(os.path.join(root, STATUS)),
         "nova_compute": nova_compute(root),
+        "started": started(root),
     }
 
 

@@ -7,8 +7,10 @@ left on it. What an answer permits is decided in :mod:`gpustack.cleanup.asking` 
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -32,6 +34,7 @@ class Usage:
     :ivar functions: by BDF address, vendor and product of each PCI function of the machine that answered.
     :ivar gap: why the answer is not complete, or why there is none; empty when it is complete.
     :ivar nova_compute: whether a process of nova-compute runs there.
+    :ivar started: no nova-compute that runs there started earlier (naive UTC); None when that is not known.
     :ivar gone: the operator declared this host gone (``--gone``), which replaces what is missing of its answer.
     """
 
@@ -39,6 +42,7 @@ class Usage:
     functions: Mapping[str, str] = field(default_factory=dict)
     gap: str = ""
     nova_compute: bool = False
+    started: datetime | None = None
     gone: bool = False
 
 
@@ -48,7 +52,7 @@ Ask = Callable[[str], Usage]
 
 @dataclass
 class Hypervisors:
-    """Asks hosts for the devices of their guests.
+    """Asks hosts for the devices of their guests; several at a time, if need be.
 
     :ivar enabled: ask at all; else nothing is known of any host.
     :ivar ssh: how to reach hosts; as the SSH configuration says when None.
@@ -57,6 +61,7 @@ class Hypervisors:
     enabled: bool = True
     ssh: SshOptions | None = None
     _connections: Connections | None = field(default=None, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __enter__(self) -> Self:
         return self
@@ -80,12 +85,13 @@ class Hypervisors:
         return usage(answer)
 
     def _open(self) -> Connections:
-        if self._connections is None:
-            from gpustack.facts.ssh import Connections
-            from gpustack.facts.ssh_config import SshOptions
+        with self._lock:
+            if self._connections is None:
+                from gpustack.facts.ssh import Connections
+                from gpustack.facts.ssh_config import SshOptions
 
-            self._connections = Connections(self.ssh or SshOptions())
-        return self._connections
+                self._connections = Connections(self.ssh or SshOptions())
+            return self._connections
 
 
 def usage(answer: Mapping[str, Any]) -> Usage:
@@ -104,7 +110,7 @@ def usage(answer: Mapping[str, Any]) -> Usage:
             gap = f"the machine that answered has no /{domains.STATUS}: libvirt is not installed, or has not started"
     except (KeyError, TypeError, ValueError, AttributeError):
         gap = "the output of the host is not a list of devices"
-    return Usage(users=users, functions=functions, gap=gap, nova_compute=_runs(answer))
+    return Usage(users=users, functions=functions, gap=gap, nova_compute=_runs(answer), started=_started(answer))
 
 
 def _uuids(found: Any) -> frozenset[str]:  # noqa: ANN401 - JSON of another machine
@@ -115,6 +121,13 @@ def _uuids(found: Any) -> frozenset[str]:  # noqa: ANN401 - JSON of another mach
 
 def _runs(answer: Mapping[str, Any]) -> bool:
     return isinstance(answer, Mapping) and bool(answer.get("nova_compute"))
+
+
+def _started(answer: Mapping[str, Any]) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(answer["started"], UTC).replace(tzinfo=None)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return None
 
 
 @functools.cache

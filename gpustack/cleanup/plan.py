@@ -6,7 +6,7 @@ import gc
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import allocated, connect, hardware, placement, read, rules, schema, tables
+from gpustack.cleanup import allocated, asking, connect, drift, hardware, placement, read, rules, schema, tables
 from gpustack.cleanup.connect import Cell, Database
 from gpustack.cleanup.facts import Clock
 from gpustack.cleanup.owners import OtherCells
@@ -26,6 +26,7 @@ from gpustack.files import write_atomic
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
+    from gpustack.cleanup.hypervisor import Usage
     from gpustack.cleanup.placement import Provider
 
 FORMAT = "gpustack_cleanup_plan"
@@ -238,6 +239,33 @@ def leftovers_of(
         return [verdict for verdict in found if selection.wants(verdict)]
 
 
+def drift_of(sources: Sources, cell: Cell, selection: Selection, answers: Mapping[str, Usage]) -> list[Verdict]:
+    """Compare the domains of the hosts that were asked with one cell's rows (class T).
+
+    :raises DatabaseError: when the cell can't be read.
+    """
+    with reading(sources, cell, selection) as (reader, clock):
+        return [one for one in drift.judge(reader, clock, answers, selection.hosts) if selection.wants(one)]
+
+
+def hosts_to_ask(sources: Sources, selection: Selection) -> set[str]:
+    """The hosts with rows; a cell that can't be read has none.
+
+    Plan after they were asked: rows that were written meanwhile are young, and protected.
+    """
+    found: set[str] = set()
+    for cell in sources.cells:
+        if cell.uuid != connect.CELL0:
+            with suppress(DatabaseError), connect.snapshot(cell.database) as connection:
+                found |= drift.hosts_with_rows(connection, selection.hosts)
+    return found
+
+
+def settled(made: CleanupPlan, answers: Mapping[str, Usage]) -> CleanupPlan:
+    """The plan after the hosts have answered: what they do not permit is *undecided*, or only reported."""
+    return replace(made, verdicts=tuple(asking.settle(verdict, answers) for verdict in made.verdicts))
+
+
 def unknown_hosts(sources: Sources, hosts: Iterable[str]) -> set[str]:
     """Those of these hosts that no cell has a compute node of, deleted ones too.
 
@@ -263,9 +291,15 @@ def _rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def make(sources: Sources, selection: Selection, cloud: Connection | None = None) -> CleanupPlan:
+def make(
+    sources: Sources,
+    selection: Selection,
+    cloud: Connection | None = None,
+    answers: Mapping[str, Usage] | None = None,
+) -> CleanupPlan:
     """Judge every cell; one that can't be read is told of, and the others are judged.
 
+    :param answers: what the hosts of :func:`hosts_to_ask` answered; None where none was asked.
     :param cloud: asks Placement as well (class Q). Where it can't be asked that is told too, and the rows are judged.
     :raises DatabaseError: when no cell at all could be read.
     """
@@ -282,6 +316,7 @@ def make(sources: Sources, selection: Selection, cloud: Connection | None = None
         try:
             with _rare_collections():
                 verdicts += verdicts_of(sources, cell, selection)
+                verdicts += drift_of(sources, cell, selection, answers) if answers is not None else ()
             if cloud is not None and asks and unasked is None:
                 if devices is None and selection.hosts is None:  # one answer for all cells
                     devices = list(placement.providers(cloud))

@@ -261,7 +261,7 @@ class CellReader:
         query = sa.select(*instance_columns(self.connection), extra.id, extra.pci_requests).select_from(joined)
         found = self.connection.execute(query.where(nodes.id.in_(ids), nodes.deleted == 0)).all()
         return [
-            (instance(known, self.cell), _UNREADABLE if extra_id is None else _parse_requests(text))
+            (instance(known, self.cell), _UNREADABLE if extra_id is None else parse_requests(text))
             for *known, extra_id, text in found
         ]
 
@@ -306,7 +306,7 @@ class CellReader:
         for batch in batches(sorted(uuids)):
             query = sa.select(table.instance_uuid, table.pci_requests).where(table.instance_uuid.in_(batch))
             for uuid, text in self.connection.execute(query).all():
-                found[uuid.lower()] = _parse_requests(text)
+                found[uuid.lower()] = parse_requests(text)
         return found
 
     def _migrations_of(self, uuids: Iterable[str]) -> dict[str, tuple[Migration, ...]]:
@@ -375,7 +375,7 @@ def _whereabouts(found: Instance | None, unknown: str | None) -> Whereabouts:
     return Whereabouts.FOUND if found is not None and not found.deleted else Whereabouts.ABSENT
 
 
-def _parse_requests(text: str | None) -> _Asked:
+def parse_requests(text: str | None) -> _Asked:
     """``instance_extra.pci_requests`` (``nova/objects/instance_pci_requests.py``); NULL means none."""
     if not text:
         return _Asked((), text)

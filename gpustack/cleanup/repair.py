@@ -87,7 +87,7 @@ def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) ->
         Change(
             table="migrations",
             id=migration,
-            seen={"status": ERROR, "deleted": 0},
+            seen={"status": verdict.lingering.status if verdict.lingering else ERROR, "deleted": 0},
             new={"status": "failed", "updated_at": now},
         )
         for migration in verdict.migrations

@@ -71,6 +71,20 @@ class Allocation:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lingering:
+    """A migration that is not in error, and that a repair sets to failed because nobody works on it any more.
+
+    :ivar status: its status.
+    :ivar host: the host whose nova-compute worked on it.
+    :ivar since: when it was last written: that nova-compute must have started later.
+    """
+
+    status: str
+    host: str
+    since: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class Question:
     """What one host must answer before a repair is made (:mod:`gpustack.cleanup.asking`).
 
@@ -82,6 +96,7 @@ class Question:
     :ivar models: vendors and products of that compute node's rows.
     :ivar state: whether nova-compute runs there.
     :ivar spared: why no answer is needed; empty where one is.
+    :ivar started: nova-compute must have started there after this time; None where that does not matter.
     """
 
     host: str
@@ -93,6 +108,7 @@ class Question:
     rows: Mapping[str, str] = field(default_factory=dict)
     state: HostState = HostState.UNKNOWN
     spared: str = ""
+    started: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +182,10 @@ class Verdict:
     then: str = ""
     questions: tuple[Question, ...] | None = None
     seen: tuple[Seen, ...] = ()
+    lingering: Lingering | None = None
+    """What is known of the one of ``migrations`` that is not in error."""
+    again: datetime | None = None
+    """When the grace time ends that alone protects it, naive UTC."""
 
     @property
     def asks(self) -> tuple[str, ...]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.cli.cleanup_hosts import add_ask_hosts, asked_plan
 from gpustack.cli.cleanup_options import (
     NOTHING_TO_DO,
     add_cloud,
@@ -23,7 +25,9 @@ from gpustack.cli.common import Command, Lister
 from gpustack.cli.numbers import positive
 
 if TYPE_CHECKING:
+    from gpustack.cleanup.hypervisor import Usage
     from gpustack.cleanup.plan import CleanupPlan
+    from gpustack.cleanup.verdict import Verdict
 
 QUIET = ("protected", "heals")
 
@@ -41,6 +45,7 @@ gpustack cleanup plan --config-file /etc/nova/nova.conf; gpustack cleanup plan -
 gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.prom"""
 
     _plan: CleanupPlan
+    _answers: Mapping[str, Usage] | None = None
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The databases, the selection and what becomes of the plan."""
@@ -49,6 +54,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         add_selection(parser)
         add_cloud(parser)
         add_hardware(parser)
+        add_ask_hosts(parser)
         parser.add_argument("--all", action="store_true", help="list what is protected or heals by itself as well")
         parser.add_argument("--out", type=Path, metavar="FILE", help="save the plan, for `gpustack cleanup apply FILE`")
         parser.add_argument(
@@ -58,11 +64,12 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
         """Make the plan and list its verdicts."""
-        from gpustack.cleanup import metrics, plan
+        from gpustack.cleanup import metrics
 
         cloud = cloud_of(parsed_args)
         sources = with_hardware(sources_of(self, parsed_args), parsed_args)
-        self._plan = plan.make(sources, selection_of(parsed_args, sources), cloud)
+        selection = selection_of(parsed_args, sources)
+        self._plan, self._answers = asked_plan(self, parsed_args, sources, selection, cloud)
         see_that_hosts_are_known(self._plan, sources, parsed_args.host)
         if parsed_args.out:
             self._plan.save(parsed_args.out)
@@ -95,15 +102,46 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
                 self.say(explanation(verdict))
         for _cell, reason in self._plan.unread:
             self.say(reason)
-        hidden = sum(verdict.status in QUIET for verdict in self._plan.verdicts)
-        if hidden and not parsed_args.all:
-            self.say(f"{hidden} more are protected or heal by themselves; --all shows them")
+        for line in [*held_lines(self._plan.verdicts, shown=parsed_args.all), *self._asked(parsed_args)]:
+            self.say(line)
         if self._plan.unasked is not None:
             self.say(str(self._plan.unasked))
             return self._plan.unasked.exit_code
         if self._plan.unread:
             return 3
         return 0 if any(verdict.status not in QUIET for verdict in self._plan.verdicts) else NOTHING_TO_DO
+
+    def _asked(self, parsed_args: argparse.Namespace) -> Iterator[str]:
+        """Which hosts answer, and why the others do not; or which apply is going to ask."""
+        if self._answers is None:
+            hosts = sorted({host for verdict in self._plan.repairs for host in verdict.asks})
+            if hosts:
+                yield f"apply asks over SSH, as root or with --sudo: {', '.join(hosts)}; --ask-hosts shows who answers"
+            return
+        silent = {host: usage.gap for host, usage in self._answers.items() if usage.gap}
+        yield f"{len(self._answers) - len(silent)} of {len(self._answers)} hosts answer completely"
+        for host, why in sorted(silent.items()):
+            yield f"{host} can't be asked: {why}"
+
+
+def held_lines(verdicts: Iterable[Verdict], *, shown: bool) -> Iterator[str]:
+    """How many devices are held by work in progress, and when the grace time is over."""
+    from gpustack.cleanup.verdict import Status
+
+    verdicts = list(verdicts)
+    protected = [verdict for verdict in verdicts if verdict.status is Status.PROTECTED]
+    working = {(v.host, row.address): row.changed_at for v in protected if v.again is None for row in v.rows}
+    if working:
+        oldest, since = min(working.items(), key=lambda item: (item[1] is None, item[1], item[0]))
+        when = f"the oldest, {' '.join(oldest)}, since {since} UTC" if since else "since an unknown time"
+        number = f"{len(working)} device{'s are' if len(working) > 1 else ' is'}"
+        yield f"{number} held by work in progress; {when}. Work that does not end is reported as stuck"
+    young = [verdict.again for verdict in protected if verdict.again is not None]
+    if young:
+        yield f"{len(young)} changed within the grace time: plan again after {max(young):%F %T} UTC"
+    hidden = len([verdict for verdict in verdicts if verdict.status in QUIET])
+    if hidden and not shown:
+        yield f"{hidden} more are protected or heal by themselves; --all shows them"
 
 
 class Watch(Command):
@@ -116,6 +154,7 @@ class Watch(Command):
         parser = super().get_parser(prog_name)
         add_databases(parser)
         add_selection(parser)
+        add_ask_hosts(parser)
         parser.add_argument("--metrics", type=Path, metavar="FILE", required=True, help="the textfile to write")
         parser.add_argument(
             "--interval", type=seconds, default=300.0, metavar="S", help="seconds between (%(default)g)"
@@ -128,7 +167,7 @@ class Watch(Command):
         import itertools
         import time
 
-        from gpustack.cleanup import metrics, plan
+        from gpustack.cleanup import metrics
         from gpustack.errors import DatabaseError
 
         rounds = itertools.count() if parsed_args.count is None else range(parsed_args.count)
@@ -137,7 +176,8 @@ class Watch(Command):
                 time.sleep(parsed_args.interval)
             try:
                 sources = sources_of(self, parsed_args)
-                made = plan.make(sources, selection_of(parsed_args, sources))
+                selection = selection_of(parsed_args, sources)
+                made, _answers = asked_plan(self, parsed_args, sources, selection)
             except DatabaseError as error:
                 metrics.write_failure(parsed_args.metrics)
                 self.say(str(error))

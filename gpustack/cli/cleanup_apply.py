@@ -8,6 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gpustack.cli.cleanup_hosts import add_hypervisors, ssh_of
 from gpustack.cli.cleanup_options import (
     NOTHING_TO_DO,
     add_cloud,
@@ -58,8 +59,8 @@ gpustack cleanup apply --sql"""
         parser.add_argument(
             "--wait", type=float, default=150, metavar="S", help="how long to wait for Nova's periodic (%(default)s)"
         )
-        group = parser.add_argument_group(
-            "hypervisors", "before a repair, every host whose device it may free is asked over SSH which are in use"
+        group = add_hypervisors(
+            parser, "before a repair, every host whose device it may free is asked over SSH which are in use"
         )
         group.add_argument(
             "--no-hypervisor",
@@ -73,12 +74,6 @@ gpustack cleanup apply --sql"""
             help="replace the answer of this host, which is fenced, scrapped or reinstalled: no guest can run on it; "
             "recorded in the journal; may be repeated",
         )
-        group.add_argument("--user", metavar="NAME", help="user to log in as")
-        group.add_argument("--identity", type=Path, metavar="FILE", help="private key to offer first")
-        group.add_argument("--sudo", action="store_true", help="look as root, through sudo -n")
-        group.add_argument("--ssh-config", type=Path, metavar="FILE", help="use this in place of ~/.ssh/config")
-        group.add_argument("--known-hosts", type=Path, metavar="FILE", help="use this in place of ~/.ssh/known_hosts")
-        group.add_argument("--timeout", type=float, default=15.0, metavar="S", help="seconds to wait (%(default)g)")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -91,7 +86,6 @@ gpustack cleanup apply --sql"""
         from gpustack.cleanup.outcome import Result, key
         from gpustack.cleanup.show import explanation, load_plan, script
         from gpustack.cleanup.verdict import Status
-        from gpustack.facts.ssh_config import SshOptions
 
         saved = load_plan(parsed_args.plan) if parsed_args.plan else None
         sources = sources_of(self, parsed_args)
@@ -113,15 +107,7 @@ gpustack cleanup apply --sql"""
         if not wanted:
             self.say("there is nothing to repair")
             return 3 if made.unread else NOTHING_TO_DO
-        ssh = SshOptions(
-            user=parsed_args.user,
-            identity=parsed_args.identity,
-            config=parsed_args.ssh_config,
-            known_hosts=parsed_args.known_hosts,
-            timeout=parsed_args.timeout,
-            sudo=parsed_args.sudo,
-        )
-        hypervisors = Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh)
+        hypervisors = Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_of(parsed_args))
         if parsed_args.sql:
             now = {key(verdict.to_dict()): verdict for verdict in made.repairs}
             changed = [planned for planned in wanted if key(planned) not in now]

@@ -22,7 +22,7 @@ NOTHING_TO_DO = 4
 URL_VARIABLE = "GPUSTACK_DB_URL"
 CLOUD_TIMEOUT = 60.0
 """Seconds that Placement may take to answer, unless clouds.yaml says otherwise (``api_timeout``)."""
-CLASSES = "ABCDEFGHIJKLMNOPQRU"
+CLASSES = "ABCDEFGHIJKLMNOPQRTU"
 
 
 def seconds(text: str) -> float:
@@ -69,6 +69,12 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--class", dest="classes", action="append", choices=CLASSES, help="only this class; may be repeated"
     )
+    add_judgement(parser)
+
+
+def add_judgement(parser: argparse.ArgumentParser) -> None:
+    """Add what counts as recent, as down, and as stuck."""
+    group = parser.add_argument_group("judgement")
     group.add_argument(
         "--grace",
         type=int,
@@ -169,17 +175,19 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
     for klass, option, named in (
         ("Q", "--os-cloud", getattr(parsed_args, "os_cloud", None)),
         ("O", "--snapshot", getattr(parsed_args, "snapshot", None)),
+        ("T", "--ask-hosts", getattr(parsed_args, "ask_hosts", None)),
     ):
-        if klass in (parsed_args.classes or ()) and not named:
+        if klass in (getattr(parsed_args, "classes", None) or ()) and not named:
             raise UsageError(
                 f"class {klass} is not judged without {option}",
-                remedy=f"gpustack cleanup plan --class {klass} {option} …",
+                remedy=f"gpustack cleanup plan --class {klass} {option}",
             )
     down = parsed_args.service_down_time or sources.service_down_time or 60
+    hosts, instance = getattr(parsed_args, "host", None), getattr(parsed_args, "instance", None)
     return Selection(
-        hosts=frozenset(parsed_args.host) if parsed_args.host else None,
-        instance=parsed_args.instance,
-        classes=frozenset(parsed_args.classes or ()),
+        hosts=frozenset(hosts) if hosts else None,
+        instance=instance.lower() if instance else None,
+        classes=frozenset(getattr(parsed_args, "classes", None) or ()),
         grace=timedelta(seconds=parsed_args.grace),
         service_down_time=timedelta(seconds=down),
         stuck_after=timedelta(seconds=parsed_args.stuck_after),

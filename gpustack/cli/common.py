@@ -144,7 +144,7 @@ def gather(command: _Voice, parsed_args: argparse.Namespace) -> Gathered:
         raise UsageError("--root reads a directory of this host, so HOST has no place beside it")
     if parsed_args.sudo and (parsed_args.root or parsed_args.snapshot or not hosts):
         raise UsageError("--sudo is for hosts read over SSH", remedy="on this host: sudo gpustack …")
-    with _progress(command, len(hosts) if not parsed_args.snapshot else 0) as reported:
+    with reading(command, len(hosts) if not parsed_args.snapshot else 0) as reported:
         gathered = facts.gather(
             hosts,
             root=parsed_args.root,
@@ -205,7 +205,7 @@ def expanded(patterns: Iterable[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _progress(command: _Voice, total: int) -> Iterator[Callable[[str], None]]:
+def reading(command: _Voice, total: int) -> Iterator[Callable[[str], None]]:
     """A progress bar on stderr while hosts are read; nothing in a pipe, or for a single host."""
     if total < 2 or not command.verbosity or not command.app.stderr.isatty():
         yield lambda host: None

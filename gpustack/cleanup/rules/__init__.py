@@ -93,4 +93,5 @@ def _judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             ids = {row.id for row in verdict.rows}
             if not ids & spoken:
                 spoken |= ids
-                yield stuck(prepared(timely(verdict, view, clock), view, clock), view, clock)
+                timed = stuck(timely(verdict, view, clock), view, clock)
+                yield stuck(prepared(timed, view, clock), view, clock)

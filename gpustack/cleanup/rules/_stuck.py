@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from gpustack.cleanup.facts import Clock, HostState, Migration, NodeView, Owner
+from gpustack.cleanup.facts import ERROR, Clock, HostState, Migration, NodeView, Owner
 from gpustack.cleanup.predicates import in_flight
-from gpustack.cleanup.verdict import Status, Verdict
+from gpustack.cleanup.verdict import Lingering, Repair, Status, Verdict
 
 _LONG_TASKS = frozenset(
     {
@@ -49,12 +49,54 @@ def stuck(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None = 
     reasons = [_reason(one, view, clock) for one in working]
     if not reasons or None in reasons:
         return verdict
+    because = "; ".join(dict.fromkeys(filter(None, reasons)))
+    if owner is not None and (move := _reverted(owner, verdict, view, clock)):
+        return replace(
+            verdict,
+            status=Status.STALE,
+            because=f"{because}; the instance is at its source, {move.source_compute}. Failed, the migration holds "
+            "nothing, and nova-compute here frees the device by itself",
+            repair=Repair.FAIL_MIGRATION,
+            migrations=(move.id,),
+            lingering=Lingering(
+                status=move.status or "", host=move.source_compute or "", since=move.updated_at or clock.now
+            ),
+            again=None,
+        )
     return replace(
         verdict,
         status=Status.STUCK,
-        because="; ".join(dict.fromkeys(filter(None, reasons))),
+        because=because,
         advice="; ".join(dict.fromkeys(_advice(one) for one in working)),
     )
+
+
+def _reverted(owner: Owner, verdict: Verdict, view: NodeView, clock: Clock) -> Migration | None:
+    """The cold migration to this node that its source will not go on with, and that may be set to failed.
+
+    A power cut in the middle of the copy: the nova-compute that starts there fails to revert it and clears the task
+    (``_init_instance``). It is failed only if the source proves that its nova-compute started since: the task may also
+    have been reset by hand, while the disk is still copied.
+    """
+    moves = [move for move in owner.migrations if move.in_flight]
+    instance = owner.instance
+    taken = bool(verdict.rows) and all(row.live and row.taken for row in verdict.rows) and not view.node.deleted
+    if len(moves) != 1 or not taken or instance is None or not owner.alive or instance.task_state is not None:
+        return None
+    (move,) = moves
+    ends = (view.services.get(host or "") for host in (move.source_compute, move.dest_compute))
+    fits = (
+        move.migration_type in ("migration", "resize")
+        and move.status in ("pre-migrating", "migrating", "post-migrating")
+        and (move.source_compute, move.source_node) == (instance.host, instance.node)
+        and (move.dest_compute, move.dest_node) == (view.node.host, view.node.hypervisor_hostname)
+        and move.source_compute != move.dest_compute
+        and instance.vm_state in ("active", "stopped")
+        and not any(other.status == ERROR for other in owner.migrations)
+        and all(clock.state(service) is HostState.UP for service in ends)
+        and move.updated_at is not None
+    )
+    return move if fits else None
 
 
 def _early(verdict: Verdict, view: NodeView, clock: Clock) -> bool:

@@ -1,4 +1,4 @@
-"""No verdict rests on a time that can't be read, is missing where work is under way, or is yet to come.
+"""Times: when the grace time ends, and no verdict on one that can't be read, is missing from work, or is yet to come.
 
 A time in the future would protect a row until then. A running move without any time would protect it for ever, and a
 time that can't be read proves nothing either.
@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from gpustack.cleanup.facts import Clock, NodeView, Owner
+from gpustack.cleanup.predicates import in_flight
 from gpustack.cleanup.values import UNREADABLE
 from gpustack.cleanup.verdict import Status, Verdict
 
@@ -28,9 +29,12 @@ def timely(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None =
     """
     if verdict.status not in _JUDGED:
         return verdict
-    wrong = list(_wrong(verdict, view, clock, owner or view.owners.get(verdict.owner or "")))
+    owner = owner or view.owners.get(verdict.owner or "")
+    wrong = list(_wrong(verdict, view, clock, owner))
     if not wrong:
-        return verdict
+        young = [moment for _what, moment in _moments(verdict, view, owner) if moment and clock.recent(moment)]
+        early = verdict.status is Status.PROTECTED and young and not in_flight(owner)
+        return replace(verdict, again=max(young) + clock.grace) if early else verdict
     return replace(
         verdict,
         status=Status.UNDECIDED,

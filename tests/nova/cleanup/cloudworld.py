@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -325,10 +326,11 @@ class World:
         command = [sys.executable, "-m", "gpustack", "cleanup", *arguments, "--config-file", str(self.nova.nova_conf)]
         if arguments[0] != "undo":
             command += ["--grace", grace]
-        if arguments[0] == "apply":
+        if arguments[0] in ("apply", "explain") or "--ask-hosts" in arguments:
             command += ["--ssh-config", str(self.ssh.directory / "config")]
             command += ["--known-hosts", str(self.ssh.directory / "known_hosts")]
-            command += [] if "--wait" in arguments else ["--wait", "20"]
+        if arguments[0] == "apply" and "--wait" not in arguments:
+            command += ["--wait", "20"]
         done = subprocess.run(command, capture_output=True, text=True, env=self._variables(), check=False)
         assert "Traceback" not in done.stderr, done.stderr
         return Ran(done.returncode, done.stdout, done.stderr)
@@ -341,10 +343,13 @@ class World:
     def _variables(self) -> dict[str, str]:
         return {**os.environ, "OS_CLIENT_CONFIG_FILE": str(self.nova.clouds_yaml), "OS_CLOUD": "embedded"}
 
-    def plan(self, *hosts: str, everything: bool = False, grace: str = "0", stuck: int = 3600) -> list[str]:
+    def plan(
+        self, *hosts: str, everything: bool = False, grace: str = "0", stuck: int = 3600, ask: bool = False
+    ) -> list[str]:
         """``CLASS STATUS HOST REPAIR`` of every verdict on hosts."""
         named = [word for host in hosts or self.used for word in ("--host", host)]
-        options = ("--stuck-after", str(stuck), *(["--all"] if everything else []))
+        options = ("--stuck-after", str(stuck), *(["--all"] if everything else []), *(["--ask-hosts"] if ask else []))
+        self.hypervisors() if ask else None
         ran = self.gpustack("plan", *named, "-f", "json", *options, grace=grace)
         assert ran.code in (0, 4), ran
         return sorted(
@@ -414,6 +419,11 @@ class World:
                 if domain["state"] == "running":
                     xml = self.nova.control.domain_xml(host, domain["uuid"])
                     (directory / f"{domain['name']}.xml").write_text(f"<domstatus state='running'>{xml}</domstatus>")
+
+    def booted(self, host: str, *, seconds: int) -> None:
+        """Let a host have booted so long ago, as its kernel has it."""
+        stat = self.ssh.directory / "roots" / host / "proc/stat"
+        stat.write_text(f"cpu 0\nbtime {int(time.time()) - seconds}\n")
 
     def said(self) -> str:
         """What Nova's log has to say of faults, the last of it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpustack.cleanup import allocated, rules
+from gpustack.cleanup import allocated, drift, rules
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -43,7 +43,7 @@ def of(test: str) -> set[str]:
 
 
 def test_every_class_is_there() -> None:
-    assert TESTED["classes"].keys() == {rule.CLASS for rule in rules.RULES} | {allocated.CLASS}
+    assert TESTED["classes"].keys() == {rule.CLASS for rule in rules.RULES} | {allocated.CLASS, drift.CLASS}
 
 
 @pytest.mark.parametrize("klass", sorted(TESTED["classes"]))

@@ -106,6 +106,12 @@ def _stuck(cell: CellFile) -> None:
         connection.exec_driver_sql("UPDATE instances SET updated_at = datetime('now', '-2 hours')")
 
 
+def _unused(cell: CellFile) -> None:
+    """No domain of the host has a device."""
+    cell.device(cell.host("gpu01"), GPU, "allocated", instance_uuid="vm", request_id="r1")
+    cell.instance("vm", "gpu01")
+
+
 def _made_up(cell: CellFile) -> None:
     cell.device(cell.host("gpu01"), GPU, "free")
 
@@ -134,8 +140,10 @@ CASES: dict[str, tuple[Callable[[CellFile], object], str]] = {
     "class-p": (_pools, "restart"),
     "class-q": (_moved, "nothing"),
     "class-r": (_periodic, "report"),
+    "class-t": (_unused, "report"),
     "class-u": (_made_up, "report"),
     "migration-never-ended": (_stuck, "report"),
+    "row-freed-by-hand": (_missing, "report"),
 }
 
 

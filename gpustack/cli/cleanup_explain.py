@@ -1,0 +1,84 @@
+"""``gpustack cleanup explain``: all that is known of one GPU or one instance, on one screen."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import TYPE_CHECKING
+
+from gpustack.cli.cleanup_hosts import add_hypervisors, ssh_of
+from gpustack.cli.cleanup_options import (
+    add_cloud,
+    add_databases,
+    add_judgement,
+    cloud_of,
+    selection_of,
+    sources_of,
+)
+from gpustack.cli.common import Command
+from gpustack.errors import UsageError
+from gpustack.text import printable
+
+if TYPE_CHECKING:
+    from gpustack.cleanup.explain import Subject
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+_ADDRESS = re.compile(r"([0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
+
+
+def subject_of(subject: str, address: str | None) -> Subject:
+    """What is asked about.
+
+    :raises UsageError: when it is neither a GPU nor an instance.
+    """
+    from gpustack.cleanup.explain import Subject
+
+    if address is None:
+        if not _UUID.match(subject.lower()):
+            raise UsageError(
+                f"{subject} is no instance's uuid, and no ADDRESS follows it",
+                remedy="gpustack cleanup explain HOST ADDRESS, or gpustack cleanup explain INSTANCE",
+            )
+        return Subject(instances={subject.lower()})
+    if not _ADDRESS.match(address.lower()):
+        raise UsageError(f"{address} is no PCI address", remedy="expected DOMAIN:BUS:SLOT.FUNCTION, as 0000:81:00.0")
+    full = address.lower() if address.count(":") == 2 else f"0000:{address.lower()}"
+    return Subject(host=subject, address=full)
+
+
+class Explain(Command):
+    """Show what Nova's tables, Placement and the hypervisors have about one GPU or instance. Changes nothing.
+
+    Look at this first, in any state. Exit codes: 0 shown, 2 neither a GPU nor an instance is named, 30 a database
+    could not be read.
+    """
+
+    epilog = """\
+gpustack cleanup explain gpu01 0000:81:00.0 --os-cloud admin;
+gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The GPU or the instance, and where to look."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("subject", metavar="HOST|INSTANCE", help="host of the GPU, or uuid of the instance")
+        parser.add_argument("address", nargs="?", metavar="ADDRESS", help="address of the GPU, as 0000:81:00.0")
+        add_databases(parser)
+        add_judgement(parser)
+        add_cloud(parser)
+        add_hypervisors(parser).add_argument("--no-hypervisor", action="store_true", help="ask no host")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Look everywhere, and print it source by source."""
+        from gpustack.cleanup.explain import explain
+        from gpustack.cleanup.hypervisor import Hypervisors
+
+        subject = subject_of(parsed_args.subject, parsed_args.address)
+        sources = sources_of(self, parsed_args)
+        selection = selection_of(parsed_args, sources)
+        with Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_of(parsed_args)) as hypervisors:
+            for section in explain(sources, selection, subject, hypervisors.ask, cloud_of(parsed_args)):
+                print(printable(section.title), file=self.app.stdout)
+                for line in section.lines:
+                    print(printable(f"  {line}"), file=self.app.stdout)
+        return 0
