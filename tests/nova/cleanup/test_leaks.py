@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cloudworld import GPUS, WORLDS, World
+from test_by_hand import FREE
 
 from gpustack.cleanup import apply, plan
 from gpustack.cleanup.hypervisor import Usage
@@ -77,7 +78,14 @@ def test_what_a_host_frees_when_it_starts(world: World) -> None:
     world.api.compute.wait_for_delete(second, interval=0.2, wait=30)
     here = "compute_node_id = (SELECT id FROM compute_nodes WHERE host = :host)"
     world.sql(f"UPDATE pci_devices SET deleted = id WHERE {here} AND status = 'allocated'", host=soft)
-    assert world.plan() == [f"A stale {moved} free", f"D stale {soft} clear-deleted", f"E stale {deleted} free"]
+    claim = "UPDATE pci_devices SET status = 'claimed', instance_uuid = :vm, request_id = 'x' WHERE id = "
+    world.sql(claim + FREE, vm=first.id, host=moved)
+    assert world.plan() == [
+        f"A stale {moved} free",
+        f"D stale {soft} clear-deleted",
+        f"E stale {deleted} free",
+        f"G stale {moved} free",
+    ]
     for host in (moved, deleted, soft):
         world.nova.control.restart_compute(host)  # no periodic has run yet
         rows = [status for _address, status, _owner in world.rows(host)]
