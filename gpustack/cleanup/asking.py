@@ -89,7 +89,8 @@ def witnesses(verdict: Verdict, found: Mapping[str, Usage]) -> Iterator[str]:
 def permits(verdict: Verdict, made: Iterable[Change]) -> bool:
     """Whether a repair offers no other device than those that the hosts were asked about."""
     offered = {str(change.seen["address"]).lower() for change in made if change.new.get("status") == "available"}
-    return offered <= {address for question in verdict.questions or () for address in question.offered}
+    asked = {address for one in verdict.questions or () for address in (*one.offered, *one.near)}
+    return offered <= asked
 
 
 _NOBODY = Usage(gap="the host was not asked")
@@ -129,12 +130,14 @@ def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Quest
         yield _at_start(verdict, view, clock)
         return
     offered = _offered(verdict, view)
-    near = {address for address in offered if address in view.by_address}
-    family = frozenset(_family(near, view)) if not own_only else frozenset()
+    # A row that Nova does not manage any more: its device may rightly be gone, or be another's by another row.
+    retired = verdict.repair in (Repair.RETIRE, Repair.CLEAR_DELETED)
+    family = _family((address for address in offered if address in view.by_address), view)
     yield Question(
         host=verdict.host,
-        offered=offered,
-        near=family,
+        offered={} if retired else offered,
+        near=frozenset(offered) if own_only else frozenset(family),
+        rows=({row.address.lower(): _model(row) for row in view.rows if row.live} or offered) if retired else {},
         by=frozenset({(verdict.owner or "").lower(), UNKNOWN}) if own_only else None,
         absent=None if here or not verdict.owner else verdict.owner.lower(),
         state=view.host_state(clock),
@@ -267,8 +270,9 @@ def _unproved(question: Question, usage: Usage) -> str:
 
 def _contradicted(question: Question, usage: Usage) -> str:
     """Why a host is not gone; one that was reinstalled answers, and the operator vouches for what it does not prove."""
-    if usage.gap and question.state is HostState.UP:
-        return f"{question.host} is not gone, contrary to --gone: its nova-compute reports"
+    if usage.gap and question.state in (HostState.UP, HostState.STOPPED):
+        runs = "reports" if question.state is HostState.UP else "is to be started again"
+        return f"{question.host} is not gone, contrary to --gone: its nova-compute {runs}"
     return ""
 
 

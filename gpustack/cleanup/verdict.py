@@ -93,7 +93,7 @@ class Question:
     :ivar by: the only users that matter; None: all of them.
     :ivar absent: the instance that may have no device there at all; None where it is placed there.
     :ivar kept: who may have a device when nova-compute starts there, by address; None where it is not started.
-    :ivar models: vendors and products of that compute node's rows.
+    :ivar rows: vendor and product of rows of that compute node, by address: one of them proves the host.
     :ivar state: whether nova-compute runs there.
     :ivar spared: why no answer is needed; empty where one is.
     :ivar started: nova-compute must have started there after this time; None where that does not matter.

@@ -30,6 +30,13 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         owner = owner_of(view, row)
         if held_back := case.held_back():
             yield held_back
+        elif owner is None and row.status in ("unavailable", "unclaimable"):
+            # If the host comes back as the same compute node, it makes a row that is available.
+            yield case.verdict(
+                Status.REPORT,
+                "the device is blocked, and an operator may have taken it out of service; no instance needs the row",
+                advice="leave the row if the host may return; otherwise nova-manage db archive_deleted_rows removes it",
+            )
         elif owner is not None and renamed(view, owner):
             # The host has come back under a new identity and the guest may still have the device.
             yield case.verdict(

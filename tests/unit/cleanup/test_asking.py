@@ -70,6 +70,7 @@ def uses(address: str = "0000:81:00.0", who: str = "vm", gap: str = "") -> Usage
             {"gpu1": dataclasses.replace(uses(gap="no way"), gone=True), "gpu2": COMPLETE},
             "report",
         ),
+        (f"{STOPPED}\n{F}", "F", {"gpu1": Usage(gap="no way", gone=True)}, "undecided"),
         # Where nova-compute is started, each device in use must be its user's by a row that stays.
         (f"{STOPPED}\n{F}", "F", {"gpu1": uses("0000:81:00.0")}, "stale"),
         (f"{STOPPED}\n{F}", "F", {"gpu1": uses("0000:81:00.0", "other")}, "report"),
