@@ -28,6 +28,7 @@ test-ready:
 	@tools/setup test
 	@tools/setup --apt $(TEST_PACKAGES)
 	@tools/setup --nova $(RELEASES)
+	@.venv/bin/python tests/nova/merges/deployers.py >/dev/null
 
 test-unit: ## the unit tests alone, which need no Nova and no database server
 	@tools/setup test

@@ -32,6 +32,7 @@ FILTERS = ("BlazarFilter",)
 """The filters that kolla-ansible itself makes available and enables, with Blazar."""
 _BLAZAR = "{{ ',BlazarFilter' if enable_blazar | default(false) | bool else '' }}"
 """Added to the release's default list, which replaces that of kolla-ansible's template: overrides are templates too."""
+_OF_ALL = ("../global.conf", "../nova.conf")
 _OF_CELLS = ("nova-compute", "nova-conductor")
 """The services of the role nova-cell, which alone reads ``HOST/SERVICE.conf``."""
 
@@ -104,11 +105,11 @@ def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Sourc
     """
     directories = (*joined, directory)
     read, findings = _read(directories)
-    ours = {path for path in read if path.is_relative_to(directory)}
+    ours = {path for path in read if path.is_relative_to(directory.parent)}
     hosts = sorted({file.parent.name for file in read if file.parent.parent in directories})
 
     def source(service: str, names: Sequence[str], host: str | None = None) -> Source:
-        together = [[read[d / name] for d in directories if d / name in read] for name in names]
+        together = [[read[_at(d, name)] for d in directories if _at(d, name) in read] for name in names]
         lines = [
             [s for part in parts for s in (foreign(part.settings) if Path(part.files[0]) in ours else part.settings)]
             for parts in together
@@ -124,21 +125,27 @@ def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Sourc
     sources = []
     for service in SERVICES:
         for name in NAMES[service]:
-            common = ["../global.conf", "../nova.conf", f"{name}.conf"]
+            common = [*_OF_ALL, f"{name}.conf"]
             sources.append(source(service, common))
             for host in hosts:
                 own = [f"{host}/nova.conf", *([f"{host}/{name}.conf"] if name in _OF_CELLS else [])]
-                if any(d / file in read for d in directories for file in own):
+                if any(_at(d, file) in read for d in directories for file in own):
                     sources.append(source(service, [*common, *own], host))
     return tuple(source for source in sources if source.configuration.settings), findings
+
+
+def _at(directory: Path, name: str) -> Path:
+    """The path of an override, which exists even where the directory does not yet."""
+    return directory.parent / name[3:] if name.startswith("../") else directory / name
 
 
 def _read(directories: Sequence[Path]) -> tuple[dict[Path, Configuration], tuple[Finding, ...]]:
     """Every file that kolla-ansible may read for Nova."""
     found, findings = {}, []
     for directory in directories:
-        parents = [directory / "../global.conf", directory / "../nova.conf"]
-        for file in sorted({*parents, *directory.glob("*.conf"), *directory.glob("*/*.conf")}):
+        for file in sorted(
+            {*(_at(directory, name) for name in _OF_ALL), *directory.glob("*.conf"), *directory.glob("*/*.conf")}
+        ):
             if not file.is_file():
                 continue
             try:

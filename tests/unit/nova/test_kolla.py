@@ -57,6 +57,12 @@ def test_overrides_that_ours_would_replace_are_carried_over(tmp_path):
         written(tmp_path, rendering)
 
 
+def test_an_override_for_all_services_counts_before_there_is_a_directory_for_nova(tmp_path):
+    (tmp_path / "etc/kolla/config").mkdir(parents=True)
+    (tmp_path / "etc/kolla/config/nova.conf").write_text(f"[pci]\nalias = {FPGA}\n")
+    assert FPGA in text_of(rendered(tmp_path, "kolla"), "nova-api.conf")
+
+
 def test_jinja_expressions_are_carried_over_as_they_are_written(tmp_path):
     lines = "alias = {{ fpga | to_json }}\ndevice_spec = {{ nic | to_json }}\n"
     filters = "[filter_scheduler]\nenabled_filters = A,{{ more | join(',') }}\n"
