@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 
 import sqlalchemy as sa
 
@@ -61,8 +62,16 @@ def judge(
             yield _unasked(view, clock, usage)
         owners = _Owners(reader, view)
         for verdict in (*_used(view, clock, usage, owners), *_unused(view, clock, usage)):
-            owner = owners.get(verdict.owner)
-            yield stuck(timely(verdict, view, clock, owner), view, clock, owner)
+            yield _still_moving(timely(verdict, view, clock, owner := owners.get(verdict.owner)), view, clock, owner)
+
+
+def _still_moving(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None) -> Verdict:
+    """The verdict; what only work protects that nobody does any more is reported as what it is."""
+    if verdict.status is not Status.PROTECTED:
+        return verdict
+    if (dead := stuck(verdict, view, clock, owner)).status is not Status.PROTECTED:
+        return replace(verdict, status=Status.REPORT, because=f"{verdict.because}; {dead.because}")
+    return replace(verdict, advice="")
 
 
 class _Owners:
@@ -136,7 +145,7 @@ def _unused(view: NodeView, clock: Clock, usage: Usage) -> Iterator[Verdict]:
         owner = view.owners.get(row.instance_uuid or "")
         if owner is None or owner.instance is None or not owner.on(view.node) or usage.users.get(row.address.lower()):
             continue
-        if owner.instance.vm_state != "active":
+        if owner.instance.vm_state != "active" or not _of_a_flavor(owner, row):
             continue  # a stopped instance keeps its devices
         because = f"instance {owner.uuid} is active here, and no domain uses {row.address}, which its row gives to it"
         moving = in_flight(owner)
@@ -144,6 +153,14 @@ def _unused(view: NodeView, clock: Clock, usage: Usage) -> Iterator[Verdict]:
             moving.append("the row or the instance was written within the grace time")
         status = Status.PROTECTED if moving else Status.REPORT
         yield _verdict(view, clock, status, row, owner, "; but ".join([because, *moving]), row.address, None)
+
+
+def _of_a_flavor(owner: Owner, row: PciRow) -> bool:
+    """Whether the device is in the domain as a PCI device: one of a Neutron port may be there as an interface."""
+    ports = [one for one in owner.requests or () if one.alias_name is None]
+    if row.dev_type == "vdpa" or owner.requests is None:
+        return False
+    return not ports or any(one.request_id == row.request_id and one.alias_name for one in owner.requests)
 
 
 def _verdict(
@@ -179,7 +196,7 @@ def _verdict(
             node_words(view, clock),
         ),
         because=because,
-        advice=advice if status is Status.REPORT else "",
+        advice=advice,
     )
 
 

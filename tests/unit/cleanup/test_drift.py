@@ -87,6 +87,30 @@ def moves_live(cell: CellFile) -> Case:
     return case
 
 
+def moves_no_more(cell: CellFile) -> Case:
+    """A power cut at gpu2 in the middle of a copy to gpu1, where a domain of it runs nevertheless."""
+    node = home(cell)
+    _write(cell, "UPDATE instances SET host = 'gpu2', node = 'gpu2'")
+    cell.device(node, GPU, "allocated", **OWNED)
+    cell.move("vm", "gpu2", "gpu1", "migrating")
+    return Case(cell, {GPU: VM})
+
+
+def freed_beside_a_dead_task(cell: CellFile) -> Case:
+    case = freed_by_hand(cell)
+    _write(cell, "UPDATE instances SET task_state = 'powering-on'")
+    return case
+
+
+def of_a_port(cell: CellFile) -> Case:
+    """A virtual function that the domain has as an interface (macvtap)."""
+    cell.device(home(cell), GPU, "allocated", **OWNED)
+    _write(
+        cell, """UPDATE instance_extra SET pci_requests = '[{"count": 1, "request_id": "r1", "alias_name": null}]'"""
+    )
+    return Case(cell, {})
+
+
 def no_domain_has_it(cell: CellFile) -> Case:
     cell.device(home(cell), GPU, "allocated", **OWNED)
     return Case(cell, {})
@@ -137,6 +161,9 @@ def _write(cell: CellFile, statement: str) -> None:
         (of_another, ["report"]),
         (runs_at_its_old_host, ["report"]),
         (moves_live, ["protected"]),
+        (moves_no_more, ["report"]),
+        (freed_beside_a_dead_task, ["report"]),
+        (of_a_port, []),
         (no_domain_has_it, ["report"]),
         (stopped, []),
         (no_answer, ["undecided"]),
