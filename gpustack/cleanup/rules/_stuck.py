@@ -115,7 +115,8 @@ def _reason(owner: Owner, view: NodeView, clock: Clock) -> str | None:
         return None
     what = f"{'; '.join(held)}; nothing has been written since {last}"
     if owner.in_several_cells or any(move.cross_cell_move for move in moves):  # the other cell's hosts are not known
-        return f"{what}, for more than a day" if clock.now - last >= _LONG * clock.stuck_after else None
+        late = clock.now - last >= _LONG * clock.stuck_after and not _waits(owner, moves)
+        return f"{what}, for more than a day" if late else None
     task = owner.instance.task_state if owner.alive and owner.instance is not None else None
     down = [f"nova-compute on {host} {words}" for host, words in _down(owner, moves, view, clock)]
     if down:

@@ -58,7 +58,7 @@ def _wrong(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None) 
 
 
 def _moments(verdict: Verdict, view: NodeView, owner: Owner | None) -> Iterator[tuple[str, datetime | None]]:
-    for row in verdict.rows:
+    for row in verdict.rows or (view.rows if owner is None else ()):
         yield f"row {row.id}", row.changed_at
     if owner is not None:
         if owner.instance is not None:
