@@ -5,7 +5,8 @@ WALKS := 50
 RELEASES := 2025.2 2026.2
 UNIT_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils
 TEST_PACKAGES := $(UNIT_PACKAGES) mariadb-server-core mariadb-client-core postgresql
-SLOW := tests/unit/playbooks
+SLOW := tests/unit/playbooks tests/unit/examples/test_boot.py \
+	$(addprefix tests/unit/cleanup/test_,killed.py cloud.py heads.py playbook.py)
 PARTS := tests/nova/embedded/test_database.py tests/unit/facts/test_ssh.py::test_the_same_facts_as_on_the_host_itself \
 	tests/unit/facts/test_initramfs.py tests/unit/host/test_real_tools.py \
 	tests/unit/playbooks/test_verify.py::test_a_prepared_host_passes_and_is_not_touched \
@@ -38,7 +39,7 @@ test-unit: ## the unit tests alone, which need no Nova and no database server
 test-nova: test-ready ## the tests against real Nova and real databases alone
 	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --reruns 1 tests/nova
 
-test-quick: ## while you work: the unit tests without those that run ansible-playbook; under two minutes
+test-quick: ## while you work: the unit tests without the slow ones; under two minutes
 	@tools/setup test
 	$(PYTEST) -n 2 --dist worksteal -q $(addprefix --ignore=,$(SLOW)) tests/unit
 
@@ -135,7 +136,7 @@ lock: ## new versions and hashes in tools/locks; review the difference, then run
 
 audit: ## known faults of the locked packages, from PyPI; before each release
 	@tools/setup release
-	@for file in tools/locks/*.txt; do .venv/bin/python -m pip_audit --require-hashes --disable-pip -r "$$file" || exit 1; done
+	@for file in tools/locks/*.txt; do .venv/bin/python -m pip_audit --strict --require-hashes --disable-pip -r "$$file" || exit 1; done
 
 bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +20,8 @@ _HERE = Path(__file__).parent
 _COSTS = _HERE / "costs.json"
 _LEAST = 2.0
 """Seconds below which a file is not written down."""
+_NOVA = 5.0
+"""Seconds of a test with real Nova, until its file's are known."""
 _spent: Counter[str] = Counter()
 _broken: dict[str, str] = {}
 
@@ -27,19 +30,42 @@ def _file(nodeid: str) -> str:
     return nodeid.split("::")[0].removeprefix("tests/")
 
 
-@pytest.hookimpl(trylast=True)
+def _group(nodeid: str) -> str:
+    """The tests that share what is expensive to start: a module's Nova of one release, or database server."""
+    name = _file(nodeid)
+    if name.startswith("nova/service/"):
+        return "nova/service"  # one Nova for all
+    found = re.search(r"\[.*?\b(20\d\d\.\d|yoga|mariadb|postgresql)\b", nodeid)
+    return f"{name} {found[1]}" if found else name
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files with the longest tests first; the order within a file stays."""
+    """The tests that take longest first, and of tests with Nova the groups; the order within these stays."""
     costs: dict[str, float] = json.loads(_COSTS.read_text(encoding="utf-8"))
-    count = Counter(_file(item.nodeid) for item in items)
-    # With loadfile a worker gets files, otherwise tests.
-    by_file = bool(items) and items[0].config.getoption("dist", "no") == "loadfile"
+    tests = Counter(_file(item.nodeid) for item in items)
+    groups = Counter(_group(item.nodeid) for item in items)
 
     def cost(item: pytest.Item) -> float:
-        name = _file(item.nodeid)
-        return -costs.get(name, 0.0) / (1 if by_file else count[name])
+        name, group = _file(item.nodeid), _group(item.nodeid)
+        if name.startswith("nova/"):
+            return -costs.get(name, _NOVA * tests[name]) / tests[name] * groups[group]
+        return -costs.get(name, 0.0) / tests[name]
 
     items.sort(key=cost)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log):
+    """With ``--dist loadfile``, a worker takes a group."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Groups(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid)
+
+    return Groups(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -139,7 +139,7 @@ def test_a_part_that_does_not_start_is_one_error(pytester: pytest.Pytester) -> N
     pytester.makeconftest(CONFTEST)
     (pytester.path / "costs.json").write_text("{}", encoding="utf-8")
     pytester.makepyfile(PART)
-    result = pytester.runpytest("-rs", "-p", "no:xdist")
+    result = pytester.runpytest("-rs", "-n0")
     result.assert_outcomes(errors=1, skipped=4, passed=1)
     result.stdout.fnmatch_lines(["*the server does not start (reported by *"])
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -151,5 +151,28 @@ def test_expensive_files_come_first(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_quick="def test_it(): pass", test_slow="def test_it(): pass", test_slower="def test_it(): pass"
     )
-    result = pytester.runpytest("-v", "-p", "no:xdist")
+    result = pytester.runpytest("-v", "-n0")
     result.stdout.fnmatch_lines(["test_slower.py*", "test_slow.py*", "test_quick.py*"])
+
+
+RELEASES = """
+import pytest
+
+@pytest.fixture(scope="module", params=["2025.2", "2026.2"])
+def release_name(request): return request.param
+
+@pytest.mark.parametrize("number", range(4))
+def test_it(number, release_name, worker_id): print(f"{release_name} on {worker_id}")
+"""
+
+
+def test_a_worker_takes_a_release_of_a_module(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(CONFTEST)
+    (pytester.path / "costs.json").write_text("{}", encoding="utf-8")
+    pytester.makepyfile(**{"nova/test_of_releases": RELEASES})
+    result = pytester.runpytest("-n2", "--dist=loadfile", "--no-loadscope-reorder", "-rP")
+    placed = [line for line in result.outlines if re.fullmatch(r"\S+ on gw\d", line)]
+    assert len(placed) == 8
+    assert (
+        len(set(placed)) == len({line.split()[0] for line in placed}) == len({line.split()[-1] for line in placed}) == 2
+    )
