@@ -121,10 +121,11 @@ def verify(
         it does not hold.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
+    from gpustack.facts.images import checked_images
     from gpustack.host.show import show_verification
     from gpustack.host.verify import verify_host
 
-    verified = verify_host(_spec(spec_path), _host(facts, hostname), initramfs, trial=trial)
+    verified = verify_host(_spec(spec_path), _host(facts, hostname), checked_images(initramfs, hostname), trial=trial)
     text = show_verification(verified)
     if not verified.passed:
         return _failure(f"{hostname} is not ready for guests", text, verified.findings)
@@ -154,10 +155,11 @@ def verify_undone(facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None,
     :returns: as :func:`verify`.
     :raises gpustack.errors.GpustackError: when the facts can't be used.
     """
+    from gpustack.facts.images import checked_images
     from gpustack.host.show import UNDONE, show_verification
     from gpustack.host.undone import verify_undone as judge
 
-    verified = judge(_host(facts, hostname), initramfs)
+    verified = judge(_host(facts, hostname), checked_images(initramfs, hostname))
     text = show_verification(verified, UNDONE)
     if not verified.passed:
         return _failure(f"{hostname} is not as it was before gpustack", text, verified.findings)

@@ -184,7 +184,7 @@ def relatives(connection: sa.Connection, verdict: Verdict) -> dict[str, PciRow]:
         return {}
     table = tables.pci_devices.c
     query = sa.select(*ROW).where(table.compute_node_id == verdict.rows[0].compute_node_id, table.deleted == 0)
-    return {row.address: PciRow._make(row) for row in connection.execute(query)}
+    return {row.address: PciRow.of(row) for row in connection.execute(query)}
 
 
 def whole_row(connection: sa.Connection, change: Change) -> Mapping[str, Any] | None:

@@ -182,7 +182,7 @@ def engine(of: Database, **arguments: object) -> sa.Engine:
     if of.problem is not None:
         raise of.problem
     kind, path = of.url.get_backend_name(), of.url.database
-    if kind == "sqlite" and not (path and "\0" not in path and Path(path).is_file()):
+    if kind == "sqlite" and not (path and _is_file(path)):
         raise DatabaseError("there is no such database file", where=of.where, remedy="check the path of the connection")
     arguments |= connection_options.ARGUMENTS.get(kind, {})
     try:
@@ -191,6 +191,13 @@ def engine(of: Database, **arguments: object) -> sa.Engine:
         raise _misused(of, error) from None
     sa.event.listen(opened, "handle_error", _broken_answer)
     return opened
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # too long a name, or one that none can have
+        return False
 
 
 # What drivers raise where an argument of theirs is wrong, or where a server answers what no server should.

@@ -6,11 +6,11 @@ Times are naive UTC, as Nova writes them.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from gpustack.cleanup.hardware import Hardware
@@ -40,6 +40,9 @@ _REPORT_INTERVAL = timedelta(seconds=10)
 _TAKEN = frozenset({"claimed", "allocated"})
 
 
+_TEXTS = frozenset({str, type(None)})
+
+
 class PciRow(NamedTuple):
     """A row of ``pci_devices``. ``deleted`` is 0 for a live row, else the row's own id.
 
@@ -60,6 +63,18 @@ class PciRow(NamedTuple):
     updated_at: datetime | None
     created_at: datetime | None
     """None as well where ``updated_at`` is known."""
+
+    @classmethod
+    def of(cls, values: Iterable[Any]) -> PciRow:
+        """A row as a database has it: SQLite, and a server that is none of Nova's, keep any value in a column of text.
+
+        What is no text becomes one: a repair that compares with it finds no such row, and writes nothing.
+        """
+        row = cls._make(values)
+        if row.address.__class__ is row.status.__class__ is str and {value.__class__ for value in row[3:10]} <= _TEXTS:
+            return row
+        optional = (None if value is None else str(value) for value in row[7:10])
+        return cls._make((*row[:2], *map(str, row[2:7]), *optional, *row[10:]))
 
     @property
     def live(self) -> bool:

@@ -175,7 +175,7 @@ class CleanupPlan:
 
     def save(self, path: Path) -> None:
         """Write the plan, readable by its owner only: it names instances and hosts."""
-        write_atomic(path, json.dumps(self.to_dict(), indent=1) + "\n", mode=0o600)
+        write_atomic(path, json.dumps(self.to_dict(), indent=1, default=str) + "\n", mode=0o600)
 
 
 @contextmanager

@@ -239,7 +239,7 @@ class CellReader:
         )
         found: dict[int, list[PciRow]] = {}
         written: dict[int, str] = {}
-        for row in map(PciRow._make, self.connection.execute(query).all()):
+        for row in map(PciRow.of, self.connection.execute(query).all()):
             uuid = row.instance_uuid
             if uuid and uuid != (same := uuid.lower()):
                 written[row.id] = uuid
@@ -348,7 +348,7 @@ class CellReader:
                 .where(rows.instance_uuid.in_(batch), rows.status.in_(("claimed", "allocated")))
             )
             for host, *values in self.connection.execute(query):
-                row = PciRow._make(values)
+                row = PciRow.of(values)
                 found.setdefault((row.instance_uuid or "").lower(), []).append((host or "an unknown host", row))
         return found
 

@@ -274,7 +274,7 @@ def journalled(host: Host) -> dict[str, Taken]:
             for path, e in entries.items()
         }
         is_ours = all(_PATH.fullmatch(path) and _MODE.fullmatch(entry.mode) for path, entry in found.items())
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         is_ours = False
     if not is_ours:
         raise HostError(

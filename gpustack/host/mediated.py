@@ -32,5 +32,5 @@ def _starts(text: str) -> bool:
     """Whether mdevctl starts a device at boot (mdevctl(8)); a definition that can't be read is taken for one."""
     try:
         return bool(json.loads(text).get("start") == "auto")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return True

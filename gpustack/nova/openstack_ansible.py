@@ -107,7 +107,7 @@ def _top_level(file: Path) -> set[str]:
 
     try:
         data = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - it makes text only
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+    except (OSError, yaml.YAMLError, ValueError, RecursionError):
         return set()
     return {str(name) for name in data} if isinstance(data, dict) else set()
 

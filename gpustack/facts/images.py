@@ -1,0 +1,52 @@
+"""What a host's initramfs images hold, as the host answers it: checked before anything is proved by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints, ValidationError
+
+from gpustack.errors import HostError
+
+_Text = Annotated[str, StringConstraints(max_length=1 << 17)]
+_Names = Annotated[tuple[_Text, ...], Field(max_length=65536)]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    text: _Text = ""
+
+
+class _Image(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    error: _Text | None = None
+    releases: _Names = ()
+    modules: _Names = ()
+    files: Annotated[dict[_Text, _File], Field(max_length=65536)] = {}
+
+
+class _Images(RootModel[Annotated[dict[_Text, _Image], Field(max_length=256)]]):
+    """By kernel release."""
+
+
+def checked_images(raw: Any, host: str) -> Mapping[str, Mapping[str, Any]] | None:  # noqa: ANN401 - a host's answer
+    """The content of images by kernel release; None when they were not read.
+
+    :raises HostError: when it is nothing that reading images gives.
+    """
+    if raw is None:
+        return None
+    try:
+        found: dict[str, dict[str, Any]] = _Images.model_validate(raw).model_dump(exclude_unset=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part)[:64] for part in first["loc"])
+        raise HostError(
+            f"unexpected content of initramfs images: {place}: {first['msg'].lower()}",
+            where=host,
+            remedy="check the host before you trust it, and run the playbook again",
+        ) from None
+    return found

@@ -1,0 +1,227 @@
+"""Answers of hostile hosts, driven through everything on the controller that reads them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attack import BYTES, JSON, TEXTS, attack, damaged, examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpustack import controller
+from gpustack.cleanup.hypervisor import usage
+from gpustack.facts import grub, ssh_program, store
+from gpustack.facts.cmdline import CommandLine
+from gpustack.facts.modprobe import read_modprobe
+from gpustack.nova import controller as nova
+
+SNAPSHOTS = Path(__file__).parents[1] / "data" / "snapshots"
+RAW = {name: json.loads((SNAPSHOTS / f"{name}.json").read_text())["hosts"][0] for name in ("k4200", "k4200-prepared")}
+SPEC = """\
+version: 1
+models:
+  k4200: {match: {vendor: "10de", product: "11b4"}}
+hosts: {gpu01: [k4200]}
+nova: {release: "2025.2"}
+"""
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("spec") / "gpustack.yaml"
+    path.write_text(SPEC)
+    return str(path)
+
+
+def every_reader(spec: str, facts: dict[str, Any]) -> None:
+    with attack():
+        controller.plan(spec, facts, "gpu01", adopt=True, live=True)
+    with attack():
+        controller.plan(spec, facts, "gpu01", trial=300)
+    with attack():
+        controller.undo(facts, "gpu01", force=True)
+    with attack():
+        controller.verify(spec, facts, None, "gpu01")
+    with attack():
+        controller.verify_next(spec, facts, "gpu01")
+    with attack():
+        controller.verify_undone(facts, {}, "gpu01")
+    with attack():
+        nova.overall(spec, {"gpu01": facts})
+
+
+def test_nothing_undamaged_is_refused(spec: str) -> None:
+    """Else the attacks below would not get far."""
+    assert not controller.plan(spec, RAW["k4200"], "gpu01").get("failed")
+    assert controller.verify(spec, RAW["k4200-prepared"], IMAGES, "gpu01")["text"]
+    assert not nova.for_host(spec, DECIDED, "gpu01", services=["compute"], facts=RAW["k4200"], there=THERE).get(
+        "failed"
+    )
+    assert usage({"used": {"0000:81:00.0": ["u"]}, "unread": []}).users
+
+
+@examples(150)
+@given(BYTES)
+def test_what_a_host_prints(output: bytes) -> None:
+    with attack():
+        ssh_program._document(output, "gpu01")
+    with attack():
+        store.parse_snapshot(output, "gpu01.json")
+
+
+@examples(100)
+@given(damaged(RAW["k4200"]))
+def test_damaged_facts(spec: str, facts: dict[str, Any]) -> None:
+    every_reader(spec, facts)
+
+
+SHELL = st.lists(
+    st.one_of(
+        TEXTS,
+        st.sampled_from(
+            [
+                "GRUB_CMDLINE_LINUX=",
+                "GRUB_CMDLINE_LINUX+=",
+                "GRUB_CMDLINE_LINUX_DEFAULT=",
+                '"',
+                "'",
+                "$GRUB_CMDLINE_LINUX",
+                "${GRUB_CMDLINE_LINUX:+",
+                "}",
+                "intel_iommu=on",
+                "vfio-pci.ids=10de:11b4",
+                "\n",
+                ";",
+                "if true; then",
+                "fi",
+                "options vfio-pci ids=",
+                "blacklist nouveau",
+                "softdep a pre: b",
+                "install x /bin/true",
+                "\\\n",
+                "# ",
+                'add_drivers+=" vfio ',
+                "vfio_pci",
+                "MODULES=",
+                "echo 0000:88:00.0 >/sys/bus/pci/drivers/vfio-pci/bind",
+                '{"/etc/default/grub": {"before": "x", "after": null, "mode": "0644"}}',
+                "ExecStart=",
+                "driver_override",
+            ]
+        ),
+    ),
+    max_size=25,
+).map(" ".join)
+PATHS = st.sampled_from(
+    [
+        "/etc/default/grub",
+        "/etc/default/grub.d/50-x.cfg",
+        "/etc/modprobe.d/vfio.conf",
+        "/etc/modules",
+        "/etc/rc.local",
+        "/etc/modules-load.d/x.conf",
+        "/etc/initramfs-tools/modules",
+        "/etc/initramfs-tools/initramfs.conf",
+        "/etc/dracut.conf.d/x.conf",
+        "/etc/kernel/cmdline",
+        "/etc/kernel/install.conf",
+        "/etc/driverctl.d/0000:88:00.0",
+        "/etc/udev/rules.d/10-vfio.rules",
+        "/etc/systemd/system/vfio.service",
+        "/var/lib/gpustack/journal.json",
+        "/var/lib/gpustack/adopted",
+        "/var/lib/gpustack/adopted.json",
+        "/etc/mkinitcpio.conf",
+        "/run/gpustack/trial",
+        "/etc/mdevctl.d/0000:88:00.0/x",
+        "/etc/modprobe.d/gpustack.conf",
+        "/etc/initramfs-tools/hooks/gpustack",
+    ]
+)
+
+
+@examples(150)
+@given(st.dictionaries(PATHS, SHELL, max_size=4), SHELL, st.sampled_from(sorted(RAW)))
+def test_hostile_configuration_files(spec: str, texts: dict[str, str], line: str, name: str) -> None:
+    facts = json.loads(json.dumps(RAW[name]))
+    facts["files"] = {**facts.get("files", {}), **{path: {"text": text} for path, text in texts.items()}}
+    facts["kernel"]["command_line"] = "".join(c for c in line if c >= " ")[:16000]
+    every_reader(spec, facts)
+
+
+@examples(150)
+@given(SHELL)
+def test_grubs_and_modprobes_configuration(text: str) -> None:
+    with attack():
+        read = grub.read_defaults({grub.DEFAULTS: text}, bash=True)
+        read.arguments(grub.LINUX, grub.LINUX_DEFAULT)
+        CommandLine(text=text).arguments  # noqa: B018
+        read_modprobe({"/etc/modprobe.d/x.conf": text}, CommandLine(text=text))
+
+
+IMAGES = {
+    release: {
+        "modules": ["vfio_pci"],
+        "files": {"/etc/modprobe.d/x.conf": {"text": "options vfio-pci ids=10de:11b4\n"}},
+    }
+    for release in ("6.1.0-37-amd64", "6.1.0-35-amd64")
+}
+
+
+@examples(100)
+@given(st.one_of(JSON, damaged(IMAGES)))
+def test_the_content_of_images(spec: str, images: Any) -> None:
+    with attack():
+        controller.verify(spec, RAW["k4200-prepared"], images, "gpu01")
+    with attack():
+        controller.verify_undone(RAW["k4200-prepared"], images, "gpu01")
+
+
+@examples(150)
+@given(st.one_of(JSON, damaged({"used": {"0000:81:00.0": ["u"]}, "unread": [["/run/x", "why"]]})))
+def test_the_devices_of_guests(answer: Any) -> None:
+    with attack():
+        found = usage(answer)
+        for users in (found.users or {}).values():
+            assert all(isinstance(user, str) for user in users)
+
+
+DECIDED: dict[str, Any] = {"aliases": [], "computes": {"gpu01": []}}
+THERE = {
+    "files": [
+        {"path": "/etc/nova/nova.conf", "text": '[pci]\nalias = {"name": "a"}\ndevice_spec = {"address": "*"}\n'}
+    ],
+    "units": ["nova-compute.service"],
+    "engine": "",
+    "started": {"compute": ["--config-dir=/etc/nova/nova.conf.d"]},
+    "pending": ["compute"],
+}
+CONF = st.lists(
+    st.one_of(
+        TEXTS,
+        st.sampled_from(
+            [
+                "\n[pci]\n",
+                "\n[DEFAULT]\n",
+                "alias = ",
+                "device_spec = ",
+                '{"vendor_id": "10de"}',
+                "\n a = $a$a",
+                "\n  ",
+                "$$",
+            ]
+        ),
+    ),
+    max_size=20,
+).map("".join)
+
+
+@examples(150)
+@given(st.one_of(JSON, damaged(THERE)), CONF)
+def test_the_configuration_of_nova(spec: str, there: Any, text: str) -> None:
+    for answer in (there, {**THERE, "files": [{"path": "/etc/nova/nova.conf", "text": text}]}):
+        with attack():
+            nova.for_host(spec, DECIDED, "gpu01", services=["compute"], facts=RAW["k4200"], there=answer)
