@@ -32,6 +32,8 @@ _ANY_TIME = datetime(1970, 1, 1)  # noqa: DTZ001 - only which rows are written m
 
 def prepared(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
     """The verdict with its questions and the facts that it rests on; or a more careful one."""
+    if verdict.questions is not None:
+        return verdict
     verdict = _without_start(verdict, view)
     if verdict.status is Status.STALE:
         questions = tuple(_questions(verdict, view, clock))
@@ -270,7 +272,7 @@ def _unproved(question: Question, usage: Usage) -> str:
 
 def _contradicted(question: Question, usage: Usage) -> str:
     """Why a host is not gone; one that was reinstalled answers, and the operator vouches for what it does not prove."""
-    if usage.gap and question.state in (HostState.UP, HostState.STOPPED):
+    if (usage.gap or question.started) and question.state in (HostState.UP, HostState.STOPPED):
         runs = "reports" if question.state is HostState.UP else "is to be started again"
         return f"{question.host} is not gone, contrary to --gone: its nova-compute {runs}"
     return ""

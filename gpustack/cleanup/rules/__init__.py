@@ -94,4 +94,4 @@ def _judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
             if not ids & spoken:
                 spoken |= ids
                 timed = stuck(timely(verdict, view, clock), view, clock)
-                yield stuck(prepared(timed, view, clock), view, clock)
+                yield prepared(stuck(prepared(timed, view, clock), view, clock), view, clock)

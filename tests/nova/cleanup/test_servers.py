@@ -95,7 +95,7 @@ def test_the_script_does_what_apply_does(cell: CellFile, url: sa.URL, tmp_path: 
     nova_conf(tmp_path, {"cell1": url.render_as_string(hide_password=False)})
     sources = Sources.from_nova_conf([tmp_path])
     made = plan.make(sources, SELECTION)
-    text = script(sources, made, [verdict.to_dict() for verdict in made.repairs])
+    text = script(sources, made.repairs)
     statements = "\n".join(line for line in text.splitlines() if not line.startswith("--")).split(";\n")
     with cell.engine.connect() as connection:
         changed = [
