@@ -17,6 +17,7 @@ from gpustack.nova.existing import carried
 from gpustack.nova.rendered import Job, RenderedFile, dumped, template
 from gpustack.nova.sections import Section, sections
 from gpustack.nova.sources import SERVICES, Source
+from gpustack.novaconf import releases
 from gpustack.novaconf.config import parse_files
 from gpustack.novaconf.marks import MARK
 
@@ -45,16 +46,17 @@ def _hosts(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
     """The overrides of all hosts: those that are there, since the list is replaced, with gpustack's devices."""
     by_name: dict[str, dict[str, Any]] = {}
     for document in job.existing.documents:
-        for entry in _overrides(document).get("hosts") or ():
+        for entry in _entries(document):
             by_name[str(entry.get("name"))] = copy.deepcopy(dict(entry))
     for host in names:
         kept = job.kept(host, "")
         made = sections(job.wanted, ("compute",), devices=job.wanted.computes[host], carried=kept, parts={"devices"})
         if made:
             entry = by_name.setdefault(host, {"name": host})
-            nova = entry.setdefault("conf", {}).setdefault("nova", {})
+            nova = dict(_below(entry, "conf", "nova"))
             for group, values in _values(made).items():
-                nova.setdefault(group, {}).update(values)
+                nova[group] = {**(nova.get(group) or {}), **values}
+            entry["conf"] = {**(entry.get("conf") or {}), "nova": nova}
     return list(by_name.values())
 
 
@@ -80,7 +82,7 @@ def _values(made: Sequence[Section]) -> dict[str, dict[str, Any]]:
 def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
     """The settings that values have: for all services, and for nova-compute on single hosts."""
     nova = _below(document, "conf", "nova")
-    entries = [entry for entry in _overrides(document).get("hosts") or () if isinstance(entry, dict)]
+    entries = _entries(document)
     hosts = tuple(str(entry.get("name")) for entry in entries)
     place = f"{path}:conf.nova"
     common = parse_files({place: _ini(nova)})
@@ -102,10 +104,14 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
 
 
 def _ini(nova: Mapping[str, Any]) -> str:
+    """The options that matter here, as the chart writes them."""
+    known = {path for option in releases.all_options() for path in (option.path, *option.old_names)}
     lines = []
     for group, values in nova.items():
         lines.append(f"[{group}]")
         for name, value in values.items() if isinstance(values, dict) else ():
+            if f"{group}/{name}" not in known:
+                continue
             several = value.get("values") or () if isinstance(value, dict) else None
             if isinstance(value, dict) and value.get("type") == "multistring":
                 lines += [f"{name} = {one}" for one in several or ()]
@@ -114,6 +120,10 @@ def _ini(nova: Mapping[str, Any]) -> str:
             elif value is not None:
                 lines.append(f"{name} = {value}")
     return "\n".join(lines)
+
+
+def _entries(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [entry for entry in _overrides(document).get("hosts") or () if isinstance(entry, dict)]
 
 
 def _overrides(document: Mapping[str, Any]) -> Mapping[str, Any]:

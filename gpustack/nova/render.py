@@ -112,7 +112,7 @@ def places(deployment: Deployment, directory: str | None = None) -> str:
     return {
         "drop-in": f"*/{below}/{drop_in.DROP_IN}",
         "openstack-ansible": f"{below}/**/{openstack_ansible.FILE}",
-        "rhoso": f"{below}/*.yaml",
+        "rhoso": f"{below}/*plane.yaml",
         "openstack-helm": f"{below}/{openstack_helm.FILE}",
     }.get(deployment, f"{below}/**/*.conf")
 

@@ -168,22 +168,27 @@ def test_helm_keeps_the_operators_values(tmp_path):
     """Helm replaces lists: aliases, devices, filters and the overrides of other hosts are written along."""
     pci = {"alias": {"type": "multistring", "values": [FPGA]}, "device_spec": {"type": "multistring", "values": [NIC]}}
     other = {"name": "cpu01", "conf": {"nova": {"DEFAULT": {"cpu_allocation_ratio": 1}}}}
-    mine = {"name": "gpu01", "conf": {"nova": {"DEFAULT": {"reserved_host_memory_mb": 4096}}}}
+    mine = {"name": "gpu01", "conf": {"nova": {"DEFAULT": {"reserved_host_memory_mb": 4096}, "pci": None}}}
+    empty = {"name": "gpu-amd01", "conf": None}
     filters = {"enabled_filters": ["ComputeFilter", "RetryFilter"]}
+    labels = [{"label": {"key": "a"}, "conf": {}}]
     values = {
         "conf": {
-            "nova": {"pci": pci, "filter_scheduler": filters},
-            "overrides": {"nova_compute": {"hosts": [other, mine], "labels": [{"label": {"key": "a"}, "conf": {}}]}},
+            "nova": {"pci": pci, "filter_scheduler": filters, "DEFAULT": {"note": "a\n[b\nc"}},
+            "overrides": {
+                "nova_compute": {"hosts": [other, mine, empty], "labels": [{"label": {"key": "a"}, "conf": {}}]}
+            },
         }
     }
     there = tmp_path / "values.yaml"
     there.write_text(yaml.safe_dump(values))
     rendering = rendered(tmp_path, "openstack-helm", str(there))
     assert codes(rendering, "GPU312", "GPU380", "GPU383", "GPU384") == [
-        ("GPU380", "values.yaml:conf.nova:2"),
+        ("GPU380", "values.yaml:conf.nova:3"),
         ("GPU384", "conf.overrides.nova_compute.labels"),
     ]
     (ours,) = documents(rendering, ".yaml")
+    del values["conf"]["nova"]["DEFAULT"]  # no text for the stand-in of the chart's function
     found = confs(tmp_path, values, ours)
     assert found[""].filter_scheduler.enabled_filters == ["ComputeFilter", "PciPassthroughFilter"]
     assert set(found) == {"", "cpu01", "gpu01", "gpu-amd01"}
