@@ -108,7 +108,7 @@ def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Sourc
     ours = {path for path in read if path.is_relative_to(directory.parent)}
     hosts = sorted({file.parent.name for file in read if file.parent.parent in directories})
 
-    def source(service: str, names: Sequence[str], host: str | None = None) -> Source:
+    def source(service: str, names: Sequence[str], host: str | None = None, but: Sequence[str] = ()) -> Source:
         together = [[read[_at(d, name)] for d in directories if _at(d, name) in read] for name in names]
         lines = [
             [s for part in parts for s in (foreign(part.settings) if Path(part.files[0]) in ours else part.settings)]
@@ -119,18 +119,22 @@ def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Sourc
             settings=tuple(_last_of_each(lines)),
         )
         label, of_host = (directory / host, (host,)) if host else (directory, None)
-        but = () if host else tuple(hosts)
-        return Source(label=str(label), services=(service,), configuration=merged, named=True, hosts=of_host, but=but)
+        return Source(
+            label=str(label), services=(service,), configuration=merged, named=True, hosts=of_host, but=tuple(but)
+        )
 
     sources = []
     for service in SERVICES:
         for name in NAMES[service]:
             common = [*_OF_ALL, f"{name}.conf"]
-            sources.append(source(service, common))
-            for host in hosts:
-                own = [f"{host}/nova.conf", *([f"{host}/{name}.conf"] if name in _OF_CELLS else [])]
-                if any(_at(d, file) in read for d in directories for file in own):
-                    sources.append(source(service, [*common, *own], host))
+            endings = ["nova.conf", f"{name}.conf"] if name in _OF_CELLS else ["nova.conf"]
+            own = {
+                host: [f"{host}/{ending}" for ending in endings]
+                for host in hosts
+                if any(d / host / ending in read for d in directories for ending in endings)
+            }
+            sources.append(source(service, common, but=tuple(own)))
+            sources += [source(service, [*common, *files], host) for host, files in own.items()]
     return tuple(source for source in sources if source.configuration.settings), findings
 
 

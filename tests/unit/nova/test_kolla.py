@@ -74,6 +74,11 @@ def test_jinja_expressions_are_carried_over_as_they_are_written(tmp_path):
     assert "= A,{{ more | join(',') }},PciPassthroughFilter\n" in text_of(rendering, "nova-scheduler.conf")
 
 
+def test_a_host_with_overrides_for_another_service_keeps_the_common_devices(tmp_path):
+    there(tmp_path, {"nova-compute.conf": DEVICES, "gpu01/nova-libvirt.conf": "[a]\nb = c\n"})
+    assert NIC in text_of(rendered(tmp_path, "kolla"), "gpu01/nova.conf")
+
+
 def test_an_option_that_another_override_replaced_is_not_revived(tmp_path):
     there(tmp_path, {"nova-compute.conf": DEVICES, "gpu01/nova.conf": DEVICES.replace("1521", "10ed")})
     for _ in range(2):

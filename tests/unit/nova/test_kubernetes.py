@@ -175,9 +175,7 @@ def test_helm_keeps_the_operators_values(tmp_path):
     values = {
         "conf": {
             "nova": {"pci": pci, "filter_scheduler": filters, "DEFAULT": {"note": "a\n[b\nc"}},
-            "overrides": {
-                "nova_compute": {"hosts": [other, mine, empty], "labels": [{"label": {"key": "a"}, "conf": {}}]}
-            },
+            "overrides": {"nova_compute": {"hosts": [other, mine, empty], "labels": labels}},
         }
     }
     there = tmp_path / "values.yaml"
