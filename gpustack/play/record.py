@@ -162,7 +162,7 @@ class Record:
         if event["task"] == _END and one.failure is not None:
             one.outcome, one.problem, one.findings = one.failure
             return
-        one.findings = tuple(result.get("findings") or ())
+        one.findings = tuple({str(key): str(value) for key, value in f.items()} for f in result.get("findings") or ())
         one.problem = _problem(event, result)
         if event["state"] == "unreachable" or action in _READS:
             one.outcome = Outcome.UNREACHABLE
@@ -182,11 +182,11 @@ class Record:
             one.rebooted = one.rebooted or (event["task"].startswith("Reboot ") and not self.checked)
         if result.get("text"):
             # What Nova needs is told beside what the host needs.
-            one.text = f"{one.text}\n\n{result['text']}" if action == "gpustack_service" else result["text"]
+            one.text = f"{one.text}\n\n{result['text']}" if action == "gpustack_service" else str(result["text"])
         if "todo" in result and not one.changed:
             one.todo = one.todo or bool(result["todo"])
         if "reboot" in result and "todo" in result:
-            one.reboot = tuple(result["reboot"])
+            one.reboot = tuple(str(why) for why in result["reboot"])
         if result.get("verification") and action in _VERIFIES:
             one.verified = True
 

@@ -35,7 +35,7 @@ def problems(one: HostRecord) -> str:
     if not one.problem:
         return ""
     told = [f"{one.host}: {one.problem}"]
-    remedies = dict.fromkeys(found["remedy"] for found in one.findings if found.get("severity") == "error")
+    remedies = dict.fromkeys(found.get("remedy", "") for found in one.findings if found.get("severity") == "error")
     return "\n".join([*told, *(f"  → {remedy}" for remedy in remedies)])
 
 
