@@ -87,9 +87,10 @@ def _make(entry: Release, python: Path, path: Path, say: Say) -> None:
         shutil.rmtree(path)
     log = path.parent / f"{path.name}.log"
     log.unlink(missing_ok=True)
-    pip = [str(path / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    # -I: no module of the current directory.
+    pip = [str(path / "bin" / "python"), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
     quiet = ["--quiet", "--progress-bar", "off"]
-    _run([str(python), "-m", "venv", str(path)], log)
+    _run([str(python), "-I", "-m", "venv", str(path)], log)
     # The pins are complete and have hashes: nothing else is installed, and nothing of another content.
     _run([*pip, "install", *quiet, "--require-hashes", "--no-deps", "-r", str(entry.pins)], log)
     write_atomic(path / _MARKER, f"{entry.name}\n")
