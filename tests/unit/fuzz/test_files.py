@@ -1,0 +1,104 @@
+"""Files that somebody hands over: plans, journals, snapshots, specs, and configuration of Nova."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from attack import BYTES, JSON, attack, damaged, examples
+from hypothesis import given
+from hypothesis import strategies as st
+from test_host_answers import CONF, RAW, SPEC
+
+from gpustack.cleanup import connect, journal, show
+from gpustack.cleanup.repair import WRITTEN
+from gpustack.cleanup.verdict import Repair
+from gpustack.facts.store import load_snapshot
+from gpustack.novaconf.config import read_files
+from gpustack.spec.load import load_spec
+
+ROW = {"id": 1, "status": "allocated", "instance_uuid": "vm", "updated_at": {"datetime": "2026-01-01T00:00:00"}}
+CHANGE = {"table": "pci_devices", "id": 1, "seen": {"status": "allocated"}, "new": {"status": "available"}}
+BEGIN = {
+    "begin": 1,
+    "cell": "c",
+    "database": "u",
+    "verdict": {},
+    "changes": [CHANGE],
+    "before": [ROW],
+    "allocation": None,
+}
+LINES = [{journal.FORMAT: journal.VERSION}, BEGIN, {"end": 1, "outcome": "done"}]
+VERDICT = {
+    **dict.fromkeys(("title", "cell", "host", "node", "instance", "because", "advice"), "x"),
+    "class": "A",
+    "status": "stale",
+    "host_state": "up",
+    "repair": Repair.FREE.value,
+    "evidence": ["e"],
+    "devices": [{"id": 1}],
+    "migrations": [],
+    "stop_service": False,
+    "allocation": None,
+}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("files") / "file"
+
+
+def test_nothing_undamaged_is_refused(file: Path) -> None:
+    file.write_text("\n".join(map(json.dumps, LINES)) + "\n")
+    assert len(journal.read(file)) == 1
+    file.write_text(json.dumps({"gpustack_cleanup_plan": 1, "verdicts": [VERDICT]}))
+    assert len(show.load_plan(file)) == 1
+    file.write_text(SPEC)
+    assert load_spec(file)
+
+
+@examples(200)
+@given(st.one_of(BYTES, damaged(LINES).map(lambda lines: "\n".join(map(json.dumps, lines)).encode())))
+def test_journals(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with attack():
+        for entry in journal.read(file):
+            assert len(entry.changes) == len(entry.before)
+            for change, before in zip(entry.changes, entry.before, strict=True):
+                assert change.new.keys() <= WRITTEN[change.table]
+                assert change.new.keys() <= before.keys()
+
+
+@examples(150)
+@given(
+    st.one_of(BYTES, damaged({"gpustack_cleanup_plan": 1, "verdicts": [VERDICT]}).map(lambda v: json.dumps(v).encode()))
+)
+def test_plans(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with attack():
+        show.load_plan(file)
+
+
+@examples(60)
+@given(
+    st.one_of(BYTES, damaged({"gpustack_snapshot": 1, "hosts": [RAW["k4200"]]}).map(lambda v: json.dumps(v).encode()))
+)
+def test_snapshots(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with attack():
+        load_snapshot(file)
+
+
+@examples(150)
+@given(
+    st.one_of(BYTES, CONF.map(lambda text: text.encode("utf-8", "replace")), JSON.map(lambda v: json.dumps(v).encode()))
+)
+def test_specs_and_configurations_of_nova(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with attack():
+        load_spec(file)
+    with attack():
+        read_files([file])
+    with attack():
+        connect.from_nova_conf([file])
