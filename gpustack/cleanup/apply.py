@@ -4,7 +4,7 @@ is journaled, written in one guarded transaction, and checked."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -148,10 +148,15 @@ def _repair(cell: Cell, verdict: Verdict, journal: Journal, witness: str, wait: 
     return ended(Result.REPAIRED, f"written; {witness}")
 
 
-def statements(connection: sa.Connection, verdict: Verdict, made: Sequence[Change]) -> list[sa.Update]:
-    """The statements of a repair, each of which compares every fact that its verdict rests on."""
+def statements(
+    connection: sa.Connection, verdict: Verdict, made: Sequence[Change], beside: Iterable[Change] = ()
+) -> list[sa.Update]:
+    """The statements of a repair, each of which compares every fact that its verdict rests on.
+
+    :param beside: what other repairs of the same script write.
+    """
     written: dict[str, set[int]] = {}
-    for change in made:
+    for change in (*made, *beside):
         written.setdefault(change.table, set()).add(change.id)
     facts = conditions(verdict.seen, connection, written)
     return [change.statement(facts) for change in made]

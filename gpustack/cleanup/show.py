@@ -36,7 +36,7 @@ def _next(data: Mapping[str, Any]) -> str:
     moves = ", ".join(map(str, data["migrations"]))
     words = {
         "fail-migration": f"set migration {moves} to failed; Nova then frees the device",
-        "restart": f"restart nova-compute on {data['host']}; guests keep running",
+        "restart": f"gpustack cleanup apply asks {data['host']} whether a restart of nova-compute is safe",
         "free": "free the row",
         "retire": "free the row and soft-delete it",
         "clear-deleted": "take owner and status off the soft-deleted row",
@@ -96,9 +96,11 @@ def script(sources: Sources, repairs: Sequence[Verdict]) -> str:
         if not wanted_here:
             continue
         with snapshot(cell.database) as connection:
+            written = [changes(verdict, relatives(connection, verdict), now) for verdict in wanted_here]
+            every = [change for made in written for change in made]
             made_of = [
-                (verdict, statements(connection, verdict, changes(verdict, relatives(connection, verdict), now)))
-                for verdict in wanted_here
+                (verdict, statements(connection, verdict, made, every))
+                for verdict, made in zip(wanted_here, written, strict=True)
             ]
         for verdict, made in made_of:
             rows = ", ".join(row.address for row in verdict.rows)
