@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from sphinx.application import Sphinx
 
-from gpustack.cleanup import allocated, rules
+from gpustack.cleanup import allocated, drift, rules
 from gpustack.findings import definitions
 from gpustack.nova import reference as nova_reference
 from gpustack.pci import catalogue
@@ -135,7 +135,7 @@ def tested_page() -> str:
     """What each class of clean-up is tested with, from the tests' own data."""
     file = Path(__file__).parents[2] / "tests" / "unit" / "cleanup" / "classes.yaml"
     tested = yaml.safe_load(file.read_text(encoding="utf-8"))
-    titles = {rule.CLASS: rule.TITLE for rule in (*rules.RULES, allocated)}
+    titles = {rule.CLASS: rule.TITLE for rule in (*rules.RULES, allocated, drift)}
     words = {"placement": "PCI in Placement", "mariadb": "MariaDB", "postgresql": "PostgreSQL"}
     lines = [
         "# What clean-up is tested with",
