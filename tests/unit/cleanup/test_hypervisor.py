@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,16 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_the_start_of_the_oldest_nova_compute_or_of_the_machine(root: Path) -> None:
+    (root / "proc/stat").write_text("cpu 1 2\nbtime 1000\n")
+    assert domains.look(str(root))["started"] == 1000
+    for pid, ticks in ((78, 900), (79, 700)):
+        (root / f"proc/{pid}/fd").mkdir(parents=True)
+        (root / f"proc/{pid}/cmdline").write_bytes(b"/usr/bin/python3\0/usr/bin/nova-compute\0")
+        (root / f"proc/{pid}/stat").write_text(f"{pid} (nova) compute) S {' 0' * 18} {ticks} 0\n")
+    assert domains.look(str(root))["started"] == 1000 + 700 / os.sysconf("SC_CLK_TCK")
+
+
 def test_libvirt_and_the_kernel_are_both_asked(root: Path) -> None:
     assert domains.look(str(root)) == {
         "used": {
@@ -58,6 +69,7 @@ def test_libvirt_and_the_kernel_are_both_asked(root: Path) -> None:
         "functions": {"0000:81:00.0": "10de:11b4"},
         "libvirt": True,
         "nova_compute": [],
+        "started": None,
     }
 
 
