@@ -6,25 +6,28 @@
 2. A repair that does only what that host's nova-compute does by itself when it starts, before it offers anything,
    needs no answer while the host is down (:func:`_spared`).
 3. "In use" is believed of every answer, incomplete ones too. "Not in use" is believed only of a complete answer of a
-   machine that proves to be that host: libvirt is there, and the function, with the row's vendor and product.
+   machine that proves to be that host: libvirt is there, and the function, with the row's vendor and product; and the
+   machine's own name is the host's, since all hosts of a rack have the same devices at the same addresses.
 4. What is missing of an answer the operator can replace, for a host that he names (``--gone``), and for no other.
-5. On a host where an instance lacks a device nova-compute is not started, and nobody is advised to start it.
+5. On a host where an instance lacks a device, or where a row is written as Nova can't read it, nova-compute is not
+   started, and nobody is advised to start it. Nor is one stopped or restarted that works on a move or a task.
 
 :func:`prepared` is called for every verdict of every class; ``apply`` refuses what did not pass through it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
 from gpustack.cleanup.facts import Clock, HostState, NodeView, Owner, PciRow
 from gpustack.cleanup.hypervisor import UNKNOWN, Ask, Usage
-from gpustack.cleanup.predicates import in_flight, lacking, pinning
+from gpustack.cleanup.predicates import in_flight, interrupted, lacking, misread, pinning
 from gpustack.cleanup.repair import Change, changes
 from gpustack.cleanup.seen import resting_on
-from gpustack.cleanup.verdict import Question, Repair, Status, Verdict
+from gpustack.cleanup.verdict import Question, Repair, Status, Verdict, words
+from gpustack.hostnames import same, short
 
 _SILENT = (HostState.DOWN, HostState.FORCED_DOWN, HostState.STOPPED)
 _ANY_TIME = datetime(1970, 1, 1)  # noqa: DTZ001 - only which rows are written matters
@@ -34,7 +37,7 @@ def prepared(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
     """The verdict with its questions and the facts that it rests on; or a more careful one."""
     if verdict.questions is not None:
         return verdict
-    verdict = _without_start(verdict, view)
+    verdict = _without_start(verdict, view, clock)
     if verdict.status is Status.STALE:
         questions = tuple(_questions(verdict, view, clock))
         return replace(verdict, questions=questions, seen=resting_on(verdict, view, clock))
@@ -101,27 +104,46 @@ _NOBODY = Usage(gap="the host was not asked")
 # --- before the answers -----------------------------------------------------------------------------------------------
 
 
-def _without_start(verdict: Verdict, view: NodeView) -> Verdict:
-    """The verdict, or a report where it wants a start of nova-compute that may offer a device in use (class L)."""
+def _without_start(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
+    """The verdict, or a report where it wants a start of nova-compute that would do harm."""
     wants = verdict.stop or verdict.repair is Repair.RESTART or verdict.starts or verdict.then
     if not wants or verdict.status not in (Status.STALE, Status.HEALS, Status.REPORT):
         return verdict
-    owners = list(lacking(view))
-    if not owners:
+    harm = _harm(view, clock)
+    if harm is None:
         return verdict
-    moving = any(in_flight(owner) for owner in owners)
-    guests = ", ".join(owner.uuid for owner in owners)
+    status, because, advice = harm
     return replace(
         verdict,
-        status=Status.PROTECTED if moving else Status.REPORT,
-        because=f"{verdict.because}; but instance {guests} lacks a device, or may: when nova-compute starts, it may "
-        "offer one that is in use",
+        status=status,
+        because=f"{verdict.because}; but {because}",
         repair=None,
         stop=False,
         starts=False,
         then="",
-        advice="" if moving else "do not restart nova-compute on this host before class L is settled; then plan again",
+        advice=advice,
     )
+
+
+def _harm(view: NodeView, clock: Clock) -> tuple[Status, str, str] | None:
+    """What a start of nova-compute would do: the status that follows, why, and what to do first."""
+    if owners := list(lacking(view)):
+        guests = ", ".join(owner.uuid for owner in owners)
+        because = f"instance {guests} lacks a device, or may: when nova-compute starts, it may offer one that is in use"
+        if any(in_flight(owner) for owner in owners):
+            return Status.PROTECTED, because, ""
+        advice = "do not restart nova-compute on this host before class L is settled; then plan again"
+        return Status.REPORT, because, advice
+    if row := next(misread(view), None):
+        because = (
+            f"{words(row)}, and Nova can't read it so: a nova-compute that starts fails, or offers a device in use"
+        )
+        advice = "do not restart nova-compute on this host before class U is settled; then plan again"
+        return Status.REPORT, because, advice
+    if view.host_state(clock) is HostState.UP and (work := list(interrupted(view))):
+        because = f"a stop of nova-compute would break off work: {'; '.join(work)}"
+        return Status.REPORT, because, "do not stop or restart nova-compute before this work ends; then plan again"
+    return None
 
 
 def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Question]:
@@ -134,9 +156,10 @@ def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Quest
     offered = _offered(verdict, view)
     # A row that Nova does not manage any more: its device may rightly be gone, or be another's by another row.
     retired = verdict.repair in (Repair.RETIRE, Repair.CLEAR_DELETED)
-    family = _family((address for address in offered if address in view.by_address), view)
+    family = _family(offered, view)
     yield Question(
         host=verdict.host,
+        names=_names(verdict.host, verdict.node),
         offered={} if retired else offered,
         near=frozenset(offered) if own_only else frozenset(family),
         rows=({row.address.lower(): _model(row) for row in view.rows if row.live} or offered) if retired else {},
@@ -147,12 +170,14 @@ def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Quest
     )
     if verdict.stop:
         yield _at_start(verdict, view, clock)
-    for host in _other_ends(verdict, owner):
+    for host, names in _other_ends(verdict, owner).items():
         elsewhere = view.elsewhere.get(verdict.owner or "", ())
         there = owner is not None and owner.alive and owner.instance is not None and owner.instance.host == host
+        found = {row.address.lower(): _model(row) for name, row in elsewhere if same(name, host)}
         yield Question(
             host=host,
-            offered={} if there else {row.address.lower(): _model(row) for name, row in elsewhere if name == host},
+            names=names,
+            offered={} if there else found,
             absent=None if there or not verdict.owner else verdict.owner.lower(),
             state=clock.state(view.services.get(host) or view.services.get(host.casefold())),
             started=verdict.lingering.since if verdict.lingering and verdict.lingering.host == host else None,
@@ -164,24 +189,39 @@ def _offered(verdict: Verdict, view: NodeView) -> dict[str, str]:
     if verdict.allocation is not None:
         rows = {row.address.lower(): row for row in view.rows if row.live}
         return {one: _model(rows[one]) for one in verdict.allocation.addresses.split() if one in rows}
-    freeing = replace(verdict, repair=Repair.FREE) if verdict.repair is Repair.FAIL_MIGRATION else verdict
+    freeing = verdict
+    if verdict.repair is Repair.FAIL_MIGRATION:  # Nova frees each device of the owner, whatever row the verdict is on
+        freeing = replace(verdict, repair=Repair.FREE, rows=view.held.get(verdict.owner or "", verdict.rows))
     made = changes(freeing, view.by_address, _ANY_TIME)
     freed = verdict.repair is Repair.CLEAR_OWNER  # the device is free by its row already
     written = {change.id for change in made if freed or change.new.get("status") == "available"}
     return {row.address.lower(): _model(row) for row in view.rows if row.id in written}
 
 
-def _family(addresses: Iterable[str], view: NodeView) -> Iterator[str]:
+def _family(addresses: Collection[str], view: NodeView) -> Iterator[str]:
     """A physical function must not be offered while a guest has a virtual one of it, nor the other way round."""
-    for address in addresses:
-        parent = view.by_address[address].parent_addr
-        yield from (parent.lower(),) if parent else ()
-        yield from (child.address.lower() for child in view.children.get(address, ()))
+    for row in view.rows:
+        address, parent = row.address.lower(), (row.parent_addr or "").lower()
+        if row.live and address in addresses and parent:
+            yield parent
+        elif row.live and parent in addresses:
+            yield address
 
 
-def _other_ends(verdict: Verdict, owner: Owner | None) -> tuple[str, ...]:
-    moves = [move for move in (owner.migrations if owner else ()) if move.id in verdict.migrations]
-    return tuple(dict.fromkeys(host for move in moves for host in move.ends if host != verdict.host))
+def _names(host: str | None, node: str | None) -> frozenset[str]:
+    """What a machine calls itself that is this host: Nova's node is the name that libvirt returns."""
+    return frozenset(short(name) for name in (host, node) if name)
+
+
+def _other_ends(verdict: Verdict, owner: Owner | None) -> dict[str, frozenset[str]]:
+    """The other hosts of the migrations that are failed, with the names of each."""
+    found: dict[str, frozenset[str]] = {}
+    for move in owner.migrations if owner else ():
+        ends = ((move.source_compute, move.source_node), (move.dest_compute, move.dest_node))
+        for host, node in ends if move.id in verdict.migrations else ():
+            if host and host != verdict.host:
+                found[host] = found.get(host, frozenset()) | _names(host, node)
+    return found
 
 
 def _at_start(verdict: Verdict, view: NodeView, clock: Clock) -> Question:
@@ -194,8 +234,9 @@ def _at_start(verdict: Verdict, view: NodeView, clock: Clock) -> Question:
     }
     return Question(
         host=verdict.host,
+        names=_names(verdict.host, verdict.node),
         kept=kept,
-        rows={row.address.lower(): _model(row) for row in view.rows if row.live},
+        rows={row.address.lower(): _model(row) for row in sorted(view.rows, key=lambda row: row.live)},
         state=view.host_state(clock),
     )
 
@@ -257,6 +298,8 @@ def _missing(question: Question, usage: Usage) -> str:
 def _unproved(question: Question, usage: Usage) -> str:
     if usage.gap:
         return f"{question.host} could not be asked: {usage.gap}"
+    if usage.names and not {short(name) for name in usage.names} & question.names:
+        return f"the machine that answered as {question.host} calls itself {', '.join(sorted(usage.names))}"
     if question.started is not None and (usage.started is None or usage.started <= question.started):
         return f"{question.host} does not show that its nova-compute started after {question.started} UTC"
     for address, model in sorted(question.offered.items()):

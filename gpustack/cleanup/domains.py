@@ -6,10 +6,10 @@ open.
 
     {"used": {"0000:81:00.0": ["UUID OF THE DOMAIN"]}, "unread": [["/run/libvirt/qemu/x.xml", "why"]],
      "functions": {"0000:81:00.0": "10de:11b4"}, "libvirt": true, "nova_compute": [4711],
-     "started": 1763788800}
+     "started": 1763788800, "names": ["gpu01"]}
 
 A user is an empty string where its domain is not known. When anything could not be read the answer is not complete.
-``functions`` and ``libvirt`` show which machine answered; ``nova_compute`` lists the processes of nova-compute,
+``functions``, ``libvirt`` and ``names`` show which machine answered; ``nova_compute`` lists nova-compute's processes,
 none of which started before ``started`` (seconds since 1970; null when that is not known).
 """
 
@@ -172,6 +172,25 @@ def started(root: str) -> Optional[float]:
     return booted + min(ticks) / os.sysconf("SC_CLK_TCK") if ticks else float(booted)
 
 
+def names(root: str) -> List[str]:
+    """What the machine calls itself, with the other names that /etc/hosts has in the same line."""
+    try:
+        with open(os.path.join(root, "proc/sys/kernel/hostname"), encoding="utf-8", errors="replace") as stream:
+            name = stream.read().strip()
+    except OSError:
+        return []
+    found = {name}
+    try:
+        with open(os.path.join(root, "etc/hosts"), encoding="utf-8", errors="replace") as stream:
+            lines = [line.partition("#")[0].split()[1:] for line in stream]
+    except OSError:
+        lines = []
+    for line in lines:
+        if name in line:
+            found.update(other for other in line if not other.startswith("localhost"))
+    return sorted(filter(None, found))
+
+
 def look(root: str = "/") -> Dict[str, object]:
     """Both witnesses' words, and what shows which machine it is, as plain data."""
     used, unread = {}, []  # type: Used, Unread
@@ -187,6 +206,7 @@ def look(root: str = "/") -> Dict[str, object]:
         "libvirt": os.path.isdir(os.path.join(root, STATUS)),
         "nova_compute": nova_compute(root),
         "started": started(root),
+        "names": names(root),
     }
 
 

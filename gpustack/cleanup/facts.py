@@ -36,10 +36,15 @@ IN_FLIGHT = frozenset(
 )
 
 
+Place = tuple[str | None, str | None]
+"""Host and node, in small letters."""
+
 _REPORT_INTERVAL = timedelta(seconds=10)
 _TAKEN = frozenset({"claimed", "allocated"})
 
 
+# nova/objects/fields.py, PciDeviceStatus
+STATUSES = frozenset({"available", "claimed", "allocated", "removed", "deleted", "unclaimable", "unavailable"})
 _TEXTS = frozenset({str, type(None)})
 
 
@@ -104,6 +109,11 @@ class ComputeNode:
     updated_at: datetime | None
     deleted_at: datetime | None = None
     pci_stats: str | None = None
+
+    @property
+    def place(self) -> Place:
+        """Its host and node, as those of migrations are compared with."""
+        return _place(self.host, self.hypervisor_hostname)
 
     @property
     def name(self) -> str:
@@ -186,8 +196,12 @@ class Migration:
 
     def touches(self, node: ComputeNode) -> bool:
         """Whether the migration leads from or to a compute node; MySQL, and so Nova, ignores the case of names."""
-        here = _place(node.host, node.hypervisor_hostname)
-        return here in (_place(self.source_compute, self.source_node), _place(self.dest_compute, self.dest_node))
+        return node.place in self.places
+
+    @property
+    def places(self) -> tuple[Place, Place]:
+        """Where it leads from and to."""
+        return _place(self.source_compute, self.source_node), _place(self.dest_compute, self.dest_node)
 
     @property
     def over(self) -> bool:
@@ -200,7 +214,7 @@ class Migration:
         return tuple(dict.fromkeys(host for host in (self.source_compute, self.dest_compute) if host))
 
 
-def _place(host: str | None, node: str | None) -> tuple[str | None, str | None]:
+def _place(host: str | None, node: str | None) -> Place:
     return (host and host.casefold(), node and node.casefold())
 
 
@@ -349,6 +363,8 @@ class NodeView:
     """The ``nova-compute`` services of the whole cell, by host."""
     written: Mapping[int, str] = field(default_factory=dict)
     """The owners of those rows, by id, whose owner is not written in small letters, as they are written."""
+    moves: tuple[Migration, ...] = ()
+    """The unfinished migrations of any instance that lead from or to it."""
     unread: str = ""
     """Why nothing but the name of the compute node is known."""
 

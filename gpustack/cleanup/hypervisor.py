@@ -35,6 +35,7 @@ class Usage:
     :ivar gap: why the answer is not complete, or why there is none; empty when it is complete.
     :ivar nova_compute: whether a process of nova-compute runs there.
     :ivar started: no nova-compute that runs there started earlier (naive UTC); None when that is not known.
+    :ivar names: what the machine that answered calls itself.
     :ivar gone: the operator declared this host gone (``--gone``), which replaces what is missing of its answer.
     """
 
@@ -43,6 +44,7 @@ class Usage:
     gap: str = ""
     nova_compute: bool = False
     started: datetime | None = None
+    names: frozenset[str] = frozenset()
     gone: bool = False
 
 
@@ -99,21 +101,32 @@ def usage(answer: Mapping[str, Any]) -> Usage:
     gap = ""
     users: dict[str, frozenset[str]] = {}
     functions: dict[str, str] = {}
+    names: frozenset[str] = frozenset()
     try:
         for address, uuids in answer["used"].items():
-            users[str(address).lower()] = _uuids(uuids)
+            users[str(address).lower()] = _texts(uuids)
         functions = {str(address).lower(): str(ids).lower() for address, ids in answer["functions"].items()}
+        names = _texts(answer["names"])
         if answer["unread"]:
             path, why = answer["unread"][0]
             gap = f"the host could not read {path}: {why} (root is needed: --sudo)"
         elif answer["libvirt"] is not True:
             gap = f"the machine that answered has no /{domains.STATUS}: libvirt is not installed, or has not started"
+        elif not names:
+            gap = "the machine that answered has no name"
     except (KeyError, TypeError, ValueError, AttributeError):
         gap = "the output of the host is not a list of devices"
-    return Usage(users=users, functions=functions, gap=gap, nova_compute=_runs(answer), started=_started(answer))
+    return Usage(
+        users=users,
+        functions=functions,
+        gap=gap,
+        nova_compute=_runs(answer),
+        started=_started(answer),
+        names=names,
+    )
 
 
-def _uuids(found: Any) -> frozenset[str]:  # noqa: ANN401 - JSON of another machine
+def _texts(found: Any) -> frozenset[str]:  # noqa: ANN401 - JSON of another machine
     if not isinstance(found, list):
         raise TypeError(found)
     return frozenset(str(uuid).lower() for uuid in found)

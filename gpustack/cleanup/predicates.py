@@ -7,7 +7,17 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from gpustack.cleanup.facts import ERROR, Clock, HostState, Instance, NodeView, Owner, PciRow, Whereabouts
+from gpustack.cleanup.facts import (
+    ERROR,
+    STATUSES,
+    Clock,
+    HostState,
+    Instance,
+    NodeView,
+    Owner,
+    PciRow,
+    Whereabouts,
+)
 from gpustack.cleanup.verdict import words
 
 # VERIFY_RESIZE looks exactly like a leak: both rows are allocated and the instance is at its destination.
@@ -139,6 +149,26 @@ def lacking(view: NodeView) -> Iterator[Owner]:
                 yield owner
         elif lacks(view, owner):
             yield owner
+
+
+def misread(view: NodeView) -> Iterator[PciRow]:
+    """The live rows that a nova-compute which starts fails at, or takes for those of no instance (class U)."""
+    for row in view.odd if view.written == {} else view.rows:
+        if row.live and (row.status not in STATUSES or row.id in view.written):
+            yield row
+
+
+def interrupted(view: NodeView) -> Iterator[str]:
+    """The work of this node's nova-compute, for any instance, that a stop of it would break off.
+
+    A live migration whose nova-compute restarts before it has ended leaves a guest where Nova does not look for it.
+    """
+    for owner in view.owners.values():
+        if owner.on(view.node) and owner.instance is not None and owner.instance.task_state is not None:
+            yield f"instance {owner.uuid} has a task under way ({owner.instance.task_state})"
+    for move in view.moves:
+        if move.in_flight and move.status != "finished":  # a person confirms or reverts that, some day
+            yield f"migration {move.id} of instance {move.instance_uuid} is under way ({move.status})"
 
 
 def surplus(owner: Owner, rows: Sequence[PciRow]) -> tuple[PciRow, ...] | None:

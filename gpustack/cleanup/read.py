@@ -23,6 +23,7 @@ from gpustack.cleanup.facts import (
     NodeView,
     Owner,
     PciRow,
+    Place,
     Request,
     Service,
     Whereabouts,
@@ -106,6 +107,7 @@ class CellReader:
         """
         services = self._services()
         unfinished = self._unfinished_migrations()
+        moves = _by_place(unfinished)
         found = {
             *nodes_with_rows(self.connection, hosts, instance_uuid),
             *nodes_of_guests(self.connection, hosts, instance_uuid),
@@ -114,7 +116,9 @@ class CellReader:
         }
         ids = sorted(found)
         for start in range(0, len(ids), _NODES_AT_ONCE):
-            yield from self._readable(ids[start : start + _NODES_AT_ONCE], services, unfinished)
+            for view in self._readable(ids[start : start + _NODES_AT_ONCE], services, unfinished):
+                here = moves.get(view.node.place, ())
+                yield replace(view, moves=tuple(here)) if here else view
 
     def owner(self, uuid: str) -> Owner:
         """What is known of one instance, wherever it is."""
@@ -351,6 +355,14 @@ class CellReader:
                 row = PciRow.of(values)
                 found.setdefault((row.instance_uuid or "").lower(), []).append((host or "an unknown host", row))
         return found
+
+
+def _by_place(unfinished: Mapping[str, tuple[Migration, ...]]) -> dict[Place, list[Migration]]:
+    found: dict[Place, list[Migration]] = {}
+    for move in (move for moves in unfinished.values() for move in moves):
+        for place in dict.fromkeys(move.places):
+            found.setdefault(place, []).append(move)
+    return found
 
 
 def _all(moves: tuple[Migration, ...]) -> tuple[Migration, ...]:

@@ -97,9 +97,11 @@ class Question:
     :ivar state: whether nova-compute runs there.
     :ivar spared: why no answer is needed; empty where one is.
     :ivar started: nova-compute must have started there after this time; None where that does not matter.
+    :ivar names: the names that the machine may have which is that host, without their domains.
     """
 
     host: str
+    names: frozenset[str] = frozenset()
     offered: Mapping[str, str] = field(default_factory=dict)
     near: frozenset[str] = frozenset()
     by: frozenset[str] | None = None

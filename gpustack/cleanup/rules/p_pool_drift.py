@@ -66,7 +66,8 @@ def _unread(view: NodeView, clock: Clock) -> Verdict:
         owner=None,
         evidence=(f"pci_stats begins {(view.node.pci_stats or '')[:60]!r}", node_words(view, clock)),
         because="the pools of this compute node can't be read: Nova's scheduler and its nova-compute may fail",
-        advice="while nova-compute is stopped, set pci_stats of this row of compute_nodes to NULL, and start it",
+        advice="while nova-compute is stopped, set pci_stats of this row of compute_nodes to NULL, and start it "
+        "if no instance of this host lacks a device (class L)",
     )
 
 

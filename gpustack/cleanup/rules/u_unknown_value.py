@@ -10,26 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.cleanup.case import Case
-from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.facts import STATUSES, Clock, NodeView
+from gpustack.cleanup.predicates import misread
 from gpustack.cleanup.verdict import Status, Verdict
 
 CLASS = "U"
 TITLE = "written in a way that Nova does not know"
 
-# nova/objects/fields.py, PciDeviceStatus
-STATUSES = frozenset({"available", "claimed", "allocated", "removed", "deleted", "unclaimable", "unavailable"})
-
 _ADVICE = (
     "do not restart nova-compute on this host before the row is right; look which domain uses the device (virsh "
-    "dumpxml), stop nova-compute, write status and owner as they are on the other rows of this host, and start it"
+    "dumpxml), stop nova-compute, write status and owner as they are on the other rows of this host, and start it if "
+    "no other instance of this host lacks a device (class L)"
 )
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     """Live rows with a value that Nova itself never writes."""
-    for row in view.odd if view.written == {} else view.rows:
-        if not row.live:
-            continue
+    for row in misread(view):
         reasons = []
         if row.status not in STATUSES:
             reasons.append(f"Nova has no status {row.status!r}: nova-compute of this host can't load its rows")
@@ -38,6 +35,5 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
                 f"the owner is written {view.written[row.id]}: a nova-compute that starts finds no such instance, and "
                 "frees the device"
             )
-        if reasons:
-            case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
-            yield case.verdict(Status.REPORT, "; ".join(reasons), advice=_ADVICE)
+        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+        yield case.verdict(Status.REPORT, "; ".join(reasons), advice=_ADVICE)

@@ -390,7 +390,8 @@ class World:
     def _reachable(self, host: str, pci: tuple[Device, ...]) -> None:
         """Let a host answer over SSH: with what libvirt's status files would be, below a directory of its own."""
         root = self.ssh.directory / "roots" / host
-        (root / "proc").mkdir(parents=True)
+        (root / "proc/sys/kernel").mkdir(parents=True)
+        (root / "proc/sys/kernel/hostname").write_text(f"{host}\n")
         (root / "run/libvirt/qemu").mkdir(parents=True)
         for device in pci:
             function = root / "sys/bus/pci/devices" / device.address

@@ -79,6 +79,7 @@ def view(case: dict[str, Any]) -> NodeView:
         has_request_ids=case.get("request_ids", True),
         services=_services(case),
         written={n: said["written"] for n, said in enumerate(case.get("rows", ()), start=1) if "written" in said},
+        moves=tuple(_migration(one.pop("of"), 90 + n, one) for n, one in enumerate(map(dict, case.get("moves", ())))),
         hardware=_hardware(case["hardware"]) if "hardware" in case else None,
     )
 

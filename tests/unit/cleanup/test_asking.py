@@ -111,6 +111,79 @@ def test_a_compute_node_that_may_return_with_a_pinned_device_is_asked() -> None:
     assert asking.settle(judged(plain, "C"), {"gpu1": Usage(gap="no way")}).status is Status.STALE
 
 
+@pytest.mark.parametrize("name", ["gpu1", "GPU1.example"])
+def test_a_machine_of_another_name_proves_nothing(name: str) -> None:
+    """All hosts of a rack have the same devices at the same addresses: DNS, or a jump host, led to another one."""
+    at_home, elsewhere = (dataclasses.replace(COMPLETE, names=frozenset({one})) for one in (name, "gpu9"))
+    there = dataclasses.replace(COMPLETE, names=frozenset({"gpu2"}))
+    verdict = judged(f"{UP}\n{B}", "B")
+    assert asking.settle(verdict, {"gpu1": at_home, "gpu2": there}).status is Status.STALE
+    for found in ({"gpu1": elsewhere, "gpu2": there}, {"gpu1": at_home, "gpu2": elsewhere}):
+        settled = asking.settle(verdict, found)
+        assert settled.status is Status.UNDECIDED
+        assert "calls itself gpu9" in settled.because
+    restart = judged(f"{UP}\nrows: [{{status: allocated}}]", "J")
+    assert asking.settle(restart, {"gpu1": elsewhere}).status is Status.UNDECIDED
+
+
+def test_each_device_that_a_failed_migration_frees_is_asked_about() -> None:
+    """Class E judges row by row, and Nova frees all that the migration holds."""
+    rows = "rows: [{status: allocated, owner: vm}, {status: allocated, owner: vm}]"
+    case = yaml.safe_load(f"{UP}\n{rows}\nowners: {{vm: {{absent: true, moves: [{{status: error}}]}}}}")
+    for verdict in rules.judge(neighbourhood.view(case), neighbourhood.clock(case)):
+        for address in ("0000:81:00.0", "0000:82:00.0"):
+            assert asking.settle(verdict, {"gpu1": uses(address, ""), "gpu2": COMPLETE}).status is Status.REPORT
+
+
+def test_relatives_are_asked_about_however_addresses_are_written() -> None:
+    case = f"""
+{DOWN}
+rows:
+  - {{status: allocated, owner: vm, type: type-PF, address: "0000:C1:00.0"}}
+  - {{status: unavailable, type: type-VF, address: "0000:c1:00.4", parent: "0000:C1:00.0"}}
+owners: {{vm: }}
+"""
+    verdict = judged(case, "A")
+    assert asking.settle(verdict, {"gpu1": uses("0000:c1:00.4", "x")}).status is Status.REPORT
+
+
+RESTARTED = {
+    "J": "rows: [{status: allocated}]",
+    "K": "rows: [{status: removed}]",
+    "P": "rows: [{status: available}]\nnode: {pci_stats: ''}",
+    "I": "rows: [{status: available, type: type-PF}, {status: allocated, owner: vm, request: r1, type: type-VF, "
+    "parent: '0000:81:00.0'}]\nowners: {vm: {host: gpu1}}",
+}
+
+
+@pytest.mark.parametrize("klass", RESTARTED)
+@pytest.mark.parametrize(
+    ("more", "because"),
+    [
+        # Nova frees the device of an owner in capitals, and can't load a row in an unknown status.
+        ({"rows": [{"status": "allocated", "owner": "x", "written": "X", "request": "r1"}]}, "can't read it so"),
+        ({"rows": [{"status": "free"}]}, "can't read it so"),
+        # A live migration whose nova-compute restarts leaves its guest where Nova does not look for it.
+        ({"moves": [{"of": "x", "status": "running", "from": "gpu1", "to": "gpu2"}]}, "migration 90 of instance x"),
+        ({"moves": [{"of": "y", "status": "queued", "from": "gpu3", "to": "gpu1"}]}, "migration 90 of instance y"),
+        ({"owners": {"x": {"host": "gpu1", "task": "rebuilding", "wants": []}}}, "(rebuilding)"),
+    ],
+)
+def test_nova_compute_is_not_restarted_where_that_does_harm(klass: str, more: dict[str, Any], because: str) -> None:
+    case = yaml.safe_load(f"{UP}\n{RESTARTED[klass]}")
+    before = [v for v in rules.judge(neighbourhood.view(case), neighbourhood.clock(case)) if v.klass == klass]
+    assert [v.status for v in before] == [Status.STALE]
+    case["rows"] = [*case["rows"], *more.get("rows", [])]
+    here = {"x": {"host": "gpu1", "wants": ["r1"] if "written" in str(more) else []}}
+    case["owners"] = {**case.get("owners", {}), **here, **more.get("owners", {})}
+    case["moves"] = more.get("moves", [])
+    for verdict in rules.judge(neighbourhood.view(case), neighbourhood.clock(case)):
+        assert not verdict.stop
+        assert verdict.repair is not Repair.RESTART
+        if verdict.klass == klass:
+            assert because in verdict.because or verdict.status is Status.PROTECTED
+
+
 def test_what_nobody_prepared_is_not_repaired() -> None:
     """A new rule, or another caller, can not forget to ask."""
     verdict = dataclasses.replace(judged(f"{DOWN}\n{ROW}\nowners: {{vm: }}", "A"), questions=None)

@@ -44,6 +44,7 @@ def root(tmp_path: Path) -> Path:
     device.mkdir(parents=True)
     (device / "vendor").write_text("0x10de\n")
     (device / "device").write_text("0x11B4\n")
+    called(tmp_path, "gpu1")
     return tmp_path
 
 
@@ -55,6 +56,13 @@ def test_the_start_of_the_oldest_nova_compute_or_of_the_machine(root: Path) -> N
         (root / f"proc/{pid}/cmdline").write_bytes(b"/usr/bin/python3\0/usr/bin/nova-compute\0")
         (root / f"proc/{pid}/stat").write_text(f"{pid} (nova) compute) S {' 0' * 18} {ticks} 0\n")
     assert domains.look(str(root))["started"] == 1000 + 700 / os.sysconf("SC_CLK_TCK")
+
+
+def called(root: Path, name: str) -> None:
+    """Give a machine a name."""
+    kernel = root / "proc/sys/kernel"
+    kernel.mkdir(parents=True)
+    (kernel / "hostname").write_text(f"{name}\n")
 
 
 def test_libvirt_and_the_kernel_are_both_asked(root: Path) -> None:
@@ -70,7 +78,14 @@ def test_libvirt_and_the_kernel_are_both_asked(root: Path) -> None:
         "libvirt": True,
         "nova_compute": [],
         "started": None,
+        "names": ["gpu1"],
     }
+
+
+def test_the_names_of_the_machine_are_those_of_its_line_in_etc_hosts(root: Path) -> None:
+    (root / "etc").mkdir()
+    (root / "etc/hosts").write_text("127.0.0.1 localhost\n127.0.1.1 gpu01.example gpu1 localhost4 # gpu9\n::1 gpu2\n")
+    assert usage(domains.look(str(root))).names == {"gpu1", "gpu01.example"}
 
 
 def test_a_device_that_is_open_by_its_own_file(root: Path) -> None:

@@ -49,6 +49,9 @@ def hosts(tmp_path: Path) -> Iterator[None]:
         directory.mkdir(parents=True)
     (device / "vendor").write_text("0x10de\n")
     (device / "device").write_text("0x11b4\n")
+    kernel = tmp_path / "root/proc/sys/kernel"
+    kernel.mkdir(parents=True)
+    (kernel / "hostname").write_text("blocked\n")
     server = Sshd(directory=tmp_path / "ssh")
     server.start()
     keys = tmp_path / "ssh/authorized_keys"
