@@ -100,7 +100,7 @@ FACTS = {  # what changes at the last moment, and for which classes that matters
 }
 
 
-@pytest.mark.parametrize(("change", "matters"), FACTS.items())
+@pytest.mark.parametrize(("change", "matters"), FACTS.items(), ids=[change.partition(" = ")[0] for change in FACTS])
 def test_every_fact_is_compared_by_the_statement_that_writes(
     cell: CellFile, sources: Sources, tmp_path: Path, change: str, matters: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
