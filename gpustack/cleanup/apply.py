@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from gpustack.cleanup import asking, tables
 from gpustack.cleanup.connect import BusyError, Cell, Database, connected, engine, snapshot, unreachable
-from gpustack.cleanup.facts import HostState, PciRow
+from gpustack.cleanup.facts import PciRow
 from gpustack.cleanup.hypervisor import Ask
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Outcome, Result, about, key, stub
@@ -75,9 +75,7 @@ def _carry_out_one(
     verdict = _judge_again(sources, cell, wanted, selection)
     if (changed := _changed(verdict, wanted, "since the plan")) or verdict is None:
         return changed or _nothing(wanted)
-    if verdict.stop and verdict.host_state is not HostState.STOPPED:
-        # One that is "down", or has no service any more, may only be cut off, with the rows still in its memory.
-        detail = f"stop nova-compute on {verdict.host} first, then add --stopped {verdict.host}"
+    if detail := asking.unstopped(verdict):
         return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
     found = asking.answers(verdict, ask, selection.gone)
     if found:  # that took its time

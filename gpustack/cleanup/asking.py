@@ -91,6 +91,16 @@ def witnesses(verdict: Verdict, found: Mapping[str, Usage]) -> Iterator[str]:
             yield f"{question.host}: not asked with success ({reason}), and {question.spared}"
 
 
+def unstopped(verdict: Verdict) -> str:
+    """What to do before the repair, where nova-compute has to be stopped and is not; empty where nothing is.
+
+    One that is "down", or has no service any more, may only be cut off, with the rows still in its memory.
+    """
+    if not verdict.stop or verdict.host_state is HostState.STOPPED:
+        return ""
+    return f"stop nova-compute on {verdict.host} first, then add --stopped {verdict.host}"
+
+
 def permits(verdict: Verdict, made: Iterable[Change]) -> bool:
     """Whether a repair offers no other device than those that the hosts were asked about."""
     offered = {str(change.seen["address"]).lower() for change in made if change.new.get("status") == "available"}

@@ -13,6 +13,7 @@ A user is an empty string where its domain is not known. When anything could not
 none of which started before ``started`` (seconds since 1970; null when that is not known).
 """
 
+import glob
 import json
 import os
 import re
@@ -26,6 +27,7 @@ Unread = List[Tuple[str, str]]
 STATUS = "run/libvirt/qemu"
 _GROUP = re.compile(r"/dev/vfio/([0-9]+)\Z")
 _DEVICE = re.compile(r"/dev/vfio/devices/(vfio[0-9]+)\Z")
+_BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _PARTS = ("domain", "bus", "slot", "function")
 _BRIDGE = "0x0604"
 
@@ -51,11 +53,29 @@ def from_libvirt(root: str, used: Used, unread: Unread) -> None:
             continue
         for domain in tree.iter("domain"):
             uuid = (domain.findtext("uuid") or "").strip()
+            for interface in domain.iter("interface"):
+                for function in _of_interface(root, interface):
+                    used.setdefault(function, set()).add(uuid)
             for source in domain.iter("source"):
                 for address in source.findall("address"):
                     numbers = [address.get(part) for part in _PARTS]
                     if all(numbers):
                         used.setdefault(_address(numbers), set()).add(uuid)
+
+
+def _of_interface(root: str, interface: ElementTree.Element) -> Set[str]:
+    """The virtual function of an interface that is no hostdev: macvtap (all of a device), or vDPA; VFIO has neither."""
+    source = interface.find("source")
+    name = os.path.basename(source.get("dev", "")) if source is not None else ""
+    if source is None or not name:
+        return set()
+    if interface.get("type") == "vdpa":
+        links = glob.glob(os.path.join(root, "sys/bus/vdpa/devices/*", glob.escape(name)))
+    elif interface.get("type") == "direct" and source.get("mode") == "passthrough":
+        links = [os.path.join(root, "sys/class/net", name, "device")]
+    else:
+        return set()
+    return {address for link in links for address in _BDF.findall(os.path.realpath(link))[-1:]}
 
 
 def _address(numbers: List) -> str:  # type: ignore[type-arg]
@@ -66,9 +86,10 @@ def _address(numbers: List) -> str:  # type: ignore[type-arg]
 def from_kernel(root: str, used: Used, unread: Unread) -> None:
     """Add the functions of every VFIO group or device that a process holds open (``/proc/PID/fd``)."""
     proc = os.path.join(root, "proc")
-    for pid in sorted(os.listdir(proc)):
-        if not pid.isdigit():
-            continue
+    pids = [name for name in sorted(os.listdir(proc)) if name.isdigit()]
+    if "1" not in pids:  # it always runs; mounted with hidepid=2, /proc has only the user's own processes
+        unread.append((proc, "the processes of other users are hidden"))
+    for pid in pids:
         directory = os.path.join(proc, pid, "fd")
         try:
             links = os.listdir(directory)

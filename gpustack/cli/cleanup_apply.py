@@ -80,7 +80,7 @@ gpustack cleanup apply --sql"""
         """Show, ask, carry out, sum up."""
         from gpustack.cleanup import plan
         from gpustack.cleanup.apply import carry_out
-        from gpustack.cleanup.asking import answers, settle
+        from gpustack.cleanup.asking import answers, settle, unstopped
         from gpustack.cleanup.hypervisor import Hypervisors
         from gpustack.cleanup.journal import Journal
         from gpustack.cleanup.outcome import Result, key
@@ -119,9 +119,9 @@ gpustack cleanup apply --sql"""
                     for planned in wanted
                     if (verdict := now.get(key(planned)))
                 ]
-            left = [verdict for verdict in settled if verdict.status is not Status.STALE]
+            left = [verdict for verdict in settled if verdict.status is not Status.STALE or unstopped(verdict)]
             for verdict in left:
-                self.say(f"left out: {explanation(verdict)}")
+                self.say(f"left out: {unstopped(verdict) or 'not permitted'}: {explanation(verdict)}")
             print(script(sources, [one for one in settled if one not in left]), file=self.app.stdout)
             return 3 if changed or left or made.unread else 0
         if parsed_args.dry_run:

@@ -392,6 +392,7 @@ class World:
         root = self.ssh.directory / "roots" / host
         (root / "proc/sys/kernel").mkdir(parents=True)
         (root / "proc/sys/kernel/hostname").write_text(f"{host}\n")
+        (root / "proc/1/fd").mkdir(parents=True)
         (root / "run/libvirt/qemu").mkdir(parents=True)
         for device in pci:
             function = root / "sys/bus/pci/devices" / device.address

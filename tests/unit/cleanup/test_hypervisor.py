@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -45,6 +46,7 @@ def root(tmp_path: Path) -> Path:
     (device / "vendor").write_text("0x10de\n")
     (device / "device").write_text("0x11B4\n")
     called(tmp_path, "gpu1")
+    (tmp_path / "proc/1/fd").mkdir(parents=True)
     return tmp_path
 
 
@@ -80,6 +82,35 @@ def test_libvirt_and_the_kernel_are_both_asked(root: Path) -> None:
         "started": None,
         "names": ["gpu1"],
     }
+
+
+def test_hidden_processes_leave_a_gap(root: Path) -> None:
+    """Mounted with hidepid=2, /proc shows a user that is not root no QEMU, and refuses nothing."""
+    shutil.rmtree(root / "proc/1")
+    assert "hidden" in usage(domains.look(str(root))).gap
+
+
+def test_virtual_functions_that_vfio_does_not_know(root: Path) -> None:
+    """The ports of Neutron: macvtap takes all of a virtual function, and so does vDPA."""
+    (root / "run/libvirt/qemu/ports.xml").write_text(
+        "<domstatus><domain><uuid>vm-3</uuid><devices>"
+        "<interface type='direct'><source dev='eth0v1' mode='passthrough'/></interface>"
+        "<interface type='direct'><source dev='eth0' mode='bridge'/></interface>"
+        "<interface type='vdpa'><source dev='/dev/vhost-vdpa-0'/></interface>"
+        "<interface type='bridge'><source bridge='br0'/></interface><interface type='user'/>"
+        "</devices></domain></domstatus>"
+    )
+    for link, target in (
+        ("sys/class/net/eth0/device", "sys/devices/pci0000:00/0000:00:01.0/0000:05:00.0"),
+        ("sys/class/net/eth0v1/device", "sys/devices/pci0000:00/0000:00:01.0/0000:05:00.1"),
+        ("sys/bus/vdpa/devices/vdpa0", "sys/devices/pci0000:00/0000:00:01.0/0000:05:00.2/vdpa0"),
+    ):
+        (root / target / "vhost-vdpa-0").mkdir(parents=True)
+        (root / link).parent.mkdir(parents=True, exist_ok=True)
+        (root / link).symlink_to(root / target)
+    used = domains.look(str(root))["used"]
+    assert isinstance(used, dict)
+    assert {address for address, users in used.items() if users == ["vm-3"]} == {"0000:05:00.1", "0000:05:00.2"}
 
 
 def test_the_names_of_the_machine_are_those_of_its_line_in_etc_hosts(root: Path) -> None:

@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = str(Path(sys.executable).with_name("ansible-playbook"))
 
 
-def play(directory: Path, conf: Path, hosts: list[str], stopped: Path) -> dict[str, subprocess.CompletedProcess[str]]:
+def play(
+    directory: Path, conf: Path, hosts: list[str], stopped: Path, *chosen: str
+) -> dict[str, subprocess.CompletedProcess[str]]:
     """Run it on hosts whose nova-compute is stopped and started by a line in a file; what came of it by host."""
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "ansible_become": False}
     commands = {
@@ -28,7 +30,7 @@ def play(directory: Path, conf: Path, hosts: list[str], stopped: Path) -> dict[s
     more = {"gpustack_cleanup_config": str(conf), "gpustack_cleanup_silence": 0}
     ssh = ["--ssh-config", str(directory / "config"), "--known-hosts", str(directory / "known"), "--wait", "0"]
     unblock = {"gpustack_cleanup_unblock": ["blocked/0000:81:00.0", "cut-off/0000:81:00.0"]}
-    variables = {**commands, **more, **unblock, "gpustack_cleanup_arguments": ssh}
+    variables = {**commands, **more, **unblock, "gpustack_cleanup_arguments": [*ssh, *chosen]}
     inventory = directory / "inventory.json"
     inventory.write_text(json.dumps({"all": {"hosts": dict.fromkeys(hosts, local), "vars": variables}}))
     (directory / "ansible.cfg").touch()
@@ -45,7 +47,7 @@ def play(directory: Path, conf: Path, hosts: list[str], stopped: Path) -> dict[s
 def hosts(tmp_path: Path) -> Iterator[None]:
     """An SSH server for the host ``blocked``, which has a GPU and no guests; ``cut-off`` can't be reached."""
     device = tmp_path / "root/sys/bus/pci/devices/0000:81:00.0"
-    for directory in (device, tmp_path / "root/proc", tmp_path / "root/run/libvirt/qemu"):
+    for directory in (device, tmp_path / "root/proc/1/fd", tmp_path / "root/run/libvirt/qemu"):
         directory.mkdir(parents=True)
     (device / "vendor").write_text("0x10de\n")
     (device / "device").write_text("0x11b4\n")
@@ -81,6 +83,10 @@ def test_nova_compute_is_stopped_only_where_that_repairs_something_and_does_no_h
             cell.device(node, "0000:82:00.0")  # it is free by its row
             cell.instance("vm", name)
     conf = nova_conf(tmp_path, {"cell1": cell.url})
+
+    other = play(tmp_path, conf, ["blocked"], tmp_path / "stopped", "--class", "F")["blocked"]  # nothing was asked
+    assert other.returncode == 0, other
+    assert not (tmp_path / "stopped").exists()
 
     ran = play(tmp_path, conf, ["blocked", "cut-off", "pinned", "lacking"], tmp_path / "stopped")
 

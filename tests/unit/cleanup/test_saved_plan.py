@@ -8,8 +8,10 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from cellfile import CellFile, fill, nova_conf
+from cellfile import CellFile, answering, fill, nova_conf
 
+from gpustack.cleanup.hypervisor import Hypervisors
+from gpustack.cleanup.plan import Sources
 from gpustack.cli.app import main
 from gpustack.errors import JournalError
 
@@ -83,6 +85,20 @@ def test_a_script_tells_what_it_leaves_out(cell: CellFile, tmp_path: Path, capsy
     said = capsys.readouterr()
     assert "vm-a" not in said.out
     assert "left out" in said.err
+
+
+def test_a_script_writes_no_row_below_a_nova_compute_that_runs(
+    cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = answering(Sources.from_nova_conf([tmp_path]))
+    monkeypatch.setattr(Hypervisors, "ask", lambda _self, host: answer(host))
+    script = ["cleanup", "apply", "--config-file", str(tmp_path), "--sql", "--class", "F"]
+    assert main(script) == 3
+    said = capsys.readouterr()
+    assert "UPDATE" not in said.out
+    assert "then add --stopped stopped" in said.err
+    assert main([*script, "--stopped", "stopped"]) == 0
+    assert "UPDATE" in capsys.readouterr().out
 
 
 def test_a_name_does_not_end_a_comment_of_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
