@@ -101,6 +101,18 @@ def unstopped(verdict: Verdict) -> str:
     return f"stop nova-compute on {verdict.host} first, then add --stopped {verdict.host}"
 
 
+def names(host: str | None, node: str | None) -> frozenset[str]:
+    """What a machine calls itself that is this host: Nova's node is the name that libvirt returns."""
+    return frozenset(short(name) for name in (host, node) if name)
+
+
+def misnamed(usage: Usage, host: str, expected: frozenset[str]) -> str:
+    """Why an answer is another machine's, which DNS or a jump host led to; empty where nothing shows that."""
+    if not usage.names or {short(name) for name in usage.names} & expected:
+        return ""
+    return f"the machine that answered as {host} calls itself {', '.join(sorted(usage.names))}"
+
+
 def permits(verdict: Verdict, made: Iterable[Change]) -> bool:
     """Whether a repair offers no other device than those that the hosts were asked about."""
     offered = {str(change.seen["address"]).lower() for change in made if change.new.get("status") == "available"}
@@ -169,7 +181,7 @@ def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Quest
     family = _family(offered, view)
     yield Question(
         host=verdict.host,
-        names=_names(verdict.host, verdict.node),
+        names=names(verdict.host, verdict.node),
         offered={} if retired else offered,
         near=frozenset(offered) if own_only else frozenset(family),
         rows=({row.address.lower(): _model(row) for row in view.rows if row.live} or offered) if retired else {},
@@ -180,13 +192,13 @@ def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Quest
     )
     if verdict.stop:
         yield _at_start(verdict, view, clock)
-    for host, names in _other_ends(verdict, owner).items():
+    for host, called in _other_ends(verdict, owner).items():
         elsewhere = view.elsewhere.get(verdict.owner or "", ())
         there = owner is not None and owner.alive and owner.instance is not None and owner.instance.host == host
         found = {row.address.lower(): _model(row) for name, row in elsewhere if same(name, host)}
         yield Question(
             host=host,
-            names=names,
+            names=called,
             offered={} if there else found,
             absent=None if there or not verdict.owner else verdict.owner.lower(),
             state=clock.state(view.services.get(host) or view.services.get(host.casefold())),
@@ -218,11 +230,6 @@ def _family(addresses: Collection[str], view: NodeView) -> Iterator[str]:
             yield address
 
 
-def _names(host: str | None, node: str | None) -> frozenset[str]:
-    """What a machine calls itself that is this host: Nova's node is the name that libvirt returns."""
-    return frozenset(short(name) for name in (host, node) if name)
-
-
 def _other_ends(verdict: Verdict, owner: Owner | None) -> dict[str, frozenset[str]]:
     """The other hosts of the migrations that are failed, with the names of each."""
     found: dict[str, frozenset[str]] = {}
@@ -230,7 +237,7 @@ def _other_ends(verdict: Verdict, owner: Owner | None) -> dict[str, frozenset[st
         ends = ((move.source_compute, move.source_node), (move.dest_compute, move.dest_node))
         for host, node in ends if move.id in verdict.migrations else ():
             if host and host != verdict.host:
-                found[host] = found.get(host, frozenset()) | _names(host, node)
+                found[host] = found.get(host, frozenset()) | names(host, node)
     return found
 
 
@@ -244,7 +251,7 @@ def _at_start(verdict: Verdict, view: NodeView, clock: Clock) -> Question:
     }
     return Question(
         host=verdict.host,
-        names=_names(verdict.host, verdict.node),
+        names=names(verdict.host, verdict.node),
         kept=kept,
         rows={row.address.lower(): _model(row) for row in sorted(view.rows, key=lambda row: row.live)},
         state=view.host_state(clock),
@@ -308,8 +315,8 @@ def _missing(question: Question, usage: Usage) -> str:
 def _unproved(question: Question, usage: Usage) -> str:
     if usage.gap:
         return f"{question.host} could not be asked: {usage.gap}"
-    if usage.names and not {short(name) for name in usage.names} & question.names:
-        return f"the machine that answered as {question.host} calls itself {', '.join(sorted(usage.names))}"
+    if stranger := misnamed(usage, question.host, question.names):
+        return stranger
     if question.started is not None and (usage.started is None or usage.started <= question.started):
         return f"{question.host} does not show that its nova-compute started after {question.started} UTC"
     for address, model in sorted(question.offered.items()):

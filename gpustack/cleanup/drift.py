@@ -16,6 +16,7 @@ from dataclasses import replace
 import sqlalchemy as sa
 
 from gpustack.cleanup import tables
+from gpustack.cleanup.asking import misnamed, names
 from gpustack.cleanup.case import place
 from gpustack.cleanup.facts import Clock, NodeView, Owner, PciRow
 from gpustack.cleanup.hypervisor import Ask, Usage
@@ -58,8 +59,12 @@ def judge(
         usage = answers.get(view.node.host or "")
         if usage is None or view.node.deleted or view.unread:
             continue
+        host, node = view.node.host or "", view.node.hypervisor_hostname
+        if stranger := misnamed(usage, host, names(host, node)):
+            yield _unasked(view, clock, stranger)
+            continue
         if usage.gap:
-            yield _unasked(view, clock, usage)
+            yield _unasked(view, clock, f"{host} could not be asked: {usage.gap}")
         owners = _Owners(reader, view)
         for verdict in (*_used(view, clock, usage, owners), *_unused(view, clock, usage)):
             yield _still_moving(timely(verdict, view, clock, owner := owners.get(verdict.owner)), view, clock, owner)
@@ -200,7 +205,7 @@ def _verdict(
     )
 
 
-def _unasked(view: NodeView, clock: Clock, usage: Usage) -> Verdict:
+def _unasked(view: NodeView, clock: Clock, because: str) -> Verdict:
     return Verdict(
         klass=CLASS,
         title=TITLE,
@@ -209,7 +214,7 @@ def _unasked(view: NodeView, clock: Clock, usage: Usage) -> Verdict:
         rows=(),
         owner=None,
         evidence=(node_words(view, clock),),
-        because=f"{view.node.host} could not be asked: {usage.gap}",
+        because=because,
         advice=f"make it reachable over SSH for root, or with --sudo: gpustack cleanup plan --ask-hosts --host "
         f"{view.node.host}",
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from gpustack.cleanup import connect, placement, plan, read, schema, tables
+from gpustack.cleanup.asking import misnamed, names
 from gpustack.cleanup.connect import Cell
 from gpustack.cleanup.hypervisor import Ask, Usage
 from gpustack.cleanup.owners import batches
@@ -177,6 +178,8 @@ def _gone(row: Any) -> str:  # noqa: ANN401 - a row, or its dictionary
 
 
 def _hypervisor(usage: Usage, subject: Subject, host: str) -> Iterator[str]:
+    if stranger := misnamed(usage, host, names(host, None)):
+        yield stranger
     if usage.gap:
         yield f"could not be asked, or not about everything: {usage.gap}"
     if host == subject.host:

@@ -26,6 +26,7 @@ class Case:
     cell: CellFile
     users: dict[str, frozenset[str]]
     gap: str = ""
+    name: str = "gpu1"
 
 
 def home(cell: CellFile, **values: object) -> int:
@@ -125,6 +126,12 @@ def no_answer(cell: CellFile) -> Case:
     return Case(cell, no_domain_has_it(cell).users, gap="no SSH connection")
 
 
+def another_machine(cell: CellFile) -> Case:
+    """DNS, or a jump host, led to an equal host: what runs there proves nothing, and is no fault of gpu1."""
+    cell.device(home(cell), GPU)
+    return Case(cell, {GPU: VM}, name="gpu9")
+
+
 def half_an_answer(cell: CellFile) -> Case:
     return Case(cell, freed_by_hand(cell).users, gap="the host could not read /proc/1/fd")
 
@@ -167,6 +174,7 @@ def _write(cell: CellFile, statement: str) -> None:
         (no_domain_has_it, ["report"]),
         (stopped, []),
         (no_answer, ["undecided"]),
+        (another_machine, ["undecided"]),
         (half_an_answer, ["undecided", "report"]),
         (a_row_that_somebody_deleted, ["report"]),
         (a_device_that_is_not_novas, []),
@@ -178,7 +186,7 @@ def test_domains_and_rows_are_compared_both_ways(
 ) -> None:
     case = made(CellFile(f"sqlite:///{tmp_path}/cell.sqlite"))
     sources = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": case.cell.url})])
-    answers = {"gpu1": Usage(users=case.users, gap=case.gap)}
+    answers = {"gpu1": Usage(users=case.users, gap=case.gap, names=frozenset({case.name}))}
     found = [v for v in plan.make(sources, Selection(), answers=answers).verdicts if v.klass == drift.CLASS]
     assert [v.status.value for v in found] == expected, [v.because for v in found]
     assert all(v.repair is None for v in found)
