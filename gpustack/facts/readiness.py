@@ -25,7 +25,7 @@ PREPARATION = frozenset({"GPU002", "GPU003", "GPU010", "GPU011", "GPU016", "GPU0
 
 _FRAMEBUFFER = re.compile(r"bootfb|(?:efi|vesa|simple|offb?)[-_]?(?:fb|drm|framebuffer)|sysfb", re.IGNORECASE)
 _RESET_QUIRKS = frozenset({"amd-reset", "blackwell-reset", "instinct-reset"})
-_GRAVE_QUIRKS = frozenset({"coherent-memory", "nvlink5-bridge", "igd", "amd-apu"})
+_GRAVE_QUIRKS = frozenset({"coherent-memory", "nvlink5-bridge", "igd", "amd-apu", "shared-hbm"})
 _INTEGRATED_QUIRKS = {"8086": "igd", "1002": "amd-apu"}
 _PLAIN = ("vfio-pci", "pci-stub")
 _DEVICES = "/sys/bus/pci/devices"

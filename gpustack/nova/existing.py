@@ -82,9 +82,7 @@ def filters(existing: Existing, wanted: Wanted) -> tuple[tuple[str, ...], Settin
             last = [file for file in source.configuration.files if file in names]
             if last:
                 setting = [s for s in theirs if s.file == last[-1]][-1]
-                gone = [f.name for f in _filter_faults(source, setting, wanted) if f.fault is Fault.GONE]
-                kept = [name for name in values(setting.value) if name not in gone]
-                return with_filters(kept, wanted.filters), setting
+                return _kept_filters(source, setting, wanted), setting
     return with_filters(releases.default_filters(wanted.release), wanted.filters), None
 
 
@@ -101,6 +99,12 @@ def filter_findings(
         if gone or fault.name not in (*known, *wanted.filters):
             code = "GPU380" if gone else "GPU381"
             yield finding(code, place=setting.place, filter=fault.name, release=wanted.release, hint=fault.hint)
+
+
+def _kept_filters(source: Source, setting: Setting, wanted: Wanted) -> tuple[str, ...]:
+    """A list with the filters that are needed, and without those that the release no longer has."""
+    gone = {f.name for f in _filter_faults(source, setting, wanted) if f.fault is Fault.GONE}
+    return with_filters([name for name in values(setting.value) if name not in gone], wanted.filters)
 
 
 def _filter_faults(source: Source, setting: Setting, wanted: Wanted) -> Iterator[FilterFault]:
@@ -305,8 +309,7 @@ def _later(existing: Existing, wanted: Wanted, own: str, *, drop_in: bool) -> It
                 continue
             for setting in foreign(source.configuration.named_last().effective(option)):
                 if not _right(setting, option, wanted) and not in_drop_in(setting.file):
-                    said = ",".join(with_filters(values(setting.value), wanted.filters))
-                    value = said if option.kind == "list" else "true"
+                    value = ",".join(_kept_filters(source, setting, wanted)) if option.kind == "list" else "true"
                     grave = Severity.ERROR if source.with_files else None
                     yield finding("GPU323", place=setting.place, severity=grave, line=_named(setting), value=value)
 

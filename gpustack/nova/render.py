@@ -78,7 +78,8 @@ def render(
         found += filter_findings(existing, wanted, chosen, kolla.FILTERS if overrides else ())
     if overrides and not existing.named:
         found.append(finding("GPU322", place=job.directory))
-    if deployment in ("rhoso", "openstack-helm") and not existing.documents:
+    shown = [one for one in existing.documents if deployment != "rhoso" or rhoso.has_services(one)]
+    if deployment in ("rhoso", "openstack-helm") and not shown:
         found.append(finding("GPU383", place=job.directory, what=_REPLACED[deployment]))
     if deployment == "openstack-helm" and any(openstack_helm.has_labels(one) for one in existing.documents):
         found.append(finding("GPU384", place="conf.overrides.nova_compute.labels"))

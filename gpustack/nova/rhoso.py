@@ -7,6 +7,7 @@ same devices; a node set lists that service instead of ``nova``. Control plane: 
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,9 @@ from gpustack.novaconf.config import parse_files
 from gpustack.novaconf.marks import BEGIN, END, MARK, without_block
 
 DIRECTORY = "rhoso"
-KEY = "35-gpustack.conf"
+PATTERN = "*nova*.conf"
+"""The keys that edpm-ansible makes drop-ins of, and no others (``roles/edpm_nova/templates/config.json.j2``)."""
+KEY = "35-gpustack-nova.conf"
 """The drop-in's name in the ConfigMap: files are read in the order of their names, after those of the operator."""
 FILTERS = frozenset(("PciPassthroughFilter", "NUMATopologyFilter"))
 """The filters of gpustack's that nova-operator's own list has (``templates/nova/nova.conf``)."""
@@ -128,9 +131,20 @@ def _custom(templates: Sequence[Mapping[str, Any]], *keys: str) -> str:
     return ""
 
 
+def has_services(document: Mapping[str, Any]) -> bool:
+    """Whether a resource is a control plane's with Nova's services."""
+    return bool(_template_of(document))
+
+
 def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
-    """The settings that a control plane's resource has for Nova's services."""
+    """The settings that a control plane's resource, or a ConfigMap for nova-compute, has for Nova's services."""
     found = _template_of(document)
+    data = document.get("data") if document.get("kind") == "ConfigMap" else None
+    for key, text in data.items() if isinstance(data, dict) else ():
+        if fnmatch.fnmatch(str(key), PATTERN) and key != KEY and isinstance(text, str):
+            place = f"{path}:{key}"
+            configuration = parse_files({place: text})
+            yield Source(label=place, services=("compute",), configuration=configuration, named=True)
     for service, key in _TEMPLATES.items():
         text = _custom([found], key)
         if text:

@@ -27,6 +27,7 @@ _P = TypeVar("_P", bound=PurePath)
 _MAX_BYTES = 1 << 20
 """Of a file; Nova's sample, with every option and its documentation, is shorter."""
 _STATEMENT = re.compile(r"^[^#;\n]*\{%", re.MULTILINE)
+_BOM = "\ufeff"
 _STOPS = "mend the file: a service that is started with it stops at once"
 
 
@@ -237,7 +238,8 @@ def _settings_of(file: str, text: str) -> Iterable[Setting]:
     try:
         parser.parse(io.StringIO(text))  # lines end where they do in a file, and at no form feed
     except iniparser.ParseError as error:
-        raise NovaConfigError(error.msg, where=f"{file}:{error.lineno}", remedy=_STOPS) from error
+        what = "the file begins with a byte order mark (BOM)" if text.startswith(_BOM) else error.msg
+        raise NovaConfigError(what, where=f"{file}:{error.lineno}", remedy=_STOPS) from error
     return parser.settings
 
 

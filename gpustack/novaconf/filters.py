@@ -62,6 +62,13 @@ def available(lines: Sequence[str], release: Release) -> frozenset[str] | None:
     return frozenset(names)
 
 
+def startable(enabled: Sequence[str], lines: Sequence[str], release: Release) -> list[str]:
+    """A list with its misspelled filters corrected, and without those that the release no longer has."""
+    found = {fault.name: fault for fault in faults(enabled, lines, release)}
+    instead = {name: fault.instead or name for name, fault in found.items() if fault.fault is not Fault.GONE}
+    return [instead.get(name, name) for name in enabled if name not in found or name in instead]
+
+
 def faults(enabled: Sequence[str], lines: Sequence[str], release: Release) -> Iterator[FilterFault]:
     """The enabled filters that lines of available_filters (none: the default) do not make available."""
     possible = available(lines, release)

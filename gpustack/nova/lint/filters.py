@@ -14,7 +14,7 @@ from gpustack.nova.sources import Source
 from gpustack.nova.wanted import PCI_FILTER
 from gpustack.novaconf import releases
 from gpustack.novaconf.config import Setting
-from gpustack.novaconf.filters import Fault, FilterFault, faults
+from gpustack.novaconf.filters import Fault, FilterFault, faults, startable
 
 _TITLE = "Scheduler filters"
 
@@ -40,9 +40,10 @@ def enabled(subject: Subject) -> Iterator[Finding]:
             what = f"enabled_filters is not set, and the default of Nova {subject.release} has no PciPassthroughFilter"
             what += subject.doubt(source)["doubt"]
         place = settings[-1].place if settings else source.label
-        rest = [name for name in current if name not in misspelled]
+        lines = [line.value for line in source.configuration.effective(AVAILABLE.of(subject.release))]
+        better = ",".join(with_filters(startable(current, lines, subject.release)))
         grave = Severity.WARNING if supposed else None
-        yield finding("GPU355", place=place, severity=grave, what=what, filters=",".join(with_filters(rest)))
+        yield finding("GPU355", place=place, severity=grave, what=what, filters=better)
 
 
 @check(_TITLE)

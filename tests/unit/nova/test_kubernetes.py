@@ -1,5 +1,6 @@
 """Resources for RHOSO and values for openstack-helm: what their own rules make of them."""
 
+import fnmatch
 import json
 from pathlib import Path
 
@@ -15,6 +16,9 @@ SCHEMAS = yaml.safe_load((Path(__file__).parent / "schemas/rhoso.yaml").read_tex
 GPU01 = [{"vendor_id": "10de", "product_id": "11b4"}]
 AMD01 = [{"vendor_id": "1002", "product_id": "74a1"}]
 OURS = ["k4200", "mi300x"]
+KEY = "35-gpustack-nova.conf"
+COPIED = "*nova*.conf"
+"""The files that edpm-ansible has nova-compute's container read (its template config.json.j2 of the role edpm_nova)."""
 
 
 def conf_of(*texts: str) -> cfg.ConfigOpts:
@@ -51,7 +55,8 @@ def test_rhoso_takes_the_resources(tmp_path, placement):
         jsonschema.validate(config_map, SCHEMAS["configmap"])
         jsonschema.validate(service, SCHEMAS["service"])
         assert service["spec"]["dataSources"][-1] == {"configMapRef": {"name": config_map["metadata"]["name"]}}
-    texts = {config_map["metadata"]["name"]: config_map["data"]["35-gpustack.conf"] for config_map in maps}
+    assert fnmatch.fnmatch(KEY, COPIED)
+    texts = {config_map["metadata"]["name"]: config_map["data"][KEY] for config_map in maps}
     devices = {"nova-gpu-none": [], "nova-gpu-10de-11b4": GPU01, "nova-gpu-1002-74a1": AMD01}
     for name, expected in devices.items():
         conf = read(tmp_path, texts[name])
@@ -108,6 +113,27 @@ def test_rhoso_keeps_the_operators_service_config(tmp_path):
         assert set(template["cellTemplates"]) == {"cell0", "cell7"}
         there.write_text(yaml.safe_dump(patch))  # as it is once it was applied
     assert codes(rendered(tmp_path, "rhoso"), "GPU383") == [("GPU383", "rhoso")]
+
+
+CONFIG_MAP = f"""\
+kind: ConfigMap
+metadata: {{name: nova-extra-config}}
+data:
+  25-nova-extra.conf: |
+    [pci]
+    device_spec = {json.dumps(GPU01[0])}
+  {KEY}: |
+    [pci]
+    device_spec = {json.dumps(GPU01[0])}
+  notes.txt: no INI file
+"""
+
+
+def test_rhoso_reports_devices_of_other_config_maps(tmp_path):
+    there = tmp_path / "there.yaml"
+    there.write_text(CONFIG_MAP)
+    found = codes(rendered(tmp_path, "rhoso", str(there)), "GPU312", "GPU383")
+    assert sorted(set(found)) == [("GPU312", "there.yaml:25-nova-extra.conf:2"), ("GPU383", "rhoso")]
 
 
 def oslo_conf(values: dict) -> str:

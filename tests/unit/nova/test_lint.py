@@ -97,3 +97,20 @@ def test_a_misspelled_filter_is_named_and_not_kept(tmp_path):
     (told,) = (f for f in lint([str(file)], release=releases.release("2025.2")).findings if f.code == "GPU355")
     assert "PciPassThroughFilter" in told.message
     assert told.remedy.endswith(": ComputeFilter,PciPassthroughFilter")
+
+
+@pytest.mark.parametrize("line", ["RetryFilter,ComputeFilter", '["ComputeFilter", "NUMATopologyFilter"]'])
+def test_the_suggested_filters_all_exist(tmp_path, line):
+    file = tmp_path / "nova-scheduler.conf"
+    file.write_text(f"[filter_scheduler]\nenabled_filters = {line}\n")
+    (told,) = (f for f in lint([str(file)], release=releases.release("2025.2")).findings if f.code == "GPU355")
+    suggested = told.remedy.rpartition(": ")[2].split(",")
+    assert suggested[-1] == "PciPassthroughFilter"
+    assert set(suggested) <= set(releases.filters(releases.release("2025.2")))
+
+
+def test_a_byte_order_mark_is_named(tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text("\ufeff[pci]\n", encoding="utf-8")
+    (told,) = lint([str(file)], release=releases.release("2025.2")).findings
+    assert (told.code, told.message) == ("GPU330", "the file begins with a byte order mark (BOM)")

@@ -153,6 +153,13 @@ def test_the_filters_of_the_deployment_are_carried_over(tmp_path):
     assert "\nenabled_filters = ComputeFilter,PciPassthroughFilter\n" in control.text, "our own file is passed over"
 
 
+def test_the_remedy_leaves_out_filters_that_are_gone(tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text("[filter_scheduler]\nenabled_filters = RetryFilter,ComputeFilter\n")
+    found = {f.code: f.remedy for f in rendered("drop-in", existing=sources(file)).findings}
+    assert found["GPU323"].endswith("say ComputeFilter,PciPassthroughFilter")
+
+
 def codes(rendering) -> list[tuple[str, str]]:
     kept = {"GPU312", "GPU313", "GPU314", "GPU318", "GPU323", "GPU331"}
     return [(f.code, f.place.rpartition("/")[2]) for f in rendering.findings if f.code in kept]
