@@ -332,7 +332,8 @@ def _unproved(question: Question, usage: Usage) -> str:
 
 def _contradicted(question: Question, usage: Usage) -> str:
     """Why a host is not gone; one that was reinstalled answers, and the operator vouches for what it does not prove."""
-    if (usage.gap or question.started) and question.state in (HostState.UP, HostState.STOPPED):
+    unheard = usage.gap or question.started or misnamed(usage, question.host, question.names)
+    if unheard and question.state in (HostState.UP, HostState.STOPPED):
         runs = "reports" if question.state is HostState.UP else "is to be started again"
         return f"{question.host} is not gone, contrary to --gone: its nova-compute {runs}"
     return ""

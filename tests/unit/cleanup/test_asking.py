@@ -122,6 +122,8 @@ def test_a_machine_of_another_name_proves_nothing(name: str) -> None:
         settled = asking.settle(verdict, found)
         assert settled.status is Status.UNDECIDED
         assert "calls itself gpu9" in settled.because
+    gone = dataclasses.replace(elsewhere, gone=True)
+    assert "contrary to --gone" in asking.settle(verdict, {"gpu1": gone, "gpu2": there}).because
     restart = judged(f"{UP}\nrows: [{{status: allocated}}]", "J")
     assert asking.settle(restart, {"gpu1": elsewhere}).status is Status.UNDECIDED
 

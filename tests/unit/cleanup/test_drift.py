@@ -203,3 +203,15 @@ def test_hosts_are_asked_beside_one_another_and_reported(tmp_path: Path) -> None
     done: list[str] = []
     assert drift.ask_all(hosts, lambda host: Usage(gap=host), 3, done.append) == {h: Usage(gap=h) for h in hosts}
     assert sorted(done) == sorted(hosts)
+
+
+def test_a_migration_of_an_instance_without_devices_keeps_nova_compute_running(tmp_path: Path) -> None:
+    """It is on neither compute node's rows, and a restart of either nova-compute would break it off."""
+    cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    for name in ("gpu1", "GPU2", "gpu3"):
+        cell.device(cell.host(name, seen=5), GPU, "allocated")
+    cell.instance("vm", "cpu1", wants=())
+    cell.move("vm", "gpu1", "gpu2", "running")
+    sources = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})])
+    found = {v.host: v.status.value for v in plan.make(sources, Selection()).verdicts if v.klass == "J"}
+    assert found == {"gpu1": "report", "GPU2": "report", "gpu3": "stale"}
