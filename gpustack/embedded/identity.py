@@ -91,9 +91,9 @@ def clouds_with_keystone(port: int, password: str) -> dict[str, object]:
     }
 
 
-def clouds_without_keystone(endpoints: Mapping[str, str]) -> dict[str, object]:
-    """The entry of clouds.yaml for services that ask for no token."""
-    entry: dict[str, object] = {"auth_type": "none", "endpoint": endpoints["compute"]}
+def clouds_without_keystone(endpoints: Mapping[str, str], token: str) -> dict[str, object]:
+    """The entry of clouds.yaml for services that all take this one token."""
+    entry: dict[str, object] = {"auth_type": "admin_token", "auth": {"endpoint": endpoints["compute"], "token": token}}
     return {**entry, **{f"{kind}_endpoint_override": url for kind, url in endpoints.items()}}
 
 

@@ -68,7 +68,7 @@ class Nova(Running):
     :param database_prefix: what their names begin with.
     :param cells: the names of the cells, beside ``cell0``.
     :param policy: rules of the API's policy that are other than Nova's defaults, by name.
-    :param keystone: start a real Keystone, and ask every request for its token; without, none is asked for.
+    :param keystone: start a real Keystone, and ask every request for its token; without, for the one in clouds.yaml.
     :param debug: log at level DEBUG.
     """
 
@@ -161,14 +161,14 @@ class Nova(Running):
             "placement": f"http://127.0.0.1:{ports['placement']}",
             "image": f"http://127.0.0.1:{ports['image']}",
         }
-        password = secrets.token_urlsafe(16)
+        password, token = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
         keystone = self._start_keystone(ports["identity"], password, endpoints) if self._keystone else None
-        nova = self._start_nova(ports, password)
+        nova = self._start_nova(ports, password, token)
         if keystone is not None:
             keystone.wait_for_port(ports["identity"], seconds=_START_SECONDS)
             write_clouds(self.clouds_yaml, clouds_with_keystone(ports["identity"], password))
         else:
-            write_clouds(self.clouds_yaml, clouds_without_keystone(endpoints))
+            write_clouds(self.clouds_yaml, clouds_without_keystone(endpoints, token))
         nova.wait_for_file(self.directory / "ready", seconds=_START_SECONDS)
 
     def _start_keystone(self, port: int, password: str, endpoints: Mapping[str, str]) -> Service:
@@ -179,7 +179,7 @@ class Nova(Running):
         self._exit.callback(service.stop)
         return service
 
-    def _start_nova(self, ports: Mapping[str, int], password: str) -> Service:
+    def _start_nova(self, ports: Mapping[str, int], password: str, token: str) -> Service:
         base = _BASE.format(
             directory=self.directory,
             environment=self.environment.path,
@@ -196,7 +196,6 @@ class Nova(Running):
                 copy_template(self.environment, template, self.directory / f"{name}.sqlite")
         for part in ("state", "locks", "tmp"):
             (self.directory / part).mkdir()
-        token = secrets.token_urlsafe(16)
         self.control = Control(ports["control"], token)
         configs = {
             f"{service}_config": None if config is None else self.write_config(service, config)

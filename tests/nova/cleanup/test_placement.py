@@ -189,7 +189,10 @@ def heal(world: World, server: Server, directory: Path) -> str:
     clouds = yaml.safe_load(world.nova.clouds_yaml.read_text(encoding="utf-8"))["clouds"]["embedded"]
     url = clouds["placement_endpoint_override"]
     signing_in = directory / "placement.conf"
-    signing_in.write_text(f"[placement]\nauth_type = none\nendpoint = {url}\nendpoint_override = {url}\n")
+    signing_in.write_text(
+        f"[placement]\nauth_type = admin_token\nendpoint = {url}\nendpoint_override = {url}\n"
+        f"token = {clouds['auth']['token']}\n"
+    )
     arguments = ("--instance", server.id, "--verbose", "--skip-port-allocations")
     command = ("--config-file", str(signing_in), "placement", "heal_allocations", *arguments)
     done = world.nova.manage(*command, check=False)

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+import requests
 
 from gpustack.embedded.cloud import Cloud
 from gpustack.embedded.nova import Host, Nova, gpus
@@ -74,6 +75,10 @@ def test_the_nova_that_builds_servers_takes_tokens_of_keystone_too(release_name:
     )
     hosts = [Host(name="gpu1", pci=gpus(1))]
     with Nova(release_name, hosts=hosts, config=[config], keystone=True) as nova, nova.connection() as connection:
+        placement = connection.placement.get_endpoint()
+        for token, status in (("admin", 401), (connection.auth_token, 200)):
+            answer = requests.get(f"{placement}/resource_providers", headers={"X-Auth-Token": token}, timeout=60)
+            assert answer.status_code == status
         project = connection.identity.create_project(name="physics")
         gpu_flavor(connection, "one-gpu", "k4200")
         # An older client has no --no-network, and asks for version 2.1, which knows no "none".

@@ -11,6 +11,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import requests
+import yaml
 
 from gpustack.embedded.control import ControlError
 from gpustack.embedded.nova import Device, Host, Nova, gpus
@@ -26,6 +28,12 @@ alias = {{"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_ty
 [filter_scheduler]
 enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,PciPassthroughFilter
 """
+
+
+def status(url: str, token: str | bytes | None) -> int:
+    """The status of an answer to a request that carries a token, or none."""
+    headers = {} if token is None else {"X-Auth-Token": token}
+    return requests.get(url, headers=headers, timeout=60).status_code
 
 
 @pytest.fixture(scope="module")
@@ -244,6 +252,17 @@ def test_the_control_port_wants_its_token(nova: Nova) -> None:
     stranger = Control(nova.control._port, "guess")
     with pytest.raises(ControlError, match="wrong token"):
         stranger.hosts()
+
+
+def test_every_service_refuses_requests_without_its_token(nova: Nova) -> None:
+    clouds = yaml.safe_load(nova.clouds_yaml.read_text(encoding="utf-8"))["clouds"]["embedded"]
+    paths = {"compute": "/servers", "placement": "/resource_providers", "image": "/v2/images"}
+    tokens = (None, "admin", b"gu\xe9ss", clouds["auth"]["token"])
+    answers = {
+        kind: [status(clouds[f"{kind}_endpoint_override"] + path, token) for token in tokens]
+        for kind, path in paths.items()
+    }
+    assert answers == {kind: [401, 401, 401, 200] for kind in paths}
 
 
 @pytest.fixture
