@@ -114,7 +114,7 @@ def usage(answer: Mapping[str, Any]) -> Usage:
             gap = f"the machine that answered has no /{domains.STATUS}: libvirt is not installed, or has not started"
         elif not names:
             gap = "the machine that answered has no name"
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
         gap = "the output of the host is not a list of devices"
     return Usage(
         users=users,

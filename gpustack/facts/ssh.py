@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import paramiko
 
-from gpustack.errors import HostError
+from gpustack.errors import GpustackError, HostError
 from gpustack.facts import bundle
 from gpustack.facts.known_hosts import KnownHosts
 from gpustack.facts.ssh_config import SshConfig, SshOptions, Target
@@ -105,7 +105,8 @@ class Connections:
                 self._release(transport)
             else:
                 channel.close()
-            if isinstance(error, paramiko.SSHException | OSError | EOFError):
+            # paramiko hands on whatever it stumbles over in a host's messages.
+            if isinstance(error, Exception) and not isinstance(error, GpustackError):
                 raise HostError(
                     f"no SSH connection: {reason(error)}",
                     where=target.name,

@@ -44,7 +44,9 @@ def run_program(transport: paramiko.Transport, name: str, program: bytes, option
         channel = transport.open_session(timeout=options.timeout)
         channel.exec_command(command)
         output, complaint, status = _talk(channel, name, program, options.timeout)
-    except (paramiko.SSHException, OSError, EOFError) as error:
+    except HostError:
+        raise
+    except Exception as error:  # paramiko hands on whatever it stumbles over in a host's messages
         raise HostError(
             f"the connection broke while it was read: {reason(error)}", where=name, remedy="scan it again"
         ) from error
@@ -56,14 +58,13 @@ def run_program(transport: paramiko.Transport, name: str, program: bytes, option
 def _talk(channel: paramiko.Channel, name: str, program: bytes, timeout: float) -> tuple[bytes, str, int]:
     """Send the program, and take output and complaints until the end, within bounds of time and size."""
     deadline = time.monotonic() + timeout
-    channel.settimeout(timeout)
     with contextlib.suppress(OSError):  # who refuses the program says why on stderr
-        channel.sendall(program)
+        _send(channel, program, deadline)
         channel.shutdown_write()
     output, complaint = bytearray(), bytearray()
     channel.settimeout(0.2)
     while True:
-        while channel.recv_stderr_ready():
+        while channel.recv_stderr_ready() and time.monotonic() < deadline:  # there may be no end of it
             complaint += channel.recv_stderr(_CHUNK)
             del complaint[_MAX_COMPLAINT:]
         try:
@@ -83,11 +84,18 @@ def _talk(channel: paramiko.Channel, name: str, program: bytes, timeout: float) 
             )
     channel.settimeout(max(0.1, deadline - time.monotonic()))
     with contextlib.suppress(TimeoutError):
-        while rest := channel.recv_stderr(_CHUNK):
+        while time.monotonic() < deadline and (rest := channel.recv_stderr(_CHUNK)):
             complaint += rest[: _MAX_COMPLAINT - len(complaint)]
     if not channel.status_event.wait(max(0.1, deadline - time.monotonic())):
         raise HostError("did not say how the program ended", where=name, remedy="scan it again")
     return bytes(output), complaint.decode("utf-8", "replace").strip(), channel.recv_exit_status()
+
+
+def _send(channel: paramiko.Channel, program: bytes, deadline: float) -> None:
+    """Send all of the program in time: a host may take a byte of it every now and then."""
+    while program and (left := deadline - time.monotonic()) > 0:
+        channel.settimeout(left)
+        program = program[channel.send(program) :]
 
 
 def _failed(name: str, status: int, complaint: str, options: SshOptions) -> HostError:

@@ -6,9 +6,11 @@ import json
 import os
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import paramiko
@@ -426,6 +428,36 @@ def test_something_else_listens(config):
     assert "no SSH connection" in said
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\x14" + b"c" * 16 + b"\0\0\0\2\xff\xfe" + b"\0" * 60,  # key exchange: no names, but bytes
+        b"\x01\0\0\0\1\0\0\0\2\xff\xff\0\0\0\0",  # disconnection for a reason that is no text
+    ],
+)
+def test_messages_that_are_no_ssh_fail_their_host_only(message, config):
+    """Sent before the host's key is checked, so anybody on the network can."""
+    padding = 16 - (len(message) + 5) % 8
+    packet = struct.pack(">IB", len(message) + padding + 1, padding) + message + b"\0" * padding
+
+    def answer():
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"SSH-2.0-x\r\n" + packet)
+            while connection.recv(4096):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        config("Host evil", f"Port {server.getsockname()[1]}")
+        found = gather(["evil", "gpu01"], ssh=SshOptions(user=user(), timeout=20))
+        thread.join()
+    assert [host.hostname for host in found.hosts] == ["gpu01"]
+    assert "no SSH connection" in str(found.failures[0].error)
+
+
 def test_a_host_that_never_answers(config):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         config("Host gpu01", f"Port {listener.getsockname()[1]}", "ConnectTimeout 1")
@@ -528,6 +560,31 @@ def test_output_without_end(forced, monkeypatch):
     forced('command="yes"')
     with pytest.raises(HostError, match="prints more than 1 MiB"):
         read()
+
+
+@pytest.mark.parametrize("command", ["yes >&2", "exec >&-; yes >&2"])
+def test_complaints_without_end(command, forced):
+    forced(f'command="{command}"')
+    started = time.monotonic()
+    assert refusal(timeout=2.0)
+    assert time.monotonic() - started < 20
+
+
+class Slow:
+    """Stands in for a channel of a host that takes the program a byte at a time."""
+
+    def settimeout(self, seconds):
+        assert seconds > 0
+
+    def send(self, data):
+        time.sleep(0.01)
+        return 1
+
+
+def test_a_host_that_takes_the_program_slowly():
+    started = time.monotonic()
+    ssh_program._send(Slow(), b"x" * 100_000, started + 0.5)
+    assert time.monotonic() - started < 10
 
 
 def test_a_host_that_takes_too_long(forced):
