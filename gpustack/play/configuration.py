@@ -21,6 +21,8 @@ _NAME = "ansible.cfg"
 _SSH_ARGS = "-C -o ControlMaster=auto -o ControlPersist=60s"
 """The default of ``ssh_args`` (``ansible/plugins/connection/ssh.py``)."""
 _STRICT = "-o StrictHostKeyChecking=yes"
+_LONGEST_DIRECTORY = 76
+"""Of sockets, in bytes: a socket's path has at most 107, and ssh and Ansible add 28 (``_create_control_path``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +43,7 @@ class Configuration:
         return [*used, *([skipped] if skipped else [])]
 
     def environment(self, variables: Mapping[str, str], directory: Path) -> dict[str, str]:
-        """The variables with which Ansible reads this configuration and no other, and checks SSH host keys.
+        """The variables with which Ansible reads this configuration and no other, and checks SSH host keys itself.
 
         :param variables: the operator's.
         :param directory: a private directory. Without a configuration an empty one is put there: nothing else keeps
@@ -53,12 +55,18 @@ class Configuration:
             path.touch(mode=0o600)
         # ssh takes the first of several values for an option, and the command line before its own configuration.
         arguments = variables.get("ANSIBLE_SSH_ARGS", _ssh_args(self.path))
+        sockets = directory / "cp"
+        shared = _shares_connections(arguments) and len(os.fsencode(sockets)) <= _LONGEST_DIRECTORY
+        strict = _STRICT if shared else f"{_STRICT} -o ControlPath=none"
         return {
             **variables,
             "ANSIBLE_CONFIG": str(path),
             "ANSIBLE_HOST_KEY_CHECKING": "True",
             "ANSIBLE_PARAMIKO_HOST_KEY_AUTO_ADD": "False",
-            "ANSIBLE_SSH_ARGS": f"{_STRICT} {arguments}".strip(),
+            "ANSIBLE_SSH_ARGS": f"{strict} {arguments}".strip(),
+            # A connection that is open already was perhaps opened without the check: use those of this run only.
+            "ANSIBLE_SSH_CONTROL_PATH_DIR": str(sockets),
+            "ANSIBLE_SSH_CONTROL_PATH": "",
             # Otherwise any host sets the role's variables through `ansible_facts` in a module's answer.
             "ANSIBLE_INJECT_FACT_VARS": "False",
         }
@@ -86,6 +94,11 @@ def configuration(variables: Mapping[str, str], directory: Path, *, system: Path
     if ignored is not None and used is not None and ignored.samefile(used):
         ignored = None
     return Configuration(path=used, ignored=ignored)
+
+
+def _shares_connections(arguments: str) -> bool:
+    """Whether Ansible itself chooses where the sockets are: only then (``_persistence_controls``) they can be moved."""
+    return "controlpersist" in arguments.lower() and "controlpath" not in arguments.lower()
 
 
 def _ssh_args(path: Path | None) -> str:

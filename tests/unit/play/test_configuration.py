@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -62,16 +64,27 @@ def test_no_module_of_the_current_directory_is_imported():
     assert Call(playbook="verify", inventory="i").argv()[:2] == [sys.executable, "-P"]
 
 
-def test_ssh_refuses_unknown_host_keys_whatever_is_configured(places, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("more", "path"),
+    [
+        ("-o ControlPersist=7", "private"),
+        ("-o ControlPersist=7 -o ControlPath={home}/%C", "none"),
+        ("-C", "none"),
+    ],
+)
+def test_ssh_refuses_unknown_host_keys_whatever_is_configured(places, tmp_path, monkeypatch, request, more, path):
     """Ansible's own ssh command line, interpreted by the real ssh with a configuration that trusts everybody."""
     home, here = places
+    private = Path(tempfile.mkdtemp())  # with a short name, as gpustack's own: sockets are to be made in it
+    request.addfinalizer(lambda: shutil.rmtree(private))
     recorder, noted, lax = tmp_path / "ssh", tmp_path / "noted", tmp_path / "ssh_config"
     recorder.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" > {shlex.quote(str(noted))}\nexit 255\n', encoding="utf-8")
     recorder.chmod(0o755)
-    lax.write_text("StrictHostKeyChecking no\n", encoding="utf-8")
+    lax.write_text(f"StrictHostKeyChecking no\nControlPath {home}/%C\nControlMaster auto\n", encoding="utf-8")
     (home / ".ansible.cfg").write_text(
         "[defaults]\nhost_key_checking = False\n"
-        "[ssh_connection]\nssh_args = -o StrictHostKeyChecking=no -o ControlPersist=7\n",
+        f"[ssh_connection]\nssh_args = -o StrictHostKeyChecking=no {more.format(home=home)}\n"
+        f"control_path = {home}/%%h\n",
         encoding="utf-8",
     )
     inventory = {"ansible_host_key_checking": False, "ansible_ssh_common_args": "-o StrictHostKeyChecking=no"}
@@ -87,14 +100,24 @@ def test_ssh_refuses_unknown_host_keys_whatever_is_configured(places, tmp_path, 
             *(sys.executable, "-P", "-m", "ansible", "adhoc", "gpu01.invalid", "-m", "raw", "-a", "true"),
             *("-i", str(tmp_path / "inventory.json")),
         ],
-        env={**environment(7, tmp_path), "ANSIBLE_SSH_EXECUTABLE": str(recorder)},
+        env={**environment(7, private), "ANSIBLE_SSH_EXECUTABLE": str(recorder)},
         capture_output=True,
         check=False,
     )
     argv = noted.read_text(encoding="utf-8").split("\0")[:-1]
-    assert "ControlPersist=7" in argv
+    assert all(word in argv for word in more.split()[:2] if "=" in word)
     asked = subprocess.run(["ssh", "-F", str(lax), "-G", *argv], capture_output=True, text=True, check=True)
-    assert "stricthostkeychecking true" in asked.stdout.splitlines()
+    options = dict(line.split(" ", 1) for line in asked.stdout.splitlines() if " " in line)
+    assert options["stricthostkeychecking"] == "true"
+    # Another connection that is open already was perhaps opened without the check.
+    assert options.get("controlpath", "none").startswith(str(private / "cp") if path == "private" else "none")
+
+
+def test_a_socket_whose_path_would_be_too_long_is_not_made(tmp_path):
+    deep = tmp_path / ("d" * 80)
+    deep.mkdir()
+    variables = configuration({"HOME": str(tmp_path)}, tmp_path, system=tmp_path / "none").environment({}, deep)
+    assert "-o ControlPath=none" in variables["ANSIBLE_SSH_ARGS"]
 
 
 def test_extra_variables_travel_in_private_files(tmp_path):

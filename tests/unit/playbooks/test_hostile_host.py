@@ -23,6 +23,15 @@ ANSWERS: dict[str, dict[str, Any]] = {
         "ansible_facts": {"gpustack_root": "ROOT", "gpustack_hostname": "talk", "gpustack_spec": "/etc/hostname"},
         "facts": {},
     },
+    "keys of Ansible's own": {
+        "add_host": {"host_name": "talk", "groups": ["all"], "host_vars": {"gpustack_root": "ROOT"}},
+        "add_group": "all",
+        **dict.fromkeys(("deprecations", "diff", "exception", "invocation", "ansible_facts"), 5),
+        **{key: {"a": [5]} for key in ("stdout_lines", "attempts", "ansible_job_id", "finished", "ansible_stats")},
+        "warnings": [5],
+        "_ansible_delegated_vars": 5,
+        "facts": {},
+    },
 }
 
 
