@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import tempfile
@@ -20,6 +21,19 @@ def share_dir(name: str) -> Path:
     """Where ``playbooks`` or ``templates`` are: inside an installed package, or at the top of a checkout."""
     installed = _PACKAGE / "share" / name
     return installed if installed.is_dir() else _PACKAGE.parent / name
+
+
+def read_text(path: Path, most: int) -> str:
+    """The text of a file that was handed over, and may be a link to one without end.
+
+    :raises OSError: when it can't be read, or has more than ``most`` bytes.
+    :raises UnicodeDecodeError: when it is not UTF-8.
+    """
+    with path.open("rb") as stream:
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return content.decode("utf-8")
 
 
 def make_private(path: Path) -> None:

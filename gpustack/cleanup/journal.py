@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from gpustack.cleanup.repair import Change
 from gpustack.errors import JournalError
+from gpustack.files import read_text
 
 FORMAT = "gpustack_cleanup_journal"
 VERSION = 1
@@ -128,9 +129,7 @@ def read(path: Path) -> tuple[Entry, ...]:
     :raises JournalError: when the file can't be read, or is no journal.
     """
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise JournalError("is larger than any journal", where=str(path))
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        lines = read_text(path, _MAX_BYTES).splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:
         raise JournalError(f"can't be read: {error}", where=str(path)) from error
     entries: list[Any] = []

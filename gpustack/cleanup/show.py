@@ -15,6 +15,7 @@ from gpustack.cleanup.repair import changes
 from gpustack.cleanup.values import parsed
 from gpustack.cleanup.verdict import Allocation, Verdict
 from gpustack.errors import JournalError
+from gpustack.files import read_text
 
 _MAX_BYTES = 64 * 1024 * 1024
 
@@ -63,9 +64,7 @@ def load_plan(path: Path) -> list[dict[str, Any]]:
     :raises JournalError: when the file can't be read, or is no plan of this version.
     """
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise JournalError("the plan is too large", where=str(path))
-        data = parsed(path.read_text(encoding="utf-8"))
+        data = parsed(read_text(path, _MAX_BYTES))
         if data[FORMAT] != VERSION:
             raise JournalError(f"the plan is of version {data[FORMAT]}", where=str(path), remedy="make it again")
         wanted = [verdict for verdict in data["verdicts"] if verdict["status"] == "stale"]

@@ -337,3 +337,6 @@ def _content(path: Path) -> str | None:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
+    except (OSError, UnicodeDecodeError) as error:
+        remedy = "check the file: a rendering goes there"
+        raise NovaConfigError(f"can't be read: {error}", where=str(path), remedy=remedy) from error

@@ -71,6 +71,6 @@ def _documents(path: Path) -> list[dict[str, Any]]:
         read = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy="check the path") from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (ValueError, RecursionError, yaml.YAMLError) as error:  # a date that is none; nested without end
         raise NovaConfigError(f"the file is no YAML: {error}", where=str(path), remedy="name a YAML file") from error
     return [document for document in read if isinstance(document, dict)]

@@ -93,9 +93,10 @@ def _dependencies(environment: Path) -> list[str]:
 
     try:
         data = yaml.safe_load((environment / ".kayobe-environment").read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return []
-    return [str(name) for name in data.get("dependencies") or ()] if isinstance(data, dict) else []
+    names = data.get("dependencies") if isinstance(data, dict) else None
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
 
 
 def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Source, ...], tuple[Finding, ...]]:

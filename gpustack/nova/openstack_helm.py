@@ -92,7 +92,8 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
     for host, entry in zip(hosts, entries, strict=True):
         merged = copy.deepcopy(dict(nova))
         for group, values in _below(entry, "conf", "nova").items():
-            merged[group] = {**(merged.get(group) or {}), **(values or {})}
+            if isinstance(values, dict):
+                merged[group] = {**_below(merged, group), **values}
         place = f"{path}:conf.overrides.nova_compute.{host}"
         yield Source(
             label=place,
@@ -112,18 +113,24 @@ def _ini(nova: Mapping[str, Any]) -> str:
         for name, value in values.items() if isinstance(values, dict) else ():
             if f"{group}/{name}" not in known:
                 continue
-            several = value.get("values") or () if isinstance(value, dict) else None
             if isinstance(value, dict) and value.get("type") == "multistring":
-                lines += [f"{name} = {one}" for one in several or ()]
-            elif isinstance(value, list) or several is not None:
-                lines.append(f"{name} = {','.join(map(str, value if isinstance(value, list) else several or ()))}")
+                lines += [f"{name} = {one}" for one in _texts(value.get("values"))]
+            elif isinstance(value, dict | list):
+                lines.append(f"{name} = {','.join(_texts(value if isinstance(value, list) else value.get('values')))}")
             elif value is not None:
                 lines.append(f"{name} = {value}")
     return "\n".join(lines)
 
 
+def _texts(values: object) -> list[str]:
+    """A list's values; one that is nested, of which Nova can make nothing, and which aliases make huge, is cut."""
+    listed = values if isinstance(values, list) else []
+    return ["{…}" if isinstance(one, dict | list) else str(one) for one in listed]
+
+
 def _entries(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [entry for entry in _overrides(document).get("hosts") or () if isinstance(entry, dict)]
+    hosts = _overrides(document).get("hosts")
+    return [entry for entry in hosts if isinstance(entry, dict)] if isinstance(hosts, list) else []
 
 
 def _overrides(document: Mapping[str, Any]) -> Mapping[str, Any]:

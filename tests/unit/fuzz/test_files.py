@@ -14,7 +14,9 @@ from test_host_answers import CONF, RAW, SPEC
 from gpustack.cleanup import connect, journal, show
 from gpustack.cleanup.repair import WRITTEN
 from gpustack.cleanup.verdict import Repair
+from gpustack.errors import JournalError
 from gpustack.facts.store import load_snapshot
+from gpustack.nova.inspection import existing_for
 from gpustack.novaconf.config import read_files
 from gpustack.spec.load import load_spec
 
@@ -102,3 +104,40 @@ def test_specs_and_configurations_of_nova(file: Path, content: bytes) -> None:
         read_files([file])
     with attack():
         connect.from_nova_conf([file])
+
+
+@pytest.mark.parametrize(("module", "read"), [(journal, journal.read), (show, show.load_plan)])
+def test_links_to_files_without_end(tmp_path, monkeypatch, module, read) -> None:
+    (tmp_path / "link").symlink_to("/dev/zero")
+    monkeypatch.setattr(module, "_MAX_BYTES", 1 << 20)
+    with pytest.raises(JournalError, match="File too large"):
+        read(tmp_path / "link")
+
+
+YAML = [
+    "a: " + "[" * 5000 + "]" * 5000,
+    "dependencies: 5",
+    "dependencies: [2001-99-99]",
+    "dependencies: [[1], {a: b}, ../../.., '/etc', \"a\\0b\"]",
+    "dependencies: [&a [" + "x," * 9 + "]" + "".join(f", &a [{'*a,' * 9}]" for _ in range(12)) + "]",
+    "dependencies: [!!python/object/apply:os.system [id]]",
+    "kind: ConfigMap\ndata: 5",
+    "kind: OpenStackControlPlane\nspec: {nova: {template: 5}}",
+    "conf: {nova: {pci: {alias: {type: multistring, values: 5}}}}",
+    "conf: {nova: {pci: {alias: [&a [" + "x," * 9 + "]" + "".join(f", &a [{'*a,' * 9}]" for _ in range(12)) + "]}}}",
+    "conf: {overrides: {nova_compute: {hosts: 5}}}",
+    "conf: {nova: {pci: 5}, overrides: {nova_compute: {hosts: [5, {name: [1], conf: {nova: {pci: 7, 5: 6}}}]}}}",
+]
+
+
+@pytest.mark.parametrize("text", YAML)
+def test_documents_of_deployment_tools(tmp_path: Path, text: str) -> None:
+    (tmp_path / "values.yaml").write_text(text, encoding="utf-8")
+    for deployment in ("rhoso", "openstack-helm"):
+        with attack():
+            existing_for(deployment, words=[str(tmp_path / "values.yaml")], root=tmp_path)
+    below = tmp_path / "etc/kayobe/environments/site/kolla/config/nova"
+    below.mkdir(parents=True)
+    (below.parents[2] / ".kayobe-environment").write_text(text, encoding="utf-8")
+    with attack():
+        existing_for("kayobe", root=below, directory=".")
