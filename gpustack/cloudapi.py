@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.errors import CloudError
@@ -41,6 +42,9 @@ class Refused(CloudError):  # noqa: N818 - it is what happened
 def connect(cloud: str | None = None, *, timeout: float | None = None) -> Connection:
     """A connection by ``clouds.yaml`` and the ``OS_*`` variables, as all OpenStack clients read them.
 
+    But nothing is read from the current directory, usually that of a spec repository: a clouds.yaml there would have
+    the password of the user's own secure.yaml sent to any address. It counts if ``OS_CLIENT_CONFIG_FILE`` names it.
+
     :param cloud: a name in clouds.yaml; ``OS_CLOUD``, or the variables alone, when None.
     :param timeout: how long to wait for an answer, in seconds, where clouds.yaml has no ``api_timeout``.
     :raises CloudError: when there is no such cloud, or nothing to sign in with.
@@ -51,7 +55,7 @@ def connect(cloud: str | None = None, *, timeout: float | None = None) -> Connec
     import openstack.exceptions
 
     try:
-        region = openstack.config.OpenStackConfig().get_one(cloud=cloud)
+        region = openstack.config.OpenStackConfig(**_files()).get_one(cloud=cloud)
         if region.config.get("api_timeout") is None:
             region.config["api_timeout"] = timeout
         return openstack.connection.Connection(config=region)
@@ -63,8 +67,24 @@ def connect(cloud: str | None = None, *, timeout: float | None = None) -> Connec
     ) as error:
         raise CloudError(
             f"the cloud's configuration can't be used: {error}",
-            remedy="name a cloud of clouds.yaml with --os-cloud or OS_CLOUD, or set the OS_* variables",
+            remedy="name a cloud of clouds.yaml with --os-cloud or OS_CLOUD, or set the OS_* variables; clouds.yaml of"
+            " the current directory is read only if OS_CLIENT_CONFIG_FILE names it",
         ) from error
+
+
+def _files() -> dict[str, Any]:
+    """Where openstacksdk looks by itself, but for the current directory (``openstack/config/loader.py``)."""
+    from openstack.config import loader
+
+    here, *own = loader.CONFIG_SEARCH_PATH
+    return {
+        name: [file for file in files if str(Path(file).parent) != here or here in own]
+        for name, files in (
+            ("config_files", loader.CONFIG_FILES),
+            ("secure_files", loader.SECURE_FILES),
+            ("vendor_files", loader.VENDOR_FILES),
+        )
+    }
 
 
 @contextlib.contextmanager

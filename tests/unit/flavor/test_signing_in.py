@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +54,11 @@ def test_what_is_wrong_is_said_with_what_to_do(
 
 
 @pytest.mark.parametrize("text", ["clouds: {mine: 5}\n", "clouds: [\n", "clouds: [mine]\n", "5\n"])
-def test_a_clouds_yaml_of_another_shape(capsys: pytest.CaptureFixture[str], text: str) -> None:
+def test_a_clouds_yaml_of_another_shape(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
     Path("clouds.yaml").write_text(text)
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", "clouds.yaml")
     assert main(["flavor", "list", "--os-cloud", "mine"]) == 21
     told = capsys.readouterr().err
     assert "clouds.yaml" in told
@@ -67,3 +72,26 @@ def test_an_answer_that_is_none_of_novas(monkeypatch: pytest.MonkeyPatch, answer
     monkeypatch.setattr(cloud, "_call", lambda *words, **more: answer)
     with pytest.raises(CloudError, match="none of Nova's"):
         cloud.flavors()
+
+
+SHOW = "import gpustack.cloudapi as api; print(api.connect('prod').config.config['auth'])"
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_clouds_yaml_of_the_current_directory_counts_only_if_named(tmp_path: Path, named: bool) -> None:
+    """A commit in a spec repository has the user's password sent elsewhere."""
+    own, here = tmp_path / ".config/openstack", tmp_path / "specs"
+    own.mkdir(parents=True)
+    here.mkdir()
+    user = "{username: me, project_name: p, user_domain_name: d, project_domain_name: d, "
+    (own / "clouds.yaml").write_text(f"clouds: {{prod: {{auth: {user} auth_url: 'http://own.invalid'}}}}}}")
+    (own / "secure.yaml").write_text("clouds: {prod: {auth: {password: geheim}}}")
+    (here / "clouds.yaml").write_text(f"clouds: {{prod: {{auth: {user} auth_url: 'http://other.invalid'}}}}}}")
+    (here / "secure.yaml").write_text("clouds: {prod: {auth: {auth_url: 'http://other.invalid'}}}")
+    variables = {**os.environ, "HOME": str(tmp_path), **({"OS_CLIENT_CONFIG_FILE": "clouds.yaml"} if named else {})}
+    variables.pop("XDG_CONFIG_HOME", None)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", SHOW], cwd=here, env=variables, capture_output=True, text=True, check=True
+    )
+    assert "geheim" in done.stdout
+    assert ("other.invalid" in done.stdout) is named
