@@ -89,6 +89,9 @@ def _grub_commands(host: Host, desired: Desired, changed: set[str]) -> Iterator[
         yield RunCommand(argv=argv, why=f"{' and '.join(touched)} changes")
     elif TRIAL_ENTRY not in host.files and any(entry.title == TRIAL_TITLE for entry in host.boot.entries):
         yield RunCommand(argv=argv, why="GRUB's menu still has the entry of a trial that is over")
+    elif _wrong_entries(host, desired) and changed:
+        # A file that was put back with an old time makes the menu look new.
+        yield RunCommand(argv=argv, why="GRUB's menu has other arguments than its configuration")
     elif _wrong_entries(host, desired) and _is_menu_stale(host):
         yield RunCommand(argv=argv, why="GRUB's menu is older than its configuration, and has other arguments")
 

@@ -8,7 +8,7 @@ directory would therefore switch off the variables of a file of the same name.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from gpustack.novaconf.marks import MARK
 DIRECTORY = "/etc/openstack_deploy"
 FILE = "gpustack.yml"
 _GROUP = "group_vars/nova_all"
+_FILTERS, _OVERRIDES = "nova_scheduler_extra_filters", "nova_nova_conf_overrides"
 _OTHER_NAMES = ("", ".yml", ".yaml", ".json")
 _LISTS_SINCE = 27
 """The release (2023.1) from which os_nova's template takes a list of device_specs; before, one line of text."""
@@ -39,14 +40,14 @@ def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, 
     kept = carried(job.existing, wanted, "api")
     common: dict[str, Any] = {"nova_pci_alias": [*kept.aliases, *map(str, wanted.aliases)]}
     if "scheduler" in job.services:
-        common["nova_scheduler_extra_filters"] = list(wanted.filters)
+        common[_FILTERS] = list(wanted.filters)
     overrides: dict[str, dict[str, bool]] = {}
     if wanted.placement != "off":
         overrides["pci"] = {"report_in_placement": True}
     if wanted.placement == "schedule":
         overrides["filter_scheduler"] = {"pci_in_placement": True}
     if overrides:
-        common["nova_nova_conf_overrides"] = overrides
+        common[_OVERRIDES] = overrides
     yield _GROUP, common
     modern = releases.device_spec_option(wanted.release).name == "device_spec"
     variable = "nova_device_spec" if modern else "nova_pci_passthrough_whitelist"
@@ -82,9 +83,26 @@ def _set_twice(below: Path, path: str, variables: dict[str, Any]) -> Iterator[Fi
     """Other files that set a variable of gpustack's: Ansible takes one of the two values and loses the other."""
     for file in sorted((*below.glob("user_*.y*ml"), *below.glob("*_vars/*"), *below.glob("*_vars/*/*"))):
         winner = _winner(file.relative_to(below), path) if file.name != FILE and file.is_file() else None
-        both = sorted(_top_level(file) & variables.keys()) if winner else []
+        theirs = _top_level(file) if winner else {}
+        both = sorted(theirs.keys() & variables.keys())
         if both:
             yield finding("GPU326", place=str(file), names=" and ".join(both), ours=f"{path}/{FILE}", winner=winner)
+        if _replaces_filters(theirs, variables.get(_FILTERS, ())):
+            names = f"enabled_filters ({_FILTERS}, {_OVERRIDES})"
+            yield finding(
+                "GPU326", place=str(file), names=names, ours=f"{path}/{FILE}", winner="the value of this file"
+            )
+
+
+def _replaces_filters(theirs: Mapping[str, Any], needed: Collection[str]) -> bool:
+    """Whether overrides set the scheduler's list, which the role has made of its filters, without those needed."""
+    section = theirs.get(_OVERRIDES)
+    section = section.get("filter_scheduler") if isinstance(section, dict) else None
+    value = section.get("enabled_filters") if isinstance(section, dict) else None
+    if value is None:
+        return False
+    listed = value if isinstance(value, list) else str(value).split(",")
+    return not set(needed) <= {str(name).strip() for name in listed}
 
 
 def _winner(other: Path, path: str) -> str | None:
@@ -101,15 +119,15 @@ def _winner(other: Path, path: str) -> str | None:
     return "gpustack's value, and this one is lost on that host" if kind == "group_vars" else None
 
 
-def _top_level(file: Path) -> set[str]:
+def _top_level(file: Path) -> dict[str, Any]:
     """The variables that a file sets; none of one that is no YAML, or that is encrypted."""
     import yaml
 
     try:
         data = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - it makes text only
     except (OSError, yaml.YAMLError, ValueError, RecursionError):
-        return set()
-    return {str(name) for name in data} if isinstance(data, dict) else set()
+        return {}
+    return {str(name): value for name, value in data.items()} if isinstance(data, dict) else {}
 
 
 def _in_one_line(lines: Sequence[str]) -> str:

@@ -66,6 +66,19 @@ def test_a_variable_that_is_set_twice_is_reported(tmp_path, file, variable, winn
     assert {f.message.partition("takes ")[2] for f in found} == ({winner} if winner else set())
 
 
+@pytest.mark.parametrize(
+    ("filters", "reported"),
+    [("ComputeFilter", True), ("[ComputeFilter]", True), ("ComputeFilter, PciPassthroughFilter", False)],
+)
+def test_overrides_that_replace_the_filters_are_reported(tmp_path, filters, reported):
+    file = tmp_path / DEPLOY / "user_variables.yml"
+    file.parent.mkdir(parents=True)
+    section = {"enabled_filters": yaml.safe_load(filters)}
+    file.write_text(yaml.safe_dump({"nova_nova_conf_overrides": {"filter_scheduler": section}}))
+    found = [f for f in rendered(tmp_path, "openstack-ansible").findings if f.code == "GPU326"]
+    assert [f.place for f in found] == [str(file)] * reported
+
+
 @pytest.mark.parametrize(("release", "kind"), [("2023.1", list), ("zed", str), ("yoga", str)])
 def test_device_specs_have_the_type_that_the_role_takes(tmp_path, release, kind):
     """Before 2023.1 the role writes the variable into one line as it is: a list would become Python's text of it."""
