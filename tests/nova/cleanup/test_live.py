@@ -160,7 +160,7 @@ def test_a_device_in_use_by_a_move_that_nova_forgot(world: World) -> None:
     # An incomplete answer: one status file is not readable, the other shows the guest.
     root = world.ssh.directory / "roots" / new
     (root / "sys/kernel").mkdir(parents=True, exist_ok=True)
-    (root / "proc/1").mkdir()
+    (root / "proc/1/fd").rmdir()
     (root / "proc/1/fd").write_text("not a directory: stands for one that only root may read")
     assert f"in use by {server.id}" in unwritten(world, "skipped")
 
