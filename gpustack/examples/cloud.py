@@ -15,6 +15,7 @@ from gpustack.embedded.nova import Host, Nova, devices_of_snapshot
 from gpustack.embedded.templates import ensure_templates
 from gpustack.errors import GpustackError
 from gpustack.examples.devices import write_access
+from gpustack.examples.ssh_server import ExampleSshServer
 
 if TYPE_CHECKING:
     from gpustack.examples.stage import Stage
@@ -67,6 +68,27 @@ def start_nova(stage: Stage, *, snapshot: str, rendered: str) -> None:
     write_access(nova, directory / "demo.json")
     stage.environment.update(OS_CLIENT_CONFIG_FILE=str(nova.clouds_yaml), OS_CLOUD="embedded")
     stage.program(environment.program("openstack"))
+
+
+def answer_over_ssh(stage: Stage) -> tuple[str, ...]:
+    """Let the example hosts answer over SSH which instances use which devices; returns the options that lead to them.
+
+    Each host gets the status files that libvirt keeps of its running domains.
+    """
+    if stage.nova is None:
+        raise AssertionError("Nova runs")
+    names = stage.nova.control.hosts()
+    for name in names:
+        status = stage.directory / name / "run/libvirt/qemu"
+        status.mkdir(parents=True, exist_ok=True)
+        # Process 1 shows that no other process is hidden.
+        (stage.directory / name / "proc/1/fd").mkdir(parents=True, exist_ok=True)
+        for domain in stage.nova.control.domains(name):
+            if domain["state"] == "running":
+                xml = stage.nova.control.domain_xml(name, domain["uuid"])
+                (status / f"{domain['name']}.xml").write_text(f"<domstatus state='running'>{xml}</domstatus>")
+    server = stage.enter(ExampleSshServer({name: stage.directory / name for name in names}, stage.directory / "ssh"))
+    return ("--ssh-config", str(server.config), "--known-hosts", str(server.known_hosts))
 
 
 def _facts(path: Path) -> list[Mapping[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gpustack.embedded.nova import Nova
 from gpustack.embedded.servers import settled, until
-from gpustack.examples.cloud import RELEASE, repeatedly, start_nova
+from gpustack.examples.cloud import RELEASE, answer_over_ssh, repeatedly, start_nova
 from gpustack.examples.stage import Stage, Surprise
 
 _HOSTS = "hosts:\n  gpu01: [k4200]\n"
@@ -142,11 +142,14 @@ def found(stage: Stage) -> None:
         "fail-migration" in said, "now the leak is proved, and the repair is the one that Nova itself completes"
     )
     stage.say(
-        "apply judges it afresh, writes a journal, and sets the migration to failed; then nova-compute's periodic task "
-        "frees both devices. That task runs every minute; here, every second while apply waits for it."
+        "apply checks it again and asks both hosts over SSH: no instance may use a device that becomes free. (A "
+        "stand-in answers for the example hosts with the domains of the hypervisor.) Then it writes a journal and sets "
+        "the migration to failed, and the periodic task of nova-compute frees both devices. That task runs every "
+        "minute; here, every second while apply waits for it."
     )
+    ssh = answer_over_ssh(stage)
     with repeatedly(1, _nova(stage).control.periodic):  # Nova's own does it every minute
-        stage.run("gpustack", "cleanup", "apply", *_CLEANUP, "--yes", "--journal", "journal.jsonl")
+        stage.run("gpustack", "cleanup", "apply", *_CLEANUP, *ssh, "--yes", "--journal", "journal.jsonl")
     said = _devices(stage)
     stage.check(said.count("available") == 2, f"the two GPUs of {old} are free again")
     stage.run("gpustack", "cleanup", "plan", *_CLEANUP, code=4)

@@ -1,0 +1,100 @@
+"""A stand-in for the SSH servers of the example hosts: one server on loopback, which knows each host by its user name.
+
+Whatever command a client sends, the server runs the Python program from the client's standard input on the directory
+of the host, as a forced command in ``authorized_keys`` would. Keys and known hosts are made for each run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import paramiko
+from paramiko.common import AUTH_FAILED, AUTH_SUCCESSFUL, OPEN_SUCCEEDED
+
+from gpustack.files import write_atomic
+
+_SECONDS = 60.0
+
+
+class ExampleSshServer:
+    """Serve hosts until the context ends; :attr:`config` and :attr:`known_hosts` lead a client to them.
+
+    :param roots: the directory of each host by its name.
+    :param directory: where keys and configuration are written.
+    """
+
+    def __init__(self, roots: Mapping[str, Path], directory: Path) -> None:
+        self._roots = roots
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._host_key, self._user_key = paramiko.ECDSAKey.generate(), paramiko.ECDSAKey.generate()
+        directory.mkdir(mode=0o700, exist_ok=True)
+        identity = directory / "identity"
+        self._user_key.write_private_key_file(str(identity))
+        self.config, self.known_hosts = directory / "config", directory / "known_hosts"
+        port = self._listener.getsockname()[1]
+        entry = f"  HostName 127.0.0.1\n  Port {port}\n  IdentityFile {identity}\n  IdentitiesOnly yes\n"
+        write_atomic(self.config, "".join(f"Host {name}\n  User {name}\n{entry}" for name in roots), mode=0o600)
+        key = f"{self._host_key.get_name()} {self._host_key.get_base64()}"
+        write_atomic(self.known_hosts, f"[127.0.0.1]:{port} {key}\n", mode=0o600)
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # the listener is closed
+            while True:
+                connection, _address = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(paramiko.SSHException, EOFError, OSError), paramiko.Transport(connection) as transport:
+            transport.add_server_key(self._host_key)
+            session = _Session(self._user_key, self._roots)
+            transport.start_server(server=session)
+            channel = transport.accept(_SECONDS)
+            if channel is not None and session.commanded.wait(_SECONDS):
+                _run(channel, self._roots[transport.get_username() or ""])
+
+
+class _Session(paramiko.ServerInterface):
+    def __init__(self, key: paramiko.PKey, roots: Mapping[str, Path]) -> None:
+        self._key = key
+        self._roots = roots
+        self.commanded = threading.Event()
+
+    def get_allowed_auths(self, username: str) -> str:
+        return "publickey"
+
+    def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
+        known = username in self._roots and key == self._key
+        return AUTH_SUCCESSFUL if known else AUTH_FAILED
+
+    def check_channel_request(self, kind: str, chanid: int) -> int:
+        return OPEN_SUCCEEDED
+
+    def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
+        self.commanded.set()
+        return True
+
+
+def _run(channel: paramiko.Channel, root: Path) -> None:
+    program = channel.makefile("rb").read()
+    done = subprocess.run([sys.executable, "-I", "-S", "-", str(root)], input=program, capture_output=True, check=False)
+    channel.sendall(done.stdout)
+    channel.sendall_stderr(done.stderr)
+    channel.send_exit_status(done.returncode)
+    channel.close()
