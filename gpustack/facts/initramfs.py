@@ -376,8 +376,10 @@ def _compressed_archives(contents: Contents, stream: Stream, found: Format) -> i
     while stream.peek(6) in MAGIC:
         count += contents.archive(stream)
         stream.skip_zeros()
-    if stream.peek(1) or not stream.position:
+    if stream.peek(1):
         raise InitramfsError(f"its {found.name} data holds something else than cpio archives")
+    if not stream.position:
+        raise InitramfsError(f"its {found.name} data is empty")
     return count
 
 

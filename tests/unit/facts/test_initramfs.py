@@ -212,6 +212,7 @@ SIZES = b"FFFFFFFF"
         (header(b"a", name_size=0) + bytes(9000), "a name of 0 bytes"),
         (header(b"conf/modules", size=0xFFFFFFFF), "the image is truncated"),
         (gzip.compress(b"no archive" * 20, mtime=0), "its gzip data holds something else than cpio archives"),
+        (gzip.compress(b"", mtime=0), "its gzip data is empty"),
         (gzip.compress(MAIN + b"junk", mtime=0), "its gzip data holds something else than cpio archives"),
         (gzip.compress(MAIN, mtime=0)[:-9], "the image is truncated: its gzip data ends early"),
         (lzma.compress(MAIN)[:200], "the image is truncated: its xz data ends early"),
@@ -229,9 +230,9 @@ def test_damage_is_named(tmp_path: Path, image: bytes, message: str) -> None:
 def test_a_tool_that_fails_is_named(tmp_path: Path, name: str) -> None:
     blob = random.Random(1).randbytes(3 << 20)  # noqa: S311
     compressed = by(name, "-cq")(archive([entry("lib/firmware/blob", blob)]))
-    with pytest.raises(
-        InitramfsError, match=rf"^{name} can't decompress it \(exit status \d+\); the image is truncated"
-    ):
+    # lz4 1.10 writes from a thread of its own, and may fail before the first block is written.
+    damage = f"the image is truncated|its {name} data is empty"
+    with pytest.raises(InitramfsError, match=rf"^{name} can't decompress it \(exit status \d+\); ({damage})"):
         read(tmp_path, MICROCODE + compressed[: len(compressed) // 2])
 
 
