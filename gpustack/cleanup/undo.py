@@ -160,10 +160,12 @@ def _against_owner(view: NodeView, owner: Owner, verdict: Mapping[str, Any]) -> 
 
 
 def _against_relatives(view: NodeView, before: Mapping[str, Any]) -> Iterator[str]:
-    """A physical function is not taken beside a virtual one of it that another instance has."""
+    """A physical function is neither taken nor offered beside a virtual one of it that another instance has."""
     parent = view.by_address.get(before.get("parent_addr") or "")
     family = [*view.children.get(before["address"], ()), *([parent] if parent else [])]
     for row in family:
+        if row.taken and before.get("status") == "available":
+            yield f"{row.address} belongs to instance {row.instance_uuid}, and {before['address']} would be offered"
         other = row.taken and row.instance_uuid != before.get("instance_uuid")
         if other and before.get("status") in ("claimed", "allocated"):
             yield f"{row.address} belongs to instance {row.instance_uuid} by now"

