@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from gpustack.cleanup.facts import Clock, HostState, NodeView, Owner, PciRow
+from gpustack.cleanup.facts import ERROR, Clock, HostState, NodeView, Owner, PciRow
 from gpustack.cleanup.hypervisor import UNKNOWN, Ask, Usage
 from gpustack.cleanup.predicates import in_flight, interrupted, lacking, misread, pinning
 from gpustack.cleanup.repair import Change, changes
@@ -255,7 +255,23 @@ def _at_start(verdict: Verdict, view: NodeView, clock: Clock) -> Question:
         kept=kept,
         rows={row.address.lower(): _model(row) for row in sorted(view.rows, key=lambda row: row.live)},
         state=view.host_state(clock),
+        resident=dict(_doubtful_residents(view)),
     )
+
+
+def _doubtful_residents(view: NodeView) -> Iterator[tuple[str, frozenset[str]]]:
+    """Active instances of the node whose live migration ended in error, with their devices there.
+
+    Their domain may run on the other host (``_reset_live_migration``). A nova-compute that starts with
+    ``resume_guests_state_on_host_boot`` would start a second one here (nova/compute/manager.py, ``_init_instance``).
+    """
+    for owner in view.owners.values():
+        instance = owner.instance
+        if instance is None or not owner.on(view.node) or instance.vm_state != "active":
+            continue
+        if any(move.migration_type == "live-migration" and move.status == ERROR for move in owner.migrations):
+            held = (row.address.lower() for row in view.taken if row.instance_uuid == owner.uuid)
+            yield owner.uuid.lower(), frozenset(held)
 
 
 def _spared(verdict: Verdict, view: NodeView, clock: Clock) -> str:
@@ -294,6 +310,12 @@ def _in_use(question: Question, usage: Usage) -> Iterator[str]:
             yield f"the hypervisor of {host} reports {address} in use by {who}, which is not placed there"
         elif question.kept is not None and not _stays(question, usage, address, users):
             yield f"{address} on {host} is in use by {who}, and nova-compute would offer it when it starts"
+    for uuid, addresses in question.resident.items():
+        if not usage.gap and not any(uuid in usage.users.get(address, ()) for address in addresses):
+            yield (
+                f"instance {uuid} does not run on {host}, and its live migration ended in error: when nova-compute "
+                "starts, it may start the instance a second time"
+            )
 
 
 def _stays(question: Question, usage: Usage, address: str, users: frozenset[str]) -> bool:

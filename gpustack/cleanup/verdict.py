@@ -98,6 +98,8 @@ class Question:
     :ivar spared: why no answer is needed; empty where one is.
     :ivar started: nova-compute must have started there after this time; None where that does not matter.
     :ivar names: the names that the machine may have which is that host, without their domains.
+    :ivar resident: for instances that may run elsewhere although Nova places them there, the devices of which one must
+        be in use by the instance.
     """
 
     host: str
@@ -111,6 +113,7 @@ class Question:
     state: HostState = HostState.UNKNOWN
     spared: str = ""
     started: datetime | None = None
+    resident: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

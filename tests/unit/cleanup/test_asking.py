@@ -186,6 +186,29 @@ def test_nova_compute_is_not_restarted_where_that_does_harm(klass: str, more: di
             assert because in verdict.because or verdict.status is Status.PROTECTED
 
 
+@pytest.mark.parametrize(
+    ("users", "status"),
+    [
+        ({"0000:82:00.0": frozenset({"vm"})}, Status.STALE),
+        ({}, Status.REPORT),
+        ({"0000:82:00.0": frozenset({""})}, Status.REPORT),
+    ],
+)
+def test_an_instance_that_may_run_elsewhere_is_not_started_twice(
+    users: dict[str, frozenset[str]], status: Status
+) -> None:
+    """Nova placed it back after its live migration, in error, while the domain runs on the other host."""
+    restart = judged(
+        f"{UP}\nrows: [{{status: allocated}}, {{status: allocated, owner: vm, request: r1}}]\n"
+        "owners: {vm: {host: gpu1, moves: [{status: error, type: live-migration, from: gpu1, to: gpu2}]}}",
+        "J",
+    )
+    assert restart.repair is Repair.RESTART
+    settled = asking.settle(restart, {"gpu1": Usage(users=users, functions=GPUS)})
+    assert settled.status is status, settled.because
+    assert (status is Status.STALE) or "its live migration ended in error" in settled.because
+
+
 def test_what_nobody_prepared_is_not_repaired() -> None:
     """A new rule, or another caller, can not forget to ask."""
     verdict = dataclasses.replace(judged(f"{DOWN}\n{ROW}\nowners: {{vm: }}", "A"), questions=None)
