@@ -172,8 +172,10 @@ def nova_compute(root: str) -> List[int]:
     found = []
     for pid in os.listdir(proc):
         if pid.isdigit():
-            words = _command_line(os.path.join(proc, pid, "cmdline"))[:3]
-            if any(os.path.basename(word) == b"nova-compute" for word in words):
+            words = _command_line(os.path.join(proc, pid, "cmdline"))
+            is_python = b"python" in os.path.basename(words[0] if words else b"")
+            programs = [word for word in words if not word.startswith(b"-")][:3] if is_python else words[:1]
+            if any(os.path.basename(word) == b"nova-compute" for word in programs):
                 found.append(int(pid))
     return sorted(found)
 

@@ -146,7 +146,13 @@ def test_a_machine_without_libvirt_leaves_a_gap(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["/usr/bin/python3", "/usr/bin/nova-compute", "--config-file", "x"], ["nova-compute"]]
+    "words",
+    [
+        ["/usr/bin/python3", "/usr/bin/nova-compute", "--config-file", "x"],
+        ["nova-compute"],
+        ["python3", "-s", "-E", "/usr/bin/nova-compute"],
+        ["/usr/libexec/platform-python", "nova-compute"],
+    ],
 )
 def test_a_running_nova_compute_is_seen(root: Path, words: list[str]) -> None:
     (root / "proc/78").mkdir()
