@@ -109,7 +109,11 @@ def test_the_playbook_stops_repairs_and_starts(world: World, tmp_path: Path) -> 
     world.nova.control.restart_compute(host)
     world.nova.control.periodic(host)
     world.sql("UPDATE pci_devices SET created_at = :old, updated_at = :old", old="2026-01-01 00:00:00")
-    assert world.plan() == [f"H stale {host} unblock"]
+    assert world.plan() == [f"H report {host}"]  # perhaps an operator took it out of service
+    ((address, _status, _owner),) = [row for row in world.rows(host) if row[1] == "unavailable"]
+    world.hypervisors()
+    directory = world.ssh.directory
+    ssh = ["--ssh-config", str(directory / "config"), "--known-hosts", str(directory / "known_hosts")]
     control = world.nova.control
     inventory = tmp_path / "inventory.json"
     local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
@@ -129,7 +133,8 @@ def test_the_playbook_stops_repairs_and_starts(world: World, tmp_path: Path) -> 
         **commands,
         "gpustack_cleanup_config": str(world.nova.nova_conf),
         "gpustack_cleanup_silence": 1,
-        "gpustack_cleanup_arguments": ["--journal", str(tmp_path / "journal"), "--grace", "0"],
+        "gpustack_cleanup_unblock": [f"{host}/{address}"],
+        "gpustack_cleanup_arguments": ["--journal", str(tmp_path / "journal"), "--grace", "0", *ssh],
         "ansible_become": False,
     }
     command = [
@@ -140,7 +145,7 @@ def test_the_playbook_stops_repairs_and_starts(world: World, tmp_path: Path) -> 
     dry = subprocess.run([*command, "--check"], capture_output=True, text=True, check=False, env=dict(os.environ))
     assert dry.returncode == 0, dry.stdout + dry.stderr
     assert "changed=0" in dry.stdout
-    assert world.plan() == [f"H stale {host} unblock"]
+    assert world.plan() == [f"H report {host}"]
 
     ran = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
 
