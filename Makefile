@@ -7,8 +7,8 @@ UNIT_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd l
 TEST_PACKAGES := $(UNIT_PACKAGES) mariadb-server-core mariadb-client-core postgresql
 SLOW := tests/unit/playbooks tests/unit/examples/test_boot.py \
 	$(addprefix tests/unit/cleanup/test_,killed.py cloud.py heads.py playbook.py)
-PARTS := tests/nova/embedded/test_database.py tests/unit/facts/test_ssh.py::test_the_same_facts_as_on_the_host_itself \
-	tests/unit/facts/test_initramfs.py tests/unit/host/test_real_tools.py \
+PARTS := tests/nova/embedded/test_database.py tests/unit/ssh/test_connection.py::test_the_same_facts_as_on_the_host_itself \
+	tests/unit/linux/test_initramfs.py tests/unit/host/test_real_tools.py \
 	tests/unit/playbooks/test_verify.py::test_a_prepared_host_passes_and_is_not_touched \
 	tests/nova/embedded/test_nova.py::test_nova_manage_finds_its_cells
 
@@ -20,7 +20,7 @@ help: ## this list
 
 demo: ## the whole path on example hosts: host prep, then a real Nova, flavors, guests, a leak repaired
 	@tools/setup
-	@.venv/bin/python -m gpustack.examples.demo
+	@.venv/bin/python -m gpustack_demo.examples.demo
 
 test: test-ready test-unit test-nova ## unit tests, then the tests against real Nova and real databases
 
@@ -29,7 +29,7 @@ test-ready:
 	@tools/setup test
 	@tools/setup --apt $(TEST_PACKAGES)
 	@tools/setup --nova $(RELEASES)
-	@.venv/bin/python tests/nova/merges/deployers.py >/dev/null
+	@.venv/bin/python tests/support/deployers.py >/dev/null
 
 test-unit: ## the unit tests alone, which need no Nova and no database server
 	@tools/setup test

@@ -4,7 +4,7 @@
     nox -s "nova(release='yoga')" -- tests/nova/render
 
 A session skips a release whose Python this machine has not got: gpustack itself needs 3.11, and starts each Nova with
-an interpreter of its own (``gpustack/embedded/releases.toml``).
+an interpreter of its own (``demo/gpustack_demo/embedded/releases.toml``).
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from pathlib import Path
 
 import nox
 
-RELEASES = list(tomllib.loads(Path("gpustack/embedded/releases.toml").read_text(encoding="utf-8"))["releases"])
+RELEASE_FILE = Path("demo/gpustack_demo/embedded/releases.toml")
+RELEASES = list(tomllib.loads(RELEASE_FILE.read_text(encoding="utf-8"))["releases"])
 TESTS = tuple(f"tests/nova/{what}" for what in ("parsers", "render", "embedded", "flavor", "cleanup"))
 OF_ALL_RELEASES = tuple(f"tests/nova/cleanup/test_{what}.py" for what in ("schemas", "servers", "heads_on_servers"))
 """What `make test` runs once for all releases that there are."""
-ASK = "import sys; from gpustack.embedded.releases import release; print(release(sys.argv[1]).interpreter() or '')"
+ASK = "import sys; from gpustack_demo.embedded.releases import release; print(release(sys.argv[1]).interpreter() or '')"
 
 nox.needs_version = ">=2024.10.9"
 nox.options.sessions = ["nova"]
@@ -32,9 +33,9 @@ def nova(session: nox.Session, release: str) -> None:
     """Lint, render, flavors, clean-up and the embedded clouds, on one release of Nova. Arguments go to pytest."""
     locks = [option for group in ("build", "runtime", "test") for option in ("-r", f"tools/locks/{group}.txt")]
     session.install("--require-hashes", "--no-deps", *locks)
-    session.install("--no-deps", "--no-build-isolation", "-e", ".")
+    session.install("--no-deps", "--no-build-isolation", "-e", ".", "-e", "demo")
     if not str(session.run("python", "-c", ASK, release, silent=True)).strip():
-        wanted = tomllib.loads(Path("gpustack/embedded/releases.toml").read_text(encoding="utf-8"))
+        wanted = tomllib.loads(RELEASE_FILE.read_text(encoding="utf-8"))
         pythons = " or ".join(wanted["releases"][release]["python"])
         session.skip(f"Nova {release} needs Python {pythons} with venv: not on the path, nor below ~/.pyenv/versions")
     arguments = session.posargs or [*TESTS, *(f"--ignore={path}" for path in OF_ALL_RELEASES), "--reruns", "1"]

@@ -23,12 +23,12 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from gpustack.cleanup import apply, plan, tables
-from gpustack.cleanup.facts import ComputeNode, PciRow
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
+from gpustack.cleanup.model import ComputeNode, PciRow
 from gpustack.cleanup.owners import INSTANCE
 from gpustack.cleanup.plan import Selection, Sources
-from gpustack.embedded.database import DatabaseServer
+from gpustack_demo.embedded.database import DatabaseServer
 
 DEVICES, GUESTS, LEAKS = 100, 20, 100
 REQUESTS = json.dumps([{"count": 1, "alias_name": "g", "request_id": "r", "spec": []}])

@@ -20,9 +20,9 @@ from openstack.connection import Connection
 
 from gpustack.cleanup import plan
 from gpustack.cleanup.plan import Selection, Sources
-from gpustack.embedded import servers
-from gpustack.embedded.database import DatabaseServer
-from gpustack.embedded.nova import Host, Nova, gpus
+from gpustack_demo.embedded import servers
+from gpustack_demo.embedded.database import DatabaseServer
+from gpustack_demo.embedded.nova import Host, Nova, gpus
 
 CONFIG = """
 [pci]

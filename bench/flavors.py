@@ -21,9 +21,9 @@ from pathlib import Path
 
 import yaml
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "nova" / "flavor"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from flavor_clouds import Proxied, proxied
+from support.flavor_clouds import Proxied, proxied
 
 FLAVORS = 100
 SAMPLED = 3

@@ -18,16 +18,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gpustack.examples import hosts
-from gpustack.examples.host import write_host
 from gpustack.files import share_dir
+from gpustack_demo.examples import hosts
+from gpustack_demo.examples.host import write_host
 
 SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {gpu01: [k4200]}\n'
 
 
 def inventory(root: Path) -> dict[str, object]:
     """One example host, reached on this machine."""
-    standin = [sys.executable, "-m", "gpustack.examples.standin", "--root", str(root)]
+    standin = [sys.executable, "-m", "gpustack_demo.examples.standin", "--root", str(root)]
     variables = {
         "ansible_connection": "local",
         "ansible_become": False,

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from gpustack.facts.model import Host
-from gpustack.nova.render import render
-from gpustack.nova.wanted import wanted
-from gpustack.novaconf import releases
+from gpustack.nova_conf.desired import wanted
+from gpustack.nova_conf.render import render
+from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 

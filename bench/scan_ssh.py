@@ -16,9 +16,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "unit" / "facts"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from sshd import Sshd, free_port, user
+from support.sshd import Sshd, free_port, user
 
 HOSTS = 50
 JOBS = 32

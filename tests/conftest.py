@@ -33,8 +33,8 @@ def _file(nodeid: str) -> str:
 def _group(nodeid: str) -> str:
     """The tests that share what is expensive to start: a module's Nova of one release, or database server."""
     name = _file(nodeid)
-    if name.startswith("nova/service/"):
-        return "nova/service"  # one Nova for all
+    if name.startswith("nova/maintenance/"):
+        return "nova/maintenance"  # one Nova for all
     found = re.search(r"\[.*?\b(20\d\d\.\d|yoga|mariadb|postgresql)\b", nodeid)
     return f"{name} {found[1]}" if found else name
 

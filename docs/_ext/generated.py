@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 from sphinx.application import Sphinx
 
-from gpustack.cleanup import allocated, drift, rules
+from gpustack.cleanup import allocated, rules
+from gpustack.cleanup import domain_drift as drift
 from gpustack.findings import definitions
-from gpustack.nova import reference as nova_reference
+from gpustack.nova_conf import reference as nova_reference
 from gpustack.pci import catalogue
 from gpustack.spec import reference
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from gpustack.cleanup import tables, unallocated
-from gpustack.cleanup.asking import prepared
-from gpustack.cleanup.case import place
-from gpustack.cleanup.facts import TERMINAL, Clock, HostState, NodeView, Owner, PciRow
+from gpustack.cleanup.evidence import doubts, in_flight, lacks, node_words, owner_words, pinning
+from gpustack.cleanup.judgement import place
+from gpustack.cleanup.model import TERMINAL, Clock, HostState, NodeView, Owner, PciRow
+from gpustack.cleanup.permission import prepared
 from gpustack.cleanup.placement import Provider, get, stranger
-from gpustack.cleanup.predicates import doubts, in_flight, lacks, node_words, owner_words, pinning
 from gpustack.cleanup.read import CellReader
 from gpustack.cleanup.rules._stuck import stuck
 from gpustack.cleanup.rules._times import timely

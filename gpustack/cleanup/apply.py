@@ -1,5 +1,5 @@
-"""Carrying out a plan: each repair is judged again, its hosts are asked (:mod:`gpustack.cleanup.asking`), and then it
-is journaled, written in one guarded transaction, and checked."""
+"""Apply a plan: each repair is judged again, its hosts are asked (:mod:`gpustack.cleanup.permission`), and then it is
+journaled, written in one guarded transaction, and checked."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from gpustack.cleanup import asking, tables
+from gpustack.cleanup import permission as asking
+from gpustack.cleanup import tables
+from gpustack.cleanup.allocation_removal import unset
 from gpustack.cleanup.connect import BusyError, Cell, Database, connected, engine, snapshot, unreachable
-from gpustack.cleanup.facts import PciRow
+from gpustack.cleanup.guards import conditions
 from gpustack.cleanup.hypervisor import Ask
 from gpustack.cleanup.journal import Journal
+from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.outcome import Outcome, Result, about, key, stub
 from gpustack.cleanup.plan import Selection, Sources, verdicts_of
 from gpustack.cleanup.read import ROW
 from gpustack.cleanup.repair import Change, changes
-from gpustack.cleanup.seen import conditions
-from gpustack.cleanup.unset import unset
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 
 if TYPE_CHECKING:

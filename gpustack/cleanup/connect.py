@@ -22,8 +22,8 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from gpustack.cleanup import connection_options, schema
 from gpustack.errors import DatabaseError, NovaConfigError
-from gpustack.novaconf.config import files_of, read_files
-from gpustack.novaconf.releases import Option
+from gpustack.nova_options.config import files_of, read_files
+from gpustack.nova_options.releases import Option
 
 CELL0 = "00000000-0000-0000-0000-000000000000"
 

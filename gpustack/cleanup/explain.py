@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from gpustack.cleanup import connect, placement, plan, read, schema, tables
-from gpustack.cleanup.asking import misnamed, names
 from gpustack.cleanup.connect import Cell
 from gpustack.cleanup.hypervisor import Ask, Usage
 from gpustack.cleanup.owners import batches
+from gpustack.cleanup.permission import misnamed, names
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.verdict import Verdict
 from gpustack.errors import CloudError, DatabaseError

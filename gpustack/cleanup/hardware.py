@@ -13,10 +13,10 @@ from pathlib import Path
 from gpustack.errors import NovaConfigError
 from gpustack.facts.model import Function, Host
 from gpustack.hostnames import short
-from gpustack.novaconf.config import files_of, read_files
-from gpustack.novaconf.devspec import DeviceSpec, offered
-from gpustack.novaconf.entries import EntryError, specs_of
-from gpustack.novaconf.releases import Option
+from gpustack.nova_options.config import files_of, read_files
+from gpustack.nova_options.device_spec import DeviceSpec, offered
+from gpustack.nova_options.pci_values import EntryError, specs_of
+from gpustack.nova_options.releases import Option
 
 _DEVICE_SPEC = Option(
     group="pci",

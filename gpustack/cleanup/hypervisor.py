@@ -1,7 +1,7 @@
 """What the hypervisors themselves report: which devices their guests really have, asked over SSH.
 
 The program that is sent is :mod:`gpustack.cleanup.domains`. A host is asked again before each repair, and nothing is
-left on it. What an answer permits is decided in :mod:`gpustack.cleanup.asking` alone.
+left on it. What an answer permits is decided in :mod:`gpustack.cleanup.permission` alone.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from gpustack.cleanup import domains
 from gpustack.errors import HostError
 
 if TYPE_CHECKING:
-    from gpustack.facts.ssh import Connections
-    from gpustack.facts.ssh_config import SshOptions
+    from gpustack.ssh.config import SshOptions
+    from gpustack.ssh.connection import Connections
 
 UNKNOWN = ""
 """The user of a device that some process has open, though it is not known for which guest."""
@@ -89,8 +89,8 @@ class Hypervisors:
     def _open(self) -> Connections:
         with self._lock:
             if self._connections is None:
-                from gpustack.facts.ssh import Connections
-                from gpustack.facts.ssh_config import SshOptions
+                from gpustack.ssh.config import SshOptions
+                from gpustack.ssh.connection import Connections
 
                 self._connections = Connections(self.ssh or SshOptions())
             return self._connections

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from gpustack.cleanup import connect, schema, tables
 from gpustack.cleanup.connect import Cell, Database
-from gpustack.cleanup.facts import Instance
+from gpustack.cleanup.model import Instance
 from gpustack.cleanup.values import UNREADABLE
 from gpustack.errors import DatabaseError
 

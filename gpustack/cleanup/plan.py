@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import allocated, asking, connect, drift, hardware, placement, read, rules, schema, tables
+from gpustack.cleanup import allocated, connect, hardware, placement, read, rules, schema, tables
+from gpustack.cleanup import domain_drift as drift
+from gpustack.cleanup import permission as asking
 from gpustack.cleanup.connect import Cell, Database
-from gpustack.cleanup.facts import Clock
+from gpustack.cleanup.model import Clock
 from gpustack.cleanup.owners import OtherCells
 from gpustack.cleanup.values import DAMAGE
 from gpustack.cleanup.verdict import Status, Verdict

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from gpustack.cleanup import tables
-from gpustack.cleanup.facts import (
+from gpustack.cleanup.model import (
     TERMINAL,
     ComputeNode,
     Instance,

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpustack.cleanup import tables
-from gpustack.cleanup.facts import ERROR, PciRow
+from gpustack.cleanup.model import ERROR, PciRow
 from gpustack.cleanup.verdict import Repair, Verdict
 
 _FREED = {"status": "available", "instance_uuid": None, "request_id": None}
@@ -44,7 +44,7 @@ class Change:
     def statement(self, facts: Sequence[sa.ColumnElement[bool]]) -> sa.Update:
         """The guarded UPDATE.
 
-        :param facts: what else must still be so (:mod:`gpustack.cleanup.seen`).
+        :param facts: what else must still be so (:mod:`gpustack.cleanup.guards`).
         """
         table = tables.metadata.tables[self.table]
         own = [table.c.id == self.id, *(_same(table.c[name], value) for name, value in self.seen.items())]

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cleanup.case import place
-from gpustack.cleanup.facts import Clock, HostState, NodeView, Owner, PciRow
-from gpustack.cleanup.predicates import node_words, overdue, owner_words, protection, stale_since
+from gpustack.cleanup.evidence import node_words, overdue, owner_words, protection, stale_since
+from gpustack.cleanup.judgement import place
+from gpustack.cleanup.model import Clock, HostState, NodeView, Owner, PciRow
 from gpustack.cleanup.verdict import Status, Verdict, words
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from gpustack.cleanup.allocation_removal import put_back
 from gpustack.cleanup.apply import whole_row, writing
 from gpustack.cleanup.connect import Cell
-from gpustack.cleanup.facts import Clock, HostState, NodeView, Owner
+from gpustack.cleanup.evidence import in_flight
+from gpustack.cleanup.guards import around, conditions
 from gpustack.cleanup.journal import Entry
+from gpustack.cleanup.model import Clock, HostState, NodeView, Owner
 from gpustack.cleanup.plan import Selection, Sources, reading
-from gpustack.cleanup.predicates import in_flight
-from gpustack.cleanup.seen import around, conditions
-from gpustack.cleanup.unset import put_back
 from gpustack.cleanup.verdict import Repair, Seen
 from gpustack.errors import JournalError
 

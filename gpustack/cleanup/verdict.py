@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from gpustack.cleanup.facts import HostState, PciRow
+from gpustack.cleanup.model import HostState, PciRow
 
 
 class Status(enum.StrEnum):
@@ -86,7 +86,7 @@ class Lingering:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What one host must answer before a repair is made (:mod:`gpustack.cleanup.asking`).
+    """What one host must answer before a repair is made (:mod:`gpustack.cleanup.permission`).
 
     :ivar offered: vendor and product of each device that may become free there, by address: no guest may have it.
     :ivar near: addresses of other functions that no guest may have either.

@@ -80,10 +80,10 @@ gpustack cleanup apply --sql"""
         """Show, ask, carry out, sum up."""
         from gpustack.cleanup import plan
         from gpustack.cleanup.apply import carry_out
-        from gpustack.cleanup.asking import answers, settle, unstopped
         from gpustack.cleanup.hypervisor import Hypervisors
         from gpustack.cleanup.journal import Journal
         from gpustack.cleanup.outcome import Result, key
+        from gpustack.cleanup.permission import answers, settle, unstopped
         from gpustack.cleanup.show import explanation, load_plan, script
         from gpustack.cleanup.verdict import Status
 

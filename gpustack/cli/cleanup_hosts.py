@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from gpustack.cleanup.hypervisor import Usage
     from gpustack.cleanup.plan import CleanupPlan, Selection, Sources
-    from gpustack.facts.ssh_config import SshOptions
+    from gpustack.ssh.config import SshOptions
 
 _WHY = "hosts are asked over SSH which devices their domains use"
 
@@ -46,7 +46,7 @@ def add_ask_hosts(parser: argparse.ArgumentParser) -> None:
 
 def ssh_of(parsed_args: argparse.Namespace) -> SshOptions:
     """How to reach hosts."""
-    from gpustack.facts.ssh_config import SshOptions
+    from gpustack.ssh.config import SshOptions
 
     return SshOptions(
         user=parsed_args.user,
@@ -66,7 +66,8 @@ def asked_plan(
     cloud: Connection | None = None,
 ) -> tuple[CleanupPlan, dict[str, Usage] | None]:
     """The plan, and what the hosts answer; None where they are not to be asked."""
-    from gpustack.cleanup import drift, plan
+    from gpustack.cleanup import domain_drift as drift
+    from gpustack.cleanup import plan
     from gpustack.cleanup.hypervisor import Hypervisors
 
     if not parsed_args.ask_hosts:

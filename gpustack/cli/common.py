@@ -137,7 +137,7 @@ def gather(command: _Voice, parsed_args: argparse.Namespace) -> Gathered:
     :raises UsageError: when the options contradict one another.
     """
     from gpustack.facts import gather as facts
-    from gpustack.facts.ssh_config import SshOptions
+    from gpustack.ssh.config import SshOptions
 
     hosts = expanded(parsed_args.hosts)
     if hosts and parsed_args.root:

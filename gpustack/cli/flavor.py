@@ -132,7 +132,7 @@ class Show(InCloud, ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], tuple[Any, ...]]:
         """Its fields."""
-        from gpustack.flavor.hand import found
+        from gpustack.flavor.manual import found
 
         spec = read_spec(parsed_args.spec)
         cloud = self.cloud(parsed_args)
@@ -173,7 +173,7 @@ class Delete(InCloud):
         """Delete each."""
         from gpustack.errors import CloudError
         from gpustack.flavor.apply import carry_out
-        from gpustack.flavor.hand import found
+        from gpustack.flavor.manual import found
         from gpustack.flavor.operations import DeleteFlavor
 
         cloud = self.cloud(parsed_args)

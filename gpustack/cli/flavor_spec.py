@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpustack.flavor.cloud import Cloud
     from gpustack.flavor.compare import Plan as FlavorPlan
     from gpustack.flavor.operations import FlavorOperation
-    from gpustack.novaconf.releases import Release
+    from gpustack.nova_options.releases import Release
     from gpustack.spec.model import Spec
 
 CHANGES = 2
@@ -84,7 +84,7 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         from gpustack.facts.store import load_snapshot
         from gpustack.flavor.apply import plan
         from gpustack.flavor.compare import Choices
-        from gpustack.flavor.wanted import wanted
+        from gpustack.flavor.desired import wanted
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)
@@ -187,7 +187,7 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
 
 
 def _release(name: str | None, spec: Spec) -> Release:
-    from gpustack.novaconf import releases
+    from gpustack.nova_options import releases
 
     if name is None and spec.nova is None:
         raise NovaConfigError(

@@ -15,10 +15,10 @@ from gpustack.text import printable
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered
     from gpustack.facts.model import Host
-    from gpustack.nova.lint import Report
-    from gpustack.nova.render import Deployment
-    from gpustack.nova.rendered import RenderedFile, Rendering
-    from gpustack.novaconf.releases import Release
+    from gpustack.nova_conf.lint import Report
+    from gpustack.nova_conf.render import Deployment
+    from gpustack.nova_conf.rendered import RenderedFile, Rendering
+    from gpustack.nova_options.releases import Release
     from gpustack.spec.model import Spec
 
 _SERVICES = ("api", "compute", "scheduler", "conductor")
@@ -109,9 +109,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def _rendered(
         self, spec: Spec, hosts: Sequence[Host], parsed_args: argparse.Namespace, only: Sequence[str] | None
     ) -> Rendering:
-        from gpustack.nova.inspection import existing_for
-        from gpustack.nova.render import render
-        from gpustack.nova.wanted import wanted
+        from gpustack.nova_conf.desired import wanted
+        from gpustack.nova_conf.inspection import existing_for
+        from gpustack.nova_conf.render import render
         from gpustack.spec.hosts import patterns_for
 
         named = tuple(host for host in hosts if patterns_for(spec, host.hostname))
@@ -152,7 +152,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
     def _usual_root(self) -> Path:
         """Below which directory the deployment tool's own is, where --out does not say."""
-        from gpustack.nova.render import usual_root
+        from gpustack.nova_conf.render import usual_root
 
         return usual_root(self._deployment)
 
@@ -194,8 +194,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
         A rendering of a part, or one without the facts of a host, tells nothing of the others' files.
         """
-        from gpustack.nova.render import places
-        from gpustack.novaconf.marks import without_ours
+        from gpustack.nova_conf.render import places
+        from gpustack.nova_options.markers import without_ours
 
         if parsed_args.out is None or parsed_args.service or self._partly or self._gathered.failures:
             return []
@@ -285,7 +285,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """Run the checks, and lay out their results as nova-status does."""
         from gpustack.facts.store import load_snapshot
-        from gpustack.nova.lint import lint
+        from gpustack.nova_conf.lint import lint
 
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         prefix = f"{','.join(parsed_args.service)}=" if parsed_args.service else ""
@@ -315,7 +315,7 @@ def _details(findings: Sequence[Any], fit: Callable[..., str]) -> str:
 
 
 def _release(name: str | None, spec: Spec | None) -> Release:
-    from gpustack.novaconf import releases
+    from gpustack.nova_options import releases
 
     if name is not None:
         return releases.release(name)

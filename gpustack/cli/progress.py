@@ -10,7 +10,7 @@ from gpustack.cli.common import Command
 from gpustack.text import printable, raw
 
 if TYPE_CHECKING:
-    from gpustack.play.record import Record
+    from gpustack.playbook_runner.record import Record
 
 Told = Callable[["Record", Sequence[str]], None]
 
@@ -22,7 +22,7 @@ def progress(command: Command, doing: str) -> Iterator[Told]:
         yield lambda record, over: None
         return
     if not command.app.stderr.isatty():
-        from gpustack.play.show import line
+        from gpustack.playbook_runner.show import line
 
         def told(record: Record, over: Sequence[str]) -> None:
             for name in over:
@@ -34,7 +34,7 @@ def progress(command: Command, doing: str) -> Iterator[Told]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from gpustack.play.show import line
+    from gpustack.playbook_runner.show import line
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=Console(file=raw(command.app.stderr)), transient=True) as shown:

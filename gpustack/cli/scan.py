@@ -16,7 +16,7 @@ from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered
-    from gpustack.facts.table import Row
+    from gpustack.readiness.table import Row
 
 
 class Cell(FormattableColumn[Any]):
@@ -69,7 +69,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[list[Any]]]:
         """Read the hosts, and lay out their GPUs."""
         from gpustack.facts.store import save_snapshot
-        from gpustack.facts.table import COLUMNS, FIELDS, describe, rows, text
+        from gpustack.readiness.table import COLUMNS, FIELDS, describe, rows, text
 
         self._gathered = gather(self, parsed_args)
         if parsed_args.save and self._gathered.raw:
@@ -90,7 +90,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """The reasons in words, and the hosts that could not be read."""
-        from gpustack.facts.host_readiness import host_reasons
+        from gpustack.readiness.host import host_reasons
 
         for host in self._gathered.hosts:
             if not any(row.host is host for row in self._rows):

@@ -32,7 +32,7 @@ for name, source in SOURCES:
     module.__package__ = "collector"
     sys.modules[module.__name__] = module
     exec(compile(source, "collector/" + name + ".py", "exec"), module.__dict__)
-sys.exit(sys.modules["collector.whole"].main(sys.argv[1:]))
+sys.exit(sys.modules["collector.program"].main(sys.argv[1:]))
 '''
 
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.errors import GpustackError, HostError
+from gpustack.facts import bundle
 from gpustack.facts.collector import collect
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host, read_snapshot
 from gpustack.hostnames import extends
 
 if TYPE_CHECKING:
-    from gpustack.facts.ssh_config import SshOptions
+    from gpustack.ssh.config import SshOptions
 
 Reported = Callable[[str], None]
 Documents = dict[str, dict[str, Any]]
@@ -118,8 +119,8 @@ def _from_root(root: Path | None) -> Gathered:
 
 
 def _over_ssh(targets: Sequence[str], options: SshOptions | None, jobs: int, reported: Reported) -> Gathered:
-    from gpustack.facts.ssh import Connections
-    from gpustack.facts.ssh_config import SshOptions
+    from gpustack.ssh.config import SshOptions
+    from gpustack.ssh.connection import Connections
 
     targets = list(dict.fromkeys(targets))
     raw: Documents = {}
@@ -127,7 +128,8 @@ def _over_ssh(targets: Sequence[str], options: SshOptions | None, jobs: int, rep
     with Connections(options or SshOptions()) as connections:
         pool = ThreadPoolExecutor(max_workers=max(1, min(jobs, len(targets))), thread_name_prefix="ssh")
         try:
-            running = {pool.submit(connections.collect, target): target for target in targets}
+            program = bundle.program().encode()
+            running = {pool.submit(connections.run, target, program): target for target in targets}
             for future in as_completed(running):
                 target = running[future]
                 try:

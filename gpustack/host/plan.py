@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpustack.facts.grub import paths as grub_paths
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding
-from gpustack.host import boot
-from gpustack.host import reboot as reboots
-from gpustack.host import trial as trials
-from gpustack.host.adopt import adopt as take_over
-from gpustack.host.desired import Desired, desire
-from gpustack.host.live import bind_live
-from gpustack.host.owned import GRUB, OwnedFile
-from gpustack.host.remedies import with_remedies
-from gpustack.host.targets import Targets
+from gpustack.host.boot import reboot as reboots
+from gpustack.host.boot import rebuild as boot
+from gpustack.host.boot import trial as trials
+from gpustack.host.decide.desired import Desired, desire
+from gpustack.host.decide.live import bind_live
+from gpustack.host.decide.targets import Targets
+from gpustack.host.own_files import GRUB, OwnedFile
+from gpustack.host.prior_setup.adopt import adopt as take_over
+from gpustack.host.prior_setup.remedies import with_remedies
+from gpustack.linux.grub import paths as grub_paths
 from gpustack.operations import BindLive, Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.hosts import options_for

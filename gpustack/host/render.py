@@ -8,10 +8,9 @@ from collections.abc import Container, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from gpustack.errors import PlanError
-from gpustack.facts.cmdline import is_plain
 from gpustack.files import share_dir
-from gpustack.host.binding import Binding
-from gpustack.host.owned import (
+from gpustack.host.decide.binding import Binding
+from gpustack.host.own_files import (
     DRACUT,
     DRACUT_MODULE,
     DRACUT_SCRIPT,
@@ -25,6 +24,7 @@ from gpustack.host.owned import (
     OwnedFile,
     sealed,
 )
+from gpustack.linux.cmdline import is_plain
 
 if TYPE_CHECKING:
     import jinja2

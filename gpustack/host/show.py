@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpustack.findings import Finding, tellings
-from gpustack.host.checks import Status
-from gpustack.host.owned import ADOPTED
+from gpustack.host.own_files import ADOPTED
 from gpustack.host.plan import HostPlan, PlannedGpu
-from gpustack.host.verify import Verification
+from gpustack.host.prove.checks import Status
+from gpustack.host.prove.verify import Verification
 from gpustack.operations import BindLive, Operation, Reboot, RemoveFile, RunCommand, WriteFile
 
 

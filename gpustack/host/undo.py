@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.facts.cmdline import CommandLine, canonical
-from gpustack.facts.grub import paths as grub_paths
 from gpustack.facts.model import Function, Host
-from gpustack.facts.needs import is_passthrough_driver
 from gpustack.findings import Finding, Severity, finding
-from gpustack.host import entries, kernel_install, record, support
-from gpustack.host.addresses import kept_at_boot
-from gpustack.host.adopt import give_back
-from gpustack.host.boot import MADE_FROM
-from gpustack.host.desired import PARAMETERS
-from gpustack.host.elsewhere import Elsewhere, elsewhere
-from gpustack.host.owned import (
+from gpustack.host.boot import bls as entries
+from gpustack.host.boot import kernel_install, record
+from gpustack.host.boot.reboot import ids_of
+from gpustack.host.boot.rebuild import MADE_FROM
+from gpustack.host.boot.tools import has_entries, has_systemd_boot, rebuild
+from gpustack.host.decide import support
+from gpustack.host.decide.addresses import kept_at_boot
+from gpustack.host.decide.desired import PARAMETERS
+from gpustack.host.own_files import (
     ADOPTED,
     AGAIN,
     GRUB,
@@ -34,9 +33,12 @@ from gpustack.host.owned import (
     is_untouched,
 )
 from gpustack.host.plan import HostPlan
-from gpustack.host.reboot import ids_of
-from gpustack.host.tools import has_entries, has_systemd_boot, rebuild
+from gpustack.host.prior_setup.adopt import give_back
+from gpustack.host.prior_setup.foreign_config import Elsewhere, elsewhere
+from gpustack.linux.cmdline import CommandLine, canonical
+from gpustack.linux.grub import paths as grub_paths
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
+from gpustack.readiness.group_members import is_passthrough_driver
 
 LAST = (ADOPTED, AGAIN, RECORD, JOURNAL, record.KERNEL_CMDLINE)
 """What is removed once the commands have run: it tells an undo that is cut short what is left."""

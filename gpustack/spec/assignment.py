@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from gpustack.facts import variants
 from gpustack.facts.gpus import Gpu, assemble, gpus, nvswitches
 from gpustack.facts.model import Function, Host
+from gpustack.spec.card_model import model_of
 from gpustack.spec.hosts import models_for, options_for
-from gpustack.spec.match import model_of
 from gpustack.spec.model import NvSwitch, Spec
 
 VFIO, STUB = "vfio-pci", "pci-stub"

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from gpustack.findings import Severity
 from gpustack.pci.address import Address
 from gpustack.pci.classes import is_gpu_class
+from gpustack.spec.card_model import disjoint, within
 from gpustack.spec.check_flavors import check_flavors
 from gpustack.spec.document import Document
-from gpustack.spec.match import disjoint, within
 from gpustack.spec.model import Match
 from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
 

@@ -14,7 +14,7 @@ from gpustack.facts.gpus import Gpu, card_of, displays, gpus, is_integrated
 from gpustack.facts.model import Function, Host
 from gpustack.pci import catalogue
 from gpustack.spec.document import is_text
-from gpustack.spec.fold import fold, natural
+from gpustack.spec.host_ranges import fold, natural
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import NvSwitch
 from gpustack.spec.schema import SCHEMA_FILE

@@ -13,7 +13,7 @@ from ansible.utils.display import Display
 
 try:
     from gpustack.errors import GpustackError
-    from gpustack.nova import controller
+    from gpustack.nova_conf import plugin_api as controller
 except ImportError:
     controller = None
 

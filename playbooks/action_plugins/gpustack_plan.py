@@ -11,7 +11,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 try:
-    from gpustack import controller
+    from gpustack import plugin_api as controller
     from gpustack.errors import GpustackError
 except ImportError:
     controller = None

@@ -13,13 +13,13 @@ from ansible.utils.display import Display
 
 try:
     from gpustack.errors import GpustackError
-    from gpustack.service import controller
+    from gpustack.maintenance import plugin_api as controller
 except ImportError:
     controller = None
 
 
 class ActionModule(ActionBase):
-    """``gpustack_service``: one phase (see ``gpustack.service.controller``) for the host of the task."""
+    """``gpustack_service``: one phase (see ``gpustack.maintenance.plugin_api``) for the host of the task."""
 
     TRANSFERS_FILES = False
     _requires_connection = False

@@ -1,1 +1,1 @@
-../../gpustack/facts/initramfs.py
+../../gpustack/linux/initramfs.py

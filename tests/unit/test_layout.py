@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parents[2]
-PACKAGE = TOP / "gpustack"
+PACKAGES = (TOP / "gpustack", TOP / "demo" / "gpustack_demo")
 # Python's own names for a package's face and for its program.
 FACES = ("__init__", "__main__", "osc_plugin")
 
@@ -20,13 +20,15 @@ def floors() -> dict[str, int]:
     return {name: int(floor) for floor, names in rows for name in re.findall(r"`(\w+)`", names)}
 
 
-def rooms() -> set[str]:
-    found = {path.stem for path in PACKAGE.glob("*.py")} | {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    return found - set(FACES)
+def rooms() -> dict[str, Path]:
+    """The modules and packages on the floors, each with its path."""
+    paths = [path for package in PACKAGES for path in package.glob("*.py")]
+    paths += [path.parent for package in PACKAGES for path in package.glob("*/__init__.py")]
+    return {path.stem: path for path in paths if path.stem not in FACES}
 
 
 def imported(path: Path) -> Iterator[str]:
-    """What a file imports of gpustack: the first name below it."""
+    """What a file imports of gpustack and gpustack_demo: the first name below them."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             modules = [name.name for name in node.names]
@@ -34,20 +36,25 @@ def imported(path: Path) -> Iterator[str]:
             modules = [f"{node.module}.{name.name}" for name in node.names]
         else:
             continue
-        yield from (module.split(".")[1] for module in modules if module.startswith("gpustack."))
+        yield from (module.split(".")[1] for module in modules if module.startswith(("gpustack.", "gpustack_demo.")))
 
 
 def test_every_package_has_a_floor() -> None:
-    assert rooms() <= set(floors())
+    assert set(rooms()) <= set(floors())
 
 
 @pytest.mark.parametrize("room", sorted(rooms()))
 def test_imports_point_down(room: str) -> None:
     by_name = floors()
-    paths = [PACKAGE / f"{room}.py"] if (PACKAGE / f"{room}.py").exists() else (PACKAGE / room).rglob("*.py")
-    for path in paths:
+    place = rooms()[room]
+    for path in place.rglob("*.py") if place.is_dir() else [place]:
         # A version number (gpustack.__version__) stands on no floor.
         upwards = {
             name for name in imported(path) if name in by_name and name != room and by_name[name] >= by_name[room]
         }
         assert not upwards, f"{path.relative_to(TOP)} imports {', '.join(sorted(upwards))}"
+
+
+def test_the_product_imports_nothing_of_the_demo() -> None:
+    imports = re.compile(r"^\s*(?:from|import) gpustack_demo\b", re.MULTILINE)
+    assert not [path for path in (TOP / "gpustack").rglob("*.py") if imports.search(path.read_text())]

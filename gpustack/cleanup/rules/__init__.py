@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from types import ModuleType
 
-from gpustack.cleanup.asking import prepared
-from gpustack.cleanup.case import place
-from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.judgement import place
+from gpustack.cleanup.model import Clock, NodeView
+from gpustack.cleanup.permission import prepared
 from gpustack.cleanup.rules import (
     a_moved,
     b_pinned,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.facts import NodeView, Owner, PciRow
+from gpustack.cleanup.model import NodeView, Owner, PciRow
 from gpustack.hostnames import extends
 
 

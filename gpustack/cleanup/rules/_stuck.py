@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from gpustack.cleanup.facts import ERROR, Clock, HostState, Migration, NodeView, Owner
-from gpustack.cleanup.predicates import in_flight
+from gpustack.cleanup.evidence import in_flight
+from gpustack.cleanup.model import ERROR, Clock, HostState, Migration, NodeView, Owner
 from gpustack.cleanup.verdict import Lingering, Repair, Status, Verdict
 
 _LONG_TASKS = frozenset(

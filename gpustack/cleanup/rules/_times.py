@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from gpustack.cleanup.facts import Clock, NodeView, Owner
-from gpustack.cleanup.predicates import in_flight
+from gpustack.cleanup.evidence import in_flight
+from gpustack.cleanup.model import Clock, NodeView, Owner
 from gpustack.cleanup.values import UNREADABLE
 from gpustack.cleanup.verdict import Status, Verdict
 

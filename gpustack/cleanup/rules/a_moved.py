@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.case import Case
-from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.judgement import Case
+from gpustack.cleanup.model import Clock, NodeView
 from gpustack.cleanup.rules._moved import left_behind
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.case import Case
-from gpustack.cleanup.facts import Clock, NodeView
-from gpustack.cleanup.predicates import belongings, surplus
+from gpustack.cleanup.evidence import belongings, surplus
+from gpustack.cleanup.judgement import Case
+from gpustack.cleanup.model import Clock, NodeView
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 
 CLASS = "F"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.case import Case
-from gpustack.cleanup.facts import Clock, NodeView
-from gpustack.cleanup.predicates import lacks, owner_of
+from gpustack.cleanup.evidence import lacks, owner_of
+from gpustack.cleanup.judgement import Case
+from gpustack.cleanup.model import Clock, NodeView
 from gpustack.cleanup.rules._moved import maybe_here
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.case import place
-from gpustack.cleanup.facts import Clock, NodeView, Owner, PciRow
-from gpustack.cleanup.predicates import belongings, in_flight, lacking, node_words, owner_words
+from gpustack.cleanup.evidence import belongings, in_flight, lacking, node_words, owner_words
+from gpustack.cleanup.judgement import place
+from gpustack.cleanup.model import Clock, NodeView, Owner, PciRow
 from gpustack.cleanup.verdict import Status, Verdict, words
 
 CLASS = "L"

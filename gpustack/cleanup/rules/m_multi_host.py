@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.facts import Clock, NodeView
+from gpustack.cleanup.model import Clock, NodeView
 from gpustack.cleanup.verdict import Verdict
 
 CLASS = "M"

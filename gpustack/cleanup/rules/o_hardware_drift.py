@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from gpustack.cleanup.case import Case, place
-from gpustack.cleanup.facts import Clock, NodeView, PciRow
+from gpustack.cleanup.evidence import node_words
 from gpustack.cleanup.hardware import Hardware, Present
-from gpustack.cleanup.predicates import node_words
+from gpustack.cleanup.judgement import Case, place
+from gpustack.cleanup.model import Clock, NodeView, PciRow
 from gpustack.cleanup.verdict import Status, Verdict
 
 CLASS = "O"

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from gpustack.cleanup.case import place
-from gpustack.cleanup.facts import Clock, HostState, NodeView
-from gpustack.cleanup.predicates import in_flight, node_words
+from gpustack.cleanup.evidence import in_flight, node_words
+from gpustack.cleanup.judgement import place
+from gpustack.cleanup.model import Clock, HostState, NodeView
 from gpustack.cleanup.values import DAMAGE, parsed
 from gpustack.cleanup.values import count as amount
 from gpustack.cleanup.verdict import Repair, Status, Verdict

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.case import Case
-from gpustack.cleanup.facts import Clock, NodeView
-from gpustack.cleanup.predicates import overdue, pinning, stale_since
+from gpustack.cleanup.evidence import overdue, pinning, stale_since
+from gpustack.cleanup.judgement import Case
+from gpustack.cleanup.model import Clock, NodeView
 from gpustack.cleanup.rules._moved import left_behind
 from gpustack.cleanup.verdict import Status, Verdict
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.case import Case
-from gpustack.cleanup.facts import STATUSES, Clock, NodeView
-from gpustack.cleanup.predicates import misread
+from gpustack.cleanup.evidence import misread
+from gpustack.cleanup.judgement import Case
+from gpustack.cleanup.model import STATUSES, Clock, NodeView
 from gpustack.cleanup.verdict import Status, Verdict
 
 CLASS = "U"

@@ -18,6 +18,6 @@ Sources of the facts: ``Documentation/ABI/testing/sysfs-bus-pci``, ``sysfs-class
 PCI Express Base Specification 7.9.3 for the Device Serial Number capability; UEFI 2.10, 3.3 for ``SecureBoot``.
 """
 
-from .whole import collect
+from .program import collect
 
 __all__ = ["collect"]

@@ -3,7 +3,7 @@
 import re
 from typing import Any, Dict, Iterable, Optional
 
-from .entries import grub_entries, loader_entries
+from .bls import grub_entries, loader_entries
 from .grub import GRUB_LIMIT, grub_configuration, grub_environment, grub_environment_block
 from .images import initramfs_of, kernel_images, kernel_modules, vfio_aliases
 from .installed import kernel_source, unified_images

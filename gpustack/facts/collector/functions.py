@@ -7,11 +7,11 @@ from typing import Any, Dict, List, Optional, Pattern
 
 from .addresses import PCI, address_key
 from .aliases import aliases
-from .claims import claims
+from .class_devices import slot_names, uses
+from .iomem import claims
 from .limits import ADDRESS, VALUE_LIMIT
 from .reader import Host
 from .resources import bars, config_serial, responds
-from .uses import slot_names, uses
 
 _HEX4 = re.compile(r"0x([0-9a-fA-F]{4})")
 _HEX6 = re.compile(r"0x([0-9a-fA-F]{6})")

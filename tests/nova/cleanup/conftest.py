@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -10,12 +9,8 @@ from pathlib import Path
 
 import pytest
 
-_UNIT = Path(__file__).parents[2] / "unit"
-sys.path[:0] = [str(Path(__file__).parent), str(_UNIT / "facts"), str(_UNIT / "cleanup")]
-
-from cloudworld import World, running  # noqa: E402 - it lies beside this file
-
-from gpustack.embedded.database import DatabaseServer  # noqa: E402
+from gpustack_demo.embedded.database import DatabaseServer
+from support.cloudworld import World, running
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from cloudworld import WORLDS, World
+
+from support.cloudworld import WORLDS, World
 
 pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)
 

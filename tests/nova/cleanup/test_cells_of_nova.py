@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import sqlalchemy as sa
-from cloudworld import GPUS, WORLDS, World, running
 from openstack.compute.v2.flavor import Flavor
 from openstack.compute.v2.server import Server
 
-from gpustack.embedded import servers
+from gpustack_demo.embedded import servers
+from support.cloudworld import GPUS, WORLDS, World, running
 
 # With PostgreSQL Nova itself can't: it writes a boolean to instances.cleaned, which is an integer (seen in 2026.2).
 TRIED = [

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from heads import check, schemas
 
-from gpustack.embedded.database import DatabaseServer
+from gpustack_demo.embedded.database import DatabaseServer
+from support.schema_heads import check, schemas
 
 Running = tuple[str, sa.URL]
 

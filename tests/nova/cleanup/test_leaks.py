@@ -8,15 +8,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from cloudworld import GPUS, WORLDS, World
-from test_by_hand import FREE
 
 from gpustack.cleanup import apply, plan
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Result
 from gpustack.cleanup.plan import Selection, Sources
-from gpustack.embedded import servers
+from gpustack_demo.embedded import servers
+from nova.cleanup.test_by_hand import FREE
+from support.cloudworld import GPUS, WORLDS, World
 
 pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)
 

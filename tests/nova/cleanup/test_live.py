@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from cloudworld import LIVE_WORLDS, World
 from openstack.compute.v2.server import Server
 
-from gpustack.embedded import servers
+from gpustack_demo.embedded import servers
+from support.cloudworld import LIVE_WORLDS, World
 
 pytestmark = pytest.mark.parametrize("cloud", LIVE_WORLDS, indirect=True)
 

@@ -14,11 +14,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import test_by_hand
-import test_leaks
-import test_virtual
-from cloudworld import NAMED, World, world_of
-from test_by_hand import FREE
+
+from nova.cleanup import test_by_hand, test_leaks, test_virtual
+from nova.cleanup.test_by_hand import FREE
+from support.cloudworld import NAMED, World, world_of
 
 ON_SERVERS = [
     world_of(name, placed, server)
@@ -124,7 +123,7 @@ def test_the_playbook_stops_repairs_and_starts(world: World, tmp_path: Path) -> 
         call = "stop_compute" if verb == "stop" else "restart_compute"
         more = f"control.unseen({host!r}, seconds=90)\n" if verb == "stop" else ""
         script.write_text(
-            f"#!{sys.executable}\nfrom gpustack.embedded.control import Control\n"
+            f"#!{sys.executable}\nfrom gpustack_demo.embedded.control import Control\n"
             f"control = Control({control._port}, {control._token!r})\ncontrol.{call}({host!r})\n{more}"
         )
         script.chmod(stat.S_IRWXU)

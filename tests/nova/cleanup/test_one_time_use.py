@@ -6,13 +6,13 @@ An operator takes it away after having cleaned the device (``nova/compute/pci_pl
 from __future__ import annotations
 
 import pytest
-from cloudworld import GPUS, NAMED, World, nova_conf, world_of
 from openstack.compute.v2.server import Server
-from test_by_hand import FREE, stop
-from test_placement import leave
 
-from gpustack.embedded import servers
-from gpustack.embedded.control import ControlError
+from gpustack_demo.embedded import servers
+from gpustack_demo.embedded.control import ControlError
+from nova.cleanup.test_by_hand import FREE, stop
+from nova.cleanup.test_placement import leave
+from support.cloudworld import GPUS, NAMED, World, nova_conf, world_of
 
 ONCE = [world_of(name, placement=True) for name in NAMED if name not in ("yoga", "2023.1")]
 pytestmark = pytest.mark.parametrize("cloud", ONCE, indirect=True)

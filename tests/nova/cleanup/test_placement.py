@@ -13,10 +13,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 import yaml
-from cellfile import answering
-from cloudworld import BOTH_WAYS, World
 from openstack.compute.v2.server import Server
-from test_killed import Killer
 
 from gpustack.cleanup import apply, journal, placement, plan
 from gpustack.cleanup.hypervisor import Usage
@@ -24,6 +21,9 @@ from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Outcome, Result
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.undo import Undone, undo
+from support.cellfile import answering
+from support.cloudworld import BOTH_WAYS, World
+from unit.cleanup.test_killed import Killer
 
 PLACED = [one for one in BOTH_WAYS if "placement" in str(one.id)][-1:]
 pytestmark = pytest.mark.parametrize("cloud", PLACED, indirect=True)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from cellfile import ago, answering
 
 from gpustack.cleanup import apply, journal, plan
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.undo import undo
-from gpustack.embedded.environment import ensure
-from gpustack.embedded.releases import Release, available
-from gpustack.embedded.templates import copy_template, ensure_templates
+from gpustack_demo.embedded.environment import ensure
+from gpustack_demo.embedded.releases import Release, available
+from gpustack_demo.embedded.templates import copy_template, ensure_templates
+from support.cellfile import ago, answering
 
 
 def insert(connection: sa.Connection, table: sa.Table, **values: object) -> None:

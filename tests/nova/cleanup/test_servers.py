@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from cellfile import CellFile, answering, fill, nova_conf
-from test_killed import REPAIRS
 
 from gpustack.cleanup import apply, journal, plan
 from gpustack.cleanup.journal import Journal
@@ -23,8 +21,10 @@ from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.show import script
 from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import Repair, Status
-from gpustack.embedded.database import DatabaseServer
 from gpustack.errors import DatabaseError
+from gpustack_demo.embedded.database import DatabaseServer
+from support.cellfile import CellFile, answering, fill, nova_conf
+from unit.cleanup.test_killed import REPAIRS
 
 SELECTION = Selection(stopped=frozenset({"stopped"}), unblock=frozenset({("stopped", "0000:03:00.0")}))
 PASSWORD = "p@ss/w:rd-%s3cret"

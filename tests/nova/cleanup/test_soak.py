@@ -12,14 +12,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from cellfile import answering
-from cloudworld import WORLDS, World
 
 from gpustack.cleanup import apply, plan
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
-from gpustack.embedded import servers
+from gpustack_demo.embedded import servers
+from support.cellfile import answering
+from support.cloudworld import WORLDS, World
 
 pytestmark = pytest.mark.parametrize("cloud", WORLDS[:1], indirect=True)
 

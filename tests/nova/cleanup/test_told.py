@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from cloudworld import GPUS, WORLDS, World
 from openstack.compute.v2.server import Server
-from sysroot import SysRoot
-from test_by_hand import FREE, stop
 
-from gpustack.embedded import servers
-from gpustack.embedded.nova import gpus
+from gpustack_demo.embedded import servers
+from gpustack_demo.embedded.nova import gpus
+from nova.cleanup.test_by_hand import FREE, stop
+from support.cloudworld import GPUS, WORLDS, World
+from support.sysroot import SysRoot
 
 pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)
 

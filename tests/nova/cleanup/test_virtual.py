@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from cloudworld import NAMED, World, world_of
-from test_by_hand import repair_stopped, stop
 
-from gpustack.embedded import servers
-from gpustack.embedded.nova import Device
+from gpustack_demo.embedded import servers
+from gpustack_demo.embedded.nova import Device
+from nova.cleanup.test_by_hand import repair_stopped, stop
+from support.cloudworld import NAMED, World, world_of
 
 # With PCI in Placement Nova offers either a card or its functions, and does not start with both.
 WITHOUT = [world_of(name, placement=False) for name in NAMED if name != "yoga"]

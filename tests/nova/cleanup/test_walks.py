@@ -12,10 +12,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from books import Books
-from cloudworld import BOTH_WAYS, NOT_LIVE, WORLDS, World
 from hypothesis import HealthCheck, Phase, example, given, settings
-from walks import Step, Walk, walks
+
+from support.books import Books
+from support.cloudworld import BOTH_WAYS, NOT_LIVE, WORLDS, World
+from support.walks import Step, Walk, walks
 
 WALKS = int(os.environ.get("GPUSTACK_WALKS", "0"))
 LIVE = [

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.embedded.releases import available, release
-
-_HERE = Path(__file__).parent
+from gpustack_demo.embedded.releases import available, release
 
 
 def _chosen() -> list[str]:
@@ -35,6 +33,6 @@ def say():
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What openstacksdk warns of in its own code is not ours to mend."""
     for item in items:
-        if item.path.is_relative_to(_HERE):
+        if item.path.is_relative_to(Path(__file__).parent):
             for what in ("openstack.warnings.RemovedInSDK50Warning", "openstack.warnings.RemovedInSDK60Warning"):
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::{what}"))

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from gpustack.embedded.cloud import Cloud
-from gpustack.embedded.nova import Host, Nova, gpus
-from gpustack.embedded.process import ServiceError
-from gpustack.embedded.servers import gpu_flavor, settled
+from gpustack_demo.embedded.cloud import Cloud
+from gpustack_demo.embedded.nova import Host, Nova, gpus
+from gpustack_demo.embedded.process import ServiceError
+from gpustack_demo.embedded.servers import gpu_flavor, settled
 
 _ALIAS = '[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}\n'
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpustack.embedded import database
-from gpustack.embedded.database import KINDS, DatabaseServer
+from gpustack_demo.embedded import database
+from gpustack_demo.embedded.database import KINDS, DatabaseServer
 
 _getpwnam = pwd.getpwnam
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from gpustack import embedded
-from gpustack.embedded.environment import ensure
+from gpustack_demo import embedded
+from gpustack_demo.embedded.environment import ensure
 
 
 def test_a_thread_keeps_its_mark_beside_native_threads(release_name: str) -> None:

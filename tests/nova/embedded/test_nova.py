@@ -14,9 +14,9 @@ import pytest
 import requests
 import yaml
 
-from gpustack.embedded.control import ControlError
-from gpustack.embedded.nova import Device, Host, Nova, gpus
-from gpustack.embedded.servers import boot, delete, gpu_flavor, settled, until
+from gpustack_demo.embedded.control import ControlError
+from gpustack_demo.embedded.nova import Device, Host, Nova, gpus
+from gpustack_demo.embedded.servers import boot, delete, gpu_flavor, settled, until
 
 
 def nova_conf(release_name: str) -> str:
@@ -247,7 +247,7 @@ def test_device_kinds_are_what_libvirt_says(nova: Nova, release_name: str) -> No
 
 
 def test_the_control_port_wants_its_token(nova: Nova) -> None:
-    from gpustack.embedded.control import Control
+    from gpustack_demo.embedded.control import Control
 
     stranger = Control(nova.control._port, "guess")
     with pytest.raises(ControlError, match="wrong token"):

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from gpustack.embedded.hosts import devices_of_snapshot, gpus
-from gpustack.embedded.install import main
-from gpustack.embedded.releases import packages, release, releases
 from gpustack.errors import UsageError
+from gpustack_demo.embedded.hosts import devices_of_snapshot, gpus
+from gpustack_demo.embedded.install import main
+from gpustack_demo.embedded.releases import packages, release, releases
 
 
 def pins(name: str) -> dict[str, str]:

@@ -3,9 +3,10 @@
 import json
 from unittest import mock
 
-from nova import exception, objects
 from nova.api.validation.extra_specs import validators
 from nova.scheduler.filters import aggregate_instance_extra_specs, compute_capabilities_filter
+
+from nova import exception, objects
 
 MARKS = {
     "gpustack:sets": "hw:cpu_policy,pci_passthrough:alias",

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpustack.embedded.nova import Host, Nova, gpus
-from gpustack.embedded.servers import boot, delete
 from gpustack.flavor.apply import apply, plan
 from gpustack.flavor.cloud import Cloud
 from gpustack.flavor.compare import Choices
-from gpustack.flavor.wanted import wanted
-from gpustack.novaconf.releases import release
+from gpustack.flavor.desired import wanted
+from gpustack.nova_options.releases import release
 from gpustack.spec.load import parse_spec
+from gpustack_demo.embedded.nova import Host, Nova, gpus
+from gpustack_demo.embedded.servers import boot, delete
 
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # openstacksdk warns of its own code
 

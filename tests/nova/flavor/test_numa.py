@@ -12,15 +12,15 @@ from openstack.compute.v2.flavor import Flavor
 from openstack.compute.v2.server import Server
 from openstack.connection import Connection
 
-from gpustack.embedded.nova import Host, Nova, gpus
-from gpustack.embedded.releases import available
-from gpustack.embedded.servers import boot, delete
 from gpustack.flavor.apply import apply, plan
 from gpustack.flavor.cloud import Cloud
 from gpustack.flavor.compare import Choices
-from gpustack.flavor.wanted import wanted
-from gpustack.novaconf.releases import device_spec_option, release
+from gpustack.flavor.desired import wanted
+from gpustack.nova_options.releases import device_spec_option, release
 from gpustack.spec.load import parse_spec
+from gpustack_demo.embedded.nova import Host, Nova, gpus
+from gpustack_demo.embedded.releases import available
+from gpustack_demo.embedded.servers import boot, delete
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),  # openstacksdk warns of its own code

@@ -13,20 +13,17 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from flavor_clouds import Proxied, proxied
-
 from gpustack.cli.app import main
-from gpustack.embedded.releases import available
 from gpustack.errors import CloudError
 from gpustack.flavor.apply import apply, plan
 from gpustack.flavor.cloud import Cloud
 from gpustack.flavor.compare import Choices
+from gpustack.flavor.desired import wanted
 from gpustack.flavor.flavors import ALIAS, MARK, WantedFlavor
-from gpustack.flavor.wanted import wanted
-from gpustack.novaconf.releases import release
+from gpustack.nova_options.releases import release
 from gpustack.spec.load import parse_spec
+from gpustack_demo.embedded.releases import available
+from support.flavor_clouds import Proxied, proxied
 
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of its own code
 HEAD = """\

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from deployers import ensure
-from nova_rendered import FPGA, NIC, rendered, written
 from oslo_config import cfg
+
+from support.deployers import ensure
+from support.nova_rendered import FPGA, NIC, rendered, written
 
 GPU01 = {"vendor_id": "10de", "product_id": "11b4"}
 AMD01 = {"vendor_id": "1002", "product_id": "74a1"}

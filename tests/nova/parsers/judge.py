@@ -10,10 +10,11 @@ import json
 import sys
 
 import nova.conf
-from nova import config, objects
 from nova.pci import request, stats, utils, whitelist
 from nova.scheduler import filters, host_manager
 from oslo_config import cfg
+
+from nova import config, objects
 
 # ruff: noqa: SIM401, UP031 - groups have no get, and the oldest Nova runs on Python 3.9
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 
 import pytest
-from nova_cases import Case, cases
-from nova_judge import Judge
 
-from gpustack.embedded.environment import ensure
-from gpustack.embedded.releases import available
+from gpustack_demo.embedded.environment import ensure
+from gpustack_demo.embedded.releases import available
+from support.nova_cases import Case, cases
+from support.nova_judge import Judge
 
 CASES = [case for case in cases() if "nova" in case.data]
 CHOSEN = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()

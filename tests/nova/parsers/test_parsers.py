@@ -9,19 +9,19 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from nova_judge import Judge
-from nova_made import IDS, cards, made
 
-from gpustack.embedded.environment import ensure
-from gpustack.embedded.releases import available
 from gpustack.facts.model import Host
 from gpustack.findings import errors
-from gpustack.nova.lint import lint
-from gpustack.nova.render import render
-from gpustack.nova.wanted import wanted
-from gpustack.novaconf import releases
-from gpustack.novaconf.devspec import DeviceSpec, matched
-from gpustack.novaconf.entries import EntryError, specs_of
+from gpustack.nova_conf.desired import wanted
+from gpustack.nova_conf.lint import lint
+from gpustack.nova_conf.render import render
+from gpustack.nova_options import releases
+from gpustack.nova_options.device_spec import DeviceSpec, matched
+from gpustack.nova_options.pci_values import EntryError, specs_of
+from gpustack_demo.embedded.environment import ensure
+from gpustack_demo.embedded.releases import available
+from support.nova_judge import Judge
+from support.nova_made import IDS, cards, made
 
 CHOSEN = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
 RELEASES = [entry.name for entry in available() if entry.name in CHOSEN or CHOSEN == ["all"]]

@@ -1,14 +1,11 @@
 """Real Nova of 2025.2 and 2026.2, or of what ``GPUSTACK_NOVA_RELEASES`` names (``all``: what fits this machine)."""
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
 
-from gpustack.embedded.releases import available
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "unit" / "nova"))
+from gpustack_demo.embedded.releases import available
 
 
 def _chosen() -> list[str]:

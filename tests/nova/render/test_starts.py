@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from nova_hosts import host, raw
 
-from gpustack.embedded.hosts import devices_of_snapshot
-from gpustack.embedded.nova import Host, Nova
-from gpustack.embedded.servers import boot, delete
 from gpustack.findings import errors
 from gpustack.flavor.apply import apply, plan
 from gpustack.flavor.cloud import Cloud
-from gpustack.flavor.wanted import wanted as flavors_of
-from gpustack.nova.lint import lint
-from gpustack.nova.render import render
-from gpustack.nova.wanted import wanted
-from gpustack.novaconf import releases
+from gpustack.flavor.desired import wanted as flavors_of
+from gpustack.nova_conf.desired import wanted
+from gpustack.nova_conf.lint import lint
+from gpustack.nova_conf.render import render
+from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
+from gpustack_demo.embedded.hosts import devices_of_snapshot
+from gpustack_demo.embedded.nova import Host, Nova
+from gpustack_demo.embedded.servers import boot, delete
+from support.nova_hosts import host, raw
 
 SPEC = """\
 version: 1

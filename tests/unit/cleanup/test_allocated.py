@@ -7,15 +7,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import neighbourhood
 import pytest
 import sqlalchemy as sa
-from cellfile import CellFile, nova_conf
 
 from gpustack.cleanup import allocated, plan
 from gpustack.cleanup.placement import Provider
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.verdict import Verdict
+from support import neighbourhood
+from support.cellfile import CellFile, nova_conf
 
 CASE = {"rows": [{"status": "available"}], "service": {"seen": 5}, "owners": {"stranger": {"absent": True}}}
 

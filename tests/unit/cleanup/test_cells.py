@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from cellfile import CellFile, nova_conf
 
 from gpustack.cleanup import plan
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cli.app import main
 from gpustack.errors import DatabaseError
+from support.cellfile import CellFile, nova_conf
 
 
 @pytest.fixture

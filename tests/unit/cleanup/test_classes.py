@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpustack.cleanup import allocated, drift, rules
+from gpustack.cleanup import allocated, rules
+from gpustack.cleanup import domain_drift as drift
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]

@@ -14,7 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from cellfile import CellFile, fill, nova_conf
+
+from support.cellfile import CellFile, fill, nova_conf
 
 SECRET = "s3cr3t-of-the-cloud"
 

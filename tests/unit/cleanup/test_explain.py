@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cellfile import CellFile, ago, nova_conf
 
 from gpustack.cli.app import main
+from support.cellfile import CellFile, ago, nova_conf
 
 GPU = "0000:81:00.0"
 VM = "11111111-2222-3333-4444-555555555555"

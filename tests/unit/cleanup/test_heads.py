@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from heads import check, create, schemas
 
 from gpustack.cleanup import schema
 from gpustack.cleanup.schema import _known
+from support.schema_heads import check, create, schemas
 
 RELEASES = tuple(schemas("sqlite")["cell"]["heads"])
 

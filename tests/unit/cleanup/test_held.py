@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cellfile import CellFile, ago, nova_conf
 
 from gpustack.cleanup.hypervisor import Hypervisors, Usage
 from gpustack.cli.app import main
+from support.cellfile import CellFile, ago, nova_conf
 
 GPU = "0000:81:00.0"
 

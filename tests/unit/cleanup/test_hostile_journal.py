@@ -9,12 +9,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from cellfile import CellFile, fill, nova_conf
 
 from gpustack.cleanup import placement
 from gpustack.cleanup.repair import Change
 from gpustack.cli.app import main
 from gpustack.errors import CloudError, JournalError
+from support.cellfile import CellFile, fill, nova_conf
 
 Lines = list[dict[str, Any]]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from rogue_server import file_request, rogue_server
 
 from gpustack.cleanup import connect
 from gpustack.cleanup.connect import Database
 from gpustack.cleanup.connection_options import without_secrets
 from gpustack.errors import DatabaseError, NovaConfigError
+from support.rogue_server import file_request, rogue_server
 
 MINE = "the operator's own file"
 

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from sshd import Sshd
 
 from gpustack.cleanup import domains
 from gpustack.cleanup.hypervisor import Hypervisors, usage
-from gpustack.facts.ssh_config import SshOptions
+from gpustack.ssh.config import SshOptions
+from support.sshd import Sshd
 
 XML = """<domstatus state='running'><domain type='kvm'><uuid>vm-1</uuid><devices>
 <hostdev mode='subsystem' type='pci' managed='yes'><source>

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from cellfile import CellFile, answering, fill, nova_conf
 
 from gpustack.cleanup import apply, journal, plan
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import Repair
+from support.cellfile import CellFile, answering, fill, nova_conf
 
 SELECTION = Selection(
     stopped=frozenset({"stopped"}),

@@ -7,11 +7,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from cellfile import CellFile, ago, nova_conf
 
 from gpustack.cleanup import plan
 from gpustack.cleanup.hardware import Hardware, Present
 from gpustack.cleanup.plan import Selection, Sources
+from support.cellfile import CellFile, ago, nova_conf
 
 GPU = "0000:81:00.0"
 OWNED = {"instance_uuid": "vm", "request_id": "r1"}

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from cellfile import CellFile, nova_conf
-from sshd import Sshd
+
+from support.cellfile import CellFile, nova_conf
+from support.sshd import Sshd
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = str(Path(sys.executable).with_name("ansible-playbook"))

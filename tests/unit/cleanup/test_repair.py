@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from cellfile import CellFile, ago, answering, fill, nova_conf, silent
 
-from gpustack.cleanup import apply, asking, journal, plan, tables
+from gpustack.cleanup import apply, journal, plan, tables
+from gpustack.cleanup import permission as asking
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.undo import Undone, undo
 from gpustack.cleanup.verdict import Repair
 from gpustack.errors import JournalError
+from support.cellfile import CellFile, ago, answering, fill, nova_conf, silent
 
 SELECTION = Selection(stopped=frozenset({"stopped"}), unblock=frozenset({("stopped", "0000:03:00.0")}))
 

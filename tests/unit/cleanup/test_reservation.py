@@ -5,12 +5,12 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import neighbourhood
 import pytest
 
 from gpustack.cleanup import placement, rules
+from gpustack.cleanup.allocation_removal import put_back
 from gpustack.cleanup.journal import Entry
-from gpustack.cleanup.unset import put_back
+from support import neighbourhood
 
 GPU, NODE, RESERVED = "gpu-provider", "node-provider", {"total": 1, "reserved": 1}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import neighbourhood
 import pytest
 import yaml
 
 from gpustack.cleanup import rules
 from gpustack.cleanup.verdict import Verdict
+from support import neighbourhood
 
 CASES = [
     pytest.param(case, id=f"{path.stem}: {case['case']}")

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from cellfile import CellFile, ago, answering, nova_conf
-from sysroot import SysRoot
 
 from gpustack.cleanup.hypervisor import Hypervisors
 from gpustack.cleanup.plan import Sources
 from gpustack.cli.app import main
+from support.cellfile import CellFile, ago, answering, nova_conf
+from support.sysroot import SysRoot
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted((ROOT / "docs" / "runbook").glob("*.md"))

@@ -8,12 +8,12 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from cellfile import CellFile, answering, fill, nova_conf
 
 from gpustack.cleanup.hypervisor import Hypervisors
 from gpustack.cleanup.plan import Sources
 from gpustack.cli.app import main
 from gpustack.errors import JournalError
+from support.cellfile import CellFile, answering, fill, nova_conf
 
 
 @pytest.fixture

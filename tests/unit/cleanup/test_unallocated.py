@@ -7,12 +7,12 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-import neighbourhood
 import pytest
 
 from gpustack.cleanup import placement, unallocated
 from gpustack.cleanup.placement import Provider
 from gpustack.errors import CloudError
+from support import neighbourhood
 
 GPU, NODE, CLASS = "gpu-provider", "node", "CUSTOM_PCI_10DE_11B4"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cellfile import CellFile, ago, fill, nova_conf
-from test_repair import run, sql, wanted
 
 from gpustack.cleanup import apply, journal
 from gpustack.cleanup.plan import Sources
 from gpustack.cleanup.undo import Undone, undo
+from support.cellfile import CellFile, ago, fill, nova_conf
+from unit.cleanup.test_repair import run, sql, wanted
 
 
 @pytest.fixture

@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gpustack
-from gpustack import controller, errors
+from gpustack import errors
+from gpustack import plugin_api as controller
 from gpustack.cli.app import Gpustack
 from gpustack.cli.common import Lister
 from gpustack.findings import finding
-from gpustack.play.log import printable_log
+from gpustack.playbook_runner.log import printable_log
 from gpustack.text import SafeStream, printable, printable_data
 
 EVIL = "\x1b]0;owned\x07\x9b2J\u202egpu"

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpustack.embedded import database
-from gpustack.embedded.database import DatabaseServer
-from gpustack.embedded.process import ServiceError
+from gpustack_demo.embedded import database
+from gpustack_demo.embedded.database import DatabaseServer
+from gpustack_demo.embedded.process import ServiceError
 
 
 def _accounts(monkeypatch: pytest.MonkeyPatch, accounts: dict[str, tuple[int, int]]) -> None:

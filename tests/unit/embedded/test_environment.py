@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from gpustack.embedded import environment
+from gpustack_demo.embedded import environment
 
 
 def test_nothing_of_the_current_directory_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.embedded.inside.http import App, one_writer
+from gpustack_demo.embedded.inside.http import App, one_writer
 
 REQUESTS = 16
 

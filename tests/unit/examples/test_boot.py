@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.examples import boot as standin
-from gpustack.examples import hosts
-from gpustack.examples.errors import StandInError
-from gpustack.examples.grub import default_entry, update_grub
-from gpustack.examples.host import write_host
-from gpustack.examples.images import read_image
-from gpustack.examples.initramfs import update_initramfs
-from gpustack.examples.machine import Machine
 from gpustack.facts.collector import collect
 from gpustack.files import share_dir
+from gpustack_demo.examples import boot as standin
+from gpustack_demo.examples import hosts
+from gpustack_demo.examples.errors import StandInError
+from gpustack_demo.examples.grub import default_entry, update_grub
+from gpustack_demo.examples.host import write_host
+from gpustack_demo.examples.images import read_image
+from gpustack_demo.examples.initramfs import update_initramfs
+from gpustack_demo.examples.machine import Machine
 
 CARDS = ("0000:84:00.0", "0000:84:00.1", "0000:88:00.0", "0000:88:00.1")
 IDS = "options vfio-pci ids=10de:11b4,10de:0e0a\n"

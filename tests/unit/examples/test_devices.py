@@ -7,8 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
-from gpustack.embedded.control import Control
-from gpustack.examples.devices import rows, table
+from gpustack_demo.embedded.control import Control
+from gpustack_demo.examples.devices import rows, table
 
 
 class Hypervisors:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack.examples import images
-from gpustack.facts.initramfs import read_initramfs
+from gpustack.linux.initramfs import read_initramfs
+from gpustack_demo.examples import images
 
 NAMES = st.from_regex(r"\A[a-z]{1,9}(/[a-z.]{1,12}x){0,3}\Z")
 FILES = st.dictionaries(NAMES, st.tuples(st.sampled_from((0o644, 0o755, 0o600)), st.binary(max_size=600)), max_size=6)

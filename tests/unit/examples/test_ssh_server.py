@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from gpustack.cleanup.hypervisor import Hypervisors
-from gpustack.examples import hosts
-from gpustack.examples.host import write_host
-from gpustack.examples.ssh_server import ExampleSshServer
-from gpustack.facts.ssh_config import SshOptions
+from gpustack.ssh.config import SshOptions
+from gpustack_demo.examples import hosts
+from gpustack_demo.examples.host import write_host
+from gpustack_demo.examples.ssh_server import ExampleSshServer
 
 _DOMAIN = """<domstatus state='running'><domain><uuid>vm1</uuid><devices><hostdev><source>
 <address domain='0x0000' bus='0x84' slot='0x00' function='0x0'/></source></hostdev></devices></domain></domstatus>"""

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.embedded.environment import Environment
 from gpustack.errors import GpustackError
-from gpustack.examples import cloud, demo
-from gpustack.examples.stage import Stage, Surprise
+from gpustack_demo.embedded.environment import Environment
+from gpustack_demo.examples import cloud, demo
+from gpustack_demo.examples.stage import Stage, Surprise
 
 
 def test_a_check_that_does_not_hold_is_a_surprise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.examples import hosts
-from gpustack.examples.host import write_host
+from gpustack_demo.examples import hosts
+from gpustack_demo.examples.host import write_host
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def standin(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "gpustack.examples.standin", "--root", str(root), *words]
+    command = [sys.executable, "-m", "gpustack_demo.examples.standin", "--root", str(root), *words]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -6,12 +6,13 @@ import json
 import time
 
 import pytest
-from samples import function, raw_host
 
 from gpustack.errors import HostError, SnapshotError
-from gpustack.facts import grub, shell, ssh_program
 from gpustack.facts.collector.limits import TEXT_LIMIT
 from gpustack.facts.store import MOST_VALUES, parse_host
+from gpustack.linux import grub, shell
+from gpustack.ssh import program as ssh_program
+from support.host_samples import function, raw_host
 
 SECONDS = 15
 """Some twenty times what each takes; without its bound each takes minutes, or all of the memory."""

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sysroot import SysRoot, nvswitch_host, talk_host
 
 from gpustack.facts.collector import collect
 from gpustack.facts.collector.aliases import Aliases, alias_matches
@@ -21,6 +20,7 @@ from gpustack.facts.collector.machine import count_range
 from gpustack.facts.collector.reader import Host, version_key
 from gpustack.facts.collector.resources import bars
 from gpustack.facts.model import Host as HostFacts
+from support.sysroot import SysRoot, nvswitch_host, talk_host
 
 # --- identity, processor, memory ---
 

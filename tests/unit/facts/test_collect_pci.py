@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sysroot import IO, MEM, MEM64, PREFETCHABLE, SysRoot, nvswitch_host, talk_host
 
 from gpustack.facts.collector import collect
 from gpustack.facts.collector.resources import bars
+from support.sysroot import IO, MEM, MEM64, PREFETCHABLE, SysRoot, nvswitch_host, talk_host
 
 
 def functions(root: SysRoot) -> dict[str, dict[str, Any]]:

@@ -10,11 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from sysroot import talk_host
 
-from gpustack.facts import collector, initramfs
+from gpustack.facts import collector
 from gpustack.facts.bundle import program
 from gpustack.facts.model import Host as HostFacts
+from gpustack.linux import initramfs
+from support.sysroot import talk_host
 
 MODULES = sorted(Path(collector.__file__).parent.glob("*.py"))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from sysroot import config_space
 
 from gpustack.facts.collector.resources import serial_number
+from support.sysroot import config_space
 
 
 def reader(space: bytes) -> tuple[list[tuple[int, int]], object]:

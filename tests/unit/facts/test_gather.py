@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from samples import SNAPSHOTS, raw_host
-from sysroot import talk_host
 
 from gpustack.errors import HostError
 from gpustack.facts.gather import _named, gather
 from gpustack.facts.gpus import gpus
 from gpustack.facts.store import save_snapshot
+from support.host_samples import SNAPSHOTS, raw_host
+from support.sysroot import talk_host
 
 
 def test_this_host():

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from samples import function, host, snapshot
-
 from gpustack.facts.gpus import gpus
 from gpustack.facts.store import parse_host
+from support.host_samples import function, host, snapshot
 
 AUDIO = {"ids": "10de:0e0a", "pci_class": "040300"}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from samples import function as sample
-from sysroot import talk_host
 
 from gpustack.facts.collector import collect
 from gpustack.facts.model import BootKernel, Function, VfioAlias
 from gpustack.facts.variants import best
+from support.host_samples import function as sample
+from support.sysroot import talk_host
 
 # As the kernel's build writes them (Linux commit cc6711b0bf36 shows the first two and the last).
 MODULES_ALIAS = """\

@@ -8,12 +8,12 @@ import dataclasses
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from nova_model import NovaModel
 
 from gpustack.flavor.apply import apply, carry_out, plan
 from gpustack.flavor.compare import Choices
 from gpustack.flavor.flavors import ACCESS, ALIAS, PresentFlavor, Sizes, WantedFlavor, access_mark
 from gpustack.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor
+from support.flavor_model import NovaModel
 
 PROJECTS = {"research": "1" * 32, "teaching": "2" * 32, "admin": "3" * 32}
 SMALL, LARGE = Sizes(vcpus=8, ram=32768, disk=40), Sizes(vcpus=16, ram=65536, disk=80)

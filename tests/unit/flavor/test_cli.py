@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
-from nova_model import NovaModel
 
 from gpustack.cli.app import main
 from gpustack.cli.flavor import InCloud
 from gpustack.flavor.flavors import ALIAS, PresentFlavor, Sizes
+from support.flavor_model import NovaModel
 
 SPEC = """\
 version: 1

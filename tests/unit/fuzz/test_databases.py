@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from attack import JSON, SCALARS, TEXTS, attack, damaged, examples
-from cellfile import API_HEAD, CELL_TABLES, CellFile, fill
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpustack.cleanup import connect, metrics, placement, plan, show, tables
 from gpustack.cleanup.plan import Selection, Sources
+from support.attack import JSON, SCALARS, TEXTS, attack, damaged, examples
+from support.cellfile import API_HEAD, CELL_TABLES, CellFile, fill
 
 VALUES = st.one_of(
     SCALARS.filter(lambda value: not isinstance(value, int) or abs(value) < 2**63),

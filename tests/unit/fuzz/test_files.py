@@ -6,19 +6,19 @@ import json
 from pathlib import Path
 
 import pytest
-from attack import BYTES, JSON, attack, damaged, examples
 from hypothesis import given
 from hypothesis import strategies as st
-from test_host_answers import CONF, RAW, SPEC
 
 from gpustack.cleanup import connect, journal, show
 from gpustack.cleanup.repair import WRITTEN
 from gpustack.cleanup.verdict import Repair
 from gpustack.errors import JournalError
 from gpustack.facts.store import load_snapshot
-from gpustack.nova.inspection import existing_for
-from gpustack.novaconf.config import read_files
+from gpustack.nova_conf.inspection import existing_for
+from gpustack.nova_options.config import read_files
 from gpustack.spec.load import load_spec
+from support.attack import BYTES, JSON, attack, damaged, examples
+from unit.fuzz.test_host_answers import CONF, RAW, SPEC
 
 ROW = {"id": 1, "status": "allocated", "instance_uuid": "vm", "updated_at": {"datetime": "2026-01-01T00:00:00"}}
 CHANGE = {"table": "pci_devices", "id": 1, "seen": {"status": "allocated"}, "new": {"status": "available"}}

@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack import BYTES, JSON, TEXTS, attack, damaged, examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack import controller
+from gpustack import plugin_api as controller
 from gpustack.cleanup.hypervisor import usage
-from gpustack.facts import grub, ssh_program, store
-from gpustack.facts.cmdline import CommandLine
-from gpustack.facts.modprobe import read_modprobe
-from gpustack.nova import controller as nova
+from gpustack.facts import store
+from gpustack.linux import grub
+from gpustack.linux.cmdline import CommandLine
+from gpustack.linux.modprobe import read_modprobe
+from gpustack.nova_conf import plugin_api as nova
+from gpustack.ssh import program as ssh_program
+from support.attack import BYTES, JSON, TEXTS, attack, damaged, examples
 
 SNAPSHOTS = Path(__file__).parents[1] / "data" / "snapshots"
 RAW = {name: json.loads((SNAPSHOTS / f"{name}.json").read_text())["hosts"][0] for name in ("k4200", "k4200-prepared")}

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attack import JSON, TEXTS, attack, damaged, examples
 from hypothesis import given
 from hypothesis import strategies as st
-from test_host_answers import SNAPSHOTS, THERE
 
-from gpustack import controller
+from gpustack import plugin_api as controller
 from gpustack.facts.gather import _checked, _named
 from gpustack.facts.gpus import gpus
-from gpustack.facts.readiness import host_reasons
 from gpustack.facts.store import parse_host
-from gpustack.nova import controller as nova
-from gpustack.play.record import Record
-from gpustack.play.show import line, problems
+from gpustack.nova_conf import plugin_api as nova
+from gpustack.playbook_runner.record import Record
+from gpustack.playbook_runner.show import line, problems
+from gpustack.readiness.assessment import host_reasons
+from support.attack import JSON, TEXTS, attack, damaged, examples
+from unit.fuzz.test_host_answers import SNAPSHOTS, THERE
 
 
 def _documents(path: Path) -> list[dict[str, Any]]:

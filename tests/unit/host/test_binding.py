@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import yaml
-from simulation import Machine, changed, snapshot
 
 from gpustack.findings import definitions
 from gpustack.host.plan import plan_host
 from gpustack.spec.load import parse_spec
+from support.boot_simulation import Machine, changed, snapshot
 
 HERE = Path(__file__).parent
 

@@ -6,39 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from simulation import Machine, changed, snapshot
 
 from gpustack.host.plan import HostPlan, plan_host
 from gpustack.operations import WriteFile
-from gpustack.spec.load import parse_spec
-from gpustack.spec.model import Spec
-
-CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
-
-
-def load(path: Path) -> tuple[dict[str, Any], Spec, Machine]:
-    """A case: its data, its spec and its host. ``after`` says how far an earlier spec was carried out before."""
-    case = yaml.safe_load(path.read_text(encoding="utf-8"))
-    machine = Machine(changed(snapshot(case["host"]), case.get("changes", {})))
-    spec = parse_spec(yaml.safe_dump({"version": 1, **case["spec"]}), path.name)
-    for step in case.get("before", []):
-        if "spec" in step:
-            machine.carry_out(
-                plan_host(parse_spec(yaml.safe_dump({"version": 1, **step["spec"]}), path.name), machine.host)
-            )
-        elif step == "prepared":
-            machine.carry_out(plan_host(spec, machine.host))
-        elif step == "prepared, not rebooted":
-            machine.carry_out(plan_host(spec, machine.host), reboot=False)
-        elif step == "booted":
-            machine.boot()
-        elif "only" in step:  # the run broke after so many operations
-            for operation in plan_host(spec, machine.host).operations[: step["only"]]:
-                machine.do(operation)
-        else:
-            machine.raw = changed(machine.raw, step["changes"])
-    return case, spec, machine
+from support.host_cases import CASES, load
 
 
 @pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulation import SNAPSHOTS, Machine, changed, snapshot
 
 from gpustack.cli.app import main
-from gpustack.host.owned import ADOPTED
+from gpustack.host.own_files import ADOPTED
 from gpustack.host.plan import plan_host
 from gpustack.spec.load import parse_spec
+from support.boot_simulation import SNAPSHOTS, Machine, changed, snapshot
 
 SPEC = """\
 version: 1

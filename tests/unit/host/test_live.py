@@ -6,7 +6,6 @@ import copy
 from typing import Any
 
 import pytest
-from simulation import Machine, changed, snapshot
 
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
@@ -15,6 +14,7 @@ from gpustack.host.show import show_plan
 from gpustack.operations import BindLive, Reboot, WriteFile
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
+from support.boot_simulation import Machine, changed, snapshot
 
 FIRST, SECOND = "0000:84:00.0", "0000:88:00.0"
 

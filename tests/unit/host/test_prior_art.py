@@ -6,14 +6,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from simulation import Machine, changed, snapshot
 
-from gpustack.facts.grub import LINUX, LINUX_DEFAULT
-from gpustack.host.owned import GRUB
+from gpustack.host.own_files import GRUB
 from gpustack.host.plan import plan_host
+from gpustack.linux.grub import LINUX, LINUX_DEFAULT
 from gpustack.operations import RunCommand
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
+from support.boot_simulation import Machine, changed, snapshot
 
 DEFAULTS = "/etc/default/grub"
 

@@ -10,18 +10,18 @@ import jinja2
 import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from simulation import Machine, snapshot
 
-from gpustack.facts.cmdline import canonical
-from gpustack.facts.modprobe import parse
 from gpustack.files import share_dir
-from gpustack.host.owned import DRACUT, DRACUT_MODULE, DRACUT_SCRIPT, SCRIPT
+from gpustack.host.own_files import DRACUT, DRACUT_MODULE, DRACUT_SCRIPT, SCRIPT
 from gpustack.host.plan import HostPlan, plan_host
+from gpustack.host.prove.verify import verify_host
 from gpustack.host.show import show_plan
-from gpustack.host.verify import verify_host
+from gpustack.linux.cmdline import canonical
+from gpustack.linux.modprobe import parse
 from gpustack.operations import Reboot, RemoveFile, RunCommand, WriteFile
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
+from support.boot_simulation import Machine, snapshot
 
 BASE = snapshot("k4200")
 RELEASES = ("6.1.0-37-amd64", "6.1.0-35-amd64")

@@ -7,14 +7,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from test_cases import load
 
 from gpustack.facts.collector import collect
-from gpustack.facts.grub import LINUX_DEFAULT, read_defaults
-from gpustack.host.desired import desire
-from gpustack.host.owned import DRACUT, DRACUT_MODULE, DRACUT_SCRIPT, GRUB, HOOK, MODPROBE, MODULES_LOAD
+from gpustack.host.decide.desired import desire
+from gpustack.host.own_files import DRACUT, DRACUT_MODULE, DRACUT_SCRIPT, GRUB, HOOK, MODPROBE, MODULES_LOAD
 from gpustack.host.plan import plan_host
+from gpustack.linux.grub import LINUX_DEFAULT, read_defaults
 from gpustack.operations import WriteFile
+from support.host_cases import load
 
 CASES = Path(__file__).parent / "cases"
 LOADER_ENTRY = Path("/usr/lib/kernel/install.d/90-loaderentry.install")

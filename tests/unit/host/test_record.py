@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from test_cases import load
 
-from gpustack.facts.cmdline import CommandLine
-from gpustack.facts.grub import DEFAULTS
-from gpustack.host.desired import PARAMETERS
-from gpustack.host.owned import RECORD
+from gpustack.host.boot.record import KERNEL_CMDLINE, MADE, PLACES, edited, recorded, value_of
+from gpustack.host.decide.desired import PARAMETERS
+from gpustack.host.own_files import RECORD
 from gpustack.host.plan import plan_host
-from gpustack.host.record import KERNEL_CMDLINE, MADE, PLACES, edited, recorded, value_of
 from gpustack.host.render import render_record
 from gpustack.host.undo import plan_undo
+from gpustack.linux.cmdline import CommandLine
+from gpustack.linux.grub import DEFAULTS
+from support.host_cases import load
 
 WORDS = st.sampled_from(
     ["ro", "quiet", "iommu=pt", "intel_iommu=on", "amd_iommu=on", "x=a=b", "vfio-pci.ids=10de:11b4"]

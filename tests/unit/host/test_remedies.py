@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from simulation import Machine, changed, snapshot
-from test_cases import CASES, load
-from test_handmade import SPEC
 
 from gpustack.host.plan import HostPlan, plan_host
+from support.boot_simulation import Machine, changed, snapshot
+from support.host_cases import CASES, load
+from unit.host.test_prior_setup import SPEC
 
 _OFFER = "gpustack_adopt"
 _OFFERED = frozenset({"GPU120", "GPU135", "GPU140", "GPU143"})

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from simulation import Machine, changed, snapshot
-from test_cases import load
 
 from gpustack.host.plan import plan_host
+from gpustack.host.prove.verify import verify_host
 from gpustack.host.show import show_plan, show_verification
-from gpustack.host.verify import verify_host
 from gpustack.spec.load import parse_spec
+from support.boot_simulation import Machine, changed, snapshot
+from support.host_cases import load
 
 HERE = Path(__file__).parent
 PLANS = ("first-run", "prepared", "shared-group", "nvswitch-full", "nvswitch-without-mode", "option-withdrawn")

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulation import Machine
-from test_cases import load
 
-from gpustack.host.owned import GRUB, OWNED, TRIAL_ENTRY, TRIAL_UNIT
+from gpustack.host.boot.trial import ENTRY, MARKER, TITLE, trial
+from gpustack.host.own_files import GRUB, OWNED, TRIAL_ENTRY, TRIAL_UNIT
 from gpustack.host.plan import HostPlan, plan_host
+from gpustack.host.prove.verify import verify_host
 from gpustack.host.render import render_trial
 from gpustack.host.show import show_plan
-from gpustack.host.trial import ENTRY, MARKER, TITLE, trial
 from gpustack.host.undo import plan_undo
-from gpustack.host.verify import verify_host
 from gpustack.operations import Reboot, TrialReboot, WriteFile
 from gpustack.spec.model import Spec
+from support.boot_simulation import Machine
+from support.host_cases import load
 
 CASES = Path(__file__).parent / "cases"
 SECONDS = 600

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulation import Machine, changed, snapshot
-from test_cases import load
 
-from gpustack.host.owned import AGAIN, GRUB, HOOK, JOURNAL, MODPROBE, MODULES_LOAD, SCRIPT, is_untouched
+from gpustack.host.own_files import AGAIN, GRUB, HOOK, JOURNAL, MODPROBE, MODULES_LOAD, SCRIPT, is_untouched
 from gpustack.host.plan import HostPlan, plan_host
+from gpustack.host.prove.undone import verify_undone
 from gpustack.host.undo import plan_undo
-from gpustack.host.undone import verify_undone
 from gpustack.operations import Reboot, RunCommand
+from support.boot_simulation import Machine, changed, snapshot
+from support.host_cases import load
 
 CASES = Path(__file__).parent / "cases"
 PREPARED = (

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulation import Machine, changed
-from test_cases import load
 
-from gpustack.host.checks import Status
 from gpustack.host.plan import plan_host
-from gpustack.host.verify import Verification, verify_host
+from gpustack.host.prove.checks import Status
+from gpustack.host.prove.verify import Verification, verify_host
 from gpustack.spec.model import Spec
+from support.boot_simulation import Machine, changed
+from support.host_cases import load
 
 CASES = Path(__file__).parent / "cases"
 MODPROBE = "/etc/modprobe.d/gpustack.conf"

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from gpustack.examples import hosts
-from gpustack.examples.host import write_host
-from gpustack.examples.machine import Machine
 from gpustack.facts.collector import collect
 from gpustack.files import share_dir
+from gpustack_demo.examples import hosts
+from gpustack_demo.examples.host import write_host
+from gpustack_demo.examples.machine import Machine
 
 EXAMPLES: dict[str, Callable[[str], Machine]] = {
     "talk": hosts.talk_host,
@@ -82,7 +82,7 @@ class Place:
         name = name or example
         root = self.path / "roots" / name
         shutil.copytree(self.templates / example, root, symlinks=True)
-        prefix = [sys.executable, "-m", "gpustack.examples.standin", "--root", str(root)]
+        prefix = [sys.executable, "-m", "gpustack_demo.examples.standin", "--root", str(root)]
         self.variables[name] = {
             "gpustack_root": str(root),
             "gpustack_command_prefix": prefix,

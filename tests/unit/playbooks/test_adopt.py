@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.examples.handmade import hand_made_host
-from gpustack.examples.host import write_host
-from gpustack.host.owned import ADOPTED
+from gpustack.host.own_files import ADOPTED
+from gpustack_demo.examples.handmade import hand_made_host
+from gpustack_demo.examples.host import write_host
 
 from .conftest import Place, drivers, tree
 from .test_undo import configuration

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from gpustack.examples.boot import boot
-from gpustack.examples.live import LiveKernel
 from gpustack.facts.collector import collect
 from gpustack.files import share_dir
+from gpustack_demo.examples.boot import boot
+from gpustack_demo.examples.live import LiveKernel
 
 from .conftest import SPEC, Place, drivers, tree
 

@@ -9,8 +9,8 @@ import pytest
 
 from gpustack.facts.collector import collect
 from gpustack.facts.store import save_snapshot
-from gpustack.nova.lint import lint
-from gpustack.novaconf import releases
+from gpustack.nova_conf.lint import lint
+from gpustack.nova_options import releases
 
 from .conftest import Place, tree
 

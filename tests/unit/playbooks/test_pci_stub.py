@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.examples import hosts
-from gpustack.examples.host import write_host
 from gpustack.facts.collector import collect
-from gpustack.facts.initramfs import read_initramfs
+from gpustack.linux.initramfs import read_initramfs
+from gpustack_demo.examples import hosts
+from gpustack_demo.examples.host import write_host
 
 from .conftest import SPEC, Place, drivers
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.controller import plan
 from gpustack.facts.collector import collect
 from gpustack.host.render import GRUB, HOOK, MODPROBE, MODULES_LOAD
+from gpustack.plugin_api import plan
 
 from .conftest import SPEC, Place, drivers, tree
 

@@ -15,11 +15,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "facts"))
-
-from sshd import Sshd, user
-
 from gpustack.files import share_dir
+from support.sshd import Sshd, user
 
 PLAY = """\
 - hosts: all

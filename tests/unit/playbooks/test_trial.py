@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from gpustack.examples import grub
-from gpustack.examples.boot import boot
-from gpustack.host.owned import GRUB, TRIAL_ENTRY, TRIAL_UNIT
-from gpustack.host.trial import ENTRY, MARKER
+from gpustack.host.boot.trial import ENTRY, MARKER
+from gpustack.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT
+from gpustack_demo.examples import grub
+from gpustack_demo.examples.boot import boot
 
 from .conftest import Place, drivers, tree
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from gpustack.examples.boot import boot
 from gpustack.facts.collector import collect
-from gpustack.host.owned import JOURNAL, MODPROBE, SCRIPT
+from gpustack.host.own_files import JOURNAL, MODPROBE, SCRIPT
+from gpustack_demo.examples.boot import boot
 
 from .conftest import Place, drivers, tree
 

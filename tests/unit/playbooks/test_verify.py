@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.examples.initramfs import update_initramfs
 from gpustack.host.render import GRUB, HOOK, MODPROBE
+from gpustack_demo.examples.initramfs import update_initramfs
 
 from .conftest import SPEC, Place, Run, tree
 

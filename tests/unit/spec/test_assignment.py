@@ -11,10 +11,10 @@ import pytest
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
 from gpustack.flavor.shares import host_shares
-from gpustack.host.targets import choose
-from gpustack.nova.wanted import wanted
-from gpustack.novaconf import releases
-from gpustack.novaconf.devspec import DeviceSpec, offered
+from gpustack.host.decide.targets import choose
+from gpustack.nova_conf.desired import wanted
+from gpustack.nova_options import releases
+from gpustack.nova_options.device_spec import DeviceSpec, offered
 from gpustack.spec.assignment import assigned_gpus, assigned_switches
 from gpustack.spec.model import Spec
 

@@ -1,0 +1,209 @@
+"""The verbs of a running embedded Nova, from outside: services, faults, and what hypervisors and trackers hold.
+
+Everything that a cloud's own API offers is not here: use the API.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from gpustack.errors import GpustackError
+from gpustack_demo.embedded.hosts import Device
+
+STEPS: Mapping[str, str] = {
+    # boot, unshelve, evacuate
+    "claim": "rt.instance_claim",
+    "spawn": "driver.spawn",
+    "rebuild_claim": "rt.rebuild_claim",
+    # cold migration and resize; on the source …
+    "copy": "driver.migrate_disk_and_power_off",
+    "finish_resize_call": "compute_rpc.finish_resize",
+    "confirm": "driver.confirm_migration",
+    "confirm_rpc": "manager.confirm_resize",
+    "drop_move_claim": "rt.drop_move_claim_at_source",
+    "finish_revert": "driver.finish_revert_migration",
+    # … and on the destination
+    "resize_claim": "rt.resize_claim",
+    "prep_resize": "manager.prep_resize",
+    "finish": "driver.finish_migration",
+    "finish_rpc": "manager.finish_resize",
+    "revert": "driver.destroy",
+    "revert_rpc": "manager.revert_resize",
+    # live migration; on the source …
+    "migrate": "domain.migrate",
+    "rollback": "manager._rollback_live_migration",
+    "post_live_migration": "driver.post_live_migration_at_source",
+    # … and on the destination
+    "check_destination": "manager.check_can_live_migrate_destination",
+    "pre_live_migration": "driver.pre_live_migration",
+    "post_at_destination": "manager.post_live_migration_at_destination",
+    "rollback_at_destination": "driver.rollback_live_migration_at_destination",
+    # delete, and any clean-up of a guest
+    "destroy": "driver.destroy",
+    "terminate": "manager.terminate_instance",
+}
+"""Short names of steps that are known to leave something behind; any ``PART.METHOD`` may be named as well."""
+
+
+class ControlError(GpustackError):
+    """A verb failed: what Nova raised is in ``kind`` (its class) and in the message."""
+
+    def __init__(self, kind: str, what: str, trace: str) -> None:
+        super().__init__(f"{kind}: {what}")
+        self.kind = kind
+        self.trace = trace
+
+
+class Control:
+    """The verbs; each raises :class:`ControlError` when Nova does not take it."""
+
+    def __init__(self, port: int, token: str) -> None:
+        self._port = port
+        self._token = token
+
+    @property
+    def access(self) -> tuple[int, str]:
+        """The port and the token, for a :class:`Control` in another process."""
+        return self._port, self._token
+
+    def call(self, verb: str, **arguments: object) -> Any:  # noqa: ANN401 - JSON
+        """Any verb by name."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
+        try:
+            headers = {"X-Gpustack-Token": self._token, "Content-Type": "application/json"}
+            connection.request("POST", f"/{verb}", json.dumps(arguments).encode(), headers)
+            answer = connection.getresponse()
+            content: dict[str, Any] = json.loads(answer.read())
+        finally:
+            connection.close()
+        if answer.status != http.client.OK:
+            raise ControlError(content["error"], content["message"], content.get("traceback", ""))
+        return content["result"]
+
+    # -- services --------------------------------------------------------------------------------------------
+
+    def hosts(self) -> dict[str, bool]:
+        """Every host that was ever started, and whether its nova-compute runs."""
+        return {name: entry["running"] for name, entry in self.call("hosts").items()}
+
+    def stop_compute(self, host: str) -> None:
+        """Stop nova-compute in an orderly way. Its guests keep running."""
+        self.call("stop", name=host)
+
+    def kill_compute(self, host: str, *, unseen: bool = True) -> None:
+        """Stop nova-compute as SIGKILL would: what it was doing stays half done. Its guests keep running.
+
+        :param unseen: let its service look long gone at once, so that the API takes it for down.
+        """
+        self.call("kill", name=host)
+        if unseen:
+            self.call("unseen", name=host)
+
+    def power_off_host(self, host: str) -> None:
+        """The host is gone: nova-compute, its guests, and its last sign of life."""
+        self.call("power_off", name=host)
+
+    def wipe_host(self, host: str) -> None:
+        """Wipe the disks of a host that is down: it has no guests any more when it comes back."""
+        self.call("wipe", name=host)
+
+    def restart_compute(self, host: str, *, kill: bool = False, **changes: object) -> None:
+        """Stop nova-compute if it runs, and start it; the guests stay.
+
+        :param changes: what is different from now on: ``pci`` (a sequence of :class:`Device`), ``node`` (the hypervisor
+            hostname), ``compute_id`` (a UUID: the host was installed anew), ``config`` (a list of files).
+        """
+        if "pci" in changes:
+            changes["pci"] = [one.to_dict() for one in cast("Sequence[Device]", changes["pci"])]
+        self.call("restart", name=host, changes=changes, kill=kill)
+
+    def periodic(self, host: str | None = None, task: str = "update_available_resource") -> None:
+        """Run a periodic task of the compute manager, now, on one host or on all that run."""
+        self.call("periodic", name=host, task=task)
+
+    def unseen(self, host: str, seconds: int = 3600) -> None:
+        """Let a stopped nova-compute look as if it last reported ``seconds`` ago."""
+        self.call("unseen", name=host, seconds=seconds)
+
+    # -- faults ----------------------------------------------------------------------------------------------
+
+    def fail(
+        self,
+        host: str,
+        step: str,
+        *,
+        action: str = "raise",
+        when: str = "before",
+        error: str = "builtins.RuntimeError",
+        message: str = "injected",
+        times: int = 1,
+    ) -> None:
+        """Make a step of the nova-compute on ``host`` fail.
+
+        :param step: a short name of :data:`STEPS`, or ``PART.METHOD``.
+        :param action: ``raise`` ``error``, ``hang`` (until :meth:`clear_faults`, or for ever after
+            :meth:`kill_compute`), or ``skip`` (the step does nothing: a message that was lost; at ``migrate``: the
+            hypervisor's job fails and says so by its state alone).
+        :param when: ``before`` the step is done, or ``after``.
+        :param error: a class, with its module, that takes a message.
+        :param times: how often; 0 is always.
+        """
+        step = STEPS.get(step, step)
+        self.call("fault", name=host, step=step, action=action, when=when, error=error, message=message, times=times)
+
+    def clear_faults(self, host: str) -> None:
+        """Take the faults of a host off; what hangs goes on."""
+        self.call("clear_faults", name=host)
+
+    def hits(self, host: str, step: str) -> int:
+        """How often the fault at ``step`` happened so far."""
+        return self._fault(host, step).get("hits", 0)
+
+    def wait_for_fault(self, host: str, step: str, *, seconds: float = 30) -> None:
+        """Wait until the fault at ``step`` has happened.
+
+        :raises GpustackError: when it does not.
+        """
+        deadline = time.monotonic() + seconds
+        while not self.hits(host, step):
+            if time.monotonic() > deadline:
+                raise GpustackError(f"{step} was not reached within {seconds:.0f} s", where=host)
+            time.sleep(0.05)
+
+    def _fault(self, host: str, step: str) -> dict[str, int]:
+        wanted = STEPS.get(step, step)
+        found: dict[str, int] = next((one for one in self.call("faults", name=host) if one["step"] == wanted), {})
+        return found
+
+    # -- what there is ---------------------------------------------------------------------------------------
+
+    def domains(self, host: str) -> list[dict[str, Any]]:
+        """The hypervisor's word on its guests: ``uuid``, ``name``, ``state``, ``hostdevs`` (addresses)."""
+        found: list[dict[str, Any]] = self.call("domains", name=host)
+        return found
+
+    def domain_xml(self, host: str, server: str) -> str:
+        """The domain document of one guest, as ``virsh dumpxml`` prints it."""
+        return str(self.call("domain_xml", name=host, uuid=server))
+
+    def hostdevs(self, server: str) -> dict[str, list[str]]:
+        """The devices that a guest's domains have, on every host where there is one."""
+        found = {}
+        for host in self.hosts():
+            for domain in self.domains(host):
+                if domain["uuid"] == server:
+                    found[host] = list(domain["hostdevs"])
+        return found
+
+    def tracker(self, host: str) -> dict[str, Any]:
+        """What a nova-compute has in memory: ``devices`` (with status and owner) and ``pools`` (of the free ones)."""
+        found: dict[str, Any] = self.call("tracker", name=host)
+        return found
+
+    def option(self, service: str, group: str | None, option: str) -> Any:  # noqa: ANN401 - whatever the option is
+        """An option as ``api``, ``scheduler``, ``conductor`` or the nova-compute of a host reads it."""
+        return self.call("option", service=service, group=group, option=option)

@@ -1,0 +1,162 @@
+"""A MariaDB or PostgreSQL server of one's own, on a loopback port and a temporary data directory.
+
+>>> with DatabaseServer("mariadb") as server, Nova("2025.2", database=server.url) as nova: ...
+
+The programs are those of the distribution's packages; nothing of the system's own server is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from gpustack.errors import UsageError
+from gpustack.files import write_atomic
+from gpustack_demo.embedded.process import Service, ServiceError, free_port
+
+KINDS = ("mariadb", "postgresql")
+# Debian has my_print_defaults, which mariadb-install-db runs, in a package of its own.
+_NEEDED = {"mariadb": ("mariadbd", "mariadb-install-db", "my_print_defaults"), "postgresql": ("initdb", "postgres")}
+_PACKAGES = {"mariadb": "mariadb-server-core mariadb-client-core", "postgresql": "postgresql"}
+_SECONDS = 60.0
+_USER = "nova"
+
+
+def _programs() -> str:
+    """A search path that has the servers: Debian and RHEL keep them out of the ordinary one."""
+    postgres = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/libexec", *map(str, postgres)])
+
+
+def find(kind: str) -> bool:
+    """Whether the programs of ``kind`` (``mariadb``, ``postgresql``) are installed."""
+    return all(shutil.which(name, path=_programs()) for name in _NEEDED[kind])
+
+
+class DatabaseServer:
+    """One server, as a context manager; :attr:`url` is what SQLAlchemy needs to reach it."""
+
+    url: str
+
+    def __init__(self, kind: str) -> None:
+        if kind not in KINDS:
+            raise UsageError(f"no database server of kind {kind}", remedy=f"name one of: {', '.join(KINDS)}")
+        self._kind = kind
+        self._exit = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        """Make the data directory and start the server.
+
+        :raises ServiceError: when it does not start.
+        """
+        if not find(self._kind):
+            raise ServiceError(
+                f"the programs of {self._kind} are not installed: {', '.join(_NEEDED[self._kind])}",
+                remedy=f"apt-get install {_PACKAGES[self._kind]}",
+            )
+        with self._exit:
+            directory = Path(tempfile.mkdtemp(prefix=f"gpustack-{self._kind}-"))
+            self._exit.callback(shutil.rmtree, directory, ignore_errors=True)
+            self._account = _unprivileged(self._kind)
+            # Temporary tables of two servers that initialise at once have the same names.
+            self._temporary = directory / "tmp"
+            self._temporary.mkdir(mode=0o700)
+            self._hand_over(directory, self._temporary)
+            port = free_port()
+            (self._mariadb if self._kind == "mariadb" else self._postgresql)(directory, port)
+            self._exit = self._exit.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the server; its data are gone."""
+        self._exit.close()
+
+    def _hand_over(self, *paths: Path) -> None:
+        if self._account:
+            for path in paths:
+                os.chown(path, *self._account)
+
+    def _secret(self, path: Path, text: str) -> None:
+        write_atomic(path, text, mode=0o600)
+        self._hand_over(path)
+
+    def _mariadb(self, directory: Path, port: int) -> None:
+        password = secrets.token_urlsafe(12)
+        data = directory / "data"
+        # --force: it does not need to resolve this machine's name.
+        self._run(["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--skip-test-db", "--force"])
+        init = directory / "init.sql"
+        account = f"'{_USER}'@'127.0.0.1'"
+        self._secret(
+            init,
+            f"CREATE USER {account} IDENTIFIED BY '{password}';\nGRANT ALL ON *.* TO {account} WITH GRANT OPTION;\n",
+        )
+        server = [
+            *("mariadbd", "--no-defaults", f"--datadir={data}", "--socket=socket", "--bind-address=127.0.0.1"),
+            *(f"--port={port}", f"--init-file={init}", "--skip-name-resolve", "--innodb-flush-log-at-trx-commit=0"),
+        ]
+        self._serve(server, directory, port)
+        self.url = f"mysql+pymysql://{_USER}:{password}@127.0.0.1:{port}/"
+
+    def _postgresql(self, directory: Path, port: int) -> None:
+        password = secrets.token_urlsafe(12)
+        data, file = directory / "data", directory / "password"
+        self._secret(file, password)
+        access = ("-U", _USER, "-A", "scram-sha-256", f"--pwfile={file}")
+        self._run(["initdb", "-D", str(data), *access, "-E", "UTF8", "--locale=C", "--no-sync"])
+        options = {"unix_socket_directories": "", "fsync": "off", "max_connections": 300}
+        given = [f"--{name}={value}" for name, value in options.items()]
+        server = ["postgres", "-D", str(data), "-p", str(port), "--listen_addresses=127.0.0.1", *given]
+        self._serve(server, directory, port)
+        self.url = f"postgresql+psycopg2://{_USER}:{password}@127.0.0.1:{port}/"
+
+    def _run(self, command: Sequence[str]) -> None:
+        done = subprocess.run(
+            self._as_account(command), env=self._environment(), cwd="/", capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise ServiceError(f"{command[0]} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+
+    def _serve(self, command: Sequence[str], directory: Path, port: int) -> None:
+        log, environment = directory / "log", self._environment()
+        service = Service(self._kind, self._as_account(command), log=log, environment=environment, cwd=Path("/"))
+        self._exit.callback(service.stop)
+        service.wait_for_port(port, seconds=_SECONDS)
+
+    def _as_account(self, command: Sequence[str]) -> list[str]:
+        full = [shutil.which(command[0], path=_programs()) or command[0], *command[1:]]
+        if self._account is None:
+            return full
+        uid, gid = self._account
+        return ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", *full]
+
+    def _environment(self) -> dict[str, str]:
+        """This process's, with a directory for temporary files that the account may write."""
+        return {**os.environ, "TMPDIR": str(self._temporary)}
+
+
+def _unprivileged(kind: str) -> tuple[int, int] | None:
+    """The user and group to run under if this process is root, which the servers refuse; numbers, for
+    ``nobody``'s group has another name than the account."""
+    if os.geteuid() != 0:
+        return None
+    names = ({"mariadb": "mysql", "postgresql": "postgres"}[kind], "nobody")
+    for name in names:
+        with contextlib.suppress(KeyError):
+            account = pwd.getpwnam(name)
+            return account.pw_uid, account.pw_gid
+    raise ServiceError(
+        f"{kind} does not run as root, and none of these accounts exists: {', '.join(names)}",
+        remedy=f"adduser --system {names[0]}",
+    )

@@ -1,0 +1,109 @@
+"""The virtual environment of a release, in which an embedded cloud runs.
+
+It is made once, outside of any checkout, under a name that says what is in it (:meth:`Release.environment`). A marker
+is written last: an environment without it was interrupted, and is made again. Two that want it at once take turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpustack.errors import GpustackError
+from gpustack.files import write_atomic
+from gpustack_demo.embedded.process import tail
+from gpustack_demo.embedded.releases import Release, release, require_interpreter
+
+_MARKER = "gpustack-complete"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment:
+    """A complete virtual environment of one release."""
+
+    release: Release
+    path: Path
+
+    def program(self, name: str) -> Path:
+        """A program of the environment (``python``, ``openstack``, ``nova-manage``)."""
+        return self.path / "bin" / name
+
+    def variables(self) -> dict[str, str]:
+        """Environment variables for its programs: this process's, without what would lead Python elsewhere."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "OS_", "VIRTUAL_ENV"))}
+        return {
+            **kept,
+            "PATH": f"{self.path / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+
+def ensure(name: str, *, say: Say = lambda text: None) -> Environment:
+    """The environment of release ``name``, made if need be.
+
+    :param say: is told, in one line each, what is being done.
+    :raises UsageError: no such release.
+    :raises GpustackError: no Python that fits, or pip failed.
+    """
+    entry = release(name)
+    python = require_interpreter(entry)
+    path = entry.environment(_minor(entry, python))
+    with locked(path.parent / f"{path.name}.lock"):
+        if not (path / _MARKER).exists():
+            _make(entry, python, path, say)
+    return Environment(release=entry, path=path)
+
+
+def _minor(entry: Release, python: Path) -> str:
+    if python == Path(sys.executable):
+        return f"{sys.version_info.major}.{sys.version_info.minor}"
+    return next(version for version in entry.python if python.name.endswith(version))
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold ``path`` as a lock between processes; it is created, and stays."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        yield
+
+
+def _make(entry: Release, python: Path, path: Path, say: Say) -> None:
+    began = time.monotonic()
+    count = sum(1 for line in entry.pins.read_text(encoding="utf-8").splitlines() if "==" in line)
+    say(f"OpenStack {entry.name}: installing {count} packages with {python} into {path}")
+    if path.exists():
+        shutil.rmtree(path)
+    log = path.parent / f"{path.name}.log"
+    log.unlink(missing_ok=True)
+    # -I: no module of the current directory.
+    pip = [str(path / "bin" / "python"), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    quiet = ["--quiet", "--progress-bar", "off"]
+    _run([str(python), "-I", "-m", "venv", str(path)], log)
+    # The pins are complete and have hashes: nothing else is installed, and nothing of another content.
+    _run([*pip, "install", *quiet, "--require-hashes", "--no-deps", "-r", str(entry.pins)], log)
+    write_atomic(path / _MARKER, f"{entry.name}\n")
+    say(f"OpenStack {entry.name}: installed in {time.monotonic() - began:.0f} s")
+
+
+def _run(command: Sequence[str], log: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    with log.open("ab") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False)
+    if done.returncode:
+        raise GpustackError(
+            f"{' '.join(command[:4])} … failed with exit code {done.returncode}:\n{tail(log)}",
+            where=str(log),
+            remedy="check that this machine reaches a Python package index, then run the same command again",
+        )

@@ -1,0 +1,69 @@
+"""``python …/embedded/inside SERVICE DESCRIPTION.json``: serve until stopped, or until stdin ends.
+
+SERVICE is ``nova`` (the whole of Nova), ``keystone``, or ``wsgi`` (any one WSGI application).
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import signal
+import sys
+import threading
+import unittest.mock
+from pathlib import Path
+
+_PACKAGE = "gpustack_inside"
+
+
+def _die_with_parent() -> None:
+    """End when stdin does: whoever started this holds the other end, and may be killed without a word.
+
+    To be called before eventlet replaces threads and reading by its own.
+    """
+    read, leave = os.read, os._exit
+
+    def watch() -> None:
+        while read(0, 1):
+            pass
+        leave(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _load_package() -> None:
+    """Make this directory a package of its own name, without putting it (or gpustack) on the path of Nova's Python."""
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
+    spec = importlib.util.spec_from_file_location(
+        _PACKAGE, here / "__init__.py", submodule_search_locations=[str(here)]
+    )
+    if spec is None or spec.loader is None:
+        raise SystemExit(f"{here} is not whole")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[_PACKAGE] = module
+    spec.loader.exec_module(module)
+
+
+def main() -> None:
+    """Serve."""
+    service, path = sys.argv[1:3]
+    _load_package()
+    description = json.loads(Path(path).read_text(encoding="utf-8"))
+    del sys.argv[1:]  # OpenStack's code parses it, too
+    leave = os._exit
+    signal.signal(signal.SIGTERM, lambda number, frame: leave(0))
+    _die_with_parent()
+    if service == "nova":
+        sys.modules["mock"] = unittest.mock  # what Yoga's fixtures import is a backport of it
+        # Replaces threads, locks and thread-local data by eventlet's, before any other code of Nova takes hold of them;
+        # the oldest releases do it on import.
+        getattr(importlib.import_module("nova.monkey_patch"), "patch", lambda: None)()
+    module = {"nova": "nova_server", "keystone": "identity", "wsgi": "wsgi"}[service]
+    importlib.import_module(f"{_PACKAGE}.{module}").serve(description)
+
+
+if __name__ == "__main__":
+    main()

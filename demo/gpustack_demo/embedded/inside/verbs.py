@@ -1,0 +1,172 @@
+# ruff: noqa: ANN401 - Nova has no types
+# mypy: disable-error-code="import-not-found,import-untyped,misc,no-any-return"
+"""What can be asked of the running Nova next to its API: every public method of :class:`Verbs` is one."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import sqlalchemy
+from nova.tests.fixtures import libvirt as fakelibvirt
+from oslo_utils import timeutils
+
+from nova import context
+
+from .faults import Fault, clear, put
+from .hypervisor import document, hostdevs
+
+_STATES = {
+    fakelibvirt.VIR_DOMAIN_RUNNING: "running",
+    fakelibvirt.VIR_DOMAIN_SHUTOFF: "shut off",
+    fakelibvirt.VIR_DOMAIN_SHUTDOWN: "shutdown",
+    fakelibvirt.VIR_DOMAIN_PAUSED: "paused",
+}
+
+
+class Verbs:
+    """Verbs on the computes of one harness. Arguments and results are JSON."""
+
+    def __init__(self, harness: Any) -> None:
+        self._harness = harness
+
+    def hosts(self) -> dict[str, Any]:
+        """Every host that was ever started, and whether its nova-compute runs."""
+        return {name: {"running": name in self._harness.computes} for name in self._harness.hosts}
+
+    def start(self, host: dict[str, Any]) -> None:
+        """Start a nova-compute on ``host`` (a whole description), new or stopped."""
+        with self._harness.lock:
+            self._launch(host)
+
+    def stop(self, name: str) -> None:
+        """Stop nova-compute in an orderly way: what it is doing is finished first. Guests keep running."""
+        with self._harness.lock:
+            self._harness.halt(name, kill=False)
+
+    def kill(self, name: str) -> None:
+        """Stop nova-compute as SIGKILL would: what it was doing stays half done. Guests keep running."""
+        with self._harness.lock:
+            self._harness.halt(name, kill=True)
+
+    def restart(self, name: str, changes: dict[str, Any], kill: bool = False) -> None:
+        """Stop nova-compute if it runs and start it again; ``changes`` replaces parts of the host's description."""
+        with self._harness.lock:
+            if name in self._harness.computes:
+                self._harness.halt(name, kill=kill)
+            self._launch({**self._harness.hosts[name], **changes})
+
+    def _launch(self, host: dict[str, Any]) -> None:
+        self._harness.launch(host)
+        self.unseen(host["name"], seconds=0)  # else it is first heard of some seconds after it starts
+
+    def power_off(self, name: str) -> None:
+        """The whole host goes down: nova-compute is killed, its guests are gone, its service is long unseen."""
+        with self._harness.lock:
+            if name in self._harness.computes:
+                self._harness.halt(name, kill=True)
+            connection = self._harness.connections[name]
+            connection._running_vms.clear()
+            for domain in connection._vms.values():
+                domain._state = fakelibvirt.VIR_DOMAIN_SHUTOFF
+        self.unseen(name)
+
+    def wipe(self, name: str) -> None:
+        """The disks of a host that is down are wiped: libvirt knows no guest any more."""
+        connection = self._harness.connections[name]
+        connection._running_vms.clear()
+        connection._vms.clear()
+
+    def unseen(self, name: str, seconds: int = 3600) -> None:
+        """Let the service look as if it last reported ``seconds`` ago (for one that is not running)."""
+        engine = self._harness.cells.engine(self._harness.hosts[name]["cell"])
+        seen = timeutils.utcnow() - datetime.timedelta(seconds=seconds)
+        statement = "UPDATE services SET last_seen_up = :seen, updated_at = :seen WHERE host = :host AND deleted = 0"
+        with engine.begin() as connection:
+            connection.execute(sqlalchemy.text(statement), {"seen": seen, "host": name})
+
+    def periodic(self, name: str | None = None, task: str = "update_available_resource") -> None:
+        """Run one periodic task of a nova-compute, or of all that run."""
+        for one in [name] if name else sorted(self._harness.computes):
+            service = self._harness.computes[one]
+            mark = service.gpustack_mark
+            admin = context.get_admin_context()
+            with mark.active(), context.target_cell(admin, self._harness.cell_mappings[mark.cell]) as targeted:
+                getattr(service.manager, task)(targeted)
+
+    def fault(
+        self,
+        name: str,
+        step: str,
+        action: str = "raise",
+        when: str = "before",
+        error: str = "builtins.RuntimeError",
+        message: str = "injected",
+        times: int = 1,
+    ) -> None:
+        """Make a step of a nova-compute fail; see :class:`~.faults.Fault`."""
+        put(self._harness.computes[name], Fault(step, action, when, error, message, times))
+
+    def faults(self, name: str) -> list[dict[str, Any]]:
+        """The faults put on a nova-compute: how often each was hit, and how many threads hang there."""
+        return [fault.state() for fault in self._harness.computes[name].gpustack_mark.faults.values()]
+
+    def clear_faults(self, name: str) -> None:
+        """Take the faults off again; what hangs goes on."""
+        clear(self._harness.computes[name])
+
+    def domains(self, name: str) -> list[dict[str, Any]]:
+        """The hypervisor's own word on every guest of a host: state, and the addresses of the devices it has."""
+        return [
+            {
+                "uuid": domain.UUIDString(),
+                "name": domain.name(),
+                "state": _STATES.get(domain._state, str(domain._state)),
+                "hostdevs": hostdevs(domain),
+            }
+            for domain in self._harness.connections[name]._vms.values()
+        ]
+
+    def domain_xml(self, name: str, uuid: str) -> str:
+        """What ``virsh dumpxml`` says."""
+        return document(self._harness.connections[name].lookupByUUIDString(uuid))
+
+    def tracker(self, name: str) -> dict[str, Any]:
+        """What the PCI tracker of a nova-compute has in memory: its devices, and the pools of the free ones."""
+        tracker = self._harness.computes[name].manager.rt.pci_tracker
+        if tracker is None:
+            return {"devices": [], "pools": []}
+        fields = (
+            "address",
+            "vendor_id",
+            "product_id",
+            "dev_type",
+            "status",
+            "instance_uuid",
+            "request_id",
+            "parent_addr",
+            "numa_node",
+        )
+
+        def known(device: Any, field: str) -> Any:
+            """A device that is gone has, in older releases, fields that nobody has set."""
+            return getattr(device, field, None) if device.obj_attr_is_set(field) else None
+
+        return {
+            "devices": [{field: known(device, field) for field in fields} for device in tracker.pci_devs],
+            "pools": [{key: value for key, value in pool.items() if key != "devices"} for pool in tracker.stats.pools],
+        }
+
+    def option(self, service: str, group: str | None, option: str) -> Any:
+        """The value of a configuration option as a service has it: ``api``, ``scheduler``, ``conductor`` or a host."""
+        from .harness import CONF
+
+        def read() -> Any:
+            return getattr(CONF[group], option) if group else getattr(CONF, option)
+
+        if service == "api":
+            return read()
+        found = {"scheduler": self._harness.scheduler, "conductor": self._harness.conductor}.get(service)
+        found = found or self._harness.computes[service]
+        with found.gpustack_mark.active():
+            return read()

@@ -1,0 +1,231 @@
+"""The whole of Nova in one process beside this one: it builds, moves and deletes servers with GPUs.
+
+>>> with Nova("2025.2", hosts=[Host(name="gpu1", pci=gpus(2))], config=[rendered_text]) as nova:
+...     with nova.connection() as cloud:
+...         flavor = cloud.compute.create_flavor(name="g", ram=512, vcpus=1, disk=1)
+...     nova.control.domains("gpu1")
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from gpustack.files import write_atomic
+from gpustack_demo.embedded.control import Control
+from gpustack_demo.embedded.environment import Say
+from gpustack_demo.embedded.hosts import Config, Device, Host, devices_of_snapshot, gpus
+from gpustack_demo.embedded.identity import (
+    AUTH,
+    clouds_with_keystone,
+    clouds_without_keystone,
+    inside_command,
+    start_keystone,
+    write_clouds,
+)
+from gpustack_demo.embedded.process import Service, free_port
+from gpustack_demo.embedded.run import Running, run_captured
+from gpustack_demo.embedded.templates import copy_template
+
+IMAGE = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
+"""An image that every embedded Nova has."""
+
+_START_SECONDS = 120.0
+_BASE = """
+[DEFAULT]
+state_path = {directory}/state
+transport_url = fake:///
+[database]
+connection = {cell1}
+[api_database]
+connection = {api}
+[wsgi]
+api_paste_config = {environment}/etc/nova/api-paste.ini
+[oslo_concurrency]
+lock_path = {directory}/locks
+[glance]
+num_retries = 0
+"""
+
+
+class Nova(Running):
+    """Nova of one release, as a context manager; its API listens on loopback.
+
+    :param hosts: the compute hosts.
+    :param config: nova.conf of the API, and of every service that has none of its own: texts, files, drop-in
+        directories.
+    :param scheduler_config: nova.conf of the scheduler.
+    :param conductor_config: nova.conf of the conductor.
+    :param database: a server to keep the databases on instead of SQLite files, as SQLAlchemy writes it
+        (``mysql+pymysql://root@127.0.0.1:3306``, ``postgresql+psycopg2://…``): databases called ``PREFIX_api``,
+        ``PREFIX_cell0`` … are made there, or emptied, and stay.
+    :param database_prefix: what their names begin with.
+    :param cells: the names of the cells, beside ``cell0``.
+    :param policy: rules of the API's policy that are other than Nova's defaults, by name.
+    :param keystone: start a real Keystone, and ask every request for its token; without, for the one in clouds.yaml.
+    :param debug: log at level DEBUG.
+    """
+
+    control: Control
+
+    def __init__(
+        self,
+        release: str,
+        *,
+        hosts: Sequence[Host] = (),
+        config: Config = (),
+        scheduler_config: Config | None = None,
+        conductor_config: Config | None = None,
+        database: str | None = None,
+        database_prefix: str = "nova",
+        cells: Sequence[str] = ("cell1",),
+        policy: Mapping[str, str] = MappingProxyType({}),
+        keystone: bool = False,
+        debug: bool = False,
+        directory: Path | None = None,
+        say: Say = lambda text: None,
+    ) -> None:
+        super().__init__(release, directory=directory, say=say)
+        self._hosts = {host.name: host for host in hosts}
+        self._configs = {"api": config, "scheduler": scheduler_config, "conductor": conductor_config}
+        self._server = database
+        self._prefix = database_prefix
+        self._cells = tuple(cells)
+        self._policy = dict(policy)
+        self._keystone = keystone
+        self._debug = debug
+
+    @property
+    def nova_conf(self) -> Path:
+        """A nova.conf with ``[database]`` (cell1) and ``[api_database]``, as nova-manage wants it. Mode 0600."""
+        return self.directory / "nova.conf"
+
+    @property
+    def log(self) -> Path:
+        """The log of Nova."""
+        return self.directory / "nova.log"
+
+    def database_url(self, name: str = "cell1") -> str:
+        """The SQLAlchemy URL of a database: ``api``, ``cell0``, or a cell."""
+        if self._server is None:
+            return f"sqlite:///{self.directory}/{name}.sqlite"
+        base, question, query = self._server.partition("?")
+        return f"{base.rstrip('/')}/{self._prefix}_{name}{question}{query}"
+
+    def start_compute(self, host: Host) -> None:
+        """Start nova-compute on a new host, or on one that was stopped.
+
+        :raises ControlError: when nova-compute refuses to start (its configuration is wrong, say).
+        """
+        self._hosts[host.name] = host
+        self.control.call("start", host=self._entry(host))
+
+    def manage(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run the release's own ``nova-manage`` against these databases.
+
+        :raises subprocess.CalledProcessError: when it fails and ``check`` is set.
+        """
+        command = [str(self.environment.program("nova-manage")), "--config-file", str(self.nova_conf), *arguments]
+        return run_captured(command, self.environment.variables(), check=check)
+
+    def write_config(self, service: str, config: Config) -> list[str]:
+        """Put a configuration where a service can read it, after what all need; → the files, in order of reading."""
+        files = [str(self.nova_conf)]
+        directory = self.directory / "etc" / service
+        directory.mkdir(parents=True, exist_ok=True)
+        for number, part in enumerate(config):
+            if isinstance(part, Path):
+                files += [str(one) for one in sorted(part.glob("*.conf"))] if part.is_dir() else [str(part)]
+            else:
+                path = directory / f"{number:02d}.conf"
+                write_atomic(path, part, mode=0o600)
+                files.append(str(path))
+        return files
+
+    def _entry(self, host: Host) -> dict[str, Any]:
+        entry = asdict(host)
+        entry["pci"] = [device.to_dict() for device in host.pci]
+        entry["config"] = None if host.config is None else self.write_config(host.name, host.config)
+        return entry
+
+    def _start(self) -> None:
+        ports = {kind: free_port() for kind in ("compute", "placement", "image", "control", "identity")}
+        endpoints = {
+            "compute": f"http://127.0.0.1:{ports['compute']}/v2.1",
+            "placement": f"http://127.0.0.1:{ports['placement']}",
+            "image": f"http://127.0.0.1:{ports['image']}",
+        }
+        password, token = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
+        keystone = self._start_keystone(ports["identity"], password, endpoints) if self._keystone else None
+        nova = self._start_nova(ports, password, token)
+        if keystone is not None:
+            keystone.wait_for_port(ports["identity"], seconds=_START_SECONDS)
+            write_clouds(self.clouds_yaml, clouds_with_keystone(ports["identity"], password))
+        else:
+            write_clouds(self.clouds_yaml, clouds_without_keystone(endpoints, token))
+        nova.wait_for_file(self.directory / "ready", seconds=_START_SECONDS)
+
+    def _start_keystone(self, port: int, password: str, endpoints: Mapping[str, str]) -> Service:
+        catalog = {"identity": f"http://127.0.0.1:{port}/v3", **endpoints}
+        service = start_keystone(
+            self.environment, self.directory / "keystone", port=port, password=password, catalog=catalog
+        )
+        self._exit.callback(service.stop)
+        return service
+
+    def _start_nova(self, ports: Mapping[str, int], password: str, token: str) -> Service:
+        base = _BASE.format(
+            directory=self.directory,
+            environment=self.environment.path,
+            cell1=self.database_url().replace("%", "%%"),
+            api=self.database_url("api").replace("%", "%%"),
+        )
+        if self._keystone:
+            base += AUTH.format(group="keystone_authtoken", port=ports["identity"], password=password)
+        write_atomic(self.nova_conf, base, mode=0o600)
+        names = ("api", "cell0", *self._cells)
+        if self._server is None:
+            for name in names:
+                template = "api" if name == "api" else "main"
+                copy_template(self.environment, template, self.directory / f"{name}.sqlite")
+        for part in ("state", "locks", "tmp"):
+            (self.directory / part).mkdir()
+        self.control = Control(ports["control"], token)
+        configs = {
+            f"{service}_config": None if config is None else self.write_config(service, config)
+            for service, config in self._configs.items()
+        }
+        description = {
+            **configs,
+            "cells": {name: self.database_url(name) for name in names[1:]},
+            "policy": self._policy,
+            "keystone": self._keystone,
+            "debug": self._debug,
+            "ports": dict(ports),
+            "token": token,
+            "ready": str(self.directory / "ready"),
+            "hosts": [self._entry(host) for host in self._hosts.values() if host.running],
+        }
+        path = self.directory / "description.json"
+        write_atomic(path, json.dumps(description), mode=0o600)
+        variables = {**self.environment.variables(), "TMPDIR": str(self.directory / "tmp")}
+        variables["OS_NOVA_DISABLE_EVENTLET_PATCHING"] = "false"
+        service = Service(
+            "Nova",
+            inside_command(self.environment, "nova", path),
+            log=self.log,
+            environment=variables,
+            cwd=self.directory,
+        )
+        self._exit.callback(service.stop)
+        self.service = service
+        return service
+
+
+__all__ = ["IMAGE", "Control", "Device", "Host", "Nova", "devices_of_snapshot", "gpus"]

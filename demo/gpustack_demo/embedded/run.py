@@ -1,0 +1,111 @@
+"""What both clouds share: a directory of their own, child processes, and a client that leads to them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from gpustack_demo.embedded.environment import Environment, Say, ensure
+from gpustack_demo.embedded.templates import ensure_templates
+
+if TYPE_CHECKING:
+    import openstack.connection
+
+NAME = "embedded"
+"""The cloud's name in clouds.yaml."""
+
+
+class Running:
+    """A cloud that runs as long as the context lasts; everything it wrote is gone afterwards.
+
+    :param release: ``2025.2``, …
+    :param directory: keep configuration, databases and logs there (it must not exist) instead of a temporary one.
+    :param say: is told what takes long (installing).
+    """
+
+    environment: Environment
+    directory: Path
+
+    def __init__(self, release: str, *, directory: Path | None = None, say: Say = lambda text: None) -> None:
+        self.release = release
+        self._keep = directory
+        self._say = say
+        self._exit = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        """Start everything.
+
+        :raises GpustackError: when something does not start; with the end of its log.
+        """
+        self.environment = ensure(self.release, say=self._say)
+        ensure_templates(self.environment, say=self._say)
+        with self._exit:
+            self.directory = self._make_directory()
+            self._start()
+            self._exit = self._exit.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop everything."""
+        self._exit.close()
+
+    def _make_directory(self) -> Path:
+        if self._keep is not None:
+            self._keep.mkdir(mode=0o700, parents=True)
+            return self._keep.absolute()
+        made = Path(tempfile.mkdtemp(prefix=f"gpustack-{self.release}-"))
+        self._exit.callback(shutil.rmtree, made, ignore_errors=True)
+        return made
+
+    def _start(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def clouds_yaml(self) -> Path:
+        """The client configuration, with one cloud called ``embedded``. Mode 0600."""
+        return self.directory / "clouds.yaml"
+
+    def variables(self) -> dict[str, str]:
+        """Environment variables with which any OpenStack client talks to this cloud."""
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("OS_")}
+        return {**kept, "OS_CLIENT_CONFIG_FILE": str(self.clouds_yaml), "OS_CLOUD": NAME}
+
+    def connection(self, **options: str) -> openstack.connection.Connection:
+        """An openstacksdk connection; the caller closes it (it is a context manager)."""
+        import openstack
+        from openstack.config import loader
+
+        files = [str(self.clouds_yaml)]
+        config = loader.OpenStackConfig(config_files=files, secure_files=[], vendor_files=[], load_envvars=False)
+        return openstack.connection.Connection(config=config.get_one(NAME, True, None, **options))
+
+    def openstack(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run the release's own ``openstack`` command.
+
+        :raises subprocess.CalledProcessError: when it fails and ``check`` is set.
+        """
+        variables = {**self.environment.variables(), **_client_only(self.variables())}
+        command = [str(self.environment.program("openstack")), *arguments]
+        return run_captured(command, variables, check=check)
+
+
+def run_captured(command: list[str], variables: Mapping[str, str], *, check: bool) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end with no input, keeping what it says.
+
+    :raises subprocess.CalledProcessError: when it fails and ``check`` is set.
+    """
+    null = subprocess.DEVNULL
+    return subprocess.run(command, capture_output=True, text=True, env=dict(variables), check=check, stdin=null)
+
+
+def _client_only(variables: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in variables.items() if key.startswith("OS_")}

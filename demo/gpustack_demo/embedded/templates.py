@@ -1,0 +1,92 @@
+"""Databases with their schema, made once for each environment and copied for every run.
+
+Four SQLite files: ``api`` and ``main`` (a Nova cell; cell0 has the same schema), ``placement`` and ``keystone``. They
+are in WAL mode, so that a reader (``gpustack cleanup plan``) and Nova do not wait for each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from gpustack.errors import GpustackError
+from gpustack_demo.embedded.environment import Environment, Say, locked
+from gpustack_demo.embedded.process import tail
+
+_NOVA = """
+[DEFAULT]
+transport_url = fake:///
+[api_database]
+connection = sqlite:///{directory}/api.sqlite
+[database]
+connection = sqlite:///{directory}/main.sqlite
+"""
+_PLACEMENT = """
+[placement_database]
+connection = sqlite:///{directory}/placement.sqlite
+"""
+_KEYSTONE = """
+[database]
+connection = sqlite:///{directory}/keystone.sqlite
+"""
+_COMMANDS = (
+    ("nova", _NOVA, ("nova-manage", "api_db", "sync")),
+    ("nova", _NOVA, ("nova-manage", "db", "sync", "--local_cell")),
+    ("placement", _PLACEMENT, ("placement-manage", "db", "sync")),
+    ("keystone", _KEYSTONE, ("keystone-manage", "db_sync")),
+)
+_NAMES = ("api", "main", "placement", "keystone")
+
+
+def ensure_templates(environment: Environment, *, say: Say = lambda text: None) -> Path:
+    """The directory of the database files for ``environment``, made if need be.
+
+    :raises GpustackError: when one of the services' own commands fails; with the end of what it said.
+    """
+    directory = environment.path / "gpustack-databases"
+    with locked(environment.path.parent / f"{environment.path.name}.lock"):
+        if not directory.is_dir():
+            began = time.monotonic()
+            say(f"OpenStack {environment.release.name}: making its databases")
+            _make(environment, directory)
+            say(f"OpenStack {environment.release.name}: databases made in {time.monotonic() - began:.0f} s")
+    return directory
+
+
+def _make(environment: Environment, directory: Path) -> None:
+    work = Path(tempfile.mkdtemp(dir=environment.path, prefix=".databases-"))
+    try:
+        log = work / "log"
+        for service, text, command in _COMMANDS:
+            config = work / f"{service}.conf"
+            config.write_text(text.format(directory=work), encoding="utf-8")
+            _run(environment, [str(environment.program(command[0])), "--config-file", str(config), *command[1:]], log)
+        for name in _NAMES:
+            with contextlib.closing(sqlite3.connect(work / f"{name}.sqlite")) as database:
+                database.execute("PRAGMA journal_mode = WAL")
+        work.rename(directory)
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+
+
+def _run(environment: Environment, command: list[str], log: Path) -> None:
+    said, variables = subprocess.STDOUT, environment.variables()
+    with log.open("ab") as output:
+        done = subprocess.run(command, stdout=output, stderr=said, env=variables, cwd=log.parent, check=False)
+    if done.returncode:
+        raise GpustackError(f"{' '.join(command)} failed with exit code {done.returncode}:\n{tail(log)}")
+
+
+def copy_template(environment: Environment, name: str, to: Path) -> None:
+    """Put a fresh copy of database ``name`` (``api``, ``main``, ``placement``, ``keystone``) at ``to``.
+
+    :raises GpustackError: when the templates had to be made, and could not be.
+    """
+    shutil.copyfile(ensure_templates(environment) / f"{name}.sqlite", to)
+    to.chmod(0o600)

@@ -1,0 +1,108 @@
+"""Boot scripts of an initramfs: run for real by the shell, on a ``/sys`` of files that stands in for the kernel's.
+
+What a script writes is handed to the stand-in kernel: ``driver_override`` and ``unbind`` of functions, the modules
+that it asks modprobe for, and the addresses that it writes to ``drivers_probe`` (kernel:
+``Documentation/ABI/testing/sysfs-bus-pci``).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+from gpustack_demo.examples.errors import StandInError
+from gpustack_demo.examples.initramfs import at_root
+from gpustack_demo.examples.kmod import Userspace
+from gpustack_demo.examples.machine import Device
+
+_PROBE = "sys/bus/pci/drivers_probe"
+_MODPROBE = '#!/bin/sh\necho "modprobe $*" >> "{pipe}"\n'
+_PIPE_SIZE = 65536
+
+
+def run_script(name: str, text: str, userspace: Userspace) -> dict[str, str]:
+    """Run a boot script at the start of the initramfs; answers the files that it leaves below ``/run``.
+
+    Modules are loaded and functions probed in the order in which the script asked for it, once it has ended.
+
+    :raises StandInError: when the script fails.
+    """
+    kernel = userspace.kernel
+    with tempfile.TemporaryDirectory(prefix="initramfs-") as temporary:
+        root = Path(temporary)
+        for directory in ("dev", "run", "sbin", "sys/bus/pci/devices"):
+            (root / directory).mkdir(parents=True)
+        # All that is asked of the kernel goes through one pipe, so that the order is kept.
+        os.mkfifo(root / _PROBE)
+        pipe = os.open(root / _PROBE, os.O_RDWR | os.O_NONBLOCK)
+        try:
+            (root / "sbin/modprobe").write_text(_MODPROBE.format(pipe=root / _PROBE), encoding="utf-8")
+            (root / "sbin/modprobe").chmod(0o755)
+            for device in kernel.devices:
+                _write_device(root / "sys/bus/pci/devices" / device.address, device, kernel.drivers.get(device.address))
+            _run(name, at_root(text, root), root)
+            asked = _read(pipe)
+        finally:
+            os.close(pipe)
+        for device in kernel.devices:
+            unbound = root / "sys/bus/pci/devices" / device.address / "driver/unbind"
+            if unbound.exists() and unbound.read_text().strip() == device.address:
+                del kernel.drivers[device.address]
+            override = (root / "sys/bus/pci/devices" / device.address / "driver_override").read_text().strip()
+            if override not in ("", "(null)"):
+                kernel.overrides[device.address] = override
+        _ask(userspace, asked)
+        return {
+            f"/{path.relative_to(root)}": path.read_text(encoding="utf-8")
+            for path in (root / "run").rglob("*")
+            if path.is_file()
+        }
+
+
+def _write_device(place: Path, device: Device, driver: str | None) -> None:
+    sub_vendor, sub_product = device.subsystem or ("0000", "0000")
+    place.mkdir()
+    for attribute, value in (
+        ("vendor", f"0x{device.vendor}"),
+        ("device", f"0x{device.product}"),
+        ("subsystem_vendor", f"0x{sub_vendor}"),
+        ("subsystem_device", f"0x{sub_product}"),
+        ("class", f"0x{device.pci_class}"),
+        ("driver_override", "(null)"),
+    ):
+        (place / attribute).write_text(f"{value}\n", encoding="utf-8")
+    if driver is not None:
+        (place / "driver").mkdir()
+
+
+def _run(name: str, script: str, root: Path) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", script, name],
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "MODPROBE_OPTIONS": "-qb"},
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0 or done.stderr:
+        raise StandInError(f"the boot script {name} failed with {done.returncode}: {done.stderr.strip()}")
+
+
+def _read(pipe: int) -> list[str]:
+    try:
+        return os.read(pipe, _PIPE_SIZE).decode().splitlines()
+    except BlockingIOError:
+        return []
+
+
+def _ask(userspace: Userspace, asked: list[str]) -> None:
+    devices = {device.address: device for device in userspace.kernel.devices}
+    for request in asked:
+        words = request.split()
+        if words[0] == "modprobe":
+            userspace.load(words[1], respect_blacklist=True)
+        elif words[0] in devices:
+            userspace.kernel.probe(devices[words[0]])

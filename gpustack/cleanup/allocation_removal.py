@@ -1,0 +1,93 @@
+"""Taking one allocation away in Placement, and putting it back.
+
+Placement compares the consumer's generation with the one that was read: what changed meanwhile, nothing is written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cleanup import permission as asking
+from gpustack.cleanup import placement
+from gpustack.cleanup.hypervisor import Ask
+from gpustack.cleanup.journal import Entry, Journal
+from gpustack.cleanup.outcome import Outcome, Result, key, stub
+from gpustack.cleanup.plan import Selection, Sources, leftovers_of
+from gpustack.cleanup.verdict import Status
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+    from gpustack.cleanup.connect import Cell
+
+
+def unset(
+    sources: Sources,
+    cell: Cell,
+    wanted: Mapping[str, Any],
+    selection: Selection,
+    journal: Journal,
+    ask: Ask,
+    cloud: Connection | None,
+) -> Outcome:
+    """Take the allocation of a planned verdict away, if it is still nobody's.
+
+    :raises CloudError: when Placement can't be asked; it is then done or not done.
+    """
+    if cloud is None:
+        detail = "Placement was not named: say --os-cloud"
+        return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=detail)
+    consumer, provider = wanted["allocation"]["consumer"], wanted["allocation"]["provider"]
+    # Read before everything is judged afresh: whatever comes after it changes the generation.
+    before = placement.allocations_of(cloud, consumer)
+    if provider not in before["allocations"]:
+        return Outcome(verdict=stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
+    hosts = frozenset({wanted["host"]})
+    again = leftovers_of(sources, cell, replace(selection, hosts=hosts, instance=None, classes=frozenset()), cloud)
+    verdict = next((one for one in again if key(one.to_dict()) == key(wanted)), None)
+    if verdict is None or verdict.status is not Status.STALE:
+        mine = (one for one in again if one.allocation and one.allocation.to_dict() == wanted["allocation"])
+        now = next((f"now it is {one.status}: {one.because}" for one in mine), "it is in order now")
+        return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=f"changed since the plan; {now}")
+    found = asking.answers(verdict, ask, selection.gone)
+    settled = asking.settle(verdict, found)
+    if settled.status is not Status.STALE:
+        result = Result.UNDECIDED if settled.status is Status.UNDECIDED else Result.SKIPPED
+        return Outcome(verdict=settled, result=result, detail=f"{settled.because}; {settled.advice}")
+    witness = "; ".join(asking.witnesses(verdict, found))
+    kept = {uuid: one for uuid, one in before["allocations"].items() if uuid != provider}
+    kind = {"consumer": consumer, "provider": provider, "before": before}
+    number = journal.begin(cell.name, str(cell.uuid), verdict.to_dict(), (), (), kind, witness)
+    if not placement.put(cloud, consumer, before, kept):
+        journal.end(number, "skipped", "changed meanwhile")
+        detail = "the consumer changed meanwhile; nothing was written"
+        return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
+    journal.end(number, "done")
+    return Outcome(verdict=verdict, result=Result.REPAIRED, detail=f"the allocation was removed; {witness}")
+
+
+def put_back(cloud: Connection, entry: Entry) -> tuple[bool | None, str]:
+    """Give a consumer the allocation back that an entry tells of, if nothing has used it since.
+
+    :return: True when it was put back, None when it was never taken away, False when something was used since.
+    """
+    known = entry.allocation or {}
+    consumer, provider, before = known["consumer"], known["provider"], known["before"]
+    now = placement.allocations_of(cloud, consumer)
+    if _resources(now).get(provider) == _resources(before)[provider]:
+        return None, "the allocation is as it was before the repair"
+    left = {uuid: one for uuid, one in _resources(before).items() if uuid != provider}
+    generation = before["consumer_generation"] + 1 if left else None
+    if _resources(now) != left or now.get("consumer_generation") != generation:
+        return False, f"consumer {consumer} has changed since; nothing was put back"
+    like = {**before, "consumer_generation": generation}
+    whole = {**now["allocations"], provider: before["allocations"][provider]}
+    if not placement.put(cloud, consumer, like, whole):
+        return False, "the device is allocated to another by now, or reserved; nothing was put back"
+    return True, "the allocation is as it was before the repair"
+
+
+def _resources(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {uuid: one["resources"] for uuid, one in said["allocations"].items()}

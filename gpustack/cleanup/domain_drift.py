@@ -1,0 +1,220 @@
+"""Class T: what libvirt's domains use, compared with Nova's rows in both directions; report only.
+
+The databases alone never show it: a database error at the end of a spawn leaves an instance without a host while its
+domain runs, and within two periodics Nova offers its GPU to the next instance. Only the host knows of the domain.
+
+Hosts are asked before the rows are read. So a row that was written meanwhile is a young one, which the grace time
+protects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+
+import sqlalchemy as sa
+
+from gpustack.cleanup import tables
+from gpustack.cleanup.evidence import doubts, in_flight, node_words, owner_words
+from gpustack.cleanup.hypervisor import Ask, Usage
+from gpustack.cleanup.judgement import place
+from gpustack.cleanup.model import Clock, NodeView, Owner, PciRow
+from gpustack.cleanup.permission import misnamed, names
+from gpustack.cleanup.read import CellReader
+from gpustack.cleanup.rules._stuck import stuck
+from gpustack.cleanup.rules._times import timely
+from gpustack.cleanup.verdict import Status, Verdict, words
+
+CLASS = "T"
+TITLE = "the domains of the host and Nova's rows differ"
+_PAGE = "the page of class T"
+
+
+def hosts_with_rows(connection: sa.Connection, hosts: frozenset[str] | None) -> set[str]:
+    """The hosts of the live compute nodes that have live rows; all, or some."""
+    rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
+    joined = tables.compute_nodes.join(tables.pci_devices, rows.compute_node_id == nodes.id)
+    query = sa.select(nodes.host).distinct().select_from(joined).where(nodes.deleted == 0, rows.deleted == 0)
+    return {host for host in connection.scalars(query) if host and (hosts is None or host in hosts)}
+
+
+def ask_all(hosts: Iterable[str], ask: Ask, jobs: int, answered: Callable[[str], None]) -> dict[str, Usage]:
+    """The answers of hosts, so many of which are asked at a time.
+
+    :param answered: called with each host that has answered, or failed to, from the calling thread.
+    """
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        asked = {pool.submit(ask, host): host for host in sorted(hosts)}
+        for done in as_completed(asked):
+            answered(asked[done])
+    return {host: done.result() for done, host in asked.items()}
+
+
+def judge(
+    reader: CellReader, clock: Clock, answers: Mapping[str, Usage], hosts: frozenset[str] | None = None
+) -> Iterator[Verdict]:
+    """Where the domains of the hosts that were asked, and the rows of this cell, contradict one another."""
+    for view in reader.views(hosts):
+        usage = answers.get(view.node.host or "")
+        if usage is None or view.node.deleted or view.unread:
+            continue
+        host, node = view.node.host or "", view.node.hypervisor_hostname
+        if stranger := misnamed(usage, host, names(host, node)):
+            yield _unasked(view, clock, stranger)
+            continue
+        if usage.gap:
+            yield _unasked(view, clock, f"{host} could not be asked: {usage.gap}")
+        owners = _Owners(reader, view)
+        for verdict in (*_used(view, clock, usage, owners), *_unused(view, clock, usage)):
+            yield _still_moving(timely(verdict, view, clock, owner := owners.get(verdict.owner)), view, clock, owner)
+
+
+def _still_moving(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None) -> Verdict:
+    """The verdict; what only work protects that nobody does any more is reported as what it is."""
+    if verdict.status is not Status.PROTECTED:
+        return verdict
+    if (dead := stuck(verdict, view, clock, owner)).status is not Status.PROTECTED:
+        return replace(verdict, status=Status.REPORT, because=f"{verdict.because}; {dead.because}")
+    return replace(verdict, advice="")
+
+
+class _Owners:
+    """The instances of a compute node's rows, and those of domains that no row names."""
+
+    def __init__(self, reader: CellReader, view: NodeView) -> None:
+        self._reader = reader
+        self._found = dict(view.owners)
+
+    def get(self, uuid: str | None) -> Owner | None:
+        """The instance with this uuid; None without a uuid."""
+        if not uuid:
+            return None
+        if uuid not in self._found:
+            self._found[uuid] = self._reader.owner(uuid)
+        return self._found[uuid]
+
+
+def _used(view: NodeView, clock: Clock, usage: Usage, owners: _Owners) -> Iterator[Verdict]:
+    """The devices that a domain uses, and that no row gives to its instance."""
+    rows = {address.lower(): row for address, row in view.by_address.items()}
+    known = {uuid for address, users in usage.users.items() if address in rows for uuid in users}
+    for address, users in sorted(usage.users.items()):
+        row = rows.get(address)
+        for uuid in sorted(users):
+            if row is None and uuid in known:
+                continue  # another function of a card, such as its sound, comes with the one that has a row
+            owner = owners.get(uuid)
+            fault = _fault(view, address, row, owner)
+            if fault is None:
+                continue
+            known.add(uuid)
+            moving = [] if owner is None else in_flight(owner)
+            if row is not None and clock.recent(row.changed_at):
+                moving.append("the row was written within the grace time")
+            if owner is not None and owner.instance is not None and clock.recent(owner.instance.updated_at):
+                moving.append(f"instance {uuid} was written within the grace time")
+            status, because = Status.REPORT, fault
+            if owner is not None and doubts(owner) and row is None:
+                status = Status.UNDECIDED
+            elif moving:
+                status, because = Status.PROTECTED, f"{fault}; but {'; '.join(moving)}"
+            yield _verdict(view, clock, status, row, owner, because, address, uuid)
+
+
+def _fault(view: NodeView, address: str, row: PciRow | None, owner: Owner | None) -> str | None:
+    """What is wrong with a device that a domain uses; None where nothing is."""
+    who = f"the domain of {owner.uuid}" if owner is not None else "an unknown process"
+    if row is None:
+        if owner is None or owner.instance is None or (owner.on(view.node) and owner.requests == ()):
+            return None  # no device that Nova manages, or no instance of Nova's
+        return f"{who} uses {address}, which has no row: nova-compute may offer it when it starts"
+    if not row.taken:
+        offers = "Nova offers it" if row.status == "available" else f"its row is {row.status}"
+        return f"{who} uses {address}, and {offers}: one GPU may get two instances"
+    if owner is None:
+        return None  # the kernel names no domain: it may be the row's own
+    if row.instance_uuid != owner.uuid:
+        return f"{who} uses {address}, and by its row it belongs to {row.instance_uuid or 'nobody'}"
+    if not owner.on(view.node):
+        where = owner.instance.host if owner.alive and owner.instance is not None else "nowhere: it does not exist"
+        return f"{who} runs here with {address}, and Nova places it on {where or 'no host'}"
+    return None
+
+
+def _unused(view: NodeView, clock: Clock, usage: Usage) -> Iterator[Verdict]:
+    """The devices of active instances that no domain uses; proved by a complete answer alone."""
+    if usage.gap:
+        return
+    for row in view.taken:
+        owner = view.owners.get(row.instance_uuid or "")
+        if owner is None or owner.instance is None or not owner.on(view.node) or usage.users.get(row.address.lower()):
+            continue
+        if owner.instance.vm_state != "active" or not _of_a_flavor(owner, row):
+            continue  # a stopped instance keeps its devices
+        because = f"instance {owner.uuid} is active here, and no domain uses {row.address}, which its row gives to it"
+        moving = in_flight(owner)
+        if clock.recent(row.changed_at) or clock.recent(owner.instance.updated_at):
+            moving.append("the row or the instance was written within the grace time")
+        status = Status.PROTECTED if moving else Status.REPORT
+        yield _verdict(view, clock, status, row, owner, "; but ".join([because, *moving]), row.address, None)
+
+
+def _of_a_flavor(owner: Owner, row: PciRow) -> bool:
+    """Whether the device is in the domain as a PCI device: one of a Neutron port may be there as an interface."""
+    ports = [one for one in owner.requests or () if one.alias_name is None]
+    if row.dev_type == "vdpa" or owner.requests is None:
+        return False
+    return not ports or any(one.request_id == row.request_id and one.alias_name for one in owner.requests)
+
+
+def _verdict(
+    view: NodeView,
+    clock: Clock,
+    status: Status,
+    row: PciRow | None,
+    owner: Owner | None,
+    because: str,
+    address: str,
+    user: str | None,
+) -> Verdict:
+    seen = f"{view.node.host}: no domain uses {address}"
+    if user is not None:
+        seen = f"{view.node.host}: {address} is in use by {user or 'an unknown process'}"
+    advice = f"start or stop the instance, or hard-reboot it, until both agree: {_PAGE}"
+    if user is not None:
+        advice = (
+            f"at once: openstack compute service set --disable {view.node.host} nova-compute; do not restart "
+            f"nova-compute; then follow {_PAGE}"
+        )
+    return Verdict(
+        klass=CLASS,
+        title=TITLE,
+        status=status,
+        **place(view, clock),
+        rows=() if row is None else (row,),
+        owner=owner.uuid if owner is not None else None,
+        evidence=(
+            seen,
+            f"{address} has no row" if row is None else words(row),
+            *(() if owner is None else (owner_words(owner),)),
+            node_words(view, clock),
+        ),
+        because=because,
+        advice=advice,
+    )
+
+
+def _unasked(view: NodeView, clock: Clock, because: str) -> Verdict:
+    return Verdict(
+        klass=CLASS,
+        title=TITLE,
+        status=Status.UNDECIDED,
+        **place(view, clock),
+        rows=(),
+        owner=None,
+        evidence=(node_words(view, clock),),
+        because=because,
+        advice=f"make it reachable over SSH for root, or with --sudo: gpustack cleanup plan --ask-hosts --host "
+        f"{view.node.host}",
+    )

@@ -1,0 +1,135 @@
+"""The facts that a verdict rests on, compared again by the very statement that writes.
+
+:func:`resting_on` collects them from everything that a rule was given, whatever the rule looked at; :func:`conditions`
+turns them into conditions of the UPDATE. So no rule can forget one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpustack.cleanup import tables
+from gpustack.cleanup.model import TERMINAL, Clock, HostState, NodeView, Owner, PciRow
+from gpustack.cleanup.verdict import NotBefore, NotIn, Seen, Verdict
+
+_ROW = ("compute_node_id", "address", "status", "instance_uuid", "request_id", "deleted")
+_MOVE = ("instance_uuid", "status", "source_compute", "source_node", "dest_compute", "dest_node")
+_INSTANCE = ("host", "node", "vm_state", "task_state", "deleted")
+
+
+def resting_on(verdict: Verdict, view: NodeView, clock: Clock) -> tuple[Seen, ...]:
+    """The compute node, its service, the owner with its moves, requests and devices, and relatives of the device."""
+    named = {row.instance_uuid for row in verdict.rows} | {verdict.owner}
+    owners = [view.owners[uuid] for uuid in sorted(filter(None, named)) if uuid in view.owners]
+    relatives = (_row(row) for row in _relatives(view, verdict.rows))
+    devices = (fact for owner in owners for fact in _devices(view, owner))
+    return tuple(dict.fromkeys([*around(view, owners, clock), *relatives, *devices]))
+
+
+def around(view: NodeView, owners: Iterable[Owner], clock: Clock) -> Iterator[Seen]:
+    """The compute node, its service, and owners with their moves and requests."""
+    yield from _host(view, clock)
+    for owner in owners:
+        yield from _instance(view, owner)
+        yield from _moves(owner)
+
+
+def _host(view: NodeView, clock: Clock) -> Iterator[Seen]:
+    """A nova-compute that comes back writes its compute node first, and reports some seconds later."""
+    node = view.node
+    up = view.host_state(clock) is HostState.UP
+    match = {"id": node.id, "deleted": node.deleted, "host": node.host, "hypervisor_hostname": node.hypervisor_hostname}
+    lost = node.host is None and node.deleted == node.id  # there is no such row at all
+    yield Seen.of("compute_nodes", match if up or lost else {**match, "updated_at": node.updated_at}, 0 if lost else 1)
+    service = {"binary": "nova-compute", "deleted": 0}
+    if view.service is None:
+        yield Seen.of("services", {**service, "host": node.host}, 0)
+        return
+    last = view.service.last_seen_up
+    same = NotBefore(last) if up and last is not None else last
+    yield Seen.of("services", {**service, "host": view.service.host, "last_seen_up": same})
+
+
+def _instance(view: NodeView, owner: Owner) -> Iterator[Seen]:
+    instance = owner.instance
+    if instance is None or instance.cell != view.cell:
+        yield Seen.of("instances", {"uuid": owner.uuid, "deleted": 0}, 0)
+        return
+    yield Seen.of("instances", {"uuid": owner.uuid, **{name: getattr(instance, name) for name in _INSTANCE}})
+    if owner.alive and owner.asked is not None:
+        match = {"instance_uuid": owner.uuid, "deleted": 0, "pci_requests": owner.asked}
+        yield Seen.of("instance_extra", match)
+
+
+def _moves(owner: Owner) -> Iterator[Seen]:
+    """Every move that is not over is as it was, and there is no other; one without a status is not over either."""
+    moves = [move for move in owner.migrations if not move.over]
+    for move in moves:
+        match = {name: getattr(move, name) for name in _MOVE}
+        yield Seen.of("migrations", {"id": move.id, "deleted": 0, **match})
+    others = {"instance_uuid": owner.uuid, "deleted": 0, "status": NotIn(TERMINAL)}
+    yield Seen.of("migrations", {**others, "id": NotIn(frozenset(move.id for move in moves))}, 0)
+
+
+def _devices(view: NodeView, owner: Owner) -> Iterator[Seen]:
+    """The rows that name the owner, here and elsewhere; on this node there is no other."""
+    here = [row for row in view.rows if row.instance_uuid == owner.uuid]
+    yield from map(_row, [*here, *(row for _host, row in view.elsewhere.get(owner.uuid, ()))])
+    others = {"compute_node_id": view.node.id, "instance_uuid": owner.uuid, "deleted": 0}
+    yield Seen.of("pci_devices", {**others, "id": NotIn(frozenset(row.id for row in here))}, 0)
+
+
+def _relatives(view: NodeView, rows: Iterable[PciRow]) -> Iterator[PciRow]:
+    """The rows themselves, and the physical and virtual functions of the same device."""
+    for row in rows:
+        yield row
+        if not row.live:
+            continue
+        top = row.parent_addr or row.address
+        yield from view.children.get(top, ())
+        if row.parent_addr and (parent := view.by_address.get(row.parent_addr)):
+            yield parent
+
+
+def _row(row: PciRow) -> Seen:
+    return Seen.of("pci_devices", {"id": row.id, **{name: getattr(row, name) for name in _ROW}})
+
+
+def conditions(
+    seen: Iterable[Seen], connection: sa.Connection, written: Mapping[str, Collection[int]]
+) -> list[sa.ColumnElement[bool]]:
+    """The facts as conditions of a statement.
+
+    :param written: by table, the ids of the rows that the repair itself writes: each statement compares its own.
+    """
+    return [
+        _condition(fact, connection, written.get(fact.table, ()))
+        for fact in seen
+        if dict(fact.match).get("id") not in written.get(fact.table, ())
+    ]
+
+
+def _condition(fact: Seen, connection: sa.Connection, written: Collection[int]) -> sa.ColumnElement[bool]:
+    present = {column.name for column in tables.columns(connection, tables.metadata.tables[fact.table])}
+    table = tables.metadata.tables[fact.table].alias()
+    matches = [_matches(table.c[name], value) for name, value in fact.match if name in present]
+    if written and fact.count == 0:
+        matches.append(table.c.id.not_in(sorted(written)))
+    # MySQL has no subquery on the table that is updated (error 1093), unless it is one of an aggregate.
+    counted = sa.select(sa.func.count().label("matching")).select_from(table).where(*matches).subquery()
+    return sa.select(counted.c.matching).scalar_subquery() == fact.count
+
+
+def _matches(column: sa.ColumnElement[Any], value: object) -> sa.ColumnElement[bool]:
+    match value:
+        case None:
+            return column.is_(None)
+        case NotBefore(moment=moment):
+            return column >= moment
+        case NotIn(values=values):
+            return sa.or_(column.is_(None), column.not_in(sorted(values))) if values else sa.true()
+        case _:
+            return column == value

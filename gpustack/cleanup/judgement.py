@@ -1,0 +1,101 @@
+"""A case: rows of a compute node before one class. It gathers the evidence and words the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+from gpustack.cleanup.evidence import doubts, fresh, in_flight, owner_of, seen
+from gpustack.cleanup.model import Clock, HostState, NodeView, Owner, PciRow
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+
+
+class Place(TypedDict):
+    """The compute node of a verdict."""
+
+    cell: str
+    host: str
+    node: str
+    host_state: HostState
+
+
+def place(view: NodeView, clock: Clock) -> Place:
+    """Where a verdict on a compute node, or on rows of it, is to be looked for."""
+    node = view.node
+    return Place(
+        cell=view.cell,
+        host=node.host or "",
+        node=node.hypervisor_hostname or "",
+        host_state=view.host_state(clock),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """Rows (mostly one) of a compute node before the class ``klass``."""
+
+    klass: str
+    title: str
+    view: NodeView
+    clock: Clock
+    rows: tuple[PciRow, ...]
+
+    @property
+    def owner(self) -> Owner | None:
+        """The owner that the rows name."""
+        return owner_of(self.view, self.rows[0])
+
+    @property
+    def host_state(self) -> HostState:
+        """Whether a nova-compute looks after the rows."""
+        return self.view.host_state(self.clock)
+
+    @property
+    def up(self) -> bool:
+        """Whether a running nova-compute has these rows in its memory."""
+        return self.host_state is HostState.UP
+
+    def held_back(self) -> Verdict | None:
+        """The verdict when something is not known, or under way; None when the class may go on to judge."""
+        unknown = doubts(self.owner)
+        if unknown:
+            return self.verdict(Status.UNDECIDED, "; ".join(unknown))
+        early = [reason for row in self.rows for reason in fresh(self.view, row, self.clock)]
+        protected = [*in_flight(self.owner), *early]
+        if protected:
+            return self.verdict(Status.PROTECTED, "; ".join(dict.fromkeys(protected)))
+        if self.host_state is HostState.UNKNOWN:
+            reason = self.clock.doubt or "the host's last report is of a time that is yet to come: the clocks differ"
+            return self.verdict(Status.UNDECIDED, f"whether nova-compute runs there can't be told: {reason}")
+        return None
+
+    def verdict(
+        self,
+        status: Status,
+        because: str,
+        *,
+        repair: Repair | None = None,
+        migrations: tuple[int, ...] = (),
+        stop: bool = False,
+        advice: str = "",
+        then: str = "",
+        starts: bool = False,
+    ) -> Verdict:
+        """The verdict of this class with all evidence of the rows."""
+        evidence = [line for row in self.rows for line in seen(self.view, row, self.clock)]
+        return Verdict(
+            klass=self.klass,
+            title=self.title,
+            status=status,
+            **place(self.view, self.clock),
+            rows=self.rows,
+            owner=self.rows[0].instance_uuid,
+            evidence=tuple(dict.fromkeys(evidence)),
+            because=because,
+            repair=repair,
+            migrations=migrations,
+            stop=stop,
+            advice=advice,
+            then=then,
+            starts=starts,
+        )

@@ -1,0 +1,290 @@
+"""``gpustack flavor create`` and ``set``: GPU flavors by hand."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cli.flavor import InCloud, read_spec, tell_done
+from gpustack.cli.numbers import positive
+from gpustack.errors import FlavorError, GpustackError, UsageError
+
+if TYPE_CHECKING:
+    from gpustack.flavor.manual import GpuOption
+    from gpustack.spec.model import Spec
+
+_POLICIES = ("legacy", "preferred", "required", "socket")
+
+
+def _size(unit: str) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        from gpustack.spec.flavors import amount
+
+        try:
+            return amount(text, unit)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def _gpus(*, model: bool) -> Callable[[str], GpuOption]:
+    def read(text: str) -> GpuOption:
+        from gpustack.flavor.manual import gpu_option
+
+        try:
+            return gpu_option(text, model=model)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+_mib, _gib = _size("MiB"), _size("GiB")
+
+
+class Create(InCloud):
+    """Create a flavor by hand.
+
+    The alias is that of the model in the spec; without a spec, the model's name stands for it. A flavor that can't be
+    made whole is removed again. `flavor apply --prune` leaves flavors made by hand alone.
+    """
+
+    epilog = """\
+gpustack flavor create g1.k4200.2 --model k4200 --count 2 --vcpus 16 --ram 64GiB --disk 80GiB;
+gpustack flavor create mixed --model k4200 --model a100:2 --vcpus 16 --ram 64GiB --disk 80GiB;
+gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --project research --numa-policy required"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """All that a flavor has."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("name", metavar="NAME", help="the flavor's name")
+        _add_gpus(parser)
+        parser.add_argument("--vcpus", type=positive, required=True, metavar="N", help="vCPUs")
+        parser.add_argument("--ram", type=_mib, required=True, metavar="SIZE", help="memory: 64GiB, or a number of MiB")
+        parser.add_argument(
+            "--disk", type=_gib, required=True, metavar="SIZE", help="root disk: 80GiB, or a number of GiB"
+        )
+        parser.add_argument("--ephemeral", type=_gib, default=0, metavar="SIZE", help="ephemeral disk, in GiB")
+        parser.add_argument("--swap", type=_mib, default=0, metavar="SIZE", help="swap, in MiB")
+        parser.add_argument("--id", metavar="ID", help="the flavor's id (a new UUID when not given, or auto)")
+        parser.add_argument("--private", action="store_true", help="only for the projects of --project")
+        _add_properties(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Create it."""
+        from gpustack.flavor.apply import answers, carry_out
+        from gpustack.flavor.compare import Questions
+        from gpustack.flavor.desired import extra_specs
+        from gpustack.flavor.flavors import Sizes, WantedFlavor
+        from gpustack.flavor.manual import creation, requested
+
+        if not parsed_args.gpus:
+            raise UsageError("the flavor requests no GPU", remedy="name a GPU with --model or --alias")
+        spec = _spec_at_hand(parsed_args)
+        gpus = requested(_aliases(self, spec, parsed_args.gpus), parsed_args.count)
+        private = parsed_args.private or parsed_args.project
+        wanted = WantedFlavor(
+            name=parsed_args.name,
+            id=None if parsed_args.id == "auto" else parsed_args.id,
+            sizes=Sizes(**{key: getattr(parsed_args, key) for key in ("vcpus", "ram", "disk", "ephemeral", "swap")}),
+            gpus=gpus,
+            extra_specs=extra_specs(gpus, **_properties(parsed_args, spec)),
+            description=parsed_args.description or "",
+            access=tuple(dict.fromkeys(parsed_args.project)) if private else None,
+            origin="hand",
+        )
+        cloud = self.cloud(parsed_args)
+        projects = answers(cloud, Questions(projects=frozenset(parsed_args.project))).projects
+        operation = creation(wanted, cloud.flavors(), projects)
+        carry_out(cloud, operation)
+        tell_done(self, [operation])
+        return 0
+
+
+class Set(InCloud):
+    """Change what can be changed of a flavor: GPUs, extra specs, description, projects."""
+
+    epilog = """\
+gpustack flavor set g1.k4200.2 --numa-policy required --numa-nodes 1;
+gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """What to change."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("flavor", metavar="NAME", help="a flavor's name or id")
+        _add_gpus(parser)
+        _add_properties(parser)
+        parser.add_argument(
+            "--remove-project", action="append", default=[], metavar="NAME", help="shut a project out, by id or name"
+        )
+        parser.add_argument(
+            "--unset-property", action="append", default=[], metavar="KEY", help="remove an extra spec; can be repeated"
+        )
+        parser.add_argument("--adopt", action="store_true", help="change a flavor that gpustack did not make")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Change it."""
+        from gpustack.flavor.apply import answers, carry_out
+        from gpustack.flavor.compare import Questions
+        from gpustack.flavor.desired import extra_specs
+        from gpustack.flavor.flavors import ALIAS, alias_value, gpus_text
+        from gpustack.flavor.manual import Changes, change, found, requested
+
+        spec = _spec_at_hand(parsed_args)
+        cloud = self.cloud(parsed_args)
+        flavor = found(cloud.flavors(), parsed_args.flavor)
+        if not flavor.ours and not parsed_args.adopt:
+            raise FlavorError(f"gpustack did not make {flavor.name}", remedy="--adopt changes it all the same")
+        gpus = dict(flavor.gpus)
+        if parsed_args.gpus:
+            one_kind = len(parsed_args.gpus) == 1 and parsed_args.gpus[0].count is None
+            count = parsed_args.count or (sum(gpus.values()) or 1 if one_kind else None)
+            gpus = requested(_aliases(self, spec, parsed_args.gpus), count)
+        elif parsed_args.count:
+            if len(gpus) != 1:
+                raise UsageError(
+                    f"--count is ambiguous: {flavor.name} requests {gpus_text(gpus) or 'no GPU'}",
+                    remedy="name each kind of GPU with --model NAME:N or --alias NAME:N",
+                )
+            gpus = dict.fromkeys(gpus, parsed_args.count)
+        specs = extra_specs(gpus, **_properties(parsed_args, spec))
+        if not gpus:
+            raise UsageError(f"{flavor.name} asks for no GPU", remedy="name --model or --alias, and --count")
+        if specs.get(ALIAS) == alias_value(flavor.gpus):
+            specs[ALIAS] = flavor.extra_specs[ALIAS]  # the same request in other words is none
+        words = frozenset(parsed_args.project) | frozenset(parsed_args.remove_project)
+        asked = Questions(projects=words, access=frozenset({flavor.id} if words and not flavor.public else ()))
+        learned = answers(cloud, asked)
+        operation = change(
+            flavor,
+            Changes(
+                set_specs=specs,
+                unset_specs=frozenset(parsed_args.unset_property),
+                description=parsed_args.description,
+                grant=frozenset(learned.projects[word] for word in parsed_args.project),
+                revoke=frozenset(learned.projects[word] for word in parsed_args.remove_project),
+            ),
+            learned.access.get(flavor.id),
+        )
+        if operation is not None:
+            carry_out(cloud, operation)
+        tell_done(self, [operation] if operation is not None else [])
+        return 0
+
+
+# --- arguments -----------------------------------------------------------------------------------------------
+
+
+def _add_gpus(parser: argparse.ArgumentParser) -> None:
+    for option, model, what in (
+        ("--model", True, "a model of the spec"),
+        ("--alias", False, "an alias of Nova's configuration"),
+    ):
+        parser.add_argument(
+            option,
+            dest="gpus",
+            action="append",
+            default=[],
+            type=_gpus(model=model),
+            metavar="NAME[:N]",
+            help=f"request N GPUs of {what} (default: 1); can be repeated",
+        )
+    parser.add_argument("--count", type=positive, metavar="N", help="request N GPUs, if there is one kind of GPU")
+    parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec (default: gpustack.yaml, if it exists)")
+
+
+def _add_properties(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--description", metavar="TEXT", help="words for whoever reads the list of flavors")
+    parser.add_argument(
+        "--project",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="let a project in, by id or name; can be repeated",
+    )
+    parser.add_argument("--numa-policy", choices=_POLICIES, help="how strictly NUMA nodes must be those of the GPUs")
+    parser.add_argument("--numa-nodes", type=positive, metavar="N", help="NUMA nodes of the guest")
+    parser.add_argument("--cpu-policy", choices=("shared", "dedicated"), help="whether vCPUs are pinned")
+    parser.add_argument("--mem-page-size", metavar="SIZE", help="small, large, any, or a size like 1GB")
+    parser.add_argument(
+        "--maxphysaddr", choices=("passthrough",), help="give guests the host's address width, for large BARs"
+    )
+    parser.add_argument("--hide-hypervisor", action="store_true", help="hide KVM from guests (error 43)")
+    parser.add_argument(
+        "--property", action="append", default=[], metavar="KEY=VALUE", help="another extra spec; can be repeated"
+    )
+    parser.add_argument("--release", metavar="NAME", help="Nova's release, instead of the spec's")
+
+
+def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str, Any]:
+    from gpustack.nova_options import releases
+    from gpustack.spec.flavors import PAGE_PATTERN
+
+    others = {}
+    for text in parsed_args.property:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--property {text!r} has no '='", remedy="write KEY=VALUE")
+        if key.startswith("gpustack:"):
+            raise UsageError(f"{key} is gpustack's own")
+        others[key] = value
+    if parsed_args.mem_page_size and not re.fullmatch(PAGE_PATTERN, parsed_args.mem_page_size):
+        raise UsageError(
+            f"{parsed_args.mem_page_size!r} is no size of pages", remedy="small, large, any, or a size like 1GB"
+        )
+    named = parsed_args.release or (spec.nova.release if spec and spec.nova else None)
+    release = releases.release(named) if named else releases.releases()[-1]
+    if parsed_args.maxphysaddr and "hw:maxphysaddr_mode" not in releases.extra_specs(release):
+        raise UsageError(f"Nova {release} does not know hw:maxphysaddr_mode", remedy="it came with 2024.1")
+    return {
+        "release": release,
+        "policy": parsed_args.numa_policy,
+        "nodes": parsed_args.numa_nodes,
+        "cpu_policy": parsed_args.cpu_policy,
+        "mem_page_size": parsed_args.mem_page_size,
+        "maxphysaddr": parsed_args.maxphysaddr,
+        "hide_hypervisor": parsed_args.hide_hypervisor,
+        "others": others,
+    }
+
+
+def _spec_at_hand(parsed_args: argparse.Namespace) -> Spec | None:
+    """The spec of ``--spec``, or gpustack.yaml; a default that cannot be read matters only if a model is looked up."""
+    default = Path("gpustack.yaml")
+    if parsed_args.spec is not None or not default.exists():
+        return read_spec(parsed_args.spec)
+    try:
+        return read_spec(default)
+    except GpustackError:
+        if any(option.model for option in parsed_args.gpus):
+            raise
+        return None
+
+
+def _aliases(command: InCloud, spec: Spec | None, options: Sequence[GpuOption]) -> list[GpuOption]:
+    """The options with models replaced by their aliases; an alias that the spec lacks is a warning."""
+    aliases = []
+    for option in options:
+        alias = option.name
+        if option.model and spec is not None:
+            if option.name not in spec.models:
+                raise UsageError(
+                    f"the spec has no model {option.name!r}", remedy=f"name one of: {', '.join(spec.models)}"
+                )
+            alias = spec.alias_of(option.name)
+        elif option.model and command.verbosity:
+            command.say(f"no spec: the model name {alias} is used as the alias; use --spec or --alias to change that")
+        elif spec is not None and alias not in (known := {spec.alias_of(model) for model in spec.models}):
+            command.say(
+                f"warning: no model of the spec has the alias {alias} (aliases: {', '.join(sorted(known))});"
+                " instances of the flavor fail to boot unless Nova's [pci] alias defines it"
+            )
+        aliases.append(replace(option, name=alias, model=False))
+    return aliases

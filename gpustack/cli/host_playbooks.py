@@ -1,0 +1,215 @@
+"""``gpustack host apply``, ``verify`` and ``undo``: the playbooks, for those who don't want to call Ansible."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cli.common import expanded
+from gpustack.cli.playbook_run import Play
+from gpustack.cli.progress import progress
+from gpustack.errors import GpustackError, UsageError
+
+if TYPE_CHECKING:
+    from gpustack.playbook_runner.record import HostRecord
+
+
+class _Change(Play):
+    """A command that shows what it would do, asks, and does it.
+
+    :cvar first: the playbook that shows it, and whether with ``--check``.
+    """
+
+    first: tuple[str, bool] = ("", False)
+    question = ""
+
+    def _add_choices(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("-y", "--yes", action="store_true", help="don't ask before hosts are changed")
+        parser.add_argument(
+            "--check", action="store_true", help="change nothing: Ansible's --check --diff of the whole, into the log"
+        )
+        parser.add_argument(
+            "--reboot", action="store_true", help="reboot hosts that need it, a few at a time, and verify them"
+        )
+        parser.add_argument(
+            "--serial", type=int, metavar="N", help="hosts to change at a time (default: one, then four at a time)"
+        )
+        group = parser.add_argument_group("hosts in service", "what is done in Nova around a reboot")
+        group.add_argument(
+            "--os-cloud", metavar="NAME", help="the cloud whose Nova is told: a name in clouds.yaml, or envvars"
+        )
+        policies = ("refuse", "live-migrate", "cold-migrate", "stop")
+        group.add_argument("--guests", choices=policies, help="what becomes of guests there (default: refuse)")
+        group.add_argument("--device-guests", choices=policies, help="the same for guests with a device of the host")
+
+    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+        found: dict[str, Any] = {"gpustack_reboot": parsed_args.reboot}
+        if parsed_args.serial:
+            found["gpustack_serial"] = parsed_args.serial
+        nova = {
+            "gpustack_cloud": parsed_args.os_cloud,
+            "gpustack_guests": parsed_args.guests,
+            "gpustack_device_guests": parsed_args.device_guests,
+        }
+        return {**found, **{name: value for name, value in nova.items() if value}}
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Plan, show, ask, change."""
+        from gpustack.playbook_runner.record import Outcome
+
+        if not parsed_args.check and not parsed_args.yes and not sys.stdin.isatty():
+            raise UsageError("there is nobody to ask whether to go on", remedy="look with --check, then say --yes")
+        playbook, check = (self.playbook, True) if parsed_args.check else self.first
+        with self._stage(parsed_args) as runner:
+            with progress(self, "planning") as told:
+                planned = runner.run(playbook, told, check=check)
+            for one in planned.values():
+                if one.text and parsed_args.format == "text":
+                    self._show(f"{one.text}\n")
+            ready = [one for one in planned.values() if not one.problem and one.todo]
+            if parsed_args.check or not ready:
+                self._tell(parsed_args, list(planned.values()), checked=parsed_args.check)
+                return 0
+            self._ask(parsed_args, ready)
+            with progress(self, "working") as told:
+                done = runner.run(self.playbook, told, hosts=[one.host for one in ready])
+            left = {one.host: one for one in ready if one.host not in done}
+            for one in left.values():
+                one.outcome = Outcome.NOT_BEGUN
+            self._tell(parsed_args, [done.get(name, one) for name, one in planned.items()])
+        return 0
+
+    def _ask(self, parsed_args: argparse.Namespace, ready: Sequence[HostRecord]) -> None:
+        if parsed_args.yes:
+            return
+        rebooted = [one.host for one in ready if one.reboot]
+        reboot = "no reboot" if not parsed_args.reboot or not rebooted else f"reboot {', '.join(rebooted)}"
+        self.app.stderr.write(f"{self.question} {', '.join(one.host for one in ready)}? ({reboot}) [y/N] ")
+        self.app.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise GpustackError("nothing was changed")
+
+
+class Apply(_Change):
+    """Prepare hosts so that their GPUs can go to guests: plan all, show, ask, then change a few at a time.
+
+    The same as the playbook prepare.yml. Without -i the hosts are those that are named, or those of the spec. A host
+    whose plan is refused, or that can't be reached, is left alone; a failure ends the run before the next hosts.
+    """
+
+    playbook = "prepare"
+    first = ("plan", False)
+    question = "Prepare"
+    epilog = """\
+gpustack host apply gpustack.yaml --check; gpustack host apply gpustack.yaml gpu-[01:04] --reboot;
+gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The spec, the hosts and what may be done."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
+        self._add_hosts(parser)
+        self._add_choices(parser)
+        parser.add_argument(
+            "--adopt", action="store_true", help="take over what was set up by hand for the same devices"
+        )
+        parser.add_argument(
+            "--live", action="store_true", help="bind on the running host what can be bound there, in place of a reboot"
+        )
+        parser.add_argument("--trial", action="store_true", help="try new kernel arguments for one boot first")
+        return parser
+
+    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+        found = {"gpustack_spec": str(parsed_args.spec.absolute()), **super()._variables(parsed_args)}
+        ways = [name for name in ("adopt", "live", "trial") if getattr(parsed_args, name)]
+        return {**found, **{f"gpustack_{name}": True for name in ways}}
+
+    def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
+        return _hosts_or_spec(parsed_args)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Check the spec before Ansible is started."""
+        _check_spec(parsed_args)
+        return super().take_action(parsed_args)
+
+
+class Undo(_Change):
+    """Give hosts back: take away every file and argument of gpustack's, a few hosts at a time. Needs no spec.
+
+    The same as the playbook undo.yml. What would be done is shown first, and asked about.
+    """
+
+    playbook = "undo"
+    first = ("undo", True)
+    question = "Give back"
+    epilog = "gpustack host undo gpu01 --check; gpustack host undo -i inventory gpu01 --reboot"
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The hosts and what may be done."""
+        parser = super().get_parser(prog_name)
+        self._add_hosts(parser)
+        self._add_choices(parser)
+        parser.add_argument("--force", action="store_true", help="remove files, too, that somebody has changed since")
+        return parser
+
+    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+        return {"gpustack_force": parsed_args.force, **super()._variables(parsed_args)}
+
+    def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
+        if not parsed_args.hosts:
+            raise UsageError("no host is named", remedy="name hosts, or an inventory with -i")
+        return super()._names(parsed_args)
+
+
+class Verify(Play):
+    """Prove on running hosts that their GPUs can go to guests. Changes nothing.
+
+    The same as the playbook verify.yml. Without -i the hosts are those that are named, or those of the spec. Exit code
+    16 when a host is not ready.
+    """
+
+    playbook = "verify"
+    epilog = "gpustack host verify gpustack.yaml; gpustack host verify gpustack.yaml -i inventory --limit rack7 -f json"
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The spec and the hosts."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
+        self._add_hosts(parser)
+        return parser
+
+    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+        return {"gpustack_spec": str(parsed_args.spec.absolute())}
+
+    def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
+        return _hosts_or_spec(parsed_args)
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Verify the hosts and print what was found."""
+        _check_spec(parsed_args)
+        with self._stage(parsed_args) as runner, progress(self, "verifying") as told:
+            records = list(runner.run(self.playbook, told).values())
+        if parsed_args.format == "text":
+            for one in records:
+                if one.text:
+                    self._show(f"{one.text}\n")
+        self._tell(parsed_args, records)
+        return 0
+
+
+def _check_spec(parsed_args: argparse.Namespace) -> None:
+    from gpustack.spec.load import load_spec
+
+    load_spec(parsed_args.spec)
+
+
+def _hosts_or_spec(parsed_args: argparse.Namespace) -> tuple[str, ...]:
+    from gpustack.playbook_runner.inventory import hosts_of
+    from gpustack.spec.load import load_spec
+
+    if parsed_args.hosts:
+        return tuple(expanded(parsed_args.hosts))
+    return hosts_of(load_spec(parsed_args.spec), str(parsed_args.spec))

@@ -1,0 +1,216 @@
+"""What ``gpustack host apply``, ``verify`` and ``undo`` share: options, an inventory, a log, and the summary."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cli.common import Command, expanded
+from gpustack.cli.progress import Told
+from gpustack.errors import GpustackError, UsageError
+
+if TYPE_CHECKING:
+    from gpustack.playbook_runner.record import HostRecord
+
+
+class Play(Command):
+    """What the three have in common.
+
+    :cvar playbook: the playbook that does it.
+    """
+
+    playbook = ""
+    _records: tuple[HostRecord, ...] = ()
+    _log: Path
+
+    def _add_hosts(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "hosts",
+            nargs="*",
+            metavar="HOST",
+            help="the hosts, as [user@]name; ranges as gpu-[01:04] are expanded. With -i: those of the inventory that"
+            " are meant",
+        )
+        group = parser.add_argument_group(
+            "Ansible",
+            "its configuration applies, but ansible.cfg of the current directory only if ANSIBLE_CONFIG names it; SSH"
+            " host keys are always checked",
+        )
+        group.add_argument("-i", "--inventory", metavar="FILE", help="an Ansible inventory: file, directory or script")
+        group.add_argument("-l", "--limit", metavar="PATTERN", help="only these hosts, as an Ansible host pattern")
+        group.add_argument("--user", metavar="NAME", help="user to log in as")
+        group.add_argument("--private-key", type=Path, metavar="FILE", help="key to log in with")
+        group.add_argument("-K", "--ask-become-pass", action="store_true", help="ask for sudo's password")
+        group.add_argument("--forks", type=int, metavar="N", help="hosts at the same time (Ansible's own: 5)")
+        group.add_argument(
+            "-e",
+            "--extra-vars",
+            action="append",
+            default=[],
+            metavar="VARS",
+            help="more variables for the playbook, as ansible-playbook takes them; may be repeated. For secrets use"
+            " @FILE: other users can read a command line",
+        )
+        parser.add_argument(
+            "-f", "--format", choices=("text", "json"), default="text", help="the output format (%(default)s)"
+        )
+        parser.add_argument("--log", type=Path, metavar="FILE", help="where the full log goes (default: made up)")
+        # HOST may stand after options as well.
+        parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
+
+    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+        return {}
+
+    def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
+        """The hosts when there is no inventory."""
+        return tuple(expanded(parsed_args.hosts))
+
+    @contextlib.contextmanager
+    def _stage(self, parsed_args: argparse.Namespace) -> Iterator[Runner]:
+        """Make the inventory and the log, and drive playbooks with them."""
+        directory = tempfile.mkdtemp(prefix="gpustack-")
+        try:
+            self._report_configuration()
+            inventory, limit = self._inventory(parsed_args, Path(directory))
+            self._log = parsed_args.log or default_log(self.playbook)
+            make_log(self._log)
+            yield Runner(
+                inventory=inventory,
+                limit=limit,
+                variables=self._variables(parsed_args),
+                arguments=_arguments(parsed_args, Path(directory)),
+                log=self._log,
+                directory=Path(directory),
+            )
+        finally:
+            import shutil
+
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _report_configuration(self) -> None:
+        from gpustack.playbook_runner.configuration import configuration
+
+        for line in configuration(os.environ, Path.cwd()).lines() if self.verbosity else ():
+            self.say(line)
+
+    def _inventory(self, parsed_args: argparse.Namespace, directory: Path) -> tuple[str, str | None]:
+        from gpustack.files import write_atomic
+        from gpustack.playbook_runner.inventory import inventory_of
+
+        if parsed_args.inventory:
+            patterns = [*parsed_args.hosts, *([parsed_args.limit] if parsed_args.limit else [])]
+            if len(patterns) > 1 and parsed_args.limit:
+                raise UsageError("HOST and --limit say the same: give one of them")
+            return parsed_args.inventory, ",".join(patterns) or None
+        path = directory / "inventory.json"
+        write_atomic(path, inventory_of(self._names(parsed_args)), mode=0o600)
+        return str(path), parsed_args.limit
+
+    def _tell(self, parsed_args: argparse.Namespace, records: Sequence[HostRecord], *, checked: bool = False) -> None:
+        """Print the summary on stdout, and what went wrong on stderr."""
+        from gpustack.playbook_runner.show import problems, summary
+
+        self._records = tuple(records)
+        if parsed_args.format == "json":
+            text = json.dumps([one.to_dict() for one in records], indent=2, ensure_ascii=True)
+        else:
+            for one in records:
+                if told := problems(one):
+                    self.say(told)
+            text = summary(records, checked=checked)
+        print(text, file=self.app.stdout)
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """End with the error of the host where it went worst."""
+        from gpustack.playbook_runner.show import verdict
+
+        if self.verbosity:
+            self.say(f"log: {self._log}")
+        if error := verdict(self._records, str(self._log)):
+            raise error
+        return 0
+
+    def _show(self, text: str) -> None:
+        print(text, file=self.app.stdout)
+
+
+class Runner:
+    """Runs playbooks with the same inventory, variables and log."""
+
+    def __init__(
+        self,
+        *,
+        inventory: str,
+        limit: str | None,
+        variables: Mapping[str, Any],
+        arguments: Sequence[str],
+        log: Path,
+        directory: Path,
+    ) -> None:
+        self._common = {"inventory": inventory, "variables": variables, "arguments": arguments}
+        self._limit = limit
+        self._log = log
+        self._directory = directory
+
+    def run(
+        self, playbook: str, told: Told, *, check: bool = False, hosts: Sequence[str] | None = None
+    ) -> dict[str, HostRecord]:
+        """Run a playbook; → what became of each host.
+
+        :param hosts: only these; all that are meant when None.
+        """
+        from gpustack.files import write_atomic
+        from gpustack.playbook_runner.inventory import limit_of
+        from gpustack.playbook_runner.run import Call, play
+
+        limit = self._limit
+        if hosts is not None:
+            path = self._directory / "hosts"
+            write_atomic(path, limit_of(hosts), mode=0o600)
+            limit = f"@{path}"
+        call = Call(playbook=playbook, limit=limit, check=check, **self._common)  # type: ignore[arg-type]
+        return play(call, self._log, self._directory, told).hosts
+
+
+def _arguments(parsed_args: argparse.Namespace, directory: Path) -> list[str]:
+    from gpustack.playbook_runner.extra_vars import as_files
+
+    found = as_files(parsed_args.extra_vars, directory)
+    if parsed_args.user:
+        found.append(f"--user={parsed_args.user}")
+    if parsed_args.private_key:
+        found.append(f"--private-key={parsed_args.private_key}")
+    if parsed_args.forks:
+        found.append(f"--forks={parsed_args.forks}")
+    if parsed_args.ask_become_pass:
+        found.append("--ask-become-pass")
+    return found
+
+
+def default_log(playbook: str) -> Path:
+    """A new log's path: below the state directory of the user (XDG Base Directory Specification)."""
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    return state / "gpustack" / "log" / f"{playbook}-{stamp}-{os.getpid()}.log"
+
+
+def make_log(path: Path) -> None:
+    """Make a log that only its owner can read: plans and addresses of hosts are in it. One that is there is kept.
+
+    :raises GpustackError: when it can't be made.
+    """
+    from gpustack.files import make_private
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(path)
+    except OSError as error:
+        what = f"the log can't be written: {error.strerror}; nothing was done"
+        raise GpustackError(what, where=str(path), remedy="name another place with --log") from error

@@ -1,0 +1,194 @@
+"""What uses a card right now, so that it can't be taken away from the host."""
+
+import errno
+import os
+import re
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+
+from .class_devices import ANY, CARD, class_devices
+from .limits import TABLE_LIMIT, VALUE_LIMIT
+from .reader import Host
+
+GPU_BASE = ("03", "12")
+NVSWITCH = ("10de", "0680")
+FOR_GUESTS = re.compile(r"vfio.*|.*vfio[_-]pci|pci-stub|pcieport")
+_NODE = re.compile(r"(?:card|renderD|fb)[0-9]+")
+_DEVICE_NODE = re.compile(r"/dev/(?:dri|snd|nvidia|kfd|fb)")
+_MINOR = re.compile(r"Device Minor:\s*([0-9]+)")
+_NVIDIA_NODE = re.compile(r"/dev/nvidia([0-9]+)")
+
+
+def near_gpus(functions: List[Dict[str, Any]]) -> Set[str]:
+    """The addresses of GPUs and NVSwitches, and of what shares a slot or an IOMMU group with one."""
+    mains = [
+        entry
+        for entry in functions
+        if entry["class"].startswith(GPU_BASE) or (entry["vendor"], entry["class"][:4]) == NVSWITCH
+    ]
+    slots = {entry["address"].rpartition(".")[0] for entry in mains}
+    groups = {entry["iommu_group"] for entry in mains} - {None}
+    return {
+        entry["address"]
+        for entry in functions
+        if entry["address"].rpartition(".")[0] in slots or entry["iommu_group"] in groups
+    }
+
+
+def device_nodes(host: Host, functions: List[Dict[str, Any]]) -> Dict[str, Set[str]]:
+    """The addresses of the functions behind each device node, by the node's path.
+
+    NVIDIA's control nodes and ``/dev/kfd`` belong to every card that its driver has: which of them a process uses
+    can't be told.
+    """
+    nodes: Dict[str, Set[str]] = {}
+
+    def add(node: str, addresses: Iterable[str]) -> None:
+        nodes.setdefault(node, set()).update(addresses)
+
+    for kind, prefix, names in (
+        ("drm", "/dev/dri/", _NODE),
+        ("graphics", "/dev/", _NODE),
+        ("sound", "/dev/snd/", ANY),
+    ):
+        for name, _, address in class_devices(host, "/sys/class/" + kind, names):
+            add(prefix + name, [address])
+    nvidia = {entry["address"] for entry in functions if (entry["driver"] or "").startswith("nvidia")}
+    minors = set()
+    for address in sorted(nvidia):
+        match = _MINOR.search(host.text(f"/proc/driver/nvidia/gpus/{address}/information", VALUE_LIMIT) or "")
+        if match:
+            minors.add(match.group(1))
+            add("/dev/nvidia" + match.group(1), [address])
+    add("/dev/nvidia", nvidia)  # stands for all of its nodes that are not one card's
+    add("/dev/kfd", (entry["address"] for entry in functions if entry["driver"] == "amdgpu"))
+    return nodes
+
+
+def behind(node: str, nodes: Dict[str, Set[str]]) -> Set[str]:
+    """The functions behind a node that a process has open."""
+    if node in nodes:
+        return nodes[node]
+    return nodes["/dev/nvidia"] if node.startswith("/dev/nvidia") else set()
+
+
+def open_nodes(host: Host, process: str) -> Optional[Set[str]]:
+    """The device nodes that a process has open or mapped; ``None`` when that can't be seen."""
+    found = set()
+    try:
+        for name in os.listdir(host._real(f"/proc/{process}/fd")):
+            try:
+                target = os.readlink(host._real(f"/proc/{process}/fd/{os.fsdecode(name)}", follow=False))
+            except OSError:
+                continue  # closed in the meantime
+            found.add(os.fsdecode(target))
+        maps = host._read(f"/proc/{process}/maps", TABLE_LIMIT)
+        found.update(line.split(None, 5)[5] for line in os.fsdecode(maps).splitlines() if " /dev/" in line)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ESRCH, errno.ENOTDIR):
+            return None
+    return {node for node in found if _DEVICE_NODE.match(node)}
+
+
+def processes(host: Host, nodes: Dict[str, Set[str]]) -> Tuple[Dict[str, List[str]], bool]:
+    """What has nodes open, by function; and whether every process could be looked at."""
+    found: Dict[str, List[str]] = {}
+    complete = True
+    for process in sorted((name for name in host.names("/proc") if name.isdigit()), key=int):
+        opened = open_nodes(host, process)
+        if opened is None:
+            complete = False
+            continue
+        for node in sorted(opened):
+            for address in behind(node, nodes):
+                name = host.value(f"/proc/{process}/comm") or "?"
+                found.setdefault(address, []).append(f"process {name} ({process}) has {node} open")
+    return found, complete
+
+
+def consoles(host: Host, functions: List[Dict[str, Any]]) -> Iterator[Tuple[str, str]]:
+    """The functions that the kernel's console is drawn on, each with what it is.
+
+    The kernel puts a frame buffer console on the frame buffer of the primary display when that has one, else on the
+    first (``drivers/video/fbdev/core/fbcon.c``); with ``fbcon=map:`` it may be on any.
+    """
+    primary = {entry["address"] for entry in functions if entry["boot_vga"]}
+    bound = [
+        host.value(f"/sys/class/vtconsole/{name}/name") or ""
+        for name in host.names("/sys/class/vtconsole")
+        if host.value(f"/sys/class/vtconsole/{name}/bind") == "1"
+    ]
+    if any("frame buffer" in name for name in bound):
+        names = [name for name in host.names("/sys/class/graphics") if re.fullmatch(r"fb[0-9]+", name)]
+        names.sort(key=lambda name: int(name[2:]))
+        owner = {name: address for name, _, address in class_devices(host, "/sys/class/graphics", _NODE)}
+        if "fbcon=map:" not in (host.value("/proc/cmdline") or ""):
+            names = [name for name in names if owner.get(name) in primary] or names[:1]
+        for name in names:
+            if name in owner:
+                yield owner[name], f"the host's console is on {name}"
+    if any("VGA" in name for name in bound):
+        for address in sorted(primary):
+            yield address, "the host's text console is on it"
+
+
+def sounding(host: Host) -> Set[str]:
+    """The sound cards (``card0``) that play or record."""
+    found = set()
+    for card in host.names("/proc/asound"):
+        if not CARD.fullmatch(card):
+            continue
+        for stream in host.names("/proc/asound/" + card):
+            if stream.startswith("pcm"):
+                for sub in host.names(f"/proc/asound/{card}/{stream}"):
+                    state = host.text(f"/proc/asound/{card}/{stream}/{sub}/status", VALUE_LIMIT)
+                    if state is not None and state.strip() != "closed":
+                        found.add(card)
+    return found
+
+
+def storage_in_use(host: Host) -> Iterator[Tuple[str, str]]:
+    """The functions whose disks are mounted, swapped to or a part of something else, each with what it is."""
+    table = host.text("/proc/1/mountinfo")
+    mounted: Dict[str, str] = {}
+    for line in ((host.text("/proc/self/mountinfo") if table is None else table) or "").splitlines():
+        words = line.split()
+        if len(words) > 4:
+            mounted.setdefault(words[2], words[4])
+    swaps = {line.split()[0] for line in (host.text("/proc/swaps") or "").splitlines()[1:] if line.split()}
+    for name, _, address in class_devices(host, "/sys/class/block", ANY):
+        number = host.value(f"/sys/class/block/{name}/dev")
+        if number in mounted:
+            yield address, f"{name} is mounted on {mounted[number]}"
+        if "/dev/" + name in swaps:
+            yield address, f"{name} is swapped to"
+        for holder in host.names(f"/sys/class/block/{name}/holders"):
+            yield address, f"{name} is a part of {holder}"
+
+
+def holders(host: Host, functions: List[Dict[str, Any]]) -> Dict[str, Optional[List[str]]]:
+    """What uses each function of a GPU's slot or group right now, by address: an unbind would wait for it, or break it.
+
+    ``None`` for a function where that could not be found out; those that no host driver has are left out.
+    """
+    near = near_gpus(functions)
+    held = [e for e in functions if e["address"] in near and e["driver"] and not FOR_GUESTS.fullmatch(e["driver"])]
+    if not held:
+        return {}
+    found: Dict[str, List[str]] = {entry["address"]: [] for entry in held}
+    by_process, complete = processes(host, device_nodes(host, functions))
+    playing = sounding(host)
+    others = [*consoles(host, functions), *storage_in_use(host)]
+    for entry in held:
+        about = found[entry["address"]]
+        about += by_process.get(entry["address"], [])
+        about += [what for address, what in others if address == entry["address"]]
+        uses = entry["uses"]
+        about += [f"sound {card} is playing or recording" for card in uses.get("sound", []) if card in playing]
+        about += [f"a {thing} is plugged into it" for thing in uses.get("usb", [])]
+        for interface in uses.get("net", []):
+            flags = host.value(f"/sys/class/net/{interface['name']}/flags")
+            if interface["state"] == "up" or (flags and re.fullmatch(r"0x[0-9a-f]+", flags) and int(flags, 16) & 1):
+                about.append(f"the interface {interface['name']} is up")
+        if entry["sriov_numvfs"]:
+            about.append(f"{entry['sriov_numvfs']} virtual functions are enabled")
+    return {address: about if complete or about else None for address, about in found.items()}

@@ -1,0 +1,197 @@
+"""The flavors that a spec wants, for a release of Nova and, where they are known, for the hosts there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, finding
+from gpustack.flavor.fitting import fitting
+from gpustack.flavor.flavors import (
+    AFFINITY,
+    ALIAS,
+    CPU_POLICY,
+    HIDE,
+    MAXPHYSADDR,
+    NUMA_NODES,
+    OLD_HIDE,
+    PAGE_SIZE,
+    Sizes,
+    WantedFlavor,
+    alias_value,
+)
+from gpustack.flavor.shares import HostShare, host_shares, ram_for_each, vcpus_for_each
+from gpustack.nova_options import releases
+from gpustack.nova_options.releases import Release
+from gpustack.spec.flavors import Flavor, named
+from gpustack.spec.model import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """The flavors of a spec in its order, and every finding about them."""
+
+    flavors: tuple[WantedFlavor, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """One entry of the spec with one count."""
+
+    flavor: Flavor
+    name: str
+    count: int
+    models: Mapping[str, int]
+
+
+def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wanted:
+    """The flavors of ``spec``.
+
+    :param hosts: the facts of its hosts: ``auto`` needs them, and so do the warnings about what never fits.
+    """
+    shares = host_shares(spec, hosts)
+    flavors: list[WantedFlavor] = []
+    findings: list[Finding] = []
+    for entry in _entries(spec):
+        problems = list(_release_problems(entry, release))
+        sizes, missing = _sizes(entry, shares)
+        nodes, unknown = _nodes(entry, shares)
+        problems += [*missing, *unknown]
+        findings += problems
+        if sizes is None or unknown:
+            continue
+        findings += fitting(
+            name=entry.name,
+            flavor=entry.flavor,
+            models=entry.models,
+            sizes=sizes,
+            nodes=nodes,
+            policy=entry.flavor.numa.policy or _model_policy(spec, entry),
+            shares=shares,
+            knows_maxphysaddr=MAXPHYSADDR in releases.extra_specs(release),
+        )
+        flavors.append(_made(spec, entry, release, sizes, nodes))
+    return Wanted(flavors=tuple(flavors), findings=tuple(findings))
+
+
+def _entries(spec: Spec) -> Iterator[_Entry]:
+    for template, flavor in spec.flavors.items():
+        if flavor.gpus is not None:
+            total = sum(flavor.gpus.values())
+            yield _Entry(flavor=flavor, name=named(template, total), count=total, models=flavor.gpus)
+        else:
+            for count in flavor.count:
+                models = {flavor.model or "": count}
+                yield _Entry(flavor=flavor, name=named(template, count), count=count, models=models)
+
+
+def _sizes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, list[Finding]]:
+    """The sizes; None with a finding where ``auto`` has no facts to go by."""
+    flavor, each = entry.flavor, entry.flavor.per_gpu
+    mine = [share for share in shares if any(model in share.gpus for model in entry.models)]
+    found: dict[str, Any] = {}
+    for size, auto in (("vcpus", vcpus_for_each), ("ram", ram_for_each), ("disk", None)):
+        share = getattr(each, size)
+        if share == "auto" and auto is not None:
+            share = auto(mine, getattr(flavor.reserve, size))
+        fixed = getattr(flavor, size)
+        found[size] = fixed if fixed is not None else None if share is None else share * entry.count
+    missing = [size for size, value in found.items() if value is None]
+    if missing:
+        models = " and ".join(entry.models)
+        return None, [finding("GPU418", place=entry.name, what=" and ".join(missing), models=models)]
+    return Sizes(**found, ephemeral=flavor.ephemeral, swap=flavor.swap), []
+
+
+def _nodes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[int | None, list[Finding]]:
+    asked = entry.flavor.numa.nodes
+    if asked != "auto":
+        return asked, []
+    needed = [share.nodes_for(entry.models) for share in shares if share.has(entry.models)]
+    found = [number for number in needed if number is not None]
+    if not found:
+        models = " and ".join(entry.models)
+        return None, [finding("GPU418", place=entry.name, what="numa.nodes", models=models)]
+    return max(found), []
+
+
+def _model_policy(spec: Spec, entry: _Entry) -> str | None:
+    policies = {spec.models[model].numa_policy for model in entry.models}
+    return "required" if "required" in policies else next(iter(policies - {None}), None)
+
+
+def _made(spec: Spec, entry: _Entry, release: Release, sizes: Sizes, nodes: int | None) -> WantedFlavor:
+    flavor = entry.flavor
+    gpus: dict[str, int] = {}
+    for model, count in entry.models.items():
+        gpus[spec.alias_of(model)] = gpus.get(spec.alias_of(model), 0) + count
+    specs = extra_specs(
+        gpus,
+        release=release,
+        policy=flavor.numa.policy,
+        nodes=nodes,
+        cpu_policy=flavor.cpu_policy,
+        mem_page_size=flavor.mem_page_size,
+        maxphysaddr=flavor.maxphysaddr,
+        hide_hypervisor=flavor.hide_hypervisor,
+        others=flavor.extra_specs,
+    )
+    return WantedFlavor(
+        name=entry.name,
+        sizes=sizes,
+        gpus=gpus,
+        extra_specs=specs,
+        id=named(flavor.id, entry.count) if flavor.id else None,
+        description=named(flavor.description or "", entry.count),
+        access=None if flavor.access is None else tuple(dict.fromkeys(flavor.access)),
+    )
+
+
+def extra_specs(
+    gpus: Mapping[str, int],
+    *,
+    release: Release,
+    policy: str | None = None,
+    nodes: int | None = None,
+    cpu_policy: str | None = None,
+    mem_page_size: str | None = None,
+    maxphysaddr: Literal["passthrough"] | None = None,
+    hide_hypervisor: bool = False,
+    others: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The extra specs of a flavor, under the names that ``release`` reads."""
+    made = {
+        ALIAS: alias_value(gpus),
+        AFFINITY: policy,
+        NUMA_NODES: None if nodes is None else str(nodes),
+        CPU_POLICY: cpu_policy,
+        PAGE_SIZE: mem_page_size,
+        MAXPHYSADDR: maxphysaddr,
+        HIDE if HIDE in releases.extra_specs(release) else OLD_HIDE: "true" if hide_hypervisor else None,
+    }
+    return {**{key: value for key, value in made.items() if value}, **(others or {})}
+
+
+def _release_problems(entry: _Entry, release: Release) -> Iterator[Finding]:
+    """What the release has not got; and what stands for a flavor, whatever the hosts."""
+    flavor = entry.flavor
+    known = releases.extra_specs()
+    for key, value in (
+        (AFFINITY, flavor.numa.policy),
+        (MAXPHYSADDR, flavor.maxphysaddr),
+        (OLD_HIDE, "true" if flavor.hide_hypervisor else None),
+    ):
+        if value is None:
+            continue
+        since = max(known[key].since, dict(known[key].values_since).get(value, 0))
+        if release.major < since:
+            first = next(other for other in releases.releases() if other.major == since)
+            yield finding("GPU416", place=entry.name, what=f"{key}={value}", release=release, since=first)
+    if flavor.hide_hypervisor and HIDE not in releases.extra_specs(release):
+        yield finding("GPU420", place=entry.name, release=release)
+    if flavor.windows:
+        hide = ", img_hide_hypervisor_id=true" if not flavor.hide_hypervisor else ""
+        yield finding("GPU417", place=entry.name, hide=hide)

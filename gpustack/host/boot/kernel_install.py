@@ -1,0 +1,178 @@
+"""Kernel arguments where systemd-boot starts the host: ``/etc/kernel/cmdline``, and entries that kernel-install makes.
+
+``kernel-install add`` copies a kernel and its initramfs to the boot partition, and writes an entry there with what
+``/etc/kernel/cmdline`` says (kernel-install(8)). So that file decides, for kernels to come too, and every entry is
+made anew from it. An entry that says something else was written by other means: to make it anew would lose that, and
+is not done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from gpustack.facts.model import BootEntry, BootKernel, Host
+from gpustack.findings import Finding, finding
+from gpustack.host.boot import record
+from gpustack.host.boot.bls import Entries, record_of, swallowed, with_arguments
+from gpustack.host.boot.record import ENTRIES, KERNEL_CMDLINE, MADE
+from gpustack.host.boot.tools import family, has_dracut, install_kernel
+from gpustack.host.own_files import OwnedFile
+from gpustack.linux.cmdline import CommandLine
+from gpustack.linux.module_parameters import fulfils
+from gpustack.operations import RunCommand
+
+_VENDORS = "/usr/lib/kernel/cmdline"
+_TRIES = "/etc/kernel/tries"
+_SREL = "/loader/entries.srel"
+_MACHINE_ID = "systemd.machine_id"  # kernel-install adds it to what the file says
+_LAYOUT = re.compile(r"""^\s*layout=["']?([^"'\s#]*)""", re.MULTILINE)
+_WANTED = "systemd-boot with entries that kernel-install makes (layout=bls)"
+
+
+def hindrances(host: Host) -> Iterator[Finding]:
+    """Why the entries can't be made anew on this host at all."""
+    for what in _unsupported(host):
+        yield finding("GPU130", place=host.hostname, what=what, wanted=_WANTED)
+    for entry in _ordinary(host):
+        if _kernel_of(host, entry) is None:
+            why = "kernel-install did not make it, so it would keep the arguments that it has"
+            yield finding("GPU155", place=f"{host.hostname} {entry.source}", why=why)
+
+
+def _unsupported(host: Host) -> Iterator[str]:
+    if "kernel-install" not in host.boot.tools:
+        yield "systemd-boot without kernel-install"
+    if host.boot.unified:
+        # Their arguments are in the image itself, which may be signed.
+        yield f"a unified kernel image ({', '.join(host.boot.unified)})"
+    for path, layout in _layouts(host):
+        if layout not in ("", "auto", "bls"):
+            yield f"kernel-install's layout {layout} ({path})"
+    if _TRIES in host.files:
+        yield f"systemd-boot that counts boots ({_TRIES})"
+    if has_dracut(host) and family(host) == "debian":
+        yield "dracut with systemd-boot on this distribution"
+    for kernel in host.boot.kernels:
+        if kernel.source is None:
+            yield f"Linux {kernel.release} without the image of its package"
+
+
+def _layouts(host: Host) -> Iterator[tuple[str, str]]:
+    """What decides which kind of entries kernel-install makes, and where it is said."""
+    told = [
+        (path, found[-1])
+        for path, file in sorted(host.files.items())
+        if "/kernel/install.conf" in path and (found := _LAYOUT.findall(file.text))
+    ]
+    yield from told
+    if not told:
+        for path, file in host.files.items():
+            if path.endswith(_SREL) and (told_by_loader := file.text.strip()) != "type1":
+                yield path, told_by_loader or "other"
+
+
+def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
+    """Work out what the file lacks, and which entries must be made anew.
+
+    :param wanted: every argument that must reach the kernel.
+    """
+    ours = record.recorded(host)
+    in_entries = frozenset(ours.get(ENTRIES, ()))
+    text = _without_ours(host, in_entries)
+    stands = CommandLine(text=text or "")
+    needs: dict[str, tuple[str, ...]] = {}
+    edits: dict[str, OwnedFile] = {}
+    found = list(_differing(host, stands, in_entries))
+    if stands.for_init is not None:
+        found.append(finding("GPU128", place=f"{host.hostname} {KERNEL_CMDLINE}"))
+    needs[KERNEL_CMDLINE] = needs[ENTRIES] = tuple(a for a in wanted if not fulfils(stands, a))
+    there = host.files.get(KERNEL_CMDLINE)
+    if text is not None and (there is not None or needs[KERNEL_CMDLINE] or _VENDORS not in host.files):
+        content = record.edited(KERNEL_CMDLINE, text, added=needs[KERNEL_CMDLINE]) or ""
+        mode = "0644" if there is None else there.mode
+        edits[KERNEL_CMDLINE] = OwnedFile(content=content, mode=mode, why="the kernels' arguments")
+        if there is None:
+            needs[MADE] = (_digest(text),)
+    line = with_arguments(stands, needs[ENTRIES])
+    found += swallowed(host, KERNEL_CMDLINE, line, needs[ENTRIES])
+    return Entries(
+        files=record_of(ours, needs),
+        edits=edits,
+        commands=tuple(_commands(host, needs[ENTRIES], in_entries - frozenset(needs[ENTRIES]))),
+        next_line=line if _ordinary(host) else None,
+        findings=tuple(found),
+    )
+
+
+def _ordinary(host: Host) -> list[BootEntry]:
+    return [entry for entry in host.boot.entries if not entry.recovery]
+
+
+def _without_ours(host: Host, ours: frozenset[str]) -> str | None:
+    """The file as it would be without gpustack; where there is none, what kernel-install would have to find in it.
+
+    Without the file kernel-install takes what the running kernel was started with, which may be anything: the entries
+    are what the host boots with, so the file is made from them.
+    """
+    if KERNEL_CMDLINE in host.files:
+        return record.plain(host)[KERNEL_CMDLINE]
+    if _VENDORS in host.files:
+        return host.files[_VENDORS].text
+    entries = _ordinary(host)
+    return f"{' '.join(_own(CommandLine(text=entries[0].arguments), ours))}\n" if entries else None
+
+
+def _own(line: CommandLine, without: frozenset[str] = frozenset()) -> list[str]:
+    """The arguments on an entry's line, without the one that kernel-install adds."""
+    words = [raw for _, raw in line.pieces if raw]
+    return [word for word in words if word.partition("=")[0] != _MACHINE_ID and word not in without]
+
+
+def _differing(host: Host, stands: CommandLine, ours: frozenset[str]) -> Iterator[Finding]:
+    file = _own(stands)
+    for entry in _ordinary(host):
+        here = _own(CommandLine(text=entry.arguments), ours)
+        if sorted(here) != sorted(file):
+            said = [f"{a} is only in the entry" for a in here if a not in file]
+            said += [f"{a} is only in {KERNEL_CMDLINE}" for a in file if a not in here]
+            why = f"it does not say what {KERNEL_CMDLINE} says: {', '.join(said) or 'an argument stands there twice'}"
+            yield finding("GPU155", place=f"{host.hostname} {entry.source}", why=why)
+
+
+def _commands(host: Host, wanted: tuple[str, ...], gone: frozenset[str]) -> Iterator[RunCommand]:
+    for entry in _ordinary(host):
+        kernel, line = _kernel_of(host, entry), CommandLine(text=entry.arguments)
+        lacks = [a for a in wanted if not fulfils(line, a)]
+        has = [a for a in sorted(gone) if line.has(a)]
+        if kernel is not None and (lacks or has):
+            why = [f"lacks {' '.join(lacks)}"] if lacks else []
+            why += [f"still has {' '.join(has)}"] if has else []
+            yield install_kernel(kernel, f"its entry {' and '.join(why)}")
+
+
+def _kernel_of(host: Host, entry: BootEntry) -> BootKernel | None:
+    """The kernel of an entry that kernel-install made: ``TOKEN-RELEASE.conf`` for ``TOKEN/RELEASE/linux``."""
+    for kernel in host.boot.kernels:
+        if kernel.image is not None and kernel.image == entry.kernel and kernel.image.endswith("/linux"):
+            token = PurePosixPath(kernel.image).parts[-3]
+            if PurePosixPath(entry.source).name == f"{token}-{kernel.release}.conf":
+                return kernel
+    return None
+
+
+def undo_commands(host: Host) -> Iterator[RunCommand]:
+    """Make those entries anew that have an argument of gpustack's; the file is without them by then."""
+    yield from _commands(host, (), frozenset(record.recorded(host).get(ENTRIES, ())))
+
+
+def is_made(host: Host) -> bool:
+    """Whether gpustack made ``/etc/kernel/cmdline``, and nobody has put anything else into it since."""
+    digests = record.recorded(host).get(MADE, ())
+    return KERNEL_CMDLINE in host.files and _digest(record.plain(host)[KERNEL_CMDLINE]) in digests
+
+
+def _digest(text: str) -> str:
+    return f"sha256:{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"

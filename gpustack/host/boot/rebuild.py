@@ -1,0 +1,147 @@
+"""What must be made anew for the next boot: initramfs images and GRUB's menu."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gpustack.facts.model import BootEntry, BootKernel, Host
+from gpustack.findings import Finding, finding
+from gpustack.host.boot.tools import rebuild
+from gpustack.host.boot.trial import TITLE as TRIAL_TITLE
+from gpustack.host.decide.desired import PARAMETERS, Desired
+from gpustack.host.own_files import IN_INITRAMFS, IN_MENU, OWNED, TRIAL_ENTRY
+from gpustack.host.prior_setup.adopt import journalled
+from gpustack.linux.cmdline import CommandLine
+from gpustack.linux.grub import paths as grub_paths
+from gpustack.linux.module_parameters import fulfils
+from gpustack.operations import Operation, RemoveFile, RunCommand, WriteFile
+
+MADE_FROM = ("/etc/modprobe.d/", "/etc/initramfs-tools/", "/etc/dracut.conf")
+"""What of other people's files an initramfs is made from."""
+
+
+def file_operations(host: Host, desired: Desired) -> tuple[Operation, ...]:
+    """Make the files that gpustack owns what they shall be."""
+    return tuple(_file_operations(host, desired))
+
+
+def _file_operations(host: Host, desired: Desired) -> Iterator[Operation]:
+    for path in OWNED:
+        there, wanted = host.files.get(path), desired.files.get(path)
+        if wanted is not None:
+            if there is None or (there.text, _mode(there.mode)) != (wanted.content, _mode(wanted.mode)):
+                why = wanted.why
+                if there is not None and there.text == wanted.content:
+                    why = f"its mode is {there.mode} in place of {wanted.mode}"
+                before = None if there is None else there.text
+                yield WriteFile(path=path, content=wanted.content, before=before, mode=wanted.mode, why=why)
+        elif there is not None:
+            yield RemoveFile(path=path, before=there.text, why="nothing is left to say in it")
+    for path, edit in desired.entries.edits.items() if desired.entries is not None else ():
+        there = host.files.get(path)
+        before = None if there is None else there.text
+        if edit.content != before:
+            yield WriteFile(path=path, content=edit.content, before=before, mode=edit.mode, why=edit.why)
+
+
+def _mode(text: str) -> int:
+    try:
+        return int(text, 8) & 0o7777
+    except ValueError:
+        return -1
+
+
+def commands(host: Host, desired: Desired, files: tuple[Operation, ...]) -> tuple[Operation, ...]:
+    """The commands that carry changed files, or those that an earlier run left, into the next boot."""
+    changed = {op.path for op in files if isinstance(op, WriteFile | RemoveFile)}
+    if desired.entries is not None:
+        rebuilt = tuple(_initramfs_commands(host, changed))
+        done = {command.argv for command in rebuilt}
+        return (*rebuilt, *(command for command in desired.entries.commands if command.argv not in done))
+    return (*_initramfs_commands(host, changed), *_grub_commands(host, desired, changed))
+
+
+def _initramfs_commands(host: Host, changed: set[str]) -> Iterator[RunCommand]:
+    touched = [path for path in IN_INITRAMFS if path in changed]
+    touched += sorted(path for path in changed - {*IN_INITRAMFS} if path.startswith(MADE_FROM))
+    kept = [*IN_INITRAMFS, *(path for path in journalled(host) if path.startswith(MADE_FROM))]
+    for kernel in host.boot.kernels:
+        if touched:
+            yield from rebuild(host, kernel, f"{' and '.join(touched)} changes")
+        elif not (present := [path for path in kept if path in host.files]):
+            continue
+        elif kernel.initramfs is None:
+            yield from rebuild(host, kernel, f"kernel {kernel.release} has no initramfs")
+        elif stale := [path for path in present if _is_newer(host, path, kernel)]:
+            yield from rebuild(host, kernel, f"{kernel.initramfs} is older than {' and '.join(stale)}")
+
+
+def _is_newer(host: Host, path: str, kernel: BootKernel) -> bool:
+    """Whether a file may have changed since the initramfs was made; a time that is unknown does not reassure."""
+    written, made = host.files[path].mtime_ns, kernel.initramfs_mtime_ns
+    return written is None or made is None or written > made
+
+
+def _grub_commands(host: Host, desired: Desired, changed: set[str]) -> Iterator[RunCommand]:
+    argv = ("update-grub",)
+    menu = {*IN_MENU, *grub_paths({*host.files, *changed})}
+    if touched := [path for path in sorted(menu) if path in changed]:
+        yield RunCommand(argv=argv, why=f"{' and '.join(touched)} changes")
+    elif TRIAL_ENTRY not in host.files and any(entry.title == TRIAL_TITLE for entry in host.boot.entries):
+        yield RunCommand(argv=argv, why="GRUB's menu still has the entry of a trial that is over")
+    elif _wrong_entries(host, desired) and changed:
+        # A file that was put back with an old time makes the menu look new.
+        yield RunCommand(argv=argv, why="GRUB's menu has other arguments than its configuration")
+    elif _wrong_entries(host, desired) and _is_menu_stale(host):
+        yield RunCommand(argv=argv, why="GRUB's menu is older than its configuration, and has other arguments")
+
+
+def _is_menu_stale(host: Host) -> bool:
+    """Whether GRUB's configuration may have changed since its menu was made."""
+    made = host.boot.config_mtime
+    written = [host.files[path].mtime_ns for path in grub_paths(host.files)]
+    return made is None or any(time is None or time > made for time in written)
+
+
+def _wrong_entries(host: Host, desired: Desired) -> list[BootEntry]:
+    """The ordinary entries whose arguments, of those that gpustack looks after, are not the ones to come."""
+    if desired.next_line is None:
+        return []
+    wanted = _looked_after(desired.next_line)
+    return [
+        entry
+        for entry in host.boot.entries
+        if not entry.recovery and _looked_after(CommandLine(text=entry.arguments)) != wanted
+    ]
+
+
+def _looked_after(line: CommandLine) -> Mapping[str, tuple[str | None, ...]]:
+    return {name: tuple(a.value for a in line.all(name)) for name in PARAMETERS}
+
+
+def lacking(line: CommandLine, desired: Desired) -> list[str]:
+    """The wanted arguments that a command line lacks."""
+    return [argument for argument in desired.arguments if not fulfils(line, argument)]
+
+
+def withdrawn(line: CommandLine, desired: Desired) -> list[str]:
+    """The arguments on a line that gpustack looks after and that the next boots won't have any more."""
+    if desired.next_line is None:
+        return []
+    then = desired.next_line
+    here = [found.text for name in PARAMETERS for found in line.all(name)]
+    return [text for text in here if not (then.has(text) or fulfils(then, text))]
+
+
+def entry_findings(host: Host, desired: Desired) -> tuple[Finding, ...]:
+    """Entries that stay wrong although the menu was made from the configuration as it is."""
+    if not desired.arguments or _is_menu_stale(host):
+        return ()
+    ordinary = [entry for entry in host.boot.entries if not entry.recovery]
+    wrong = [entry for entry in ordinary if lacking(CommandLine(text=entry.arguments), desired)]
+    found = []
+    for entry in wrong:
+        arguments = ", ".join(lacking(CommandLine(text=entry.arguments), desired))
+        code = "GPU137" if entry is ordinary[0] else "GPU144"
+        found.append(finding(code, place=f"{host.hostname} {entry.source}", title=entry.title, arguments=arguments))
+    return tuple(found)

@@ -1,0 +1,128 @@
+"""Kernel arguments in files that are not gpustack's: which of them it has added, and taking them out again.
+
+Where boot entries are files (Boot Loader Specification), there is no place of gpustack's own for arguments: they go
+into the entries, and into what the entries of kernels to come are made from. A record keeps what was added where, so
+that nothing else is ever taken out. An argument once recorded stays: a run that broke may have left it somewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from gpustack.facts.model import Host
+from gpustack.host.own_files import RECORD, is_ours
+from gpustack.linux.cmdline import CommandLine
+from gpustack.linux.grub import DEFAULTS, LINUX, Defaults, read_defaults
+
+KERNEL_CMDLINE = "/etc/kernel/cmdline"
+ENTRIES = "entries"
+"""The place of an argument that was added to the boot entries themselves."""
+MADE = "made"
+"""In the place of a place: gpustack made ``/etc/kernel/cmdline``; then the digest of it without its arguments."""
+PLACES = (DEFAULTS, KERNEL_CMDLINE, ENTRIES, MADE)
+# What gpustack adds, and the digest that MADE is followed by. Nothing else is ever taken out of a file of others, even
+# if somebody has edited the record.
+_ADDED = re.compile(
+    r"(?:intel_iommu|iommu|vfio_iommu_type1\.allow_unsafe_interrupts|(?:vfio-pci|pci-stub)\.ids)=[A-Za-z0-9,:]+"
+    r"|sha256:[0-9a-f]{64}"
+)
+_EXPANSION = re.compile(r"[$`\\]")
+# The assignment that grubby keeps up, too: one line, in quotes.
+_ASSIGNMENT = re.compile(
+    r"""^(?P<before>[ \t]*GRUB_CMDLINE_LINUX=(?P<quote>["']))"""
+    r"""(?P<value>[^"'\n]*)(?P<after>(?P=quote)[ \t]*(?:\#.*)?)$""",
+    re.MULTILINE,
+)
+
+
+def recorded(host: Host) -> dict[str, tuple[str, ...]]:
+    """What gpustack has added, by place; lines are a place and an argument, and others are passed over."""
+    file = host.files.get(RECORD)
+    found: dict[str, list[str]] = {}
+    for line in file.text.splitlines() if file is not None and is_ours(file.text) else ():
+        place, space, argument = line.partition(" ")
+        if space and place in PLACES and _ADDED.fullmatch(argument):
+            found.setdefault(place, []).append(argument)
+    return {place: tuple(arguments) for place, arguments in found.items()}
+
+
+def files(host: Host) -> tuple[str, ...]:
+    """The files of the host that arguments of kernels to come are made from."""
+    candidates = (DEFAULTS, KERNEL_CMDLINE) if host.boot.loader == "grub" else (KERNEL_CMDLINE,)
+    return tuple(path for path in candidates if path in host.files)
+
+
+def evaluated(text: str) -> Defaults:
+    """``/etc/default/grub`` as ``grub2-mkconfig`` reads it: with bash, and without drop-ins."""
+    return read_defaults({DEFAULTS: text}, bash=True)
+
+
+def value_of(path: str, text: str) -> str | None:
+    """The arguments that a file gives a kernel to come; None where that is unknown."""
+    return text if path == KERNEL_CMDLINE else evaluated(text).text(LINUX)
+
+
+def edited(path: str, text: str, *, without: Iterable[str] = (), added: Iterable[str] = ()) -> str | None:
+    """A file's text with arguments taken out and others added; None where there is no line to add them to.
+
+    Nothing else changes: to add and to take out again gives the same text. A line of ``/etc/default/grub`` gets
+    arguments only if they then arrive in the value that a shell reads. A line with an expansion gets none: another
+    tool may keep its arguments in that variable, and rewrite the line.
+    """
+    if path == KERNEL_CMDLINE:
+        body = text.rstrip("\n")
+        return _changed(body, without, added) + text[len(body) :]
+    for argument in without:
+        found = next((line for line in _lines(text) if argument in line["value"].split()), None)
+        if found is not None:
+            text = _with_value(text, found, _changed(found["value"], (argument,), ()))
+    if not (added := tuple(added)):
+        return text
+    wanted = [*(value_of(path, text) or "").split(), *added]
+    for line in _lines(text):
+        longer = _with_value(text, line, _changed(line["value"], (), added))
+        arrived = value_of(path, longer)
+        if not _EXPANSION.search(line["value"]) and arrived is not None and sorted(arrived.split()) == sorted(wanted):
+            return longer
+    return None
+
+
+def _lines(text: str) -> list[re.Match[str]]:
+    """The lines that set the arguments, the likeliest to be gpustack's first: plain ones, and of these the last."""
+    found = list(_ASSIGNMENT.finditer(text))
+    return sorted(found, key=lambda line: (_EXPANSION.search(line["value"]) is not None, -line.start()))
+
+
+def _with_value(text: str, line: re.Match[str], value: str) -> str:
+    return f"{text[: line.start('value')]}{value}{text[line.end('value') :]}"
+
+
+def _changed(value: str, without: Iterable[str], added: Iterable[str]) -> str:
+    pieces = list(CommandLine(text=value).pieces)
+    for argument in without:
+        # The last one: arguments are added at the end.
+        place = max((i for i, (_, raw) in enumerate(pieces) if raw == argument), default=None)
+        if place is not None:
+            pieces[place] = (pieces[place][0][:-1], "")  # one space was put before it, or none
+    text = "".join(space + raw for space, raw in pieces)
+    for argument in added:
+        text = f"{text} {argument}" if text else argument
+    return text.removeprefix(" ") if not value.startswith(" ") else text
+
+
+def plain(host: Host) -> Mapping[str, str]:
+    """Those files as they would be without gpustack."""
+    ours = recorded(host)
+    found = {path: edited(path, host.files[path].text, without=ours.get(path, ())) for path in files(host)}
+    return {path: text for path, text in found.items() if text is not None}
+
+
+def in_entries(host: Host, *, without: Iterable[str] = ()) -> dict[str, CommandLine]:
+    """The arguments of each ordinary boot entry, by the entry's source, without the given ones."""
+    left = frozenset(without)
+    return {
+        entry.source: CommandLine.of(a.text for a in CommandLine(text=entry.arguments).arguments if a.text not in left)
+        for entry in host.boot.entries
+        if not entry.recovery
+    }

@@ -1,0 +1,163 @@
+"""A trial boot: new kernel arguments hold for one boot, and for good only when the host has come back and is right.
+
+The arguments stand in a menu entry of their own, the last, which GRUB's environment names for the next boot only:
+GRUB takes that name away before it starts the kernel (``next_entry`` in the ``grub.cfg`` that ``grub-mkconfig``
+writes). So whatever ends the trial, the boot after it is the old one. Four things end it:
+
+* a panic: the kernel reboots (``panic=``), and so does the initramfs in place of its shell (initramfs-tools(7),
+  dracut.cmdline(7));
+* a kernel that hangs: systemd has the hardware's watchdog bite, where there is one (``systemd.watchdog_sec=``);
+* a host that runs but that nobody confirms in time: a unit of systemd's reboots it;
+* a verification that fails: the playbook reboots it.
+
+The files in ``/etc`` and the initramfs are the new ones in both boots: what is tried is the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, finding
+from gpustack.host.decide.desired import Desired
+from gpustack.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT, OwnedFile
+from gpustack.host.render import render_trial
+from gpustack.linux.cmdline import CommandLine
+from gpustack.linux.grub import read_defaults
+
+ENTRY = "gpustack-trial"
+"""The trial entry's id in GRUB's menu."""
+TITLE = "gpustack: new kernel arguments, tried once"
+MARKER = "gpustack.trial"
+"""The argument by which a trial boot is known. The kernel passes over a word with a dot that no module claims."""
+FILES = (TRIAL_ENTRY, TRIAL_UNIT)
+_PANIC_SECONDS = 15
+_WATCHDOG_SECONDS = 60
+# GRUB writes its environment without the file system's help, in place (00_header of Ubuntu's GRUB, check_writable).
+_WRITABLE = frozenset({"ext2", "ext3", "ext4", "xfs", "vfat"})
+# How long GRUB shows its menu; the second is Ubuntu's, after a boot that did not get as far as its services.
+_TIMEOUTS = ("GRUB_TIMEOUT", "GRUB_RECORDFAIL_TIMEOUT")
+_DEVICES = {
+    "lvm": "a logical volume",
+    "raid": "software RAID",
+    "crypt": "an encrypted device",
+    "mapped": "a device mapper target",
+    None: "a block device that the facts don't name",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A trial that a plan asks for.
+
+    :ivar arguments: what the trial entry has beside the line that is tried.
+    :ivar seconds: how long after the start of the system the host may take to be confirmed.
+    """
+
+    arguments: tuple[str, ...]
+    seconds: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data: what the playbooks need for it."""
+        return {
+            "entry": ENTRY,
+            "marker": MARKER,
+            "seconds": self.seconds,
+            "select": ["grub-reboot", ENTRY],
+            "confirm": ["systemctl", "stop", TRIAL_UNIT.rpartition("/")[2]],
+            "forget": ["grub-editenv", "-", "unset", "next_entry"],
+        }
+
+
+def trial(seconds: int) -> Trial:
+    """The trial with everything that ends it."""
+    unit = TRIAL_UNIT.rpartition("/")[2]
+    return Trial(
+        seconds=seconds,
+        arguments=(
+            MARKER,
+            f"panic={_PANIC_SECONDS}",
+            "rd.shell=0",
+            "rd.emergency=reboot",
+            f"systemd.wants={unit}",
+            f"systemd.watchdog_sec={_WATCHDOG_SECONDS}",
+        ),
+    )
+
+
+def is_running(host: Host) -> bool:
+    """Whether the host's present boot is a trial; once it has been made permanent, the files of the trial are gone."""
+    line = host.kernel.command_line
+    return TRIAL_ENTRY in host.files and line is not None and CommandLine(text=line).has(MARKER)
+
+
+def files(desired: Desired, wanted: Trial) -> dict[str, OwnedFile]:
+    """The files of a trial, by path; none when the line to try is not known, which the plan refuses anyway."""
+    if desired.next_line is None:
+        return {}
+    return render_trial(
+        line=desired.next_line.text,
+        extra=wanted.arguments,
+        entry=ENTRY,
+        title=TITLE,
+        marker=MARKER,
+        seconds=wanted.seconds,
+    )
+
+
+def has_entry(host: Host, desired: Desired, wanted: Trial) -> bool:
+    """Whether the menu has the trial entry, with the arguments that are to be tried."""
+    for entry in host.boot.entries:
+        if entry.title == TITLE and desired.next_line is not None:
+            line = CommandLine(text=entry.arguments)
+            tried = (*(argument.text for argument in desired.next_line.arguments), *wanted.arguments)
+            return all(line.has(argument) for argument in tried)
+    return False
+
+
+def findings(host: Host) -> Iterator[Finding]:
+    """Why a trial is not possible on this host; nothing when it is."""
+    for why in _hindrances(host):
+        yield finding("GPU160", place=host.hostname, why=why)
+
+
+def _hindrances(host: Host) -> Iterator[str]:
+    if host.boot.loader != "grub" or host.boot.bls:
+        yield "its boot loader is not GRUB with a menu in grub.cfg"
+        return
+    environment = host.boot.environment
+    if environment is None:
+        yield "GRUB's environment was not read (the snapshot is of an older version, or there is no menu)"
+        return
+    if not environment.exists:
+        yield f"there is no {environment.path} (grub-editenv {environment.path} create, then update-grub)"
+    if not environment.read:
+        yield "GRUB's menu does not read next_entry from the environment (update-grub makes it anew)"
+    if environment.filesystem is None:
+        yield f"which file system holds {environment.path} is not known (read the running host)"
+    elif environment.filesystem not in _WRITABLE:
+        yield f"{environment.path} is on {environment.filesystem}, where GRUB can't write"
+    elif environment.device != "disk":
+        yield f"{environment.path} is on {_DEVICES[environment.device]}, where GRUB can't write"
+    if environment.next_entry not in (None, ENTRY):
+        yield f"the next boot is set to {environment.next_entry} already (grub-editenv - unset next_entry)"
+    yield from _default(host, environment.saved_entry)
+
+
+def _default(host: Host, saved: str | None) -> Iterator[str]:
+    """The trial starts the first entry's kernel: the default must be that entry, or another would be tried."""
+    texts = {path: file.text for path, file in host.files.items() if path != GRUB}
+    defaults = read_defaults(texts)
+    for name in _TIMEOUTS:
+        if (defaults.text(name) or "").strip().startswith("-"):
+            yield f"{name} is negative: GRUB would wait at its menu for somebody, and the host not come back by itself"
+    chosen = defaults.text("GRUB_DEFAULT")
+    if chosen is None:
+        yield "what GRUB_DEFAULT is can't be told from /etc/default/grub"
+    elif chosen == "saved":
+        if saved not in (None, "0"):
+            yield f"GRUB boots the saved entry {saved}, and the trial would boot the first"
+    elif chosen not in ("", "0"):
+        yield f"GRUB_DEFAULT is {chosen}, and the trial would boot the first entry"

@@ -1,0 +1,315 @@
+"""How the functions that go to guests get their driver at boot, before any host driver sees them.
+
+vfio-pci (or pci-stub) is told their ``vendor:product`` ids and loaded in the initramfs. Three things make it come
+first: the initramfs loads it by name; a softdep loads it before each host driver that udev may load for one of
+the functions (``modprobe.d(5)``); and the GPUs' own host drivers are blacklisted where nothing else needs them.
+An id is taken wherever it turns up, so this is right only as long as every function with that id is to go. The others
+are bound by their address, before all that (:mod:`gpustack.host.decide.addresses`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from gpustack.facts.model import Function, Host
+from gpustack.findings import Finding, finding
+from gpustack.host.boot.tools import has_dracut
+from gpustack.host.decide.addresses import Listed
+from gpustack.host.decide.host_drivers import held_early, host_drivers, too_early
+from gpustack.host.decide.targets import Targets
+from gpustack.host.prior_setup.foreign_config import DRIVERCTL, Elsewhere
+from gpustack.linux.cmdline import canonical
+from gpustack.pci import catalogue, classes
+from gpustack.spec.model import Options
+
+DRIVERS = ("vfio-pci", "pci-stub")
+"""The drivers that can hold a function for guests."""
+IDS_ARGUMENTS = tuple(f"{driver}.ids" for driver in DRIVERS)
+"""The kernel parameters that stand for a driver's ids where it is built into the kernel."""
+_IDS_LONGEST = 1023  # static char ids[1024] (drivers/vfio/pci/vfio_pci.c, drivers/pci/pci-stub.c)
+_BACKEND = "vfio_iommu_type1"
+# Modules that only work together: if one of them is in use, none of its stack is blacklisted.
+_STACKS = ("nvidia", "nova")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """What is told to modprobe, to the initramfs and to the kernel.
+
+    :ivar by_address: functions that are bound by address: a device of the host has their id too, they get a variant
+        driver, or a host driver that is built into a kernel holds them before the initramfs runs.
+    :ivar options: ids by driver, for modprobe.
+    :ivar softdeps: drivers to be loaded before a host driver, by host driver.
+    :ivar arguments: ids for the kernel's command line, where a kernel has a driver built in.
+    :ivar early_modules: modules that the initramfs loads.
+    :ivar late_modules: modules that systemd loads, all of which every kernel has.
+    """
+
+    by_address: tuple[Listed, ...]
+    options: Mapping[str, tuple[str, ...]]
+    softdeps: Mapping[str, tuple[str, ...]]
+    blacklist: tuple[str, ...]
+    arguments: tuple[str, ...]
+    early_modules: tuple[str, ...]
+    late_modules: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Binding:
+    """Decide how the targets get their drivers."""
+    functions = targets.functions
+    drivers = tuple(driver for driver in DRIVERS if any(its == driver for _, its in functions.values()))
+    variants = sorted({its for _, its in functions.values()} - set(DRIVERS))
+    staying = _staying(host, targets)
+    early = held_early(host, targets)
+    by_driver = {
+        driver: sorted(
+            {
+                f.ids
+                for f, its in functions.values()
+                if its == driver and f.ids not in staying and f.address not in early
+            }
+        )
+        for driver in drivers
+    }
+    ids = {driver: tuple(found) for driver, found in by_driver.items() if found}
+    loadable = {driver for driver in drivers if "module" in _kinds(host, canonical(driver))}
+    built_in = {driver for driver in ids if "builtin" in _kinds(host, canonical(driver))}
+    needed = [canonical(driver) for driver in (*drivers, *variants)]
+    if ("vfio-pci" in drivers or variants) and _kinds(host, _BACKEND):
+        needed.append(_BACKEND)
+    blacklist = tuple(_blacklist(host, targets)) if options.blacklist_host_drivers else ()
+    return Binding(
+        by_address=tuple(
+            Listed.of(function, driver, is_taken=function.address in early)
+            for function, driver in sorted(functions.values(), key=lambda found: found[0].bdf)
+            if function.ids in staying or driver in variants or function.address in early
+        ),
+        options={driver: found for driver, found in ids.items() if driver in loadable},
+        softdeps=dict(_softdeps(targets, loadable)),
+        blacklist=blacklist,
+        arguments=tuple(f"{driver}.ids={','.join(ids[driver])}" for driver in ids if driver in built_in),
+        early_modules=tuple(name for name in needed if _is_early(host, name)),
+        late_modules=tuple(name for name in needed if _in_every_kernel(host, name)),
+        findings=(
+            *_identical(host, targets, staying),
+            *_two_drivers(host, targets),
+            *_kernels(host, drivers),
+            *too_early(host, targets),
+            *_too_long(host, ids),
+            *_kept(host, targets, options),
+            *_conflicts(host, ids, targets, other),
+        ),
+    )
+
+
+def _kinds(host: Host, module: str) -> frozenset[str | None]:
+    """How the kernels that can boot have a module: ``module``, ``builtin``."""
+    return frozenset(found for kernel in host.boot.kernels if (found := kernel.modules.get(module)) is not None)
+
+
+def _is_early(host: Host, module: str) -> bool:
+    """Whether the initramfs is to load a module. dracut fails for a kernel that has not got it at all."""
+    return _in_every_kernel(host, module) if has_dracut(host) else "module" in _kinds(host, module)
+
+
+def _in_every_kernel(host: Host, module: str) -> bool:
+    return "module" in _kinds(host, module) and all(module in k.modules for k in host.boot.kernels)
+
+
+def _softdeps(targets: Targets, drivers: Iterable[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    wanted: dict[str, set[str]] = {}
+    for function, driver in targets.functions.values():
+        if driver in drivers:
+            for module in host_drivers(function):
+                wanted.setdefault(module, set()).add(driver)
+    for module in sorted(wanted):
+        yield module, tuple(driver for driver in DRIVERS if driver in wanted[module])
+
+
+def _kept_functions(host: Host, targets: Targets) -> Iterator[Function]:
+    """The functions that stay with the host; virtual functions go with their physical one."""
+    going = targets.functions
+    for function in sorted(host.pci, key=lambda f: f.bdf):
+        if function.address not in going and function.physical_function not in going:
+            yield function
+
+
+def _stack(module: str) -> str:
+    return next((stack for stack in _STACKS if module == stack or module.startswith(f"{stack}_")), module)
+
+
+def _blacklist(host: Host, targets: Targets) -> Iterator[str]:
+    """The GPUs' host drivers that nothing else uses, or would use."""
+    kept = spared(host, targets)
+    yield from sorted(module for module in _gpu_drivers(targets) if module not in kept)
+
+
+def _gpu_drivers(targets: Targets) -> dict[str, str]:
+    """The host drivers of the GPUs that go to guests, each with the GPUs' vendor id."""
+    return {module: target.gpu.main.vendor for target in targets.gpus for module in host_drivers(target.gpu.main)}
+
+
+def spared(host: Host, targets: Targets) -> dict[str, Function]:
+    """The GPUs' host drivers that must not be blacklisted, each with a function of the host that may need it."""
+    kept = tuple(_kept_functions(host, targets))
+    gpus = {function.vendor: function for function in kept if _is_kept_gpu(function)}
+    used: dict[str, Function] = {}
+    for function in kept:
+        for name in (function.driver, *function.modules):
+            if name is not None:
+                used.setdefault(_stack(canonical(name)), function)
+    needed = {module: gpus.get(vendor) or used.get(_stack(module)) for module, vendor in _gpu_drivers(targets).items()}
+    return {module: function for module, function in needed.items() if function is not None}
+
+
+def _is_kept_gpu(function: Function) -> bool:
+    """Whether a function that stays is a GPU: any driver of its maker may be needed for it."""
+    return classes.is_gpu_class(function.pci_class) and function.physical_function is None
+
+
+def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
+    """GPU host drivers that are left alone because something else uses them."""
+    by_function: dict[str, list[str]] = {}
+    for module, function in spared(host, targets).items() if options.blacklist_host_drivers else ():
+        by_function.setdefault(function.address, []).append(module)
+    for address, modules in by_function.items():
+        function = host.functions[address]
+        what = catalogue.describe(function.vendor, function.product, function.pci_class)
+        place = f"{host.hostname} {address}"
+        yield finding("GPU141", place=place, modules=", ".join(sorted(modules)), what=what)
+
+
+def _staying(host: Host, targets: Targets) -> dict[str, tuple[Function, ...]]:
+    """The functions that stay with the host and have an id of one that goes, by id."""
+    going = {function.ids for function, _ in targets.functions.values()}
+    found: dict[str, list[Function]] = {}
+    for function in _kept_functions(host, targets):
+        if function.ids in going:
+            found.setdefault(function.ids, []).append(function)
+    return {ids: tuple(functions) for ids, functions in found.items()}
+
+
+def identical(host: Host, targets: Targets) -> tuple[Function, ...]:
+    """The functions that stay with the host and have an id of one that goes: they must not be taken."""
+    return tuple(function for functions in _staying(host, targets).values() for function in functions)
+
+
+def _identical(host: Host, targets: Targets, staying: Mapping[str, Iterable[Function]]) -> Iterator[Finding]:
+    for target in targets.all:
+        for function in {f.ids: f for f in target.gpu.functions if f.ids in staying}.values():
+            yield finding(
+                "GPU113",
+                place=f"{host.hostname} {target.address}",
+                ids=function.ids,
+                what=classes.word(function.pci_class),
+                staying=", ".join(f.address for f in staying[function.ids]),
+            )
+
+
+def _two_drivers(host: Host, targets: Targets) -> Iterator[Finding]:
+    going: dict[str, list[str]] = {}
+    drivers: dict[str, set[str]] = {}
+    for address, (function, driver) in targets.functions.items():
+        if driver not in DRIVERS:
+            continue  # a variant driver is bound by address
+        going.setdefault(function.ids, []).append(address)
+        drivers.setdefault(function.ids, set()).add(driver)
+    for ids, found in drivers.items():
+        if len(found) > 1:
+            place = f"{host.hostname} {', '.join(sorted(going[ids]))}"
+            yield finding("GPU112", place=place, driver=DRIVERS[0], others=f"{ids} ({DRIVERS[1]})")
+
+
+def _kernels(host: Host, drivers: Iterable[str]) -> Iterator[Finding]:
+    for kernel in host.boot.kernels:
+        for driver in drivers:
+            if canonical(driver) not in kernel.modules:
+                image = kernel.image or "its image was not found"
+                yield finding("GPU115", place=host.hostname, release=kernel.release, image=image, driver=driver)
+
+
+def _too_long(host: Host, ids: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
+    for driver, found in ids.items():
+        length = len(",".join(found))
+        if length > _IDS_LONGEST:
+            yield finding("GPU116", place=host.hostname, driver=driver, length=length, longest=_IDS_LONGEST)
+
+
+def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets, other: Elsewhere) -> Iterator[Finding]:
+    ours = {canonical(driver): frozenset(found) for driver, found in ids.items()}
+    functions = tuple(function for function, _ in targets.functions.values())
+    all_ours = {function.ids for function in functions}
+    for found in other.ids():
+        mine = ours.get(found.driver, frozenset())
+        if (found.ids != mine and (mine or found.ids & all_ours)) or (mine and not found.takes_all(functions)):
+            said = f"{found.driver} ids={found.text}"
+            wanted = "; ".join(f"{driver} ids={','.join(of)}" for driver, of in ids.items()) or "binding by address"
+            yield finding("GPU135", place=f"{host.hostname} {found.place}", said=said, wanted=wanted)
+    for place, said, effect in switched_off(host, targets, other):
+        yield finding("GPU140", place=f"{host.hostname} {place}", said=said, effect=effect)
+    yield from _by_address(host, targets, other)
+
+
+def _modules_of(targets: Targets) -> tuple[str, ...]:
+    """The modules that the targets' drivers take, with those that they depend on (``drivers/vfio/Makefile``)."""
+    drivers = {canonical(driver) for _, driver in targets.functions.values()}
+    return tuple(sorted(drivers | set(_VFIO if drivers - {"pci_stub"} else ())))
+
+
+_OLD = "vfio_virqfd"  # kernels since 6.2 have none
+_VFIO = ("vfio", "vfio_iommu_type1", "vfio_pci_core", "vfio_virqfd", "iommufd", "irqbypass")
+
+
+def switched_off(host: Host, targets: Targets, other: Elsewhere) -> Iterator[tuple[str, str, str]]:
+    """Where a module that the targets' drivers take is kept from being loaded: place, text and effect."""
+    for module in _modules_of(targets):
+        kinds = {kernel.modules.get(module) for kernel in host.boot.kernels}
+        if module != _OLD or kinds != {None}:
+            yield from _off_switches(module, other)
+
+
+def _off_switches(module: str, other: Elsewhere) -> Iterator[tuple[str, str, str]]:
+    """Where one module is kept from being loaded or from working.
+
+    A module that another one needs is loaded with it although it is blacklisted in modprobe's configuration; the
+    kernel's own ``module_blacklist`` knows no such exception (``kernel/module/main.c``, ``blacklisted``).
+    """
+    kept_out = f"it keeps {module} from being loaded"
+    is_needed_only = module in _VFIO and module != _BACKEND
+    for statement in () if is_needed_only else other.modprobe.blacklisted(module):
+        yield statement.place, str(statement), kept_out
+    for statement in other.modprobe.about("install", module):
+        effect = kept_out if statement.does_nothing else f"modprobe runs that in place of loading {module}"
+        yield statement.place, str(statement), effect
+    for place, said in other.omitted(module):
+        yield place, said, kept_out
+    last = None if other.from_entries else next(iter(other.all("module_blacklist")[-1:]), None)
+    for sourced in other.arguments or ():
+        name, listed = canonical(sourced.argument.name), (sourced.argument.value or "").split(",")
+        if name == "module_blacklist":  # the kernel keeps the last, and compares letter by letter
+            is_off = module in listed and last in (None, sourced)
+        elif name in ("modprobe.blacklist", "rd.driver.blacklist"):
+            is_off = not is_needed_only and module in map(canonical, listed)
+        else:
+            is_off = name == "initcall_blacklist" and f"{module}_init" in listed
+        if is_off:
+            yield sourced.place, sourced.argument.text, kept_out
+
+
+def _by_address(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Finding]:
+    """What driverctl does to the targets."""
+    functions = targets.functions
+    for path, text in sorted(other.texts.items()):
+        if path.startswith(DRIVERCTL):
+            address = path.removeprefix(DRIVERCTL).removeprefix("pci-")
+            said = text.strip()
+            if address in functions and said != functions[address][1]:
+                wanted = f"{functions[address][1]} for {address}"
+                yield finding(
+                    "GPU135",
+                    place=f"{host.hostname} {path}",
+                    said=f"driverctl override {said or 'none'}",
+                    wanted=wanted,
+                )

@@ -1,0 +1,186 @@
+"""What a host shall be: everything that its plan compares with the facts, and that its verification proves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpustack.facts.gpus import is_gpu
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, Severity, finding
+from gpustack.host.boot import bls as entries
+from gpustack.host.boot import kernel_install
+from gpustack.host.boot.bls import OPEN_QUOTE, Entries
+from gpustack.host.boot.tools import has_dracut, has_entries, has_systemd_boot
+from gpustack.host.decide import addresses, iommu, mediated, support
+from gpustack.host.decide.binding import DRIVERS, IDS_ARGUMENTS, Binding, bind
+from gpustack.host.decide.targets import Targets, choose
+from gpustack.host.own_files import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
+from gpustack.host.prior_setup import detect as handmade
+from gpustack.host.prior_setup.foreign_config import Elsewhere, elsewhere
+from gpustack.host.prior_setup.traces import Trace
+from gpustack.host.render import render
+from gpustack.linux.cmdline import CommandLine
+from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT
+from gpustack.linux.modprobe import read_modprobe
+from gpustack.pci import classes
+from gpustack.readiness.group_members import is_passthrough_driver
+from gpustack.readiness.host import host_reasons
+from gpustack.spec.hosts import options_for
+from gpustack.spec.model import Spec
+
+PARAMETERS = (*iommu.NAMES, *IDS_ARGUMENTS)
+"""The kernel parameters that gpustack sets: the only ones that it looks after."""
+# What plans cure, or say in words of their own.
+_NOT_REPEATED = frozenset({"GPU002", "GPU003", "GPU004", "GPU005", "GPU008"})
+_NOT_VISIBLE = "GPU032"
+_LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE of x86 is 2048 (arch/x86/include/asm/setup.h)
+_BREAK = "\n"
+_BOOT_IMAGE = 128  # what GRUB adds in front: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desired:
+    """What a host shall be.
+
+    :ivar arguments: kernel arguments that must reach the kernel, wherever they are written.
+    :ivar added: those of them that gpustack's drop-in adds.
+    :ivar next_line: the command line of an ordinary menu entry once GRUB's configuration is made anew, as far as
+        GRUB's defaults decide it; None when that can't be told.
+    :ivar files: the files that gpustack owns, by path.
+    :ivar by_hand: what somebody has set up by hand for the same devices.
+    :ivar entries: where boot entries are files, what becomes of them and of the files that they are made from.
+    """
+
+    targets: Targets
+    binding: Binding
+    arguments: tuple[str, ...]
+    added: tuple[str, ...]
+    next_line: CommandLine | None
+    files: dict[str, OwnedFile]
+    by_hand: tuple[Trace, ...]
+    entries: Entries | None
+    findings: tuple[Finding, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What must be found on the host, as plain data."""
+        return {
+            "arguments": list(self.arguments),
+            "functions": {address: driver for address, (_, driver) in sorted(self.targets.functions.items())},
+            "files": {path: {"content": file.content, "mode": file.mode} for path, file in self.files.items()},
+            "initramfs": {
+                "modules": list(self.binding.early_modules),
+                "files": [path for path in (MODPROBE, SCRIPT, DRACUT_SCRIPT) if path in self.files],
+            },
+        }
+
+
+def desire(spec: Spec, host: Host) -> Desired:
+    """Work out what a host shall be, and everything that stands against it."""
+    options = options_for(spec, host.hostname)
+    targets = choose(spec, host)
+    other = elsewhere(host)
+    binding = bind(host, options, targets, other)
+    arguments = iommu.arguments(host, options, other)
+    by_hand = handmade.traces(host, targets, binding, options, other)
+    wanted = (*arguments.wanted, *binding.arguments) if targets.all else ()
+    added = tuple(argument for argument in wanted if not other.fulfils(argument))
+    planned = _entries(host, wanted)
+    files = render(() if planned else added, binding, dracut=has_dracut(host)) | (planned.files if planned else {})
+    drop_in = files.get(GRUB)
+    next_line = planned.next_line if planned else other.line(drop_in.content if drop_in else None)
+    found = [
+        *(_grave(f) for f in host_reasons(host) if f.code not in _NOT_REPEATED),
+        *targets.findings,
+    ]
+    if targets.all:
+        found += [*support.findings(host), *arguments.findings, *binding.findings]
+        found += planned.findings if planned else _grub(host, other, added, next_line)
+        found += _not_ours(host, files)
+        found += _moved(host)
+        found += _in_use_elsewhere(host, targets)
+        found += mediated.findings(host, targets)
+        found += handmade.findings(host, targets, by_hand, other)
+    return Desired(
+        targets=targets,
+        binding=binding,
+        arguments=wanted,
+        added=added,
+        next_line=next_line,
+        files=files,
+        by_hand=by_hand,
+        entries=planned,
+        findings=tuple(dict.fromkeys(found)),
+    )
+
+
+def _grave(found: Finding) -> Finding:
+    """A finding of the host as a plan takes it: what a plan rests on must be known."""
+    return replace(found, severity=Severity.ERROR) if found.code == _NOT_VISIBLE else found
+
+
+def _entries(host: Host, wanted: tuple[str, ...]) -> Entries | None:
+    """What becomes of boot entries that are files; None where GRUB has a menu."""
+    if has_systemd_boot(host):
+        return kernel_install.plan_entries(host, wanted)
+    return entries.plan_entries(host, wanted) if has_entries(host) else None
+
+
+def _grub(host: Host, other: Elsewhere, added: tuple[str, ...], next_line: CommandLine | None) -> Iterator[Finding]:
+    unknown = other.defaults.unknown(LINUX, LINUX_DEFAULT)
+    for reason in unknown:
+        yield finding("GPU127", place=f"{host.hostname} {reason.file}:{reason.line}", why=reason.why)
+    if unknown:
+        return
+    stands = other.defaults.line(LINUX, LINUX_DEFAULT)
+    if stands is not None and stands.for_init is not None:
+        yield finding("GPU128", place=f"{host.hostname} {DEFAULTS}")
+        return
+    line = "" if next_line is None else next_line.text
+    lost = [a for a in added if next_line is None or _BREAK in line or not next_line.has(a)]
+    if next_line is None or lost:
+        why = _why_lost(lost, line)
+        yield finding("GPU129", place=host.hostname, arguments=", ".join(lost), path=GRUB, why=why)
+    elif len(next_line.text) + _BOOT_IMAGE > _LONGEST_COMMAND_LINE:
+        yield finding("GPU133", place=host.hostname, length=len(next_line.text), longest=_LONGEST_COMMAND_LINE)
+
+
+def _why_lost(arguments: Iterable[str], line: str) -> str:
+    """Why GRUB's menu would not hand arguments to the kernel."""
+    if _BREAK in line:  # 10_linux writes it as it is, and the rest becomes another command of GRUB's
+        return "a value before them goes over the end of a line, and there the menu entry's arguments end"
+    if all(argument in line for argument in arguments):
+        return OPEN_QUOTE
+    return "a file that is read later sets GRUB_CMDLINE_LINUX_DEFAULT anew"
+
+
+def _not_ours(host: Host, files: dict[str, OwnedFile]) -> Iterator[Finding]:
+    for path in files:
+        there = host.files.get(path)
+        if there is not None and there.text.strip() and not is_ours(there.text):
+            yield finding("GPU138", place=f"{host.hostname} {path}")
+
+
+def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
+    """Functions in a GPU's group that something else than gpustack has put on a driver for guests: DPDK does."""
+    file = host.files.get(MODPROBE)
+    config = read_modprobe({MODPROBE: file.text} if file is not None else {})
+    ids = {word for driver in DRIVERS for o in config.option(driver, "ids") for word in (o.value or "").split(",")}
+    listed = {device.address for device in addresses.listed(host)}
+    functions = targets.functions
+    for target in targets.gpus:
+        for f in target.gpu.neighbours:
+            is_ours = f.address in listed or (f.ids in ids and not f.driver_override)
+            if not is_gpu(f) and f.address not in functions and is_passthrough_driver(f.driver) and not is_ours:
+                what = f"{f.address} ({classes.word(f.pci_class)})"
+                place = f"{host.hostname} {target.address}"
+                yield finding("GPU157", place=place, group=f.iommu_group, what=what, driver=f.driver)
+
+
+def _moved(host: Host) -> Iterator[Finding]:
+    """Devices that are bound by address, and have moved since the host was prepared."""
+    for device in addresses.listed(host):
+        if (there := device.stranger(host)) is not None:
+            place = f"{host.hostname} {device.address}"
+            yield finding("GPU146", place=place, expected=device.identity, there=there)

@@ -1,0 +1,80 @@
+"""The host drivers of functions that are passed through, and those that come before the initramfs.
+
+A driver that is built into a kernel probes its devices before the initramfs runs, so neither a softdep nor a blacklist
+helps. It may lose a companion to the script that binds by address: RHEL and Fedora build ``xhci_pci`` in, which holds
+the USB-C controller of a card. It never loses the GPU itself, whose console or firmware state would be undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gpustack.facts.model import BootKernel, Function, Host
+from gpustack.findings import Finding, finding
+from gpustack.host.decide.addresses import listed
+from gpustack.host.decide.targets import Targets
+from gpustack.linux.cmdline import canonical
+from gpustack.pci import catalogue, classes
+from gpustack.readiness.group_members import is_host_driver, is_passthrough_driver
+
+# Built in, it has no alias among the kernel's modules (drivers/usb/host/xhci-pci.c, PCI_CLASS_SERIAL_USB_XHCI).
+_XHCI_CLASS, _XHCI = "0c0330", "xhci_pci"
+
+
+def host_drivers(function: Function) -> tuple[str, ...]:
+    """The modules that might take a function for the host, by name with ``_``."""
+    names = [canonical(name) for name in function.modules]
+    if classes.is_gpu_class(function.pci_class):
+        names += [canonical(name) for name in catalogue.host_drivers(function.vendor)]
+    return tuple(dict.fromkeys(name for name in names if not is_passthrough_driver(name)))
+
+
+def held_early(host: Host, targets: Targets) -> frozenset[str]:
+    """The addresses of the companions that a built-in host driver holds before the initramfs runs.
+
+    On a prepared host no driver may show that any more: then the script that is there does.
+    """
+    main = {target.address for target in targets.all}
+    before = {d.address for d in listed(host) if d.is_taken and d.stranger(host) is None}
+    return frozenset(
+        address
+        for address, (function, driver) in targets.functions.items()
+        if address not in main and (address in before or _built_in(host, function, driver))
+    )
+
+
+def too_early(host: Host, targets: Targets) -> Iterator[Finding]:
+    """Findings about built-in host drivers: of the GPU itself they come first, of a companion they are unbound."""
+    main = {target.address for target in targets.all}
+    for address, (function, driver) in targets.functions.items():
+        place, by_kernel = f"{host.hostname} {address}", _built_in(host, function, driver)
+        if address in main:
+            for release, names in by_kernel.items():
+                yield finding("GPU114", place=place, modules=", ".join(names), release=release, driver=driver)
+        elif by_kernel:
+            modules = sorted({name for names in by_kernel.values() for name in names})
+            releases = ", ".join(by_kernel)
+            yield finding("GPU158", place=place, modules=", ".join(modules), releases=releases, driver=driver)
+
+
+def _built_in(host: Host, function: Function, driver: str) -> Mapping[str, tuple[str, ...]]:
+    """The built-in host drivers of a function by kernel release, where the driver for guests is a module."""
+    kernels = [kernel for kernel in host.boot.kernels if kernel.modules.get(canonical(driver)) == "module"]
+    found = {kernel.release: tuple(_names(host, kernel, function)) for kernel in kernels}
+    return {release: names for release, names in found.items() if names}
+
+
+def _names(host: Host, kernel: BootKernel, function: Function) -> Iterator[str]:
+    candidates = [*host_drivers(function), *([_XHCI] if function.pci_class == _XHCI_CLASS else [])]
+    built_in = [module for module in dict.fromkeys(candidates) if kernel.modules.get(module) == "builtin"]
+    yield from built_in
+    if not built_in and kernel.release == host.kernel.release and _has_no_module(host, function):
+        yield function.driver or ""
+
+
+def _has_no_module(host: Host, function: Function) -> bool:
+    """Whether a host driver holds a function and no loadable module claims it: then it is built in.
+
+    Where not one function has a module, the kernel's table of aliases was not there to be read.
+    """
+    return is_host_driver(function.driver) and not function.modules and any(f.modules for f in host.pci)

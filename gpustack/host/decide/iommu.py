@@ -1,0 +1,150 @@
+"""The kernel arguments that switch the IOMMU on, and what stands against them elsewhere.
+
+What each means to the kernel: ``Documentation/admin-guide/kernel-parameters.txt``. How their lists are read:
+:mod:`gpustack.linux.module_parameters`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, finding
+from gpustack.host.prior_setup.foreign_config import Elsewhere
+from gpustack.linux.module_parameters import INTEL_IOMMU, PASSTHROUGH, REMAPPING, switched, truth, words
+from gpustack.spec.model import Options
+
+UNSAFE_INTERRUPTS = "vfio_iommu_type1.allow_unsafe_interrupts"
+NAMES = ("intel_iommu", "iommu", UNSAFE_INTERRUPTS)
+"""The parameters that gpustack sets for the IOMMU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IommuArguments:
+    """What the kernel must be told about the IOMMU.
+
+    :ivar wanted: every argument that must reach the kernel, wherever it is written.
+    """
+
+    wanted: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+
+def kind(host: Host) -> str | None:
+    """``intel``, ``amd``, or None when the host says neither: by its firmware's tables, else by its processor."""
+    if "DMAR" in host.iommu.acpi_tables:
+        return "intel"
+    if "IVRS" in host.iommu.acpi_tables:
+        return "amd"
+    return {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "amd"}.get(host.cpu.vendor or "")
+
+
+def arguments(host: Host, options: Options, other: Elsewhere) -> IommuArguments:
+    """Decide the IOMMU's arguments, and find what contradicts them."""
+    wanted = [
+        *(["intel_iommu=on"] if kind(host) == "intel" else []),
+        *(["iommu=pt"] if options.iommu_pt else []),
+        *([f"{UNSAFE_INTERRUPTS}=1"] if options.allow_unsafe_interrupts else []),
+    ]
+    found = [*_conflicts(host, options, other), *_interrupts(host, options), *_kind_findings(host, other)]
+    return IommuArguments(wanted=tuple(wanted), findings=tuple(found))
+
+
+def _words(other: Elsewhere, name: str) -> Iterator[tuple[str, str, str]]:
+    """(word, argument, place) of every comma-separated word of every occurrence of a parameter."""
+    for sourced in other.all(name):
+        for word in words(sourced.argument):
+            yield word, sourced.argument.text, sourced.place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contradiction:
+    """Something that stands against the plan, whether an argument or an option in modprobe's configuration.
+
+    :ivar text: as it stands there.
+    """
+
+    text: str
+    place: str
+    reason: str
+
+
+def contradictions(host: Host, options: Options, other: Elsewhere) -> Iterator[Contradiction]:
+    """What is set elsewhere and stands against the plan."""
+    yield from _switches(host, options, other)
+    yield from _unsafe_elsewhere(options, other)
+
+
+def _conflicts(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding]:
+    for found in contradictions(host, options, other):
+        yield finding("GPU120", place=f"{host.hostname} {found.place}", argument=found.text, reason=found.reason)
+
+
+def _switches(host: Host, options: Options, other: Elsewhere) -> Iterator[Contradiction]:
+    off = "it switches the IOMMU off"
+    sticky = {
+        "amd_iommu": {"off": off},
+        "iommu": {"off": off, "soft": "it has DMA copied by software in place of the IOMMU"},
+    }
+    switches = {INTEL_IOMMU: off}
+    if options.iommu_pt:
+        switches[PASSTHROUGH] = "it contradicts iommu=pt, which options.iommu_pt asks for"
+    if not options.allow_unsafe_interrupts:
+        switches[REMAPPING] = "it switches interrupt remapping off"
+        sticky["nointremap"] = {"": switches[REMAPPING]}
+    if kind(host) == "intel":  # does not read the other maker's
+        del sticky["amd_iommu"]
+    elif kind(host) == "amd":
+        del switches[INTEL_IOMMU]
+    for name, reasons in sticky.items():
+        for word, argument, place in _words(other, name):
+            for beginning, reason in reasons.items():
+                if word.startswith(beginning):
+                    yield Contradiction(text=argument, place=place, reason=reason)
+    for switch, reason in switches.items():
+        for sourced in other.arguments or ():
+            if switched([sourced.argument], switch) is False:
+                yield Contradiction(text=sourced.argument.text, place=sourced.place, reason=reason)
+
+
+def _interrupts(host: Host, options: Options) -> Iterator[Finding]:
+    remapping = host.iommu.interrupt_remapping
+    if options.allow_unsafe_interrupts:
+        yield finding("GPU124" if remapping is not True else "GPU125", place=host.hostname)
+    elif remapping is False:
+        # Without an active IOMMU (an AMD one that is off) interrupts may not be remapped yet.
+        yield finding("GPU123" if host.iommu.units else "GPU126", place=host.hostname)
+
+
+def _unsafe_elsewhere(options: Options, other: Elsewhere) -> Iterator[Contradiction]:
+    module, _, name = UNSAFE_INTERRUPTS.partition(".")
+    said = [(s.argument.value, s.argument.text, s.place) for s in other.all(UNSAFE_INTERRUPTS)]
+    for option in other.modprobe.option(module, name):
+        given = "" if option.value is None else f"={option.value}"
+        said.append((option.value, f"options {module} {name}{given}", option.place))
+    for value, text, place in said:
+        allowed = value is None or truth(value) is True
+        if allowed and not options.allow_unsafe_interrupts:
+            reason = "the spec does not allow it (options.allow_unsafe_interrupts)"
+            yield Contradiction(text=text, place=place, reason=reason)
+        elif not allowed and options.allow_unsafe_interrupts:
+            reason = "the spec asks for the opposite (options.allow_unsafe_interrupts)"
+            yield Contradiction(text=text, place=place, reason=reason)
+
+
+def _kind_findings(host: Host, other: Elsewhere) -> Iterator[Finding]:
+    for word, argument, place in _words(other, "amd_iommu"):
+        if word == "on":
+            yield finding("GPU121", place=f"{host.hostname} {place}", argument=argument)
+    for sourced in other.all("pcie_acs_override"):
+        yield finding("GPU156", place=f"{host.hostname} {sourced.place}", argument=sourced.argument.text)
+    unread = [f"{e.path}: {e.error}" for e in host.unread if e.path.startswith("/sys/firmware/acpi")]
+    if not host.iommu.units and not host.iommu.acpi_tables:
+        # GPU001 tells of a firmware that announces none.
+        if unread:
+            what = "which IOMMU the firmware announces"
+            yield finding("GPU132", place=host.hostname, what=what, paths="; ".join(unread))
+    elif kind(host) is None:
+        units = ", ".join(host.iommu.units or host.iommu.acpi_tables)
+        yield finding("GPU122", place=host.hostname, units=units)

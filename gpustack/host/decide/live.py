@@ -1,0 +1,121 @@
+"""Which cards can be bound on the running host, without a reboot, and why the others can't.
+
+A card is taken from its host driver only when nothing uses it: unbinding one that is in use can wait for ever in the
+kernel, or take a console away. And only when the running kernel is as it shall be but for the drivers: its
+arguments in force, the IOMMU on, the card's group known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpustack.facts.model import Function, Host
+from gpustack.findings import Finding, finding
+from gpustack.host.boot.reboot import is_held
+from gpustack.host.boot.rebuild import lacking, withdrawn
+from gpustack.host.decide.binding import DRIVERS
+from gpustack.host.decide.desired import Desired
+from gpustack.linux.cmdline import CommandLine, canonical
+from gpustack.operations import BindLive, Moved
+from gpustack.spec.assignment import Assigned
+from gpustack.spec.model import Options
+
+# Who draws on a card's memory before any driver: it keeps the memory when the driver goes (/proc/iomem).
+_FRAME_BUFFERS = frozenset({"BOOTFB", "efifb", "vesafb", "simplefb", "simple-framebuffer", "simpledrm"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Live:
+    """What is bound on the running host.
+
+    :ivar host: the host as it will be then.
+    :ivar findings: why what is left has to wait.
+    """
+
+    operations: tuple[BindLive, ...]
+    host: Host
+    findings: tuple[Finding, ...]
+
+
+def bind_live(host: Host, desired: Desired, options: Options) -> Live:
+    """Bind the cards that can be bound now."""
+    waiting = [target for target in desired.targets.all if any(True for _ in _missing(target))]
+    if not waiting:
+        return Live(operations=(), host=host, findings=())
+    if against := tuple(_against_host(host, desired, options)):
+        found = finding("GPU180", place=host.hostname, why="; ".join(against))
+        return Live(operations=(), host=host, findings=(found,))
+    operations: list[BindLive] = []
+    findings: list[Finding] = []
+    for target in waiting:
+        held = [*_against(host, target)]
+        findings += held
+        if not held:
+            operations.append(_bind(target))
+    then = {moved.address: op.driver for op in operations for moved in op.functions}
+    pci = tuple(
+        f.model_copy(update={"driver": then[f.address], "driver_override": then[f.address]}) if f.address in then else f
+        for f in host.pci
+    )
+    return Live(operations=tuple(operations), host=host.with_pci(pci), findings=tuple(findings))
+
+
+def _missing(target: Assigned) -> Iterator[Function]:
+    """The functions of a card that are not on their driver yet."""
+    return (function for function in target.gpu.functions if not is_held(function, target.driver_of(function)))
+
+
+def _bind(target: Assigned) -> BindLive:
+    # Audio and USB functions lean on the display function (drivers/pci/quirks.c, quirk_gpu_hda), so they go first.
+    ordered = sorted(_missing(target), key=lambda f: (f.address == target.address, f.bdf))
+    names = sorted({function.driver or "no driver" for function in ordered})
+    return BindLive(
+        why=f"nothing uses it, and it is on {', '.join(names)} in place of {target.driver}",
+        card=target.address,
+        driver=target.driver,
+        functions=tuple(
+            Moved(address=f.address, before=f.driver, vendor=f.vendor, product=f.product, pci_class=f.pci_class)
+            for f in ordered
+        ),
+    )
+
+
+def _against_host(host: Host, desired: Desired, options: Options) -> Iterator[str]:
+    """What of the running host is not as binding needs it."""
+    if host.kernel.command_line is None:
+        yield "the running kernel's arguments are not known"
+    else:
+        line = CommandLine(text=host.kernel.command_line)
+        if missing := lacking(line, desired):
+            yield f"the running kernel was started without {', '.join(missing)}"
+        if over := withdrawn(line, desired):
+            yield f"the running kernel was started with {', '.join(over)}, which is no longer wanted"
+    if not host.iommu.units:
+        yield "the IOMMU is not on"
+    elif not host.iommu.interrupt_remapping and not (options.allow_unsafe_interrupts and host.iommu.unsafe_interrupts):
+        yield "interrupts are not remapped"
+    running = next((k for k in host.boot.kernels if k.release == host.kernel.release), None)
+    for driver in sorted({driver for _, driver in desired.targets.functions.values()}):
+        if running is None or canonical(driver) not in running.modules:
+            yield f"the running kernel, {host.kernel.release or 'whose release is not known'}, has no {driver} to load"
+
+
+def _against(host: Host, target: Assigned) -> Iterator[Finding]:
+    """What holds a card; nothing when it is free."""
+    variants = sorted({driver for f in _missing(target) if (driver := target.driver_of(f)) not in DRIVERS})
+    if variants:
+        why = f"{', '.join(variants)} is a VFIO variant driver, and those are bound at boot only"
+        yield finding("GPU180", place=f"{host.hostname} {target.address}", why=why)
+        return
+    for function in _missing(target):
+        place = f"{host.hostname} {function.address}"
+        held = [*(function.holders or ())]
+        held += [f"{claim} draws on it" for claim in function.claims if claim in _FRAME_BUFFERS]
+        held += [f"{function.sriov_numvfs} virtual functions are enabled"] * (
+            bool(function.sriov_numvfs) and not any("virtual functions" in text for text in held)
+        )
+        if held:
+            yield finding("GPU181", place=place, held="; ".join(held))
+        elif function.driver is not None and function.holders is None:
+            yield finding("GPU182", place=place, driver=function.driver)

@@ -1,0 +1,140 @@
+"""What of a host is passed through by its spec, and what blocks it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from gpustack.facts import variants
+from gpustack.facts.gpus import gpus, nvswitches
+from gpustack.facts.model import Function, Host
+from gpustack.findings import Finding, Severity, errors, finding
+from gpustack.pci import catalogue
+from gpustack.readiness.assessment import reasons
+from gpustack.readiness.group_members import in_the_way, peers
+from gpustack.spec.assignment import Assigned, assigned_gpus, assigned_switches
+from gpustack.spec.hosts import models_for, nearby, options_for
+from gpustack.spec.model import NvSwitch, Spec
+
+# What preparing the host cures, or what a plan says in words of its own.
+_NOT_REPEATED = frozenset({"GPU010", "GPU011"})
+_PEERS = "GPU014"
+_UNKNOWN = "GPU024"
+_NOTE = "GPU022"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """Everything of a host that is passed through.
+
+    :ivar refused: the addresses of the GPUs and switches that an error finding blocks.
+    """
+
+    gpus: tuple[Assigned, ...]
+    switches: tuple[Assigned, ...]
+    refused: frozenset[str] = frozenset()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def all(self) -> tuple[Assigned, ...]:
+        """GPUs and NVSwitches."""
+        return (*self.gpus, *self.switches)
+
+    @property
+    def functions(self) -> dict[str, tuple[Function, str]]:
+        """Every function that is passed through, by address, with its driver."""
+        return {f.address: (f, target.driver_of(f)) for target in self.all for f in target.gpu.functions}
+
+
+def choose(spec: Spec, host: Host) -> Targets:
+    """Choose what is passed through, and find what blocks it."""
+    models = models_for(spec, host.hostname)
+    if not models:
+        return Targets(gpus=(), switches=(), findings=(_not_in_spec(spec, host),))
+    mode = options_for(spec, host.hostname).nvswitch
+    targets = Targets(gpus=assigned_gpus(spec, host), switches=assigned_switches(spec, host))
+    found: list[Finding] = [*_missing(host, models, {target.model for target in targets.gpus})]
+    found += _fabric(host, mode, {target.address for target in targets.gpus})
+    refused: set[str] = set()
+    for target in targets.all:
+        about = _about(host, target, targets)
+        if errors(about) or (not target.is_switch and nvswitches(host) and mode is None):
+            refused.add(target.address)
+        found += [*about, *_variants(host, target.choices)]
+    return replace(targets, refused=frozenset(refused), findings=tuple(dict.fromkeys(found)))
+
+
+def _variants(host: Host, choices: Mapping[str, variants.Choice]) -> Iterator[Finding]:
+    for address, its in choices.items():
+        place = f"{host.hostname} {address}"
+        if its.module is not None:
+            yield finding("GPU147", place=place, driver=its.module)
+        elif its.is_mixed:
+            said = ", ".join(f"{module} in Linux {release}" for release, module in its.by_kernel)
+            yield finding("GPU148", place=place, said=said)
+
+
+def _is_beside_the_point(found: Finding) -> bool:
+    """Whether a finding about a GPU says nothing about preparing its host: what the plan cures, and notes."""
+    return found.code in _NOT_REPEATED or (found.code == _NOTE and found.severity is Severity.INFO)
+
+
+def _not_in_spec(spec: Spec, host: Host) -> Finding:
+    patterns = nearby(spec, host.hostname)
+    hint = f" ({', '.join(patterns)} fits it but for the domain)" if patterns else ""
+    return finding("GPU100", place=host.hostname, hint=hint)
+
+
+def _missing(host: Host, models: Iterable[str], there: set[str | None]) -> Iterator[Finding]:
+    """Models of the host without a card: a warning as long as there is a card of another model."""
+    cards = [f"{gpu.main.address} {gpu.name.removesuffix(f' [{gpu.main.ids}]')} [{gpu.main.ids}]" for gpu in gpus(host)]
+    seen = f"it has {', '.join(cards)}" if cards else "it has no GPU at all"
+    for name in models:
+        if name not in there:
+            yield finding("GPU101" if there else "GPU102", place=host.hostname, model=name, seen=seen)
+
+
+def _fabric(host: Host, mode: NvSwitch | None, chosen: Collection[str]) -> Iterator[Finding]:
+    switches = nvswitches(host)
+    if not switches or not chosen:
+        return
+    if mode is None:
+        yield finding("GPU118", place=host.hostname, count=len(switches))
+    elif mode is not NvSwitch.ISOLATED:
+        left = [
+            gpu.main.address
+            for gpu in gpus(host)
+            if gpu.main.address not in chosen and _is_on_fabric(gpu.main, chosen, host)
+        ]
+        if left:
+            yield finding("GPU119", place=host.hostname, mode=mode.value, left=", ".join(left))
+
+
+def _is_on_fabric(main: Function, chosen: Iterable[str], host: Host) -> bool:
+    """Whether a GPU is one of those that the switches join: of the same product as those that go to guests."""
+    return main.ids in {host.functions[address].ids for address in chosen}
+
+
+def _about(host: Host, target: Assigned, targets: Targets) -> list[Finding]:
+    """What there is to report about one GPU or switch, as far as it concerns the preparation of its host."""
+    gpu, group = target.gpu, target.gpu.main.iommu_group
+    place = f"{host.hostname} {target.address}"
+    going = targets.functions
+    # Findings of the host as a whole have only its name as their place.
+    about = [f for f in reasons(host, gpu) if f.place != host.hostname and not _is_beside_the_point(f)]
+    # What a plan rests on must be known.
+    about = [replace(f, severity=Severity.ERROR) if f.code == _UNKNOWN else f for f in about]
+    found = errors(about) if target.is_switch else about
+    staying = [f for f in dict.fromkeys((*peers(gpu), *in_the_way(host, gpu))) if f.address not in going]
+    if staying:
+        names = ", ".join(f"{f.address} ({catalogue.describe(f.vendor, f.product, f.pci_class)})" for f in staying)
+        found = [f for f in found if f.code != _PEERS]
+        found.append(finding("GPU111", place=place, group=group, peers=names))
+    around = {f.address for f in gpu.neighbours}
+    different = [t for t in targets.all if t.driver != target.driver]
+    others = sorted(f"{f.address} ({t.driver})" for t in different for f in t.gpu.functions if f.address in around)
+    if others:
+        found.append(finding("GPU112", place=place, driver=target.driver, others=", ".join(others)))
+    if group is None and not host.groups:
+        found.append(finding("GPU117", place=place))
+    return found

@@ -1,0 +1,338 @@
+"""Taking over what was set up by hand: the lines are taken out, each marked, and a journal knows the files before.
+
+A line that goes stays in its file as a comment behind :data:`GONE`. Of a line that says other things as well, the
+whole stands behind :data:`INSTEAD`, and the rest of it on the line below. Every change is proved before it is
+planned: what the shell or modprobe reads afterwards is what it read before, without what was taken out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from gpustack.errors import HostError
+from gpustack.facts.model import ConfigFile, Host
+from gpustack.findings import Finding, finding
+from gpustack.host.own_files import ADOPTED, MARK
+from gpustack.host.prior_setup.traces import Part, Trace
+from gpustack.linux.cmdline import same_name
+from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
+from gpustack.linux.modprobe import Statement, parse
+from gpustack.operations import Operation, RemoveFile, WriteFile
+
+GONE = "# gpustack has taken this over: "
+INSTEAD = "# gpustack has taken a part of this over: "
+_UNSAFE = "it can't be taken out by itself"
+_LARGEST = 128 * 1024  # of all files together: the collector reads no more than 256 KiB of the journal
+_PATH = re.compile(r"/etc/(?!.*(?:^|/)\.\.(?:/|$))[^\x00-\x1f\x7f]+")
+_MODE = re.compile(r"0?[0-7]{3,4}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """A file of which something was taken over.
+
+    :ivar after: what was left of it; None when the file went as a whole.
+    """
+
+    before: str
+    after: str | None
+    mode: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adoption:
+    """What is taken over.
+
+    :ivar host: the host as it will be then.
+    :ivar operations: the journal first, then the files.
+    """
+
+    host: Host
+    operations: tuple[Operation, ...]
+    findings: tuple[Finding, ...]
+
+
+def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
+    """Take over what can be, and tell of what can't."""
+    files = dict(host.files)
+    found: list[Finding] = []
+    taken = dict(journalled(host))
+    reasons: dict[str, list[str]] = {}
+    for path, of_file in groupby(traces, key=lambda trace: trace.path):
+        file = host.files.get(path)
+        if file is None:  # a boot entry
+            found += [_told("GPU172", host, t, why=t.stays or _UNSAFE) for t in of_file if not t.agrees]
+            continue
+        texts = {other: entry.text for other, entry in host.files.items()}
+        for line, on_line in reversed([(n, list(group)) for n, group in groupby(of_file, key=lambda t: t.line)]):
+            wanted = [trace for trace in on_line if trace.stays is None]
+            left = [trace for trace in on_line if trace.stays is not None]
+            after = _without(texts, path, line, wanted) if wanted and _is_whole(host, path) else None
+            if wanted and after is None:
+                left += wanted
+            elif wanted:
+                texts = after or {}
+                for trace in wanted:
+                    reasons.setdefault(path, []).append(trace.said)
+                    found.append(_told("GPU171", host, trace))
+            found += [_told("GPU172", host, t, why=t.stays or _UNSAFE) for t in left if not (t.agrees and t.stays)]
+        if path not in reasons:
+            continue
+        now = texts.get(path)
+        before = restored(file.text, taken.get(path))
+        taken[path] = Taken(before=before, after=now, mode=file.mode)
+        if now is None:
+            del files[path]
+        else:
+            files[path] = ConfigFile(text=now, mode=file.mode, mtime_ns=None)
+    if sum(len(entry.before) + len(entry.after or "") for entry in taken.values()) > _LARGEST:
+        raise HostError(
+            "the files with what was set up by hand are too large to be kept for an undo",
+            where=host.hostname,
+            remedy="take the lines that the plan names out by hand",
+        )
+    return Adoption(
+        host=host.model_copy(update={"files": files}),
+        operations=tuple(_operations(host, taken, reasons)),
+        findings=tuple(found),
+    )
+
+
+def _told(code: str, host: Host, trace: Trace, why: str = "") -> Finding:
+    return finding(code, place=f"{host.hostname} {trace.place}", said=trace.said[:200], why=why)
+
+
+def _is_whole(host: Host, path: str) -> bool:
+    """Whether all of a file is known to the byte: nothing was left out, and all of it is UTF-8."""
+    return not any(entry.path == path for entry in host.unread) and "\ufffd" not in host.files[path].text
+
+
+def _operations(host: Host, taken: Mapping[str, Taken], reasons: Mapping[str, list[str]]) -> Iterator[Operation]:
+    if not reasons:
+        return
+    there = host.files.get(ADOPTED)
+    content = written(taken)
+    if there is None or there.text != content:
+        why = "the files as they were, for undo.yml"
+        before = None if there is None else there.text
+        yield WriteFile(path=ADOPTED, content=content, before=before, mode="0600", why=why)
+    for path, said in reasons.items():
+        file, after = host.files[path], taken[path].after
+        why = f"taken over: {'; '.join(reversed(said))}"
+        if after is None:
+            yield RemoveFile(path=path, before=file.text, why=why)
+        else:
+            yield WriteFile(path=path, content=after, before=file.text, mode=file.mode.zfill(4), why=why)
+
+
+# --- taking out -------------------------------------------------------------------------------------------------
+
+
+def _without(texts: Mapping[str, str], path: str, number: int, wanted: list[Trace]) -> dict[str, str] | None:
+    """The files without what is wanted of one line; None when the outcome would not be just that."""
+    if wanted[0].part is Part.FILE:
+        return {other: text for other, text in texts.items() if other != path}
+    line = texts[path].split("\n")[number - 1]
+    if line.startswith((GONE, INSTEAD)):
+        return None
+    parts = {trace.part for trace in wanted}
+    if parts == {Part.ARGUMENT}:
+        rest = _without_arguments(texts, path, number, wanted)
+        changed = [f"{INSTEAD}{line}", rest] if rest is not None else []
+    elif parts == {Part.OPTION}:
+        rest = _without_options(line)
+        changed = [f"{GONE}{line}"] if rest is None else [f"{INSTEAD}{line}", rest]
+    elif parts == {Part.COMMAND}:
+        changed = [f": {GONE}{line}"]  # an empty "then" would be a syntax error
+    else:
+        changed = [f"{GONE}{line}"] if parts == {Part.LINE} else []
+    after = _with_line(texts, path, number, *changed)
+    return after if changed and _is_proved(texts, after, path, number, wanted) else None
+
+
+def _without_options(line: str) -> str | None:
+    """``options vfio-pci ids=… disable_vga=1`` without ids; None when nothing is left."""
+    command, module, *words = line.split()
+    names = ("ids", "allow_unsafe_interrupts")
+    rest = [word for word in words if not any(same_name(word.partition("=")[0], name) for name in names)]
+    return " ".join([command, module, *rest]) if rest else None
+
+
+def _without_arguments(texts: Mapping[str, str], path: str, number: int, wanted: list[Trace]) -> str | None:
+    """A line without some arguments, one occurrence after another; None when that can't be done.
+
+    The same text may stand there within another argument's value, so each step is proved.
+    """
+    line = texts[path].split("\n")[number - 1]
+    said = [trace.said for trace in wanted]
+    for text in [found for found in _arguments_on(texts, path, number) if found in said]:
+        for match in re.finditer(rf"(?<![^\s\"'=]){re.escape(text)}(?![^\s\"'])", line):
+            start, end = match.span()
+            before, after = line[:start].rstrip(" \t"), line[end:].lstrip(" \t")
+            shorter = before + line[end:] if len(before) < start else line[:start] + after
+            left = _arguments_on(_with_line(texts, path, number, line), path, number)
+            left.remove(text)
+            if sorted(_arguments_on(_with_line(texts, path, number, shorter), path, number)) == sorted(left):
+                line = shorter
+                break
+        else:
+            return None
+    return line
+
+
+def _with_line(texts: Mapping[str, str], path: str, number: int, *changed: str) -> dict[str, str]:
+    lines = texts[path].split("\n")
+    return {**texts, path: "\n".join([*lines[: number - 1], *changed, *lines[number:]])}
+
+
+def _arguments_on(texts: Mapping[str, str], path: str, number: int) -> list[str]:
+    """The kernel arguments that stand on a line."""
+    defaults = read_defaults(texts)
+    return [
+        sourced.argument.text
+        for variable in (LINUX, LINUX_DEFAULT)
+        for sourced in defaults.arguments(variable) or ()
+        if (sourced.file, sourced.line) == (path, number)
+    ]
+
+
+def _is_proved(
+    before: Mapping[str, str], after: Mapping[str, str], path: str, number: int, wanted: list[Trace]
+) -> bool:
+    parts = {trace.part for trace in wanted}
+    if parts == {Part.ARGUMENT}:
+        return _arguments_are(before, after, path, number, [trace.said for trace in wanted])
+    if path.startswith("/etc/modprobe.d/"):
+        then = [_words(s) for s in parse(before[path], path) if s.line != number]
+        now = [_words(s) for s in parse(after[path], path)]
+        rest = _without_options(before[path].split("\n")[number - 1]) if parts == {Part.OPTION} else None
+        if rest is not None:
+            index = sum(s.line < number for s in parse(before[path], path))
+            then[index:index] = [_words(s) for s in parse(rest, path)]
+        return then == now
+    return True
+
+
+def _words(statement: Statement) -> tuple[str, ...]:
+    return (statement.command, statement.module, *statement.words)
+
+
+def _arguments_are(
+    before: Mapping[str, str], after: Mapping[str, str], path: str, number: int, dropped: list[str]
+) -> bool:
+    """Whether the files mean to a shell what they meant, but for the arguments that are dropped."""
+    then, now = read_defaults(before), read_defaults(after)
+    if set(then.values) != set(now.values):
+        return False
+    for name in then.values:
+        if name not in (LINUX, LINUX_DEFAULT):
+            if then.text(name) != now.text(name):
+                return False
+            continue
+        old, new = then.arguments(name), now.arguments(name)
+        if old is None or new is None:
+            return False
+        kept = [
+            s.argument.text for s in old if not (s.file == path and s.line == number and s.argument.text in dropped)
+        ]
+        if kept != [s.argument.text for s in new]:
+            return False
+    return True
+
+
+# --- the journal, and the way back ------------------------------------------------------------------------------
+
+
+def written(taken: Mapping[str, Taken]) -> str:
+    """The journal's text."""
+    files = {
+        path: {"before": entry.before, "after": entry.after, "mode": entry.mode}
+        for path, entry in sorted(taken.items())
+    }
+    return f"{MARK} What was set up by hand and taken over; undo.yml puts it back.\n{json.dumps(files, indent=1)}\n"
+
+
+def journalled(host: Host) -> dict[str, Taken]:
+    """The files of which something was taken over, as the journal has them.
+
+    :raises HostError: when the journal can't be read.
+    """
+    file = host.files.get(ADOPTED)
+    if file is None:
+        return {}
+    try:
+        entries = json.loads(file.text.partition("\n")[2])
+        found = {
+            str(path): Taken(
+                before=str(e["before"]), after=None if e["after"] is None else str(e["after"]), mode=e["mode"]
+            )
+            for path, e in entries.items()
+        }
+        is_ours = all(_PATH.fullmatch(path) and _MODE.fullmatch(entry.mode) for path, entry in found.items())
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        is_ours = False
+    if not is_ours:
+        raise HostError(
+            "the journal of what was taken over is not as gpustack writes it",
+            where=f"{host.hostname} {ADOPTED}",
+            remedy=f"look into it, put the lines that it names back by hand, and remove {ADOPTED}",
+        )
+    return found
+
+
+def restored(text: str, entry: Taken | None) -> str:
+    """A file with what was taken over put back; where somebody has changed it since, with those changes."""
+    if entry is not None and text == entry.after:
+        return entry.before
+    pairs = _pairs(entry.after or "") if entry is not None else frozenset()
+    lines = text.split("\n")
+    found: list[str] = []
+    skip = False
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        if skip:
+            skip = False
+        elif line.startswith((GONE, f": {GONE}")):
+            found.append(line.partition(GONE)[2])
+        elif line.startswith(INSTEAD) and (line, following) in pairs:
+            found.append(line.removeprefix(INSTEAD))
+            skip = True
+        else:
+            found.append(line)
+    return "\n".join(found)
+
+
+def _pairs(text: str) -> frozenset[tuple[str, str]]:
+    lines = text.split("\n")
+    return frozenset(pairwise(lines))
+
+
+def give_back(host: Host) -> tuple[tuple[Operation, ...], tuple[Finding, ...], Host]:
+    """What puts the hand-made lines back, what is worth knowing about it, and the host as it will be then."""
+    operations: list[Operation] = []
+    found: list[Finding] = []
+    files = dict(host.files)
+    for path, entry in journalled(host).items():
+        there = host.files.get(path)
+        text = entry.before if there is None else restored(there.text, entry)
+        if there is not None and there.text not in (entry.before, entry.after):
+            found.append(finding("GPU174", place=f"{host.hostname} {path}"))
+        if there is None and entry.after is not None:
+            found.append(finding("GPU175", place=f"{host.hostname} {path}"))
+            continue
+        if there is None or there.text != text:
+            before = None if there is None else there.text
+            why = "what was set up by hand before gpustack"
+            mode = entry.mode.zfill(4) if there is None else there.mode.zfill(4)
+            operations.append(WriteFile(path=path, content=text, before=before, mode=mode, why=why))
+            files[path] = ConfigFile(text=text, mode=mode, mtime_ns=None)
+    return tuple(operations), tuple(found), host.model_copy(update={"files": files})
+
+
+def digest(text: str) -> str:
+    """By which a file is known to be as it was read."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()

@@ -1,0 +1,228 @@
+"""What was set up by hand for passthrough before gpustack: every line of it that concerns the devices of the plan.
+
+Guides of many years have people write ids into ``modprobe.d`` and onto the kernel's command line, modules into
+``/etc/modules`` and the initramfs, and echo lines into ``/etc/rc.local``. Each such line is a :class:`Trace`: it
+says what the plan says, or something else, and either it can be taken over or there is a reason why not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, Severity, finding
+from gpustack.host.boot.record import KERNEL_CMDLINE
+from gpustack.host.boot.tools import has_entries, has_systemd_boot
+from gpustack.host.decide import iommu
+from gpustack.host.decide.binding import DRIVERS, Binding, spared, switched_off
+from gpustack.host.decide.targets import Targets
+from gpustack.host.prior_setup import scripts
+from gpustack.host.prior_setup.foreign_config import DRIVERCTL, INITRAMFS_MODULES, Elsewhere
+from gpustack.host.prior_setup.traces import PASSTHROUGH, Part, Trace
+from gpustack.linux.cmdline import CommandLine, canonical
+from gpustack.linux.grub import TUNED
+from gpustack.linux.module_parameters import fulfils
+from gpustack.pci import catalogue
+from gpustack.spec.model import Options
+
+_MODPROBE = "/etc/modprobe.d/"
+_MODULES = "/etc/modules"
+_MODULES_LOAD = "/etc/modules-load.d/"
+_SAME_MODULES = "/etc/modules-load.d/modules.conf"  # Debian's link to /etc/modules
+_DRACUT = "/etc/dracut.conf"
+Off = frozenset[tuple[str, str]]
+"""Places and texts that keep modules of passthrough from being loaded."""
+
+
+def traces(host: Host, targets: Targets, binding: Binding, options: Options, other: Elsewhere) -> tuple[Trace, ...]:
+    """Every hand-made line that concerns the plan, in the order of files and lines."""
+    if not targets.all:
+        return ()
+    off = frozenset((place, said) for place, said, _ in switched_off(host, targets, other))
+    found = {
+        (trace.place, trace.said): trace
+        for trace in (
+            *_ids(host, targets, binding, other),
+            *_arguments(host, binding, options, other, off),
+            *_modprobe(host, targets, binding, options, other, off),
+            *_modules(other),
+            *_dracut(other, off),
+            *_driverctl(targets, other),
+            *scripts.traces(host, targets, other),
+        )
+    }
+    if has_entries(host):  # what grub's defaults say has been copied into every boot entry
+        found = {
+            key: replace(trace, stays=trace.stays or _in_entries(host)) if trace.part is Part.ARGUMENT else trace
+            for key, trace in found.items()
+        }
+    return tuple(sorted(found.values(), key=lambda t: (t.path, t.line, t.said)))
+
+
+def findings(host: Host, targets: Targets, found: tuple[Trace, ...], other: Elsewhere) -> Iterator[Finding]:
+    """Lines that agree, boot scripts and blacklists; :mod:`gpustack.host.decide.binding` reports the rest."""
+    for trace in found:
+        place = f"{host.hostname} {trace.place}"
+        if trace.agrees:
+            yield finding("GPU170", place=place, said=trace.said[:200])
+        elif scripts.is_script(trace.path, other.texts.get(trace.path, "")):
+            acts = scripts.acts(trace.path, trace.said)  # a line that only names devices may do nothing
+            severity = Severity.ERROR if acts and scripts.runs(host, trace.path) else Severity.WARNING
+            yield finding("GPU143", place=place, line=trace.said[:200], severity=severity)
+        elif trace.part is Part.LINE and trace.path.startswith(_MODPROBE):
+            yield from _needed(host, targets, trace, place)
+
+
+def _needed(host: Host, targets: Targets, trace: Trace, place: str) -> Iterator[Finding]:
+    command, module, *_ = trace.said.split()
+    function = spared(host, targets).get(canonical(module))
+    if command in ("blacklist", "install") and function is not None:
+        what = catalogue.describe(function.vendor, function.product, function.pci_class)
+        yield finding("GPU173", place=place, said=trace.said[:200], what=f"{function.address} ({what})")
+
+
+def _parted(place: str) -> tuple[str, int]:
+    """A file and its line, 0 where a place is a file as a whole: a boot entry."""
+    path, _, line = place.rpartition(":")
+    return (path, int(line)) if line.isdigit() else (place, 0)
+
+
+# --- each kind of file ---------------------------------------------------------------------------------------------
+
+
+def _ids(host: Host, targets: Targets, binding: Binding, other: Elsewhere) -> Iterator[Trace]:
+    ours = {canonical(driver): frozenset(ids) for driver, ids in binding.options.items()}
+    for argument in binding.arguments:
+        name, _, value = argument.partition("=")
+        ours[canonical(name.removesuffix(".ids"))] = frozenset(value.split(","))
+    functions = tuple(function for function, _ in targets.functions.values())
+    going = {function.ids for function in functions}
+    staying = {f.ids for f in host.pci} - going
+    by_place = {(s.place, canonical(s.argument.name)): s for name in DRIVERS for s in other.all(f"{name}.ids")}
+    for found in other.ids():
+        mine = ours.get(found.driver, frozenset())
+        if not mine and not found.ids & going:
+            continue
+        path, line = _parted(found.place)
+        sourced = by_place.get((found.place, f"{found.driver}.ids"))
+        others = sorted(found.ids & staying)
+        part = Part.ARGUMENT if sourced else Part.OPTION if path.startswith(_MODPROBE) else Part.LINE
+        said = sourced.argument.text if sourced else _line(other, path, line)
+        stays = f"it binds {', '.join(others)}, too, which the spec does not name" if others else _foreign(path)
+        agrees = found.ids == mine and found.takes_all(functions)
+        yield Trace(path=path, line=line, said=said, part=part, agrees=agrees, stays=stays)
+
+
+def _foreign(path: str) -> str | None:
+    return None if path.startswith("/etc/") else "it is not in /etc: it belongs to a package or to this boot only"
+
+
+def _line(other: Elsewhere, path: str, line: int) -> str:
+    lines = other.texts.get(path, "").split("\n")
+    return " ".join(lines[line - 1].split()) if line <= len(lines) else ""
+
+
+def _arguments(host: Host, binding: Binding, options: Options, other: Elsewhere, off: Off) -> Iterator[Trace]:
+    wanted = ("intel_iommu=on", "iommu=pt") if options.iommu_pt else ("intel_iommu=on",)
+    for argument in wanted:
+        for sourced in other.arguments or ():
+            if fulfils(CommandLine(text=sourced.argument.text), argument):
+                stays: str | None = "an argument that is right stays where it is, and is not repeated"
+                yield _argument(sourced.place, sourced.argument.text, agrees=True, stays=stays)
+    by_text = {s.argument.text for s in other.arguments or ()}
+    for found in iommu.contradictions(host, options, other):
+        path, line = _parted(found.place)
+        if path.startswith(_MODPROBE):
+            yield Trace(path=path, line=line, said=found.text, part=Part.OPTION, agrees=False)
+        elif found.text in by_text:
+            stays = "it says more than that" if "," in found.text else None
+            yield _argument(found.place, found.text, agrees=False, stays=stays)
+    for name in ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist"):
+        for sourced in other.all(name):
+            modules = {canonical(word) for word in (sourced.argument.value or "").split(",")}
+            if modules and modules <= set(binding.blacklist):
+                yield _argument(sourced.place, sourced.argument.text, agrees=True)
+    for sourced in other.arguments or ():
+        if (sourced.place, sourced.argument.text) in off:
+            modules = {canonical(word) for word in (sourced.argument.value or "").split(",")}
+            stays = None if modules <= PASSTHROUGH else "it says more than that"
+            yield _argument(sourced.place, sourced.argument.text, agrees=False, stays=stays)
+
+
+def _in_entries(host: Host) -> str:
+    """Why an argument stays where boot entries are files, and what takes it out."""
+    if has_systemd_boot(host):
+        return f"take it out of {KERNEL_CMDLINE}, then `kernel-install add RELEASE IMAGE` makes each entry anew"
+    return "boot entries are files on this host, and have it as well: grubby --remove-args takes it out of all of them"
+
+
+def _argument(place: str, text: str, *, agrees: bool, stays: str | None = None) -> Trace:
+    path, line = _parted(place)
+    if path == TUNED:
+        stays = stays or "tuned writes this file from its profile"
+    return Trace(path=path, line=line, said=text, part=Part.ARGUMENT, agrees=agrees, stays=stays)
+
+
+def _modprobe(
+    host: Host, targets: Targets, binding: Binding, options: Options, other: Elsewhere, off: Off
+) -> Iterator[Trace]:
+    kept = spared(host, targets) if options.blacklist_host_drivers else {}
+    for statement in other.modprobe.statements:
+        if not statement.file.startswith(_MODPROBE):
+            continue
+        module = canonical(statement.module)
+        is_off = statement.command == "blacklist" or statement.does_nothing
+        is_against = (statement.place, str(statement)) in off
+        if is_off and (module in binding.blacklist or module in kept or is_against):
+            agrees = module in binding.blacklist
+        elif statement.command == "softdep" and module in binding.softdeps:
+            if statement.words[:1] != ("pre:",) or not set(statement.words[1:]) <= _SPELT:
+                continue
+            agrees = {canonical(w) for w in statement.words[1:]} >= {canonical(d) for d in binding.softdeps[module]}
+        else:
+            continue
+        yield Trace(path=statement.file, line=statement.line, said=str(statement), part=Part.LINE, agrees=agrees)
+
+
+_SPELT = {name for driver in DRIVERS for name in (driver, canonical(driver))}
+
+
+def _modules(other: Elsewhere) -> Iterator[Trace]:
+    """Passthrough modules that are loaded by name. Where ids follow, :func:`_ids` tells of them."""
+    for path, text in other.texts.items():
+        if (path not in (INITRAMFS_MODULES, _MODULES) and not path.startswith(_MODULES_LOAD)) or path == _SAME_MODULES:
+            continue
+        for number, line in enumerate(text.split("\n"), 1):
+            words = line.split()
+            if words and canonical(words[0]) in PASSTHROUGH and not any(w.startswith("ids=") for w in words):
+                yield Trace(path=path, line=number, said=" ".join(words), part=Part.LINE, agrees=True)
+
+
+def _dracut(other: Elsewhere, off: Off) -> Iterator[Trace]:
+    """Passthrough modules in dracut's configuration, which bash reads (``dracut.conf(5)``)."""
+    for path, text in other.texts.items():
+        for number, line in enumerate(text.split("\n"), 1) if path.startswith(_DRACUT) else ():
+            if (found := _DRACUT_LINE.fullmatch(line)) is None:
+                continue
+            modules = {canonical(word) for word in found[3].split()}
+            is_off = found[1] == "omit_drivers"
+            is_against = (f"{path}:{number}", line.strip()) in off
+            if not (is_against if is_off else modules & PASSTHROUGH):
+                continue
+            stays = None if modules <= PASSTHROUGH else "it says more than that"
+            said = line.strip()
+            yield Trace(path=path, line=number, said=said, part=Part.COMMAND, agrees=not is_off, stays=stays)
+
+
+_DRACUT_LINE = re.compile(r"""\s*(add_drivers|force_drivers|omit_drivers)\+?=(["'])([\w\s-]*)\2\s*(?:\#.*)?""")
+
+
+def _driverctl(targets: Targets, other: Elsewhere) -> Iterator[Trace]:
+    for path, text in other.texts.items():
+        address = path.removeprefix(DRIVERCTL).removeprefix("pci-")
+        if path.startswith(DRIVERCTL) and address in targets.functions:
+            said = f"driverctl override {text.strip() or 'none'}"
+            agrees = text.strip() == targets.functions[address][1]
+            yield Trace(path=path, line=0, said=said, part=Part.FILE, agrees=agrees)

@@ -1,0 +1,125 @@
+"""What stands in a host's configuration apart from gpustack's own files, each word with its file and line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gpustack.facts.model import Host
+from gpustack.host.boot import record
+from gpustack.host.boot.tools import has_entries
+from gpustack.host.decide.ids import Ids
+from gpustack.host.own_files import GRUB, OWNED
+from gpustack.linux.cmdline import Argument, CommandLine, canonical
+from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT, TUNED, Defaults, Sourced, read_defaults
+from gpustack.linux.modprobe import ModprobeConfig, read_modprobe
+from gpustack.linux.module_parameters import fulfils
+
+INITRAMFS_MODULES = "/etc/initramfs-tools/modules"
+UPDATE_INITRAMFS = "/etc/initramfs-tools/update-initramfs.conf"
+DRIVERCTL = "/etc/driverctl.d/"
+RC_LOCAL = "/etc/rc.local"
+_DRACUT = re.compile(r"/(etc|usr/lib/dracut)/dracut\.conf(\.d/.*\.conf)?")
+_OMIT = re.compile(r"\s*omit_drivers\+?=(.*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """The configuration of a host without gpustack's own files.
+
+    :ivar texts: the files' texts by path.
+    :ivar defaults: GRUB's defaults.
+    :ivar arguments: the kernel arguments that they give an ordinary menu entry; None when that can't be told.
+    :ivar from_entries: whether boot entries are files, so that the arguments are those in them.
+    """
+
+    texts: dict[str, str]
+    defaults: Defaults
+    arguments: tuple[Sourced, ...] | None
+    modprobe: ModprobeConfig
+    from_entries: bool = False
+
+    def all(self, name: str) -> tuple[Sourced, ...]:
+        """Every occurrence of a kernel parameter."""
+        return tuple(s for s in self.arguments or () if s.argument.is_for(name))
+
+    def fulfils(self, argument: str) -> bool:
+        """Whether the kernel gets this argument already, or one that means the same."""
+        return fulfils(CommandLine.of(s.argument.text for s in self.arguments or ()), argument)
+
+    def with_drop_in(self, content: str | None) -> Defaults:
+        """GRUB's defaults with gpustack's drop-in, as ``update-grub`` would see them."""
+        return read_defaults(self.texts if content is None else {**self.texts, GRUB: content})
+
+    def line(self, drop_in: str | None) -> CommandLine | None:
+        """The command line that is left without gpustack, but for a drop-in of its that stays."""
+        if self.from_entries:
+            return CommandLine.of(s.argument.text for s in self.arguments or ())
+        return self.with_drop_in(drop_in).line(LINUX, LINUX_DEFAULT)
+
+    def omitted(self, module: str) -> Iterator[tuple[str, str]]:
+        """Where dracut is told to leave a module out of its images, and the line (dracut.conf(5))."""
+        for path, text in sorted(self.texts.items()):
+            for number, line in enumerate(text.split("\n") if _DRACUT.fullmatch(path) else (), 1):
+                found = _OMIT.fullmatch(line)
+                if found is not None and module in map(canonical, re.split(r"[\s\"']+", found[1])):
+                    yield f"{path}:{number}", line.strip()
+
+    def ids(self) -> Iterator[Ids]:
+        """The ids that hand-made configuration gives to vfio-pci and pci-stub."""
+        for module in ("vfio_pci", "pci_stub"):
+            for option in self.modprobe.option(module, "ids"):
+                if option.value:
+                    yield Ids(driver=module, text=option.value, place=option.place)
+            for sourced in self.all(f"{module}.ids"):
+                if sourced.argument.value:
+                    yield Ids(driver=module, text=sourced.argument.value, place=sourced.place)
+        # initramfs-tools hands the words after a module's name to modprobe (initramfs-tools(7)).
+        for number, line in enumerate(self.texts.get(INITRAMFS_MODULES, "").split("\n"), 1):
+            words = line.split()
+            if words and canonical(words[0]) in ("vfio_pci", "pci_stub"):
+                for word in words[1:]:
+                    name, _, value = word.partition("=")
+                    if name == "ids" and value:
+                        place = f"{INITRAMFS_MODULES}:{number}"
+                        yield Ids(driver=canonical(words[0]), text=value, place=place)
+
+
+def elsewhere(host: Host) -> Elsewhere:
+    """Everything of a host's configuration that is not gpustack's."""
+    texts = {path: file.text for path, file in host.files.items() if path not in OWNED}
+    entries = has_entries(host)
+    if entries:
+        texts |= record.plain(host)
+    defaults = read_defaults(texts)
+    return Elsewhere(
+        texts=texts,
+        defaults=defaults,
+        arguments=tuple(_in_entries(host, texts)) if entries else defaults.arguments(LINUX, LINUX_DEFAULT),
+        modprobe=read_modprobe(texts),
+        from_entries=entries,
+    )
+
+
+def _in_entries(host: Host, texts: dict[str, str]) -> Iterator[Sourced]:
+    """The arguments of the boot entries, and of the files that entries to come are made from."""
+    lines = record.in_entries(host, without=record.recorded(host).get(record.ENTRIES, ()))
+    for path in record.files(host):
+        if path == DEFAULTS:
+            yield from record.evaluated(texts[path]).arguments(LINUX) or ()
+        else:
+            lines[path] = CommandLine(text=texts[path])
+    tuned = {s.argument.text: s for s in _by_tuned(texts)}
+    seen: set[tuple[str, Argument]] = set()
+    for source, line in lines.items():
+        for found in line.arguments:
+            if (source, found) not in seen:
+                seen.add((source, found))
+                yield tuned.get(found.text) or Sourced(argument=found, file=source, line=0)
+
+
+def _by_tuned(texts: Mapping[str, str]) -> tuple[Sourced, ...]:
+    """tuned's arguments, which stand in the entries behind a variable of GRUB's."""
+    files = {TUNED: texts[TUNED], DEFAULTS: f"{LINUX}='$tuned_params'\n"} if TUNED in texts else {}
+    return read_defaults(files).arguments(LINUX) or ()

@@ -1,0 +1,326 @@
+"""The checks of a verification: each looks at one thing on the running host, and says what it saw."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from gpustack.facts.gpus import forwards
+from gpustack.facts.model import BootKernel, Function, Host
+from gpustack.findings import Finding, Severity, finding
+from gpustack.host.boot.reboot import is_held
+from gpustack.host.boot.rebuild import lacking, withdrawn
+from gpustack.host.boot.tools import by_hand, has_dracut, has_entries
+from gpustack.host.boot.trial import is_running as is_trial
+from gpustack.host.decide.addresses import kept_at_boot, listed
+from gpustack.host.decide.binding import DRIVERS, identical
+from gpustack.host.decide.desired import Desired
+from gpustack.host.own_files import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
+from gpustack.linux.cmdline import CommandLine, canonical
+from gpustack.pci import classes
+from gpustack.readiness.group_members import is_passthrough_driver
+from gpustack.spec.assignment import Assigned
+from gpustack.spec.model import Options
+
+Images = Mapping[str, Mapping[str, Any]]
+_LOADED_IN_INITRAMFS = "/conf/modules"
+_INIT_TOP = "/scripts/init-top"
+_PRE_UDEV = "/hooks/pre-udev/"
+_RD_DRIVER_PRE = "rd.driver.pre"
+
+
+class Status(enum.StrEnum):
+    """How a check went."""
+
+    OK = "ok"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One thing that was looked at.
+
+    :ivar what: what has to be so.
+    :ivar seen: what is there.
+    :ivar finding: what stands against the host when the check did not go well.
+    """
+
+    what: str
+    place: str
+    status: Status
+    seen: str
+    finding: Finding | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The check as plain data, for JSON."""
+        return {"what": self.what, "place": self.place, "status": self.status.value, "seen": self.seen}
+
+
+def _ok(what: str, place: str, seen: str) -> Check:
+    return Check(what=what, place=place, status=Status.OK, seen=seen)
+
+
+def _failed(code: str, what: str, place: str, seen: str, severity: Severity | None = None, **more: str) -> Check:
+    found = finding(code, place=place, severity=severity, what=what, seen=seen, **more)
+    return Check(what=what, place=place, status=Status.FAILED, seen=seen, finding=found)
+
+
+def _unknown(what: str, place: str, seen: str, severity: Severity | None = None) -> Check:
+    found = finding("GPU210", place=place, severity=severity, what=what, seen=seen)
+    return Check(what=what, place=place, status=Status.UNKNOWN, seen=seen, finding=found)
+
+
+def iommu(host: Host, options: Options) -> Iterator[Check]:
+    """The IOMMU works: it has units and groups, and remaps interrupts."""
+    what, place = "the IOMMU is active", host.hostname
+    units, groups = len(host.iommu.units), host.iommu.group_count
+    seen = f"{units} units, {groups} groups"
+    if units and groups:
+        yield _ok(what, place, seen)
+    else:
+        yield _failed("GPU201", what, place, seen)
+    what = "interrupts are remapped"
+    remapping, unsafe = host.iommu.interrupt_remapping, host.iommu.unsafe_interrupts
+    if remapping:
+        yield _ok(what, place, "they are")
+    elif remapping is None:
+        yield _unknown(what, place, "nothing on the host tells", Severity.WARNING)
+    elif options.allow_unsafe_interrupts and unsafe:
+        yield _ok(what, place, "they are not, and vfio was told to accept that (allow_unsafe_interrupts)")
+    else:
+        yield _failed("GPU209", what, place, "they are not")
+
+
+def arguments(host: Host, desired: Desired) -> Iterator[Check]:
+    """The running kernel got its arguments."""
+    place = f"{host.hostname} /proc/cmdline"
+    if host.kernel.command_line is None:
+        yield _unknown("the running kernel has its arguments", place, "its command line could not be read")
+    else:
+        line = CommandLine(text=host.kernel.command_line)
+        missing = set(lacking(line, desired))
+        for argument in desired.arguments:
+            what = f"the running kernel has {argument}"
+            if argument in missing:
+                yield _failed("GPU204", what, place, "it has not")
+            else:
+                yield _ok(what, place, "it has")
+        for argument in withdrawn(line, desired):
+            what = f"the running kernel does not have {argument}"
+            yield _failed("GPU204", what, place, "it was started with it, and it is no longer wanted")
+
+
+def not_in_trial(host: Host) -> Iterator[Check]:
+    """A boot that is a trial is not for good."""
+    if is_trial(host):
+        yield _failed("GPU214", "this boot is no trial", host.hostname, "the next boot is the old one")
+
+
+def menu(host: Host, desired: Desired) -> Iterator[Check]:
+    """The next kernels will get their arguments."""
+    ordinary = [entry for entry in host.boot.entries if not entry.recovery]
+    if not ordinary:
+        yield _unknown("the next boot has the arguments", host.hostname, "no entry of the boot menu was found")
+    for entry in ordinary:
+        what = f"the menu entry {entry.title!r} has the arguments"
+        line = CommandLine(text=entry.arguments)
+        wrong = [
+            *(f"{argument} is missing" for argument in lacking(line, desired)),
+            *(f"{argument} is no longer wanted" for argument in withdrawn(line, desired)),
+        ]
+        place = f"{host.hostname} {entry.source}"
+        if wrong:
+            # Of entries that are files the newest kernel's is the first, or the one that was saved: any may be next.
+            severity = None if entry is ordinary[0] or has_entries(host) else Severity.WARNING
+            yield _failed("GPU205", what, place, ", ".join(wrong), severity)
+        else:
+            yield _ok(what, place, ", ".join(desired.arguments) or "none needed")
+
+
+def files(host: Host, desired: Desired) -> Iterator[Check]:
+    """Every file of gpustack's is as planned."""
+    for path in OWNED:
+        wanted, there = desired.files.get(path), host.files.get(path)
+        place = f"{host.hostname} {path}"
+        if wanted is None:
+            if there is not None:
+                yield _failed("GPU206", "there is no such file", place, "it is still there")
+            continue
+        what = "the file is as planned"
+        if there is None:
+            yield _failed("GPU206", what, place, "it is missing")
+        elif there.text != wanted.content:
+            yield _failed("GPU206", what, place, "its content differs")
+        elif there.mode.zfill(4) != wanted.mode:
+            yield _failed("GPU206", what, place, f"its mode is {there.mode}, not {wanted.mode}")
+        else:
+            yield _ok(what, place, f"{len(wanted.content.splitlines())} lines, mode {there.mode}")
+
+
+def future(host: Host, desired: Desired) -> Iterator[Check]:
+    """The files that entries of kernels to come are made from have the arguments, too."""
+    for path, wanted in desired.entries.edits.items() if desired.entries is not None else ():
+        what, place = "kernels to come get the arguments", f"{host.hostname} {path}"
+        if path in host.files and host.files[path].text == wanted.content:
+            yield _ok(what, place, ", ".join(desired.arguments) or "none needed")
+        else:
+            yield _failed("GPU206", what, place, "it lacks some, or has some too many")
+
+
+def addresses(host: Host, desired: Desired) -> Iterator[Check]:
+    """At each address that is bound stands what was planned, and its twins that stay are left to the host."""
+    for device in listed(host):
+        what, place = f"the device to be bound here is {device.identity}", f"{host.hostname} {device.address}"
+        there = device.stranger(host)
+        yield _ok(what, place, "it is") if there is None else _failed("GPU211", what, place, f"there is {there}")
+    ours = kept_at_boot(host)
+    for function in identical(host, desired.targets):
+        what, place = f"this {function.ids} stays with the host", f"{host.hostname} {function.address}"
+        if function.driver not in DRIVERS:
+            yield _ok(what, place, f"it is on {function.driver or 'no driver'}")
+        elif function.driver_override and function.address not in ours:
+            yield _ok(what, place, f"it is on {function.driver}, by an override that is not gpustack's")
+        else:
+            yield _failed("GPU212", what, place, f"it is on {function.driver}")
+
+
+def gpu(host: Host, target: Assigned) -> Iterator[Check]:
+    """Every function of a GPU is on its driver, its group is viable, and nothing else holds its memory."""
+    for function in target.gpu.functions:
+        place = f"{host.hostname} {function.address}"
+        driver = target.driver_of(function)
+        what = f"the {classes.word(function.pci_class)} is on {driver}"
+        path = f"/sys/bus/pci/devices/{function.address}/driver"
+        if any(entry.path == path for entry in host.unread):
+            yield _unknown(what, place, "its driver could not be read")
+        elif is_held(function, driver):
+            yield _ok(what, place, f"it is on {function.driver}")
+        else:
+            yield _failed("GPU202", what, place, f"it is on {function.driver or 'no driver'}")
+        yield from _claims(host, function, place)
+    yield _group(host, target)
+
+
+def _claims(host: Host, function: Function, place: str) -> Iterator[Check]:
+    memory = [bar for bar in function.bars if not bar.io and bar.size]
+    if not memory:
+        return
+    what = "no host driver holds its memory"
+    others = [claim for claim in function.claims if not is_passthrough_driver(claim)]
+    if any(entry.path == "/proc/iomem" for entry in host.unread):
+        yield _unknown(what, place, "/proc/iomem could not be read")
+    elif others:
+        yield _failed("GPU208", what, place, f"held by {', '.join(others)}")
+    else:
+        yield _ok(what, place, f"{len(memory)} memory BAR{'s' if len(memory) > 1 else ''}, none held")
+
+
+def _group(host: Host, target: Assigned) -> Check:
+    """As vfio judges it: whatever else has a driver makes a group not viable (``vfio_dev_viable``)."""
+    place = f"{host.hostname} {target.address}"
+    what = "its IOMMU group is viable"
+    number = target.gpu.main.iommu_group
+    if number is None:
+        return _failed("GPU203", what, place, "it is in no IOMMU group")
+    members = host.groups[number]
+    others = [
+        f"{f.address} is on {f.driver}"
+        for f in members
+        if f.driver is not None and not is_passthrough_driver(f.driver) and not forwards(f)
+    ]
+    apart = [
+        f"{f.address} is in group {f.iommu_group}"
+        for f in target.gpu.functions
+        if f.iommu_group is None and f.address != target.address
+    ]
+    if others or apart:
+        return _failed("GPU203", what, place, f"group {number}: {', '.join([*others, *apart])}")
+    return _ok(what, place, f"group {number}: {', '.join(f.address for f in members)}")
+
+
+def initramfs(host: Host, desired: Desired, images: Images | None) -> Iterator[Check]:
+    """The initramfs of every kernel that can boot holds what binds the GPUs."""
+    if images is None:
+        what = "every initramfs binds the GPUs"
+        yield _unknown(what, host.hostname, "no initramfs was read", Severity.WARNING)
+        return
+    for kernel in host.boot.kernels:
+        yield _image(host, desired, kernel, images.get(kernel.release))
+
+
+def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str, Any] | None) -> Check:
+    what = f"the initramfs of Linux {kernel.release} binds the GPUs"
+    place = f"{host.hostname} {kernel.initramfs or kernel.release}"
+    tool = by_hand(host, kernel)
+    early = [name for name in desired.binding.early_modules if kernel.modules.get(name) == "module"]
+    modprobe = desired.files.get(MODPROBE)
+    script = desired.files.get(SCRIPT) or desired.files.get(DRACUT_SCRIPT)
+    if not early and modprobe is None and script is None:
+        return _ok(what, place, "nothing is needed in it")
+    if image is None:
+        return _failed("GPU207", what, place, "this kernel has no initramfs", tool=tool)
+    if "error" in image:
+        return _unknown(what, place, f"it could not be read: {image['error']}")
+    wrong: list[str] = []
+    if early and kernel.release not in image.get("releases", ()):
+        wrong.append(f"it has no modules of Linux {kernel.release}")
+    wrong += [f"the module {name} is missing" for name in early if name not in image.get("modules", ())]
+    loaded = _loaded(image)
+    wrong += [f"{name} is not loaded" for name in early if name not in loaded]
+    if modprobe is not None and _text(image, MODPROBE) is None:
+        wrong.append(f"{MODPROBE} is missing")
+    elif modprobe is not None and _text(image, MODPROBE) != modprobe.content:
+        wrong.append(f"{MODPROBE} differs from the one that is planned")
+    if script is not None:
+        find_wrong = _wrong_hook if has_dracut(host) else _wrong_script
+        wrong += find_wrong(image, script.content)
+    if wrong:
+        return _failed("GPU207", what, place, "; ".join(wrong), tool=tool)
+    seen = [*(f"{name} is in it and loaded" for name in early), *([f"{MODPROBE} as planned"] if modprobe else [])]
+    seen += ["the script that binds by address runs before udev"] if script else []
+    return _ok(what, place, ", ".join(seen))
+
+
+def _wrong_script(image: Mapping[str, Any], content: str) -> Iterator[str]:
+    """What is wrong with the script that binds by address: it must run before udev loads drivers."""
+    name = f"{_INIT_TOP}/{PurePosixPath(SCRIPT).name}"
+    if (text := _text(image, name)) is None:
+        yield f"{name} is missing"
+    elif text != content:
+        yield f"{name} differs from the one that is planned"
+    lines = (_text(image, f"{_INIT_TOP}/ORDER") or "").splitlines()
+    order = [words[0] for line in lines if (words := line.split())]
+    udev = f"{_INIT_TOP}/udev"
+    if name not in order:
+        yield f"{name} is not run"
+    elif udev in order and order.index(udev) < order.index(name):
+        yield f"{name} is run after udev, which has loaded the host drivers by then"
+
+
+def _wrong_hook(image: Mapping[str, Any], content: str) -> Iterator[str]:
+    """The same for an image of dracut's, whose pre-udev hooks run before udev starts (dracut.modules(7))."""
+    name = PurePosixPath(DRACUT_SCRIPT).name
+    hooks = [p for p in image.get("files", {}) if _PRE_UDEV in p and p.endswith(name)]
+    if not hooks:
+        yield f"{name} is not among its pre-udev hooks"
+    elif _text(image, hooks[0]) != content:
+        yield f"{hooks[0]} differs from the one that is planned"
+
+
+def _text(image: Mapping[str, Any], path: str) -> str | None:
+    file = image.get("files", {}).get(path)
+    return None if file is None else str(file["text"])
+
+
+def _loaded(image: Mapping[str, Any]) -> set[str]:
+    lines = (_text(image, _LOADED_IN_INITRAMFS) or "").splitlines()
+    names = {words[0] for line in lines if (words := line.split()) and not words[0].startswith("#")}
+    # dracut keeps the modules to be loaded before udev as arguments for itself (dracut.cmdline(7)).
+    told = [str(file["text"]) for path, file in image.get("files", {}).items() if path.startswith("/etc/cmdline.d/")]
+    for argument in CommandLine.of(word for text in told for word in text.split()).all(_RD_DRIVER_PRE):
+        names.update((argument.value or "").split(","))
+    return {canonical(name) for name in names}

@@ -1,0 +1,103 @@
+"""The proof that a host is as it was before gpustack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from gpustack.facts.gpus import gpus
+from gpustack.facts.model import Host
+from gpustack.findings import Severity, finding
+from gpustack.host.own_files import ADOPTED, AGAIN, DRACUT_SCRIPT, JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
+from gpustack.host.prior_setup.foreign_config import Elsewhere, elsewhere
+from gpustack.host.prove.checks import Check, Images, Status
+from gpustack.host.prove.verify import Verification
+from gpustack.host.undo import still_kept, too_many
+
+_IN_IMAGE = (
+    MODPROBE,
+    SCRIPT.removeprefix("/etc/initramfs-tools"),
+    f"-{PurePosixPath(DRACUT_SCRIPT).name}",  # dracut puts a number before the name of a hook
+)
+
+
+def verify_undone(host: Host, initramfs: Images | None) -> Verification:
+    """Check that nothing of gpustack's is left on a running host.
+
+    :param initramfs: as :func:`gpustack.host.prove.verify.verify_host` takes it.
+    """
+    other = elsewhere(host)
+    checks = (
+        *_files(host),
+        *_arguments(host, other),
+        *_images(host, initramfs),
+        *_drivers(host, other),
+    )
+    found = [check.finding for check in checks if check.finding is not None]
+    return Verification(
+        host=host.hostname,
+        checks=checks,
+        findings=tuple(sorted(found, key=lambda f: (-f.severity.rank, f.code, f.place))),
+    )
+
+
+def _check(what: str, place: str, wrong: str | None, seen: str) -> Check:
+    if wrong is None:
+        return Check(what=what, place=place, status=Status.OK, seen=seen)
+    return Check(
+        what=what,
+        place=place,
+        status=Status.FAILED,
+        seen=wrong,
+        finding=finding("GPU213", place=place, what=what, seen=wrong),
+    )
+
+
+def _unknown(what: str, place: str, seen: str) -> Check:
+    found = finding("GPU210", place=place, what=what, seen=seen, severity=Severity.WARNING)
+    return Check(what=what, place=place, status=Status.UNKNOWN, seen=seen, finding=found)
+
+
+def _files(host: Host) -> Iterator[Check]:
+    for path in (*OWNED, ADOPTED, AGAIN, JOURNAL):
+        there = host.files.get(path)
+        is_left = there is not None and is_ours(there.text)
+        seen = "there is none" if there is None else "it is somebody else's"
+        what = "there is no such file of gpustack's"
+        yield _check(what, f"{host.hostname} {path}", "it is still there" if is_left else None, seen)
+
+
+def _arguments(host: Host, other: Elsewhere) -> Iterator[Check]:
+    lines = [("the running kernel has no argument of gpustack's", "/proc/cmdline", host.kernel.command_line)]
+    lines += [
+        (f"the menu entry {entry.title!r} has no argument of gpustack's", entry.source, entry.arguments)
+        for entry in host.boot.entries
+    ]
+    for what, path, text in lines:
+        place = f"{host.hostname} {path}"
+        if text is None:
+            yield _unknown(what, place, "it could not be read")
+        else:
+            wrong = too_many(host, other, text)
+            yield _check(what, place, f"it has {', '.join(wrong)}" if wrong else None, "it has none")
+
+
+def _images(host: Host, images: Images | None) -> Iterator[Check]:
+    for kernel in host.boot.kernels:
+        what = f"the initramfs of Linux {kernel.release} has nothing of gpustack's"
+        place = f"{host.hostname} {kernel.initramfs or kernel.release}"
+        image = None if images is None else images.get(kernel.release)
+        if image is None or "error" in image:
+            yield _unknown(what, place, "it was not read" if image is None else str(image["error"]))
+        else:
+            left = [path for path in image.get("files", {}) if path.endswith(_IN_IMAGE)]
+            yield _check(what, place, f"it has {', '.join(left)}" if left else None, "it has not")
+
+
+def _drivers(host: Host, other: Elsewhere) -> Iterator[Check]:
+    kept = {function.address for function in still_kept(host, other)}
+    functions = {f.address: f for gpu in gpus(host) for f in gpu.functions} | {a: host.functions[a] for a in kept}
+    for address, function in sorted(functions.items()):
+        driver = function.driver or "no driver"
+        wrong = f"it is on {driver}" if address in kept else None
+        yield _check("it is not kept for guests", f"{host.hostname} {address}", wrong, f"it is on {driver}")

@@ -1,0 +1,178 @@
+"""modprobe's configuration: what is said about a module, and which file and line says it.
+
+Rules from ``modprobe.d(5)`` and kmod's ``libkmod-config.c``: the files ``*.conf`` of all directories are read in
+the order of their names; of two with the same name the one in the earlier directory counts. A line that starts
+with ``#`` is a comment, a backslash at the end of a line continues it, ``-`` and ``_`` are the same in a module's
+name. Options of one module add up in that order; for most parameters the kernel keeps the last. modprobe adds
+what the kernel's command line says (``vfio-pci.ids=…``, ``modprobe.blacklist=…``) after the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from gpustack.linux.cmdline import CommandLine, canonical, same_name
+
+DIRECTORIES = (
+    "/etc/modprobe.d",
+    "/run/modprobe.d",
+    "/usr/local/lib/modprobe.d",
+    "/usr/lib/modprobe.d",
+    "/lib/modprobe.d",
+)
+_COMMANDS = frozenset({"alias", "blacklist", "install", "options", "remove", "softdep", "weakdep"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """One statement.
+
+    :ivar command: ``alias``, ``blacklist``, ``install``, ``options``, ``remove``, ``softdep`` or ``weakdep``.
+    :ivar module: the module it is about, as it is spelt; for ``alias`` the module that the alias stands for.
+    :ivar words: what follows; for ``alias`` the alias itself.
+    """
+
+    command: str
+    module: str
+    words: tuple[str, ...]
+    file: str
+    line: int
+
+    @property
+    def place(self) -> str:
+        """``/etc/modprobe.d/vfio.conf:3``."""
+        return f"{self.file}:{self.line}"
+
+    @property
+    def does_nothing(self) -> bool:
+        """Whether it is an ``install`` that keeps a module from being loaded: ``/bin/false``, ``true``."""
+        return self.command == "install" and PurePosixPath(*self.words[:1]).name in ("true", "false", ":")
+
+    def __str__(self) -> str:
+        return " ".join((self.command, self.module, *self.words))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """A module parameter's value and the place that says it."""
+
+    name: str
+    value: str | None
+    place: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModprobeConfig:
+    """All statements, in the order in which they count."""
+
+    statements: tuple[Statement, ...]
+
+    @cached_property
+    def _by_module(self) -> Mapping[tuple[str, str], tuple[Statement, ...]]:
+        found: dict[tuple[str, str], list[Statement]] = {}
+        for statement in self.statements:
+            found.setdefault((statement.command, canonical(statement.module)), []).append(statement)
+        return {key: tuple(statements) for key, statements in found.items()}
+
+    def about(self, command: str, module: str) -> tuple[Statement, ...]:
+        """The statements of one kind about a module."""
+        return self._by_module.get((command, canonical(module)), ())
+
+    def blacklisted(self, module: str) -> tuple[Statement, ...]:
+        """The lines that blacklist a module; empty when none does."""
+        return self.about("blacklist", module)
+
+    def options(self, module: str) -> tuple[Option, ...]:
+        """The options of a module, in order."""
+        return tuple(
+            Option(name=name, value=value if equals else None, place=statement.place)
+            for statement in self.about("options", module)
+            for name, equals, value in (word.partition("=") for word in statement.words)
+        )
+
+    def option(self, module: str, name: str) -> tuple[Option, ...]:
+        """Every value given to one parameter of a module, in order."""
+        return tuple(option for option in self.options(module) if same_name(option.name, name))
+
+    def loads_before(self, module: str) -> tuple[str, ...]:
+        """The modules that softdeps load before a module."""
+        found: list[str] = []
+        for statement in self.about("softdep", module):
+            before = False
+            for word in statement.words:
+                if word in ("pre:", "post:"):
+                    before = word == "pre:"
+                elif before:
+                    found.append(word)
+        return tuple(found)
+
+
+def paths(files: Mapping[str, object]) -> tuple[str, ...]:
+    """Those of ``files`` (by path) that modprobe reads, in its order."""
+    chosen: dict[str, str] = {}
+    for directory in DIRECTORIES:
+        for path in files:
+            where = PurePosixPath(path)
+            if str(where.parent) == directory and path.endswith(".conf"):
+                chosen.setdefault(where.name, path)
+    return tuple(path for _, path in sorted(chosen.items()))
+
+
+def read_modprobe(files: Mapping[str, str], command_line: CommandLine | None = None) -> ModprobeConfig:
+    """Read modprobe's configuration.
+
+    :param files: texts by absolute path; others than modprobe's are ignored.
+    :param command_line: the kernel's, whose module parameters and ``modprobe.blacklist`` modprobe obeys too.
+    """
+    found = [statement for path in paths(files) for statement in parse(files[path], path)]
+    if command_line is not None:
+        found += _from_command_line(command_line)
+    return ModprobeConfig(statements=tuple(found))
+
+
+def parse(text: str, file: str) -> Iterator[Statement]:
+    """The statements of one file; lines that modprobe would ignore are left out."""
+    for number, line in _lines(text):
+        words = line.split()
+        if len(words) < 2 or words[0] not in _COMMANDS:
+            continue
+        command, module, *rest = words
+        if command == "alias":
+            if not rest:
+                continue
+            module, rest = rest[0], [module]
+        yield Statement(command=command, module=module, words=tuple(rest), file=file, line=number)
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    start = 0
+    joined = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        start = start or number
+        if line.endswith("\\"):
+            joined += line[:-1]
+            continue
+        whole = joined + line
+        if not whole.lstrip(" \t").startswith("#"):
+            yield start, whole
+        start, joined = 0, ""
+    if joined:
+        yield start, joined
+
+
+def _from_command_line(line: CommandLine) -> Iterator[Statement]:
+    """kmod's ``kmod_config_parse_kcmdline``."""
+    for argument in line.arguments:
+        module, dot, name = argument.name.partition(".")
+        if not dot or not module:
+            continue
+        if (module, name) == ("modprobe", "blacklist"):
+            for blacklisted in (argument.value or "").split(","):
+                if blacklisted:
+                    yield Statement(command="blacklist", module=blacklisted, words=(), file="/proc/cmdline", line=1)
+        else:
+            word = name if argument.value is None else f"{name}={argument.value}"
+            yield Statement(command="options", module=module, words=(word,), file="/proc/cmdline", line=1)

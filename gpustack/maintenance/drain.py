@@ -1,0 +1,113 @@
+"""What takes a host out of service: no new guests, and none of those that run are left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from gpustack.findings import Finding, finding
+from gpustack.maintenance.instances import Verdict, confirm, half_moved, judge, key
+from gpustack.maintenance.metadata import reason
+from gpustack.maintenance.model import Choices, Server, World
+from gpustack.maintenance.plan import ServicePlan
+from gpustack.maintenance.steps import ColdMigrate, DisableService, GuestStep, LiveMigrate
+from gpustack.operations import Operation
+
+TITLE = "before its reboot"
+NOTHING: Mapping[str, str] = {}
+
+
+def plan_empty(
+    host: str,
+    world: World,
+    choices: Choices,
+    *,
+    why: str,
+    now: datetime,
+    asked: Mapping[str, str] = NOTHING,
+) -> ServicePlan:
+    """Plan what is left to do until a host can be rebooted; with nothing to do it is empty.
+
+    :param host: the inventory's name.
+    :param why: what the reboot is for.
+    :param asked: the steps that this run has requested (:func:`gpustack.maintenance.instances.key`), each with
+        the API's refusal, if any.
+    """
+    service = world.service
+    if service is None:
+        return ServicePlan(host=host, title=TITLE, notes=("Nova has no nova-compute of this host",))
+    sorted_out = _Sorted(service.host, asked)
+    if service.enabled:
+        text = reason(service.host, why, now)
+        step = DisableService(service=service.id, host=service.host, reason=text, why="no new guests come then")
+        sorted_out.steps.append(step)
+    else:
+        sorted_out.notes.append(f"nova-compute is disabled already: {service.reason or 'no reason is given'}")
+    if world.ports.none:
+        sorted_out.notes.append(f"ports of guests: {world.ports.none}")
+    if world.ports.unknown:
+        sorted_out.findings.append(finding("GPU618", place=service.host, said=world.ports.unknown))
+    for one in world.servers:
+        server = replace(one, ports=world.ports.kinds.get(one.id, ()))
+        sorted_out.take(judge(server, service.host, choices, user=world.user, up=service.up, asked=asked))
+    for server in world.away:
+        sorted_out.take(_away(server, world.user, asked))
+    sorted_out.moves(world)
+    return ServicePlan(
+        host=host,
+        title=TITLE,
+        steps=tuple(sorted_out.steps),
+        waits=tuple(sorted_out.waits),
+        notes=tuple(sorted_out.notes),
+        findings=tuple(sorted_out.findings),
+    )
+
+
+def _away(server: Server, user: str, asked: Mapping[str, str]) -> Verdict:
+    """A guest that was moved away: its move must be over, since the host that it left has a part in that."""
+    if half_moved(server, user):
+        return confirm(server, asked)
+    return Verdict(wait=f"{server.label}: {server.task}" if server.task else "")
+
+
+class _Sorted:
+    """Steps, waits, notes and findings, as they come together."""
+
+    def __init__(self, host: str, asked: Mapping[str, str]) -> None:
+        self._host = host
+        self._asked = asked
+        self.steps: list[Operation] = []
+        self.waits: list[str] = []
+        self.notes: list[str] = []
+        self.findings: list[Finding] = []
+
+    def take(self, verdict: Verdict) -> None:
+        step = verdict.step
+        if step is not None and key(step) in self._asked:
+            self.findings.append(_failed(step, self._host, self._asked[key(step)]))
+        elif step is not None:
+            self.steps.append(step)
+        elif verdict.against is not None:
+            self.findings.append(verdict.against)
+        elif verdict.wait:
+            self.waits.append(verdict.wait)
+        elif verdict.note:
+            self.notes.append(verdict.note)
+
+    def moves(self, world: World) -> None:
+        """Moves whose guest is not on the host, or not yet."""
+        seen = {server.id for server in (*world.servers, *world.away) if server.task is not None}
+        for move in world.migrations:
+            if move.idle:
+                self.findings.append(finding("GPU613", place=f"{self._host} {move.server}", status=move.status))
+            elif move.server not in seen:
+                way = f"{move.source or '?'} to {move.target or '?'}"
+                self.waits.append(f"{move.server}: {move.kind} from {way}, {move.status}")
+
+
+def _failed(step: Operation, host: str, said: str) -> Finding:
+    assert isinstance(step, GuestStep)  # noqa: S101 - judge() gives no others
+    move = isinstance(step, ColdMigrate | LiveMigrate)
+    code = "GPU611" if move else "GPU612"
+    return finding(code, place=f"{host} {step.name} ({step.server})", did=step.verb, said=said or "no reason was given")

@@ -1,0 +1,113 @@
+"""What is to become of one guest of a host that will be rebooted.
+
+A guest that does not run loses nothing. One that runs is moved or stopped as its policy says, when Nova and its owner
+allow it; a guest that is paused, rescued, locked, in ERROR or half moved is somebody's work, and stands against the
+reboot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from gpustack.findings import Finding, finding
+from gpustack.maintenance.metadata import MOVED, STOPPED, Since, since
+from gpustack.maintenance.model import Choices, Policy, Server
+from gpustack.maintenance.steps import ColdMigrate, Confirm, LiveMigrate, Stop
+from gpustack.operations import Operation
+
+_RUNNING, _PAUSED = 1, 3
+_AT_REST = {
+    "SHUTOFF": "it is stopped",
+    "SUSPENDED": "it is suspended, its memory is on the disk",
+    "SHELVED": "it is shelved",
+    "SHELVED_OFFLOADED": "it is shelved",
+    "SOFT_DELETED": "it is deleted",
+    "DELETED": "it is deleted",
+}
+_STEPS: dict[Policy, type[Stop] | type[ColdMigrate] | type[LiveMigrate]] = {
+    Policy.STOP: Stop,
+    Policy.COLD_MIGRATE: ColdMigrate,
+    Policy.LIVE_MIGRATE: LiveMigrate,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """One of four: a step, something to wait for, a finding that stands against the reboot, or leave it (a note)."""
+
+    step: Operation | None = None
+    wait: str = ""
+    against: Finding | None = None
+    note: str = ""
+
+
+def judge(server: Server, host: str, choices: Choices, *, user: str, up: bool, asked: Collection[str]) -> Verdict:
+    """What is to become of a guest.
+
+    :param host: the host as Nova calls it.
+    :param user: the id of the user that gpustack signs in as.
+    :param up: whether nova-compute answers.
+    :param asked: the steps that this run has asked for already: ``KIND:SERVER``.
+    """
+    if server.task is not None:
+        return Verdict(wait=f"{server.label}: {server.task}")
+    if half_moved(server, user):
+        return confirm(server, asked)
+    if server.status in _AT_REST:
+        return Verdict(note=f"{server.label}: {_AT_REST[server.status]}")
+    if server.status == "ERROR" and server.power not in (_RUNNING, _PAUSED):
+        return Verdict(note=f"{server.label}: it is in ERROR, and does not run")
+    return _running(server, host, choices, up=up)
+
+
+def half_moved(server: Server, user: str) -> bool:
+    """Whether a guest waits for the confirmation of a cold migration that gpustack asked for."""
+    return server.status == "VERIFY_RESIZE" and MOVED in server.metadata and since(server, MOVED, user) is Since.OURS
+
+
+def confirm(server: Server, asked: Collection[str]) -> Verdict:
+    """Confirm a cold migration, once."""
+    step = Confirm(server=server.id, name=server.name, why="gpustack migrated it")
+    if key(step) in asked:
+        return Verdict(wait=f"{server.label}: its migration is being confirmed")
+    return Verdict(step=step)
+
+
+def _running(server: Server, host: str, choices: Choices, *, up: bool) -> Verdict:
+    place = f"{host} {server.label}"
+    held = _held(server, choices)
+    policy = choices.device_guests if held else choices.guests
+    devices = ", ".join(held)
+    if policy is Policy.REFUSE:
+        if held:
+            return Verdict(against=finding("GPU606", place=place, devices=devices))
+        return Verdict(against=finding("GPU605", place=place))
+    if server.locked:
+        return Verdict(against=finding("GPU607", place=place))
+    allowed = ("ACTIVE", "PAUSED") if policy is Policy.LIVE_MIGRATE else ("ACTIVE",)
+    if server.status not in allowed:
+        return Verdict(against=finding("GPU608", place=place, status=server.status, policy=policy))
+    if policy is Policy.LIVE_MIGRATE and not set(held) <= choices.live_migratable:
+        return Verdict(against=finding("GPU609", place=place, devices=devices))
+    if not up:
+        return Verdict(against=finding("GPU610", place=place, policy=policy))
+    return Verdict(step=_step(server, host, policy, devices))
+
+
+def _held(server: Server, choices: Choices) -> tuple[str, ...]:
+    """What ties a guest to devices of its host."""
+    ports = (f"a port of type {kind}" for kind in server.ports if kind not in choices.plain_ports)
+    return (*server.devices, *ports)
+
+
+def _step(server: Server, host: str, policy: Policy, devices: str) -> Operation:
+    mark = {STOPPED if policy is Policy.STOP else MOVED: host}
+    why = f"it has {devices}" if devices else ""
+    alone = bool(devices) and policy is not Policy.STOP
+    return _STEPS[policy](server=server.id, name=server.name, mark=mark, alone=alone, why=why)
+
+
+def key(step: Operation) -> str:
+    """By which a run remembers that it has asked for a step."""
+    return f"{step.kind}:{getattr(step, 'server', '')}"

@@ -1,0 +1,59 @@
+"""Placement, asked what guests need and where that is free. Whatever goes wrong here, the scheduler still decides."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cloudapi import raise_refusal, told
+from gpustack.errors import CloudError
+from gpustack.maintenance.capacity import Amounts, Room
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+_VERSION = {"OpenStack-API-Version": "placement 1.29"}  # Rocky
+_CLASSES = frozenset({"VCPU", "MEMORY_MB", "DISK_GB"})
+"""What every release of Nova asks of Placement for a move; pinned processors (``PCPU``) may become others."""
+_MOST = 1000
+
+
+def needs_of(connection: Connection, server_id: str) -> Amounts:
+    """What a guest has allocated; nothing when Placement can't be asked."""
+    answer = _get(connection, f"/allocations/{server_id}")
+    found: Counter[str] = Counter()
+    for provider in (answer or {}).get("allocations", {}).values():
+        found.update({name: amount for name, amount in provider["resources"].items() if name in _CLASSES})
+    return dict(found)
+
+
+def room_of(connection: Connection, needs: Amounts) -> Room | None:
+    """Where that fits, on hosts whose nova-compute is not disabled; None when Placement can't be asked."""
+    query = {
+        "resources": ",".join(f"{name}:{amount}" for name, amount in sorted(needs.items())),
+        "required": "!COMPUTE_STATUS_DISABLED",
+        "limit": _MOST,
+    }
+    answer = _get(connection, "/allocation_candidates", query)
+    if answer is None:
+        return None
+    free = {
+        provider: {name: one["capacity"] - one["used"] for name, one in summary["resources"].items()}
+        for provider, summary in answer["provider_summaries"].items()
+    }
+    return Room(free=free, whole=len(answer["allocation_requests"]) < _MOST)
+
+
+def _get(connection: Connection, path: str, query: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
+    doing = "ask Placement for room"
+    try:
+        with told(doing):
+            base = connection.endpoint_for("placement")
+            if not base:
+                return None
+            url = f"{str(base).rstrip('/')}{path}"
+            answer = connection.session.get(url, headers=_VERSION, params=query, raise_exc=False)
+            raise_refusal(answer, doing, url)
+            return answer.json()
+    except CloudError:
+        return None

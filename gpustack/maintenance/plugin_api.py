@@ -1,0 +1,137 @@
+"""What the playbooks' action plugin calls: a host of the inventory in, plain data out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from gpustack.errors import UsageError
+from gpustack.findings import errors
+from gpustack.maintenance.model import Choices, Policy
+from gpustack.maintenance.plan import ServicePlan, show
+from gpustack.maintenance.run import Runner, Target
+from gpustack.text import printable, printable_data
+
+PHASES = ("plan", "disable", "empty", "resume", "failed")
+
+
+def carry_out(
+    phase: str,
+    cloud: str,
+    target: Target,
+    choices: Choices,
+    *,
+    why: str,
+    seconds: float,
+    told: Callable[[str], None],
+    reboot: bool = False,
+    disabled: bool = False,
+) -> dict[str, Any]:
+    """One phase of bringing a host out of service and back.
+
+    ``plan`` shows what the others would do and changes nothing; ``disable`` keeps new guests away; ``empty`` moves or
+    stops those that run; ``resume`` starts and enables again what gpustack stopped and disabled, and is for a host that
+    has just been verified; ``failed`` says in Nova why a host stays out of service, and tells what is left.
+
+    :param cloud: a name in clouds.yaml, ``envvars`` for the ``OS_*`` variables.
+    :param why: what the reboot is for; for ``failed``, what went wrong.
+    :param seconds: how long guests may take.
+    :param told: is told of each step before it is done.
+    :param reboot: whether the host is going to be rebooted, for ``plan``.
+    :param disabled: whether this run disabled the service, for ``empty``.
+    :returns: ``text`` to show; ``todo`` (of ``plan``: whether an earlier run has left something to do); ``changed``;
+        ``service`` as plain data; ``failed``, ``msg`` and ``findings`` when something stands against it.
+    :raises gpustack.errors.CloudError: when the API refuses, or can't be reached.
+    """
+    from gpustack.cloudapi import connect
+    from gpustack.maintenance.cloud import Cloud
+
+    with connect(cloud) as connection:
+        runner = Runner(api=Cloud(connection), target=target, seconds=seconds, told=told)
+        if phase == "plan":
+            return _planned(runner, choices, why, reboot=reboot)
+        if phase == "disable":
+            plan = runner.disable(choices, why)
+            shown = plan.refused
+        elif phase == "empty":
+            plan, shown = runner.empty(choices, why, disabled=disabled), True
+        elif phase == "failed":
+            plan = runner.failed(why)
+            shown = plan.todo
+        else:
+            plan, shown = runner.resume(), True
+    outcome = _outcome(plan)
+    return {**outcome, "text": outcome["text"] if shown else "", "changed": bool(runner.done)}
+
+
+def _planned(runner: Runner, choices: Choices, why: str, *, reboot: bool) -> dict[str, Any]:
+    left = runner.pending()
+    if not reboot:
+        shown = show(left) if left.todo or left.refused else ""
+        return {"text": shown, "todo": left.todo, "service": left.to_dict(), "changed": False}
+    # What an earlier run stopped is started after the reboot, by the same rules as ever.
+    return {**_outcome(runner.look(choices, why)), "todo": left.todo, "changed": False}
+
+
+def _outcome(plan: ServicePlan) -> dict[str, Any]:
+    text = show(plan)
+    outcome: dict[str, Any] = {"text": text, "todo": plan.todo, "service": plan.to_dict()}
+    if plan.refused:
+        against = [f"{one.code} {one.place}: {one.message}" for one in errors(plan.findings)]
+        outcome |= {
+            "failed": True,
+            "msg": printable("\n".join([f"{plan.host} {plan.title}:", *against])),
+            "findings": printable_data([one.to_dict() for one in plan.findings]),
+        }
+    return outcome
+
+
+def choices(
+    guests: str,
+    device_guests: str,
+    live_migratable: Collection[str],
+    spec: str | None,
+    plain_ports: Collection[str] = (),
+) -> Choices:
+    """The operator's choices, out of variables.
+
+    :param live_migratable: aliases whose devices can migrate live, beside those of which the spec says so.
+    :param spec: the spec's path, where there is one.
+    :param plain_ports: the types of ports that count as no device.
+    :raises gpustack.errors.UsageError: when there is no such policy.
+    :raises gpustack.errors.SpecError: when the spec can't be used.
+    """
+    return Choices(
+        guests=_policy("gpustack_guests", guests),
+        device_guests=_policy("gpustack_device_guests", device_guests),
+        live_migratable=frozenset(live_migratable) | _of_spec(spec),
+        plain_ports=frozenset(plain_ports),
+    )
+
+
+def _policy(variable: str, word: str) -> Policy:
+    try:
+        return Policy(word)
+    except ValueError:
+        known = ", ".join(Policy)
+        raise UsageError(f"{variable} is {word!r}", remedy=f"it must be one of {known}") from None
+
+
+def _of_spec(path: str | None) -> frozenset[str]:
+    if not path:
+        return frozenset()
+    from gpustack.spec.load import load_spec
+
+    spec = load_spec(Path.cwd() / Path(path).expanduser())
+    return frozenset(spec.alias_of(name) for name, model in spec.models.items() if model.live_migratable)
+
+
+def target(hostname: str, facts: Mapping[str, Any] | None, wanted: str, others: Collection[str] = ()) -> Target:
+    """The host that is meant.
+
+    :param facts: what the collector printed on it.
+    :param others: the names that the operator has for all other hosts.
+    """
+    own = (facts or {}).get("hostname")
+    return Target(host=hostname, own_name=own if isinstance(own, str) else None, wanted=wanted, others=tuple(others))

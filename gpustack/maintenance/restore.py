@@ -1,0 +1,112 @@
+"""What gives a verified host back to its users: what gpustack stopped is started, what it disabled is enabled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpustack.findings import Finding, finding
+from gpustack.maintenance.instances import confirm, half_moved, key
+from gpustack.maintenance.metadata import AFTER, MOVED, STOPPED, Since, disabled_here, since
+from gpustack.maintenance.model import Server, World
+from gpustack.maintenance.plan import ServicePlan
+from gpustack.maintenance.steps import EnableService, Forget, Start
+from gpustack.operations import Operation
+
+TITLE = "back in service, when it is verified"
+NOTHING: Mapping[str, str] = {}
+_UNMARKABLE = ("ERROR", "UNKNOWN")
+"""Nova takes no metadata of a guest in ERROR."""
+
+
+def plan_resume(host: str, world: World, *, alive: bool, asked: Mapping[str, str] = NOTHING) -> ServicePlan:
+    """Plan what is left to do until a host that was verified is back in service.
+
+    :param host: the inventory's name.
+    :param alive: whether nova-compute has reported since the host was verified.
+    :param asked: as for :func:`gpustack.maintenance.drain.plan_empty`.
+    """
+    service = world.service
+    if service is None:
+        return ServicePlan(host=host, title=TITLE, notes=("Nova has no nova-compute of this host",))
+    judged = _Judged(service.host, world.user, alive, asked)
+    for server in (*world.servers, *world.away):
+        if server.metadata.get(STOPPED) == service.host:
+            judged.stopped(server)
+        elif server.metadata.get(MOVED) == service.host:
+            judged.moved(server)
+    if disabled_here(service):
+        if alive:
+            step = EnableService(service=service.id, host=service.host, why="gpustack disabled it")
+            judged.steps.append(step)
+        elif service.forced_down:
+            judged.findings.append(finding("GPU615", place=service.host))
+        else:
+            judged.waits.append(f"nova-compute of {service.host} to report")
+    return ServicePlan(
+        host=host,
+        title=TITLE,
+        steps=tuple(judged.steps),
+        waits=tuple(dict.fromkeys(judged.waits)),
+        notes=tuple(judged.notes),
+        findings=tuple(judged.findings),
+    )
+
+
+class _Judged:
+    """What comes together while one guest after another is looked at."""
+
+    def __init__(self, host: str, user: str, alive: bool, asked: Mapping[str, str]) -> None:
+        self._host = host
+        self._user = user
+        self._alive = alive
+        self._asked = asked
+        self.steps: list[Operation] = []
+        self.waits: list[str] = []
+        self.notes: list[str] = []
+        self.findings: list[Finding] = []
+
+    def stopped(self, server: Server) -> None:
+        """A guest that gpustack marked before it stopped it."""
+        if server.task is not None:
+            self.waits.append(f"{server.label}: {server.task}")
+        elif server.status in _UNMARKABLE:
+            said = self._asked.get(f"start:{server.id}") or f"it is in {server.status}"
+            self.findings.append(finding("GPU617", place=f"{self._host} {server.label}", said=said))
+        elif server.host != self._host or server.status != "SHUTOFF":
+            self._forget(server, "it runs" if server.status == "ACTIVE" else "somebody has changed it since")
+        elif server.locked or since(server, STOPPED, self._user) is not Since.OURS:
+            self.findings.append(finding("GPU616", place=f"{self._host} {server.label}"))
+            self._forget(server, "somebody has changed it since")
+        elif not self._alive:
+            self.waits.append(f"nova-compute of {self._host} to report")
+        else:
+            step = Start(server=server.id, name=server.name, why="gpustack stopped it")
+            if key(step) in self._asked:
+                said = self._asked[key(step)] or "no reason was given"
+                self.findings.append(finding("GPU617", place=f"{self._host} {server.label}", said=said))
+            else:
+                self.steps.append(step)
+
+    def moved(self, server: Server) -> None:
+        """A guest that gpustack marked before it moved it."""
+        if server.task is not None:
+            self.waits.append(f"{server.label}: {server.task}")
+        elif half_moved(server, self._user):
+            verdict = confirm(server, self._asked)
+            if verdict.step is not None:
+                self.steps.append(verdict.step)
+            else:
+                self.waits.append(verdict.wait)
+        elif server.status in _UNMARKABLE:
+            self.notes.append(f"{server.label}: it is in {server.status} on {server.host}, so its mark stays")
+        else:
+            self._forget(server, f"it is on {server.host}")
+
+    def _forget(self, server: Server, why: str) -> None:
+        """Take this host's marks off, and what goes with them unless another host's mark needs it; that one first."""
+        marks = [one for one in (STOPPED, MOVED) if one in server.metadata]
+        ours = [one for one in marks if server.metadata[one] == self._host]
+        keys = (*((AFTER,) if ours == marks else ()), *ours)
+        step = Forget(server=server.id, name=server.name, keys=keys, why=why)
+        if key(step) not in self._asked:
+            self.steps.append(step)

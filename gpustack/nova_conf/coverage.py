@@ -1,0 +1,55 @@
+"""The proof that a device_spec matches what was prepared, and nothing else on the host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpustack.facts.gpus import gpus
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, finding
+from gpustack.nova_options.device_spec import DeviceSpec, matched
+from gpustack.spec.assignment import Assigned
+
+
+def proof(host: Host, entries: Sequence[Mapping[str, str]], targets: Sequence[Assigned]) -> Iterator[Finding]:
+    """That the device_spec matches the main functions of the targets, and nothing else on this host."""
+    wanted_addresses = {t.gpu.main.address for t in targets}
+    specs = [DeviceSpec.parse(entry) for entry in entries]
+    for target in targets:
+        if not target.gpu.main.bdf.fits_nova:
+            yield finding("GPU309", place=f"{host.hostname} {target.gpu.main.address}")
+    reached = matched(specs, host)
+    for address, index in reached.items():
+        if address not in wanted_addresses:
+            yield finding(
+                "GPU306",
+                place=f"{host.hostname} {address}",
+                entry=json.dumps(entries[index]),
+                what=what_is(host, address),
+            )
+    for address in sorted(wanted_addresses - reached.keys()):
+        yield finding("GPU319", place=f"{host.hostname} {address}")
+
+
+def what_is(host: Host, address: str) -> str:
+    """What a function is, for a message: a GPU's companion, a network controller in use as eth0, …"""
+    from gpustack.pci import catalogue
+
+    function = host.functions[address]
+    text = catalogue.describe(
+        function.vendor,
+        function.product,
+        function.pci_class,
+        function.subsystem_vendor,
+        function.subsystem_product,
+    )
+    if function.physical_function is not None:
+        return f"{text}, a virtual function of {function.physical_function}"
+    names = [net.name for net in function.uses.net] or list(function.uses.block)
+    if names:
+        return f"{text}, in use as {', '.join(names)}"
+    for gpu in gpus(host):
+        if any(companion.address == address for companion in gpu.companions):
+            return f"{text}, a companion of {gpu.main.address}"
+    return text

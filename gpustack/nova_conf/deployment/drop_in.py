@@ -1,0 +1,35 @@
+"""Files for ``/etc/nova/nova.conf.d``: for Nova from packages or from source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpustack.nova_conf.rendered import Job, RenderedFile, template
+from gpustack.nova_conf.sections import CONTROL
+from gpustack.nova_options.markers import MARK
+
+DROP_IN = "300-gpustack.conf"
+DIRECTORY = "/etc/nova/nova.conf.d"
+
+
+def files(job: Job, names: Sequence[str], *, together: bool, everywhere: bool) -> Iterator[RenderedFile]:
+    """One file for each compute host, one for those without GPUs, and one for the hosts of the other services."""
+    control = tuple(service for service in CONTROL if service in job.services)
+    if together:
+        for name in names:
+            yield _file(job, name, job.services, name)
+        return
+    if control:
+        yield _file(job, "control", control, None)
+    if "compute" in job.services:
+        if everywhere:
+            yield _file(job, "compute", ("compute",), None)
+        for name in names:
+            yield _file(job, name, ("compute",), name)
+
+
+def _file(job: Job, target: str, services: tuple[str, ...], host: str | None) -> RenderedFile:
+    text = template("drop-in.conf.j2").render(
+        mark=MARK, release=job.wanted.release, sections=job.sections(services, host)
+    )
+    return RenderedFile(target=target, path=f"{job.directory}/{DROP_IN}", text=text, services=services)

@@ -1,0 +1,169 @@
+"""Overrides for kolla-ansible, and for kayobe, which hands them to it.
+
+kolla-ansible makes one ``nova.conf`` of each service from a list of files (``merge_configs``): its own template,
+``global.conf``, ``nova.conf``, ``nova/SERVICE.conf``, ``nova/HOST/nova.conf``, and for the services of a cell
+``nova/HOST/SERVICE.conf``. Of an option, the last file that has it decides with all of its lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from gpustack.errors import NovaConfigError
+from gpustack.findings import Finding, finding
+from gpustack.nova_conf.deployed import carried
+from gpustack.nova_conf.rendered import Job, RenderedFile, template
+from gpustack.nova_conf.sections import Section, sections
+from gpustack.nova_conf.sources import SERVICES, Source
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import Configuration, Setting, foreign, read_files
+from gpustack.nova_options.markers import BEGIN, END
+
+DIRECTORY = "/etc/kolla/config/nova"
+KAYOBE_DIRECTORY = "etc/kayobe/kolla/config/nova"
+NAMES = {
+    "api": ("nova-api",),
+    "scheduler": ("nova-scheduler",),
+    "conductor": ("nova-conductor", "nova-super-conductor"),
+    "compute": ("nova-compute",),
+}
+FILTERS = ("BlazarFilter",)
+"""The filters that kolla-ansible itself makes available and enables, with Blazar."""
+_BLAZAR = "{{ ',BlazarFilter' if enable_blazar | default(false) | bool else '' }}"
+"""Added to the release's default list, which replaces that of kolla-ansible's template: overrides are templates too."""
+_OF_ALL = ("../global.conf", "../nova.conf")
+_OF_CELLS = ("nova-compute", "nova-conductor")
+"""The services of the role nova-cell, which alone reads ``HOST/SERVICE.conf``."""
+
+
+def files(job: Job, names: Sequence[str], *, kayobe: bool) -> Iterator[RenderedFile]:
+    """One file for each service, and one with the device_spec for each compute host.
+
+    The settings that all hosts of nova-compute have in common are in ``nova-compute.conf``, which every host gets.
+    """
+    for service in SERVICES:
+        if service not in job.services:
+            continue
+        for name in NAMES[service]:
+            path = f"{job.directory}/{name}.conf"
+            made = sections(
+                job.wanted,
+                (service,),
+                filters=(*job.filters[:-1], job.filters[-1] + _BLAZAR) if job.default_filters else job.filters,
+                carried=carried(job.existing, job.wanted, service, into=job.into(path)),
+                parts={"alias", "switches", "filters"},
+            )
+            if made:
+                yield _file(job, path, (service,), made, kayobe=kayobe)
+    for host in names:
+        path = f"{job.directory}/{host}/nova.conf"
+        kept = job.kept(host, path)
+        made = sections(job.wanted, ("compute",), devices=job.wanted.computes[host], carried=kept, parts={"devices"})
+        if made:
+            yield _file(job, path, ("compute",), made, kayobe=kayobe)
+
+
+def _file(job: Job, path: str, services: tuple[str, ...], made: Sequence[Section], *, kayobe: bool) -> RenderedFile:
+    text = template("block.conf.j2").render(begin=BEGIN, end=END, release=job.wanted.release, sections=made, raw=kayobe)
+    return RenderedFile(target="", path=path, text=text, services=services, shared=True)
+
+
+def layers(directory: Path) -> tuple[Path, ...]:
+    """The directories of kayobe whose files of the same name kayobe joins with those of an environment's directory.
+
+    They are the base configuration's, and those of the environments that this one depends on.
+    """
+    environments = directory.parents[3] if len(directory.parents) > 3 else directory
+    if environments.name != "environments":
+        return ()
+    below = Path(*directory.parts[-3:])
+    names: dict[str, None] = {}
+    waiting = [directory.parents[2].name]
+    while waiting:
+        for name in _dependencies(environments / waiting.pop()):
+            if name not in names:
+                names[name] = None
+                waiting.append(name)
+    return (environments.parent / below, *(environments / name / below for name in names))
+
+
+def _dependencies(environment: Path) -> list[str]:
+    import yaml
+
+    try:
+        data = yaml.safe_load((environment / ".kayobe-environment").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return []
+    names = data.get("dependencies") if isinstance(data, dict) else None
+    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+
+
+def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Source, ...], tuple[Finding, ...]]:
+    """The overrides that are there, merged as kolla-ansible merges them, and files that can't be read.
+
+    :param joined: directories whose files of the same name are joined with those of this one before that.
+    """
+    directories = (*joined, directory)
+    read, findings = _read(directories)
+    ours = {path for path in read if path.is_relative_to(directory.parent)}
+    hosts = sorted({file.parent.name for file in read if file.parent.parent in directories})
+
+    def source(service: str, names: Sequence[str], host: str | None = None, but: Sequence[str] = ()) -> Source:
+        together = [[read[_at(d, name)] for d in directories if _at(d, name) in read] for name in names]
+        lines = [
+            [s for part in parts for s in (foreign(part.settings) if Path(part.files[0]) in ours else part.settings)]
+            for parts in together
+        ]
+        merged = Configuration(
+            files=tuple(file for parts in together for part in parts for file in part.files),
+            settings=tuple(_last_of_each(lines)),
+        )
+        label, of_host = (directory / host, (host,)) if host else (directory, None)
+        return Source(
+            label=str(label), services=(service,), configuration=merged, named=True, hosts=of_host, but=tuple(but)
+        )
+
+    sources = []
+    for service in SERVICES:
+        for name in NAMES[service]:
+            common = [*_OF_ALL, f"{name}.conf"]
+            endings = ["nova.conf", f"{name}.conf"] if name in _OF_CELLS else ["nova.conf"]
+            own = {
+                host: [f"{host}/{ending}" for ending in endings]
+                for host in hosts
+                if any(d / host / ending in read for d in directories for ending in endings)
+            }
+            sources.append(source(service, common, but=tuple(own)))
+            sources += [source(service, [*common, *files], host) for host, files in own.items()]
+    return tuple(source for source in sources if source.configuration.settings), findings
+
+
+def _at(directory: Path, name: str) -> Path:
+    """The path of an override, which exists even where the directory does not yet."""
+    return directory.parent / name[3:] if name.startswith("../") else directory / name
+
+
+def _read(directories: Sequence[Path]) -> tuple[dict[Path, Configuration], tuple[Finding, ...]]:
+    """Every file that kolla-ansible may read for Nova."""
+    found, findings = {}, []
+    for directory in directories:
+        for file in sorted(
+            {*(_at(directory, name) for name in _OF_ALL), *directory.glob("*.conf"), *directory.glob("*/*.conf")}
+        ):
+            if not file.is_file():
+                continue
+            try:
+                found[file] = read_files([file])
+            except NovaConfigError as error:
+                text = file.read_text(encoding="utf-8", errors="replace")
+                if any(option.name in text for option in releases.all_options()):
+                    findings.append(finding("GPU327", place=error.where or str(file), error=error.what))
+    return found, tuple(findings)
+
+
+def _last_of_each(files: Sequence[Sequence[Setting]]) -> Iterator[Setting]:
+    """Of each option, the lines of the last file that has it."""
+    last = {setting.path: number for number, settings in enumerate(files) for setting in settings}
+    for number, settings in enumerate(files):
+        yield from (setting for setting in settings if last[setting.path] == number)

@@ -1,0 +1,144 @@
+"""Values for openstack-helm's chart of Nova.
+
+The chart makes one ``nova.conf`` of ``conf.nova`` for all services. Values of ``conf.overrides.nova_compute.hosts`` are
+merged over it for nova-compute on one host (helm-toolkit, ``daemonset_overrides``); an option with several lines is a
+``multistring`` (``to_oslo_conf``). Helm merges maps of several values files and replaces lists, so an option is
+replaced with all of its lines.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpustack.nova_conf.deployed import carried
+from gpustack.nova_conf.rendered import Job, RenderedFile, dumped, template
+from gpustack.nova_conf.sections import Section, sections
+from gpustack.nova_conf.sources import SERVICES, Source
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import parse_files
+from gpustack.nova_options.markers import MARK
+
+DIRECTORY = "openstack-helm"
+FILE = "gpustack-nova.yaml"
+_MULTI = ("alias", "device_spec", "passthrough_whitelist")
+
+
+def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
+    """One file of values."""
+    aliases = carried(job.existing, job.wanted, "api")
+    made = sections(
+        job.wanted, job.services, filters=job.filters, carried=aliases, parts={"alias", "switches", "filters"}
+    )
+    conf: dict[str, Any] = {"nova": _values(made)}
+    hosts = _hosts(job, names)
+    if hosts:
+        conf["overrides"] = {"nova_compute": {"hosts": hosts}}
+    text = template("variables.yml.j2").render(
+        mark=MARK, release=job.wanted.release, variables=dumped([{"conf": conf}])
+    )
+    yield RenderedFile(target="", path=f"{job.directory}/{FILE}", text=text, services=job.services)
+
+
+def _hosts(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The overrides of all hosts: those that are there, since the list is replaced, with gpustack's devices."""
+    by_name: dict[str, dict[str, Any]] = {}
+    for document in job.existing.documents:
+        for entry in _entries(document):
+            by_name[str(entry.get("name"))] = copy.deepcopy(dict(entry))
+    for host in names:
+        kept = job.kept(host, "")
+        made = sections(job.wanted, ("compute",), devices=job.wanted.computes[host], carried=kept, parts={"devices"})
+        if made:
+            entry = by_name.setdefault(host, {"name": host})
+            nova = dict(_below(entry, "conf", "nova"))
+            for group, values in _values(made).items():
+                nova[group] = {**(nova.get(group) or {}), **values}
+            entry["conf"] = {**(entry.get("conf") or {}), "nova": nova}
+    return list(by_name.values())
+
+
+def has_labels(document: Mapping[str, Any]) -> bool:
+    """Whether values have overrides for labels: a host with an override of its own gets none of them."""
+    return bool(_overrides(document).get("labels"))
+
+
+def _values(made: Sequence[Section]) -> dict[str, dict[str, Any]]:
+    values: dict[str, dict[str, Any]] = {}
+    for section in made:
+        group = values.setdefault(section.group, {})
+        for line in section.lines:
+            if line.name in _MULTI:
+                group.setdefault(line.name, {"type": "multistring", "values": []})["values"].append(line.value)
+            elif line.name == "enabled_filters":
+                group[line.name] = line.value.split(",")
+            else:
+                group[line.name] = line.value == "true"
+    return values
+
+
+def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
+    """The settings that values have: for all services, and for nova-compute on single hosts."""
+    nova = _below(document, "conf", "nova")
+    entries = _entries(document)
+    hosts = tuple(str(entry.get("name")) for entry in entries)
+    place = f"{path}:conf.nova"
+    common = parse_files({place: _ini(nova)})
+    others = tuple(service for service in SERVICES if service != "compute")
+    yield Source(label=place, services=others, configuration=common, named=True)
+    yield Source(label=place, services=("compute",), configuration=common, named=True, but=hosts)
+    for host, entry in zip(hosts, entries, strict=True):
+        merged = copy.deepcopy(dict(nova))
+        for group, values in _below(entry, "conf", "nova").items():
+            if isinstance(values, dict):
+                merged[group] = {**_below(merged, group), **values}
+        place = f"{path}:conf.overrides.nova_compute.{host}"
+        yield Source(
+            label=place,
+            services=("compute",),
+            configuration=parse_files({place: _ini(merged)}),
+            named=True,
+            hosts=(host,),
+        )
+
+
+def _ini(nova: Mapping[str, Any]) -> str:
+    """The options that matter here, as the chart writes them."""
+    known = {path for option in releases.all_options() for path in (option.path, *option.old_names)}
+    lines = []
+    for group, values in nova.items():
+        lines.append(f"[{group}]")
+        for name, value in values.items() if isinstance(values, dict) else ():
+            if f"{group}/{name}" not in known:
+                continue
+            if isinstance(value, dict) and value.get("type") == "multistring":
+                lines += [f"{name} = {one}" for one in _texts(value.get("values"))]
+            elif isinstance(value, dict | list):
+                lines.append(f"{name} = {','.join(_texts(value if isinstance(value, list) else value.get('values')))}")
+            elif value is not None:
+                lines.append(f"{name} = {value}")
+    return "\n".join(lines)
+
+
+def _texts(values: object) -> list[str]:
+    """A list's values; one that is nested, of which Nova can make nothing, and which aliases make huge, is cut."""
+    listed = values if isinstance(values, list) else []
+    return ["{…}" if isinstance(one, dict | list) else str(one) for one in listed]
+
+
+def _entries(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    hosts = _overrides(document).get("hosts")
+    return [entry for entry in hosts if isinstance(entry, dict)] if isinstance(hosts, list) else []
+
+
+def _overrides(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _below(document, "conf", "overrides", "nova_compute")
+
+
+def _below(document: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    found: Any = document
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,161 @@
+"""Custom resources for Red Hat OpenStack Services on OpenShift (openstack-k8s-operators).
+
+Compute hosts: one ConfigMap with a drop-in, and one OpenStackDataPlaneService that carries it, for all hosts with the
+same devices; a node set lists that service instead of ``nova``. Control plane: a patch of OpenStackControlPlane whose
+``customServiceConfig`` nova-operator mounts as a drop-in of each service.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpustack.nova_conf.rendered import Job, RenderedFile, dumped, template
+from gpustack.nova_conf.sections import CONTROL, Section, sections
+from gpustack.nova_conf.sources import Source
+from gpustack.nova_options.config import parse_files
+from gpustack.nova_options.markers import BEGIN, END, MARK, without_block
+
+DIRECTORY = "rhoso"
+PATTERN = "*nova*.conf"
+"""The keys that edpm-ansible makes drop-ins of, and no others (``roles/edpm_nova/templates/config.json.j2``)."""
+KEY = "35-gpustack-nova.conf"
+"""The drop-in's name in the ConfigMap: files are read in the order of their names, after those of the operator."""
+FILTERS = frozenset(("PciPassthroughFilter", "NUMATopologyFilter"))
+"""The filters of gpustack's that nova-operator's own list has (``templates/nova/nova.conf``)."""
+_TEMPLATES = {"api": "apiServiceTemplate", "scheduler": "schedulerServiceTemplate"}
+_CONDUCTOR = "conductorServiceTemplate"
+_SERVICE = "nova-gpu"
+_MAX_NAME = 63
+
+
+def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
+    """The data plane's resources, and the control plane's patch."""
+    if "compute" in job.services:
+        documents = [document for name, text in _computes(job, names) for document in _service(name, text)]
+        yield _file(job, "dataplane.yaml", ("compute",), documents)
+    control = tuple(service for service in CONTROL if service in job.services)
+    patch = _patch(job, control)
+    if patch:
+        yield _file(job, "controlplane.yaml", control, [patch])
+
+
+def _computes(job: Job, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The name of a service and the text of its drop-in: for hosts without GPUs, and for each set of devices."""
+    yield f"{_SERVICE}-none", _text(job.sections(("compute",)))
+    by_text: dict[str, list[str]] = {}
+    for host in names:
+        if job.wanted.computes[host]:
+            by_text.setdefault(_text(job.sections(("compute",), host)), []).append(host)
+    taken: set[str] = set()
+    for text, hosts in by_text.items():
+        ids = dict.fromkeys(f"{entry.vendor_id}-{entry.product_id}" for entry in job.wanted.computes[hosts[0]])
+        name = _name(_SERVICE, *ids)
+        name = name if name not in taken else _name(_SERVICE, hosts[0])
+        taken.add(name)
+        yield name, f"# {', '.join(hosts)}\n{text}"
+
+
+def _name(*parts: str) -> str:
+    """A name as RFC 1123 wants it."""
+    return re.sub("[^a-z0-9-]+", "-", "-".join(parts).lower())[:_MAX_NAME].strip("-")
+
+
+def _service(name: str, text: str) -> Iterator[dict[str, Any]]:
+    yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {KEY: text}}
+    yield {
+        "apiVersion": "dataplane.openstack.org/v1beta1",
+        "kind": "OpenStackDataPlaneService",
+        "metadata": {"name": name},
+        "spec": {
+            "dataSources": [
+                {"secretRef": {"name": "nova-cell1-compute-config"}},
+                {"secretRef": {"name": "nova-migration-ssh-key"}},
+                {"configMapRef": {"name": "nova-extra-config", "optional": True}},
+                {"configMapRef": {"name": name}},
+            ],
+            "playbook": "osp.edpm.nova",
+            "caCerts": "combined-ca-bundle",
+            "edpmServiceType": "nova",
+            "containerImageFields": ["NovaComputeImage"],
+        },
+    }
+
+
+def _patch(job: Job, services: Sequence[str]) -> dict[str, Any] | None:
+    """The control plane's patch; None where no service needs a setting."""
+    shown = [_template_of(document) for document in job.existing.documents]
+    made: dict[str, Any] = {}
+    for service in services:
+        filters = job.filters if not job.default_filters or not set(job.wanted.filters) <= FILTERS else ()
+        parts = {"alias", "switches", *(("filters",) if filters else ())}
+        # customServiceConfig is a drop-in: its aliases add up with those of other files.
+        text = _text(sections(job.wanted, (service,), filters=filters, parts=parts))
+        if not text:
+            continue
+        if service != "conductor":
+            made[_TEMPLATES[service]] = {"customServiceConfig": _onto(_custom(shown, _TEMPLATES[service]), text)}
+            continue
+        cells = [name for there in shown for name in there.get("cellTemplates") or ()] or ["cell0", "cell1"]
+        made["cellTemplates"] = {
+            cell: {_CONDUCTOR: {"customServiceConfig": _onto(_custom(shown, "cellTemplates", cell, _CONDUCTOR), text)}}
+            for cell in cells
+        }
+    return {"spec": {"nova": {"template": made}}} if made else None
+
+
+def _onto(before: str, text: str) -> str:
+    """A service's own text with gpustack's part at its end."""
+    kept = without_block(before).rstrip()
+    ours = f"{BEGIN}\n{text}{END}\n"
+    return f"{kept}\n\n{ours}" if kept else ours
+
+
+def _template_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Any = document
+    for key in ("spec", "nova", "template"):
+        found = found.get(key) if isinstance(found, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _custom(templates: Sequence[Mapping[str, Any]], *keys: str) -> str:
+    for found in templates:
+        value: Any = found
+        for key in (*keys, "customServiceConfig"):
+            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, str):
+            return value
+    return ""
+
+
+def has_services(document: Mapping[str, Any]) -> bool:
+    """Whether a resource is a control plane's with Nova's services."""
+    return bool(_template_of(document))
+
+
+def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
+    """The settings that a control plane's resource, or a ConfigMap for nova-compute, has for Nova's services."""
+    found = _template_of(document)
+    data = document.get("data") if document.get("kind") == "ConfigMap" else None
+    for key, text in data.items() if isinstance(data, dict) else ():
+        if fnmatch.fnmatch(str(key), PATTERN) and key != KEY and isinstance(text, str):
+            place = f"{path}:{key}"
+            configuration = parse_files({place: text})
+            yield Source(label=place, services=("compute",), configuration=configuration, named=True)
+    for service, key in _TEMPLATES.items():
+        text = _custom([found], key)
+        if text:
+            place = f"{path}:{key}"
+            yield Source(label=place, services=(service,), configuration=parse_files({place: text}), named=True)
+
+
+def _text(made: Sequence[Section]) -> str:
+    return template("sections.conf.j2").render(sections=made).lstrip("\n") if made else ""
+
+
+def _file(job: Job, name: str, services: tuple[str, ...], documents: Sequence[Mapping[str, Any]]) -> RenderedFile:
+    text = template("variables.yml.j2").render(mark=MARK, release=job.wanted.release, variables=dumped(documents))
+    return RenderedFile(target="", path=f"{job.directory}/{name}", text=text, services=services)

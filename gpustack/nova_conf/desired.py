@@ -1,0 +1,229 @@
+"""What Nova's services need to know, from the spec and the facts of the hosts: aliases, device_specs, switches.
+
+Facts decide, not memory. How Nova will list a card (``device_type``) is what the hosts' cards are; a device_spec is
+written by vendor and product where every function with these ids on the host goes to guests, and by address where
+the host keeps one. Companions (a GPU's audio or USB functions) are bound with it and never named: Nova gives out the
+main function alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpustack.facts.model import Host
+from gpustack.findings import Finding
+from gpustack.nova_conf.coverage import proof
+from gpustack.nova_conf.preflight import doubts
+from gpustack.nova_options import releases
+from gpustack.nova_options.releases import Release
+from gpustack.spec.assignment import Assigned, assigned_gpus
+from gpustack.spec.model import Model, Placement, Spec
+
+PCI_FILTER = "PciPassthroughFilter"
+NUMA_FILTER = "NUMATopologyFilter"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alias:
+    """One line of ``[pci] alias``."""
+
+    name: str
+    vendor_id: str | None = None
+    product_id: str | None = None
+    device_type: str
+    numa_policy: str | None = None
+    resource_class: str | None = None
+    traits: tuple[str, ...] = ()
+    live_migratable: bool | None = None
+
+    def to_dict(self) -> dict[str, str]:
+        """As Nova reads it, in the order of its documentation."""
+        return _given(
+            name=self.name,
+            vendor_id=self.vendor_id,
+            product_id=self.product_id,
+            device_type=self.device_type,
+            numa_policy=self.numa_policy,
+            resource_class=self.resource_class,
+            traits=",".join(self.traits) or None,
+            live_migratable=_word(self.live_migratable),
+        )
+
+    def __str__(self) -> str:
+        return json.dumps(self.to_dict())
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceEntry:
+    """One line of ``[pci] device_spec``."""
+
+    vendor_id: str
+    product_id: str
+    address: str | None = None
+    resource_class: str | None = None
+    traits: tuple[str, ...] = ()
+    managed: bool | None = None
+    live_migratable: bool | None = None
+    one_time_use: bool | None = None
+
+    def to_dict(self) -> dict[str, str]:
+        """As Nova reads it."""
+        return _given(
+            vendor_id=self.vendor_id,
+            product_id=self.product_id,
+            address=self.address,
+            resource_class=self.resource_class,
+            traits=",".join(self.traits) or None,
+            managed=_word(self.managed),
+            live_migratable=_word(self.live_migratable),
+            one_time_use=_word(self.one_time_use),
+        )
+
+    def __str__(self) -> str:
+        return json.dumps(self.to_dict())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a whole deployment needs.
+
+    :ivar aliases: for the API and every compute host.
+    :ivar filters: what the scheduler must have among its filters.
+    :ivar computes: the entries of ``device_spec`` of each compute host with facts, by its name.
+    :ivar without_ids: whether an alias carries no ids, so that even nova-compute must know that
+        ``pci_in_placement`` is on (Nova 2025.2 refuses such an alias otherwise).
+    """
+
+    release: Release
+    placement: Placement
+    aliases: tuple[Alias, ...]
+    filters: tuple[str, ...] = (PCI_FILTER,)
+    computes: Mapping[str, tuple[DeviceEntry, ...]]
+    findings: tuple[Finding, ...]
+
+    @property
+    def without_ids(self) -> bool:
+        return any(alias.vendor_id is None for alias in self.aliases)
+
+
+def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release, placement: Placement | None = None) -> Wanted:
+    """What Nova needs for ``spec`` on ``hosts``, and every finding that stands against it.
+
+    :param hosts: the facts of all hosts of the spec: the API needs the aliases of all of them.
+    :param placement: instead of the spec's own.
+    """
+    asked: Placement = placement or (spec.nova.placement if spec.nova else "off")
+    ordered = sorted(hosts, key=lambda h: h.hostname)
+    of_host = {host.hostname: assigned_gpus(spec, host) for host in ordered}
+    found = [target for here in of_host.values() for target in here]
+    computes = {name: _entries(spec, here, asked, release) for name, here in of_host.items()}
+    findings = list(doubts(spec, hosts, found, release, asked))
+    for host in ordered:
+        entries = [entry.to_dict() for entry in computes[host.hostname]]
+        findings += proof(host, entries, of_host[host.hostname])
+    return Wanted(
+        release=release,
+        placement=asked,
+        aliases=_aliases(spec, found, asked),
+        filters=(PCI_FILTER, NUMA_FILTER) if _with_numa(spec) else (PCI_FILTER,),
+        computes=computes,
+        findings=tuple(findings),
+    )
+
+
+def _with_numa(spec: Spec) -> bool:
+    """Whether a guest of the spec has NUMA nodes: without the filter, hosts that can't fit it use up its attempts."""
+    return any(flavor.has_numa_nodes for flavor in spec.flavors.values())
+
+
+def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> tuple[Alias, ...]:
+    """The aliases in the order of the spec's models.
+
+    PCI in Placement allows one line for each name: models that share one are then asked for by their resource class.
+    """
+    kinds = {t.model: t.gpu.dev_type for t in targets}
+    made: dict[str, list[Alias]] = {}
+    for name, model in spec.models.items():
+        if name not in kinds:
+            continue
+        alias = spec.alias_of(name)
+        scheduled = placement == "schedule"
+        made.setdefault(alias, []).append(
+            Alias(
+                name=alias,
+                vendor_id=model.match.vendor,
+                product_id=model.match.product,
+                device_type=kinds[name],
+                numa_policy=model.numa_policy,
+                resource_class=model.resource_class if scheduled else None,
+                traits=model.traits if scheduled else (),
+                live_migratable=model.live_migratable,
+            )
+        )
+    lines: list[Alias] = []
+    for several in made.values():
+        different = list(dict.fromkeys(several))
+        if placement == "schedule" and len(different) > 1:
+            different = [_by_class(different[0])]
+        lines += different
+    return tuple(lines)
+
+
+def _by_class(alias: Alias) -> Alias:
+    return Alias(
+        name=alias.name,
+        device_type=alias.device_type,
+        numa_policy=alias.numa_policy,
+        resource_class=alias.resource_class,
+        traits=alias.traits,
+        live_migratable=alias.live_migratable,
+    )
+
+
+def _entries(
+    spec: Spec, targets: Sequence[Assigned], placement: Placement, release: Release
+) -> tuple[DeviceEntry, ...]:
+    """The device_spec of one host: by ids where all functions with them are given out alike, else by address."""
+    entries: list[DeviceEntry] = []
+    for name, model in spec.models.items():
+        mine = [t for t in targets if t.model == name]
+        if not mine:
+            continue
+        ids = (model.match.vendor, model.match.product)
+        with_ids = {f.address for f in mine[0].host.pci if (f.vendor, f.product) == ids}
+        if with_ids == {t.gpu.main.address for t in mine}:
+            entries.append(_entry(model, None, placement, _managed(model, mine[0], release)))
+        else:
+            entries += [_entry(model, t.gpu.main.address, placement, _managed(model, t, release)) for t in mine]
+    return tuple(entries)
+
+
+def _managed(model: Model, target: Assigned, release: Release) -> bool | None:
+    """Whether libvirt shall bind a card: what the spec says, else not where a VFIO variant driver holds it."""
+    if model.managed is not None or target.variant is None:
+        return model.managed
+    return False if releases.keys("device_spec")["managed"].known_to(release) else None
+
+
+def _entry(model: Model, address: str | None, placement: Placement, managed: bool | None) -> DeviceEntry:
+    placed = placement != "off"
+    return DeviceEntry(
+        vendor_id=model.match.vendor,
+        product_id=model.match.product,
+        address=address,
+        resource_class=model.resource_class if placed else None,
+        traits=model.traits if placed else (),
+        managed=managed,
+        live_migratable=model.live_migratable,
+        one_time_use=model.one_time_use,
+    )
+
+
+def _given(**values: str | None) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _word(value: bool | None) -> str | None:
+    return None if value is None else "yes" if value else "no"

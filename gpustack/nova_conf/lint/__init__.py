@@ -1,0 +1,95 @@
+"""Judging nova configurations: a registry of checks, and a report like that of ``nova-status upgrade check``.
+
+A new check is a generator of findings under ``@check(title)`` in the module of its family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpustack.errors import NovaConfigError, TemplateError
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, Severity, finding, worst
+from gpustack.nova_conf.lint import agreement, aliases, devices, filters, options, placement
+from gpustack.nova_conf.lint.registry import CHECKS
+from gpustack.nova_conf.lint.subject import Subject
+from gpustack.nova_conf.sources import Source, read_sources
+from gpustack.nova_options.releases import Release
+
+FAMILIES = (options, aliases, devices, agreement, filters, placement)
+"""The modules with checks, in the order of the report."""
+SUCCESS, WARNING, FAILURE = 0, 1, 2
+_RESULTS = {SUCCESS: "Success", WARNING: "Warning", FAILURE: "Failure"}
+_CODES = {Severity.ERROR: FAILURE, Severity.WARNING: WARNING}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What one line of the report says."""
+
+    title: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def code(self) -> int:
+        """0, 1 or 2, as ``nova-status`` counts."""
+        gravest = worst(self.findings)
+        return _CODES.get(gravest, SUCCESS) if gravest else SUCCESS
+
+    @property
+    def word(self) -> str:
+        """``Success``, ``Warning`` or ``Failure``."""
+        return _RESULTS[self.code]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The line as plain data."""
+        return {"check": self.title, "result": self.word, "findings": [found.to_dict() for found in self.findings]}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """All lines."""
+
+    results: tuple[Result, ...]
+
+    @property
+    def code(self) -> int:
+        """The gravest result: the exit code of the command."""
+        return max((result.code for result in self.results), default=SUCCESS)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(found for result in self.results for found in result.findings)
+
+
+def lint(words: Sequence[str], *, release: Release, hosts: Sequence[Host] = ()) -> Report:
+    """Judge the configurations that the words name.
+
+    :raises UsageError: when a word names no configuration.
+    """
+    sources: list[Source] = []
+    unread: list[Finding] = []
+    for word in words:
+        try:
+            sources += read_sources([word])
+        except TemplateError as error:
+            unread.append(finding("GPU372", place=error.where or word, what=error.what))
+        except NovaConfigError as error:
+            unread.append(
+                finding("GPU330", place=error.where or word, error=error.what, remedy=error.remedy or "check the path")
+            )
+    files = Result(title="Files", findings=tuple(unread))
+    # Of nothing that was read there is nothing to judge: no check has succeeded on it.
+    return Report(results=(files, *(judged(sources, release=release, hosts=hosts) if sources else ())))
+
+
+def judged(sources: Sequence[Source], *, release: Release, hosts: Sequence[Host] = ()) -> tuple[Result, ...]:
+    """What the checks find of configurations."""
+    subject = Subject(release=release, sources=tuple(sources), hosts=tuple(hosts))
+    by_title: dict[str, dict[Finding, None]] = {}
+    order = [family.__name__ for family in FAMILIES]
+    for one in sorted(CHECKS, key=lambda c: order.index(c.run.__module__)):
+        by_title.setdefault(one.title, {}).update(dict.fromkeys(one.run(subject)))
+    return tuple(Result(title=title, findings=tuple(found)) for title, found in by_title.items())

@@ -1,0 +1,183 @@
+"""What several configurations must agree about: aliases of API and computes, and devices for each alias."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpustack.facts.gpus import gpus
+from gpustack.findings import Finding, Severity, finding
+from gpustack.nova_conf.lint.registry import check
+from gpustack.nova_conf.lint.subject import AliasLine, DeviceLine, Subject
+from gpustack.nova_conf.sources import Source
+from gpustack.nova_options.device_spec import ANY
+from gpustack.nova_options.pci_values import is_true
+
+_STANDARD = frozenset(("PGPU", "VGPU", "PCI_DEVICE", "SRIOV_NET_VF", "FPGA"))
+
+
+@check("API and computes agree")
+def agree(subject: Subject) -> Iterator[Finding]:
+    """Aliases must be the same on the API and on every compute host."""
+    readers = [*subject.serving("api"), *(s for s in subject.serving("compute") if "api" not in s.services)]
+    if not readers:
+        return
+    reference, *others = readers
+    for other in others:
+        yield from _compared(subject, reference, other)
+
+
+def _compared(subject: Subject, reference: Source, other: Source) -> Iterator[Finding]:
+    theirs, ours = _by_name(subject.aliases_of(reference)), _by_name(subject.aliases_of(other))
+    for name, lines in ours.items():
+        if name not in theirs:
+            yield _missing(lines[0], reference)
+        elif difference := _difference(theirs[name], lines):
+            yield finding(
+                "GPU341", place=lines[0].place, alias=name, other=theirs[name][0].place, difference=difference
+            )
+    for name, lines in theirs.items():
+        if name not in ours:
+            yield _missing(lines[0], other)
+
+
+def _missing(line: AliasLine, source: Source) -> Finding:
+    """An alias that a configuration lacks; it is no more than a doubt where the service was not named."""
+    grave = None if source.named else Severity.WARNING
+    return finding("GPU342", place=line.place, severity=grave, alias=line.name, other=source.label)
+
+
+def _by_name(lines: Sequence[AliasLine]) -> dict[str, list[AliasLine]]:
+    found: dict[str, list[AliasLine]] = {}
+    for line in lines:
+        found.setdefault(line.name, []).append(line)
+    return found
+
+
+def _difference(theirs: Sequence[AliasLine], ours: Sequence[AliasLine]) -> str | None:
+    one, two = ([_normal(line.data) for line in lines] for lines in (theirs, ours))
+    if len(one) == len(two) == 1:
+        different = [key for key in sorted({*one[0], *two[0]}) if one[0].get(key) != two[0].get(key)]
+        said = [
+            f"{key} is {two[0].get(key, 'missing')} here and {one[0].get(key, 'missing')} there" for key in different
+        ]
+        return "; ".join(said) or None
+    return None if {frozenset(d.items()) for d in one} == {frozenset(d.items()) for d in two} else "their lines differ"
+
+
+def _normal(alias: Mapping[str, Any]) -> dict[str, str]:
+    normal = {key: str(value).strip() for key, value in alias.items() if key not in ("name", "capability_type")}
+    normal["numa_policy"] = normal.get("numa_policy") or "legacy"
+    for key in ("vendor_id", "product_id"):
+        if key in normal:
+            normal[key] = normal[key].lower()
+    if "live_migratable" in normal:
+        normal["live_migratable"] = str(is_true(normal["live_migratable"]))
+    return normal
+
+
+@check("A device for each alias")
+def satisfiable(subject: Subject) -> Iterator[Finding]:
+    """Aliases that these configurations offer no device for: another host may, so only a contradiction is a warning."""
+    if not subject.serving("compute"):
+        return
+    for alternatives in _by_name(subject.aliases).values():
+        if any(_can(subject, other, entry) for other in alternatives for entry in subject.devices):
+            continue
+        line = alternatives[0]
+        wanted = _resource_class(line.data) if subject.scheduled_by_placement else None
+        fitting = [entry for entry in subject.devices if _has_ids(line) and _ids_fit(line, entry)]
+        having = _having(subject, line)
+        if wanted and fitting and all(_class_of(entry) != wanted for entry in subject.devices):
+            yield finding("GPU368", place=line.place, alias=line.name, resource_class=wanted)
+        elif fitting:
+            why = "where the ids fit, resource class, traits or live_migratable do not"
+            yield finding("GPU348", place=line.place, alias=line.name, why=why)
+        elif having:
+            yield finding("GPU348", place=line.place, alias=line.name, why=f"{', '.join(having)} has such a card")
+        else:
+            yield finding("GPU375", place=line.place, alias=line.name)
+
+
+def _has_ids(line: AliasLine) -> bool:
+    return "vendor_id" in line.data and "product_id" in line.data
+
+
+def _having(subject: Subject, line: AliasLine) -> list[str]:
+    """The hosts with such a card whose configuration is among those that are judged."""
+    ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
+    of_one_host = [hosts for source in subject.serving("compute") if len(hosts := subject.hosts_of(source)) == 1]
+    shown = {host.hostname: host for (host,) in of_one_host}
+    return [n for n, host in shown.items() if any((g.main.vendor, g.main.product) == ids for g in gpus(host))]
+
+
+def _can(subject: Subject, line: AliasLine, entry: DeviceLine) -> bool:
+    if entry.spec is None or not _ids_fit(line, entry):
+        return False
+    if is_true(line.data.get("live_migratable")) and not is_true(entry.data.get("live_migratable")):
+        return False
+    if subject.scheduled_by_placement is None:
+        return True
+    asked, offered = _traits(line.data), _traits(entry.data)
+    wanted, given = _resource_class(line.data), _class_of(entry)
+    return asked <= offered and (wanted is None or given is None or wanted == given)
+
+
+def _ids_fit(line: AliasLine, entry: DeviceLine) -> bool:
+    spec = entry.spec
+    if spec is None:
+        return False
+    if spec.devname or line.data.get("device_type") == "type-VF":
+        return True
+    vendor, product = (str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
+    return (not vendor or spec.vendor_id in (ANY, vendor)) and (not product or spec.product_id in (ANY, product))
+
+
+def _resource_class(data: Mapping[str, Any]) -> str | None:
+    name = str(data.get("resource_class") or "").upper()
+    if not name:
+        return None
+    if name in _STANDARD or name.startswith("CUSTOM_"):
+        return name
+    return "CUSTOM_" + re.sub("[^0-9A-Z]+", "_", name)
+
+
+def _class_of(entry: DeviceLine) -> str | None:
+    """The class under which an entry's devices are reported; None when their ids decide."""
+    named = _resource_class(entry.data)
+    spec = entry.spec
+    if named or spec is None or ANY in (spec.vendor_id, spec.product_id):
+        return named
+    return f"CUSTOM_PCI_{spec.vendor_id}_{spec.product_id}".upper()
+
+
+def _traits(data: Mapping[str, Any]) -> set[str]:
+    names = (name.strip().upper() for name in str(data.get("traits") or "").split(",") if name.strip())
+    return {name if name.startswith(("CUSTOM_", "HW_", "COMPUTE_")) else f"CUSTOM_{name}" for name in names}
+
+
+@check("Device types")
+def device_types(subject: Subject) -> Iterator[Finding]:
+    """Aliases whose device_type is not that of the hosts' cards."""
+    for line in subject.aliases:
+        asked = line.data.get("device_type")
+        ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
+        if asked == "type-VF" or not all(ids):
+            continue
+        wrong: dict[str, dict[str, None]] = {}
+        for host in subject.hosts:
+            for gpu in gpus(host):
+                kind = gpu.dev_type
+                if (gpu.main.vendor, gpu.main.product) == ids and kind != (asked or "type-PCI"):
+                    wrong.setdefault(kind, {})[host.hostname] = None
+        for kind, hosts in wrong.items():
+            yield finding(
+                "GPU364",
+                place=line.place,
+                alias=line.name,
+                asked=asked or "no device type",
+                ids=":".join(ids),
+                hosts=", ".join(hosts),
+                actual=kind,
+            )

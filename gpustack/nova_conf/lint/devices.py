@@ -1,0 +1,213 @@
+"""device_spec: each entry by itself, and against the facts of the hosts that it is for."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from gpustack.facts.gpus import gpus, is_gpu
+from gpustack.facts.model import Function, Host
+from gpustack.findings import Finding, Severity, finding
+from gpustack.nova_conf.coverage import what_is
+from gpustack.nova_conf.lint.registry import check
+from gpustack.nova_conf.lint.subject import REPORT, DeviceLine, Subject
+from gpustack.nova_options import releases
+from gpustack.nova_options.device_spec import ANY, DeviceSpec, offered
+from gpustack.nova_options.pci_values import EntryError, is_true, load, quotes_hint, specs_of
+from gpustack.pci import catalogue, classes
+
+_TITLE = "Device specs"
+_FIELDS = ("vendor_id", "product_id", "address", "devname")
+_MISTAKEN = {
+    "vendor": "vendor_id",
+    "product": "product_id",
+    "device_id": "product_id",
+    "device": "product_id",
+    "addr": "address",
+    "pci_address": "address",
+}
+_NEEDS_REPORT = ("resource_class", "traits")
+
+
+@check(_TITLE)
+def syntax(subject: Subject) -> Iterator[Finding]:
+    """Values that are no JSON objects or lists of them."""
+    for source in subject.serving("compute"):
+        for setting in subject.lines(source, subject.device_option):
+            try:
+                load(setting.value)
+            except EntryError as error:
+                hint = quotes_hint(setting.value)
+                yield finding("GPU331", place=setting.place, option=setting.name, error=error, hint=hint)
+                continue
+            try:
+                specs_of(setting.value)
+            except EntryError as error:
+                yield finding("GPU333", place=setting.place, what=error)
+
+
+@check(_TITLE)
+def keys(subject: Subject) -> Iterator[Finding]:
+    """Values that Nova refuses, and tags that it keeps without knowing them."""
+    known = releases.keys("device_spec", subject.release)
+    every = releases.keys("device_spec")
+    for line in subject.devices:
+        try:
+            DeviceSpec.parse(line.data, booleans=subject.normalised)
+        except ValueError as error:
+            yield finding("GPU336", place=line.place, where="device_spec", error=error)
+        for key in line.data:
+            if key in known:
+                continue
+            near = _MISTAKEN.get(key) or next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None)
+            hint = f"; did you mean {near}?" if near else ""
+            if key in every:
+                first = next(r for r in releases.releases() if r.major == every[key].since)
+                hint = f"; it came with {first}"
+            yield finding(
+                "GPU335",
+                place=line.place,
+                severity=Severity.ERROR if near in _FIELDS and near not in line.data else None,
+                release=subject.release,
+                key=key,
+                hint=hint,
+                known=f"known are {', '.join(known)}",
+            )
+
+
+@check(_TITLE)
+def placement_tags(subject: Subject) -> Iterator[Finding]:
+    """Tags that only mean something with report_in_placement."""
+    for line in subject.devices:
+        if subject.on(REPORT, line.source):
+            continue
+        if REPORT.known_to(subject.release):
+            for key in _NEEDS_REPORT:
+                if key in line.data:
+                    yield finding("GPU362", place=line.place, key=key)
+        if "one_time_use" in subject.normalised and is_true(line.data.get("one_time_use")):
+            yield finding("GPU363", place=line.place)
+
+
+@check(_TITLE)
+def wide(subject: Subject) -> Iterator[Finding]:
+    """Entries that let through more than cards, by reasoning alone."""
+    for line in subject.devices:
+        if line.spec is None:
+            continue
+        if line.spec.is_everything:
+            what = "the entry lets every device of the host through"
+            yield finding("GPU349", place=line.place, severity=Severity.ERROR, what=what)
+        elif not subject.hosts and not _for_neutron(line) and (why := _wide(line.spec)):
+            yield finding("GPU349", place=line.place, what=why)
+
+
+def _wide(spec: DeviceSpec) -> str | None:
+    if spec.devname or (spec.vendor_id != ANY and spec.product_id != ANY) or spec.address.is_single:
+        return None
+    if spec.address.is_everything:
+        if spec.vendor_id != ANY:
+            maker = catalogue.vendor_name(spec.vendor_id) or "the vendor"
+            return f"the entry names vendor {spec.vendor_id} alone: every device that {maker} makes fits"
+        return "the entry names a product without its vendor"
+    return "the entry names addresses by a pattern, without vendor_id and product_id"
+
+
+@check(_TITLE)
+def interface_names(subject: Subject) -> Iterator[Finding]:
+    """Entries by the name of a network interface."""
+    for line in subject.devices:
+        devname = line.data.get("devname")
+        if not devname:
+            continue
+        reported = subject.on(REPORT, line.source)
+        if reported or not _for_neutron(line):
+            yield finding(
+                "GPU352",
+                place=line.place,
+                severity=None if reported else Severity.WARNING,
+                devname=devname,
+                why="; and with report_in_placement nova-compute refuses it" if reported else "",
+            )
+
+
+@check(_TITLE)
+def neutrons(subject: Subject) -> Iterator[Finding]:
+    """GPUs with the tag of Neutron's networks."""
+    for line in subject.devices:
+        if line.spec is None or not _for_neutron(line):
+            continue
+        of_gpu = line.spec.vendor_id in ("10de", "1002")
+        for host in subject.hosts_of(line.source):
+            of_gpu |= any(line.spec.matches(gpu.main, host) for gpu in gpus(host))
+        if of_gpu:
+            reported = subject.on(REPORT, line.source) and line.data["physical_network"]
+            yield finding(
+                "GPU354",
+                place=line.place,
+                severity=Severity.ERROR if reported else None,
+                why=", and PCI in Placement passes over it" if reported else "",
+            )
+
+
+def _for_neutron(line: DeviceLine) -> bool:
+    """Whether an entry is for Neutron's ports; null is for those of networks that are tunnelled."""
+    return "physical_network" in line.data
+
+
+@check("Devices of the hosts")
+def on_hosts(subject: Subject) -> Iterator[Finding]:
+    """What entries match on hosts whose facts are known."""
+    for line in subject.devices:
+        if line.spec is None or _for_neutron(line):
+            continue
+        hosts = subject.hosts_of(line.source)
+        for host in hosts:
+            found = [f for f in sorted(host.pci, key=lambda f: f.bdf) if line.spec.matches(f, host)]
+            if not found and len(hosts) == 1:
+                yield finding("GPU366", place=line.place, host=host.hostname)
+            for function in found:
+                yield from _judged(line, host, function)
+
+
+def _judged(line: DeviceLine, host: Host, function: Function) -> Iterator[Finding]:
+    """What stands against offering one function: companions, and the host's own devices."""
+    spec = line.spec
+    assert spec is not None  # noqa: S101 - for the type checker
+    exact = (spec.vendor_id != ANY and spec.product_id != ANY) or spec.address.is_single
+    where, name, what = line.place, host.hostname, what_is(host, function.address)
+    if any(function.address == companion.address for gpu in gpus(host) for companion in gpu.companions):
+        grave = Severity.WARNING if exact else None
+        yield finding("GPU351", place=where, severity=grave, host=name, address=function.address, what=what)
+    elif not _gpu_or_part(host, function) and (not exact or _in_use(function)):
+        yield finding("GPU350", place=where, host=name, address=function.address, what=what)
+
+
+def _gpu_or_part(host: Host, function: Function) -> bool:
+    parent = host.functions.get(function.physical_function or "")
+    return is_gpu(function) or (parent is not None and is_gpu(parent))
+
+
+def _in_use(function: Function) -> bool:
+    return (
+        any(net.state == "up" for net in function.uses.net)
+        or bool(function.uses.block)
+        or classes.is_forwarding_bridge(function.pci_class)
+        or catalogue.is_console(function.vendor, function.product)
+    )
+
+
+@check("Devices of the hosts")
+def dependent(subject: Subject) -> Iterator[Finding]:
+    """Physical functions that are offered beside their virtual ones."""
+    for source in subject.serving("compute"):
+        lines = [line for line in subject.devices_of(source) if line.spec is not None]
+        specs = [line.spec for line in lines if line.spec is not None]
+        for host in subject.hosts_of(source) if lines else ():
+            given = offered(specs, host)
+            for address in sorted(given):
+                parts = sorted(given.intersection(host.functions[address].virtual_functions))
+                if parts:
+                    by = next(n for n in lines if n.spec and n.spec.matches(host.functions[parts[0]], host))
+                    shown = ", ".join(parts)
+                    yield finding("GPU353", place=by.place, host=host.hostname, address=address, functions=shown)

@@ -1,0 +1,100 @@
+"""The scheduler's filters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from gpustack.findings import Finding, Severity, finding
+from gpustack.nova_conf.deployed import AVAILABLE, FILTERS, makes_available, values
+from gpustack.nova_conf.desired import PCI_FILTER
+from gpustack.nova_conf.lint.registry import check
+from gpustack.nova_conf.lint.subject import Subject
+from gpustack.nova_conf.sections import with_filters
+from gpustack.nova_conf.sources import Source
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import Setting
+from gpustack.nova_options.filters import Fault, FilterFault, faults, startable
+
+_TITLE = "Scheduler filters"
+
+
+@check(_TITLE)
+def enabled(subject: Subject) -> Iterator[Finding]:
+    """PciPassthroughFilter must be in the list that counts."""
+    for source in subject.serving("scheduler"):
+        settings = source.configuration.effective(FILTERS.of(subject.release))
+        if settings and settings[-1].unknown:
+            continue
+        current = values(settings[-1].value) if settings else releases.default_filters(subject.release)
+        if PCI_FILTER in current or not (settings or subject.aliases or source.services == ("scheduler",)):
+            continue
+        supposed = not settings and not source.named
+        if supposed and any(other.named for other in subject.serving("scheduler")):
+            continue
+        misspelled = [name for name in current if name.lower() == PCI_FILTER.lower()]
+        what = "enabled_filters has no PciPassthroughFilter"
+        if misspelled:
+            what += f": it is spelled {misspelled[0]}, and nova-scheduler does not start with a filter that is none"
+        if not settings:
+            what = f"enabled_filters is not set, and the default of Nova {subject.release} has no PciPassthroughFilter"
+            what += subject.doubt(source)["doubt"]
+        place = settings[-1].place if settings else source.label
+        lines = [line.value for line in source.configuration.effective(AVAILABLE.of(subject.release))]
+        better = ",".join(with_filters(startable(current, lines, subject.release)))
+        grave = Severity.WARNING if supposed else None
+        yield finding("GPU355", place=place, severity=grave, what=what, filters=better)
+
+
+@check(_TITLE)
+def available(subject: Subject) -> Iterator[Finding]:
+    """What may be enabled must include it."""
+    for source in subject.serving("scheduler"):
+        settings = source.configuration.effective(AVAILABLE.of(subject.release))
+        if settings and not makes_available([s.value for s in settings], subject.release):
+            yield finding("GPU356", place=settings[-1].place)
+
+
+@check(_TITLE)
+def known(subject: Subject) -> Iterator[Finding]:
+    """Filters that can't be enabled: nova-scheduler does not start with them."""
+    for source in subject.serving("scheduler"):
+        enabled = source.configuration.effective(FILTERS.of(subject.release))[-1:]
+        lines = source.configuration.effective(AVAILABLE.of(subject.release))
+        if any(setting.unknown for setting in (*enabled, *lines)) or not (enabled or lines):
+            continue
+        names = values(enabled[0].value) if enabled else releases.default_filters(subject.release)
+        for fault in faults(names, [line.value for line in lines], subject.release):
+            if fault.name.lower() != PCI_FILTER.lower():
+                yield _fault(subject, source, (*enabled, *lines)[0], fault)
+
+
+def _fault(subject: Subject, source: Source, line: Setting, fault: FilterFault) -> Finding:
+    if fault.fault is Fault.UNAVAILABLE:
+        return finding("GPU374", place=line.place, filter=fault.name)
+    # Another file may name the class, where the service reads more than these.
+    complete = any(PurePath(file).name == "nova.conf" for file in source.configuration.files)
+    use = f"write {fault.instead}" if fault.instead else f"take {fault.name} out of enabled_filters"
+    if fault.fault is Fault.UNKNOWN:
+        use = f"add a line available_filters = MODULE.{fault.name}, or {use}"
+    return finding(
+        "GPU373",
+        place=line.place,
+        severity=Severity.WARNING if fault.fault is Fault.UNKNOWN and not complete else None,
+        filter=fault.name,
+        release=subject.release,
+        hint=fault.hint,
+        use=use,
+    )
+
+
+@check(_TITLE)
+def replaced(subject: Subject) -> Iterator[Finding]:
+    """Lists that a later one replaces, with filters that it has not got."""
+    for source in subject.serving("scheduler"):
+        settings = source.configuration.effective(FILTERS.of(subject.release))
+        for setting in source.configuration.all(FILTERS.of(subject.release)) if settings else ():
+            lost = [f for f in values(setting.value) if f not in values(settings[-1].value)]
+            if setting != settings[-1] and lost:
+                named = f", which lacks {', '.join(lost)}"
+                yield finding("GPU357", place=setting.place, other=settings[-1].place, lost=named)

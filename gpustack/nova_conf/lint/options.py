@@ -1,0 +1,181 @@
+"""Names and values of options: those that the release reads, and those that it passes over in silence."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+from gpustack.findings import Finding, finding
+from gpustack.nova_conf.deployed import values
+from gpustack.nova_conf.desired import PCI_FILTER
+from gpustack.nova_conf.lint.registry import check
+from gpustack.nova_conf.lint.subject import Subject
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import Setting
+from gpustack.nova_options.releases import Option, Release
+
+_TITLE = "Option names"
+_TRUE, _FALSE = ("true", "1", "on", "yes"), ("false", "0", "off", "no")
+_MISLEADING = {"dev_spec": "device_spec", "whitelist": "device_spec", "aliases": "alias", "pci_alias": "alias"}
+_NEAR = 0.82
+
+
+@check(_TITLE)
+def names(subject: Subject) -> Iterator[Finding]:
+    """Options of no release, of another release, and deprecated names."""
+    for source in subject.sources:
+        for setting in source.configuration.settings:
+            yield from _name(setting, subject.release)
+
+
+def _name(setting: Setting, release: Release) -> Iterator[Finding]:
+    read = [option for option in releases.options(release) if setting.path in (option.path, *option.old_names)]
+    if read:
+        option = read[0]
+        if setting.path != option.path:
+            yield finding(
+                "GPU339",
+                place=setting.place,
+                group=setting.group,
+                name=setting.name,
+                new_group=option.group,
+                new_name=option.name,
+            )
+        return
+    other = _elsewhen(setting)
+    if other is not None:
+        yield _not_read(setting, other, release)
+        return
+    if hint := _meant(setting, release):
+        yield finding("GPU337", place=setting.place, group=setting.group, name=setting.name, hint=hint)
+
+
+def _elsewhen(setting: Setting) -> Option | None:
+    """The option of another release that has this name."""
+    return next((o for o in releases.all_options() if setting.path in (o.path, *o.old_names)), None)
+
+
+def _not_read(setting: Setting, option: Option, release: Release) -> Finding:
+    newer = option.since > release.major
+    first = next(known for known in releases.releases() if known.major == option.since)
+    current = releases.device_spec_option(release)
+    use = "take the line out"
+    if option.path == "pci/device_spec":
+        use = f"write [{current.group}] {current.name} instead"
+    elif setting.path in option.old_names:
+        use = f"write [{option.group}] {option.name} instead"
+    return finding(
+        "GPU338",
+        place=setting.place,
+        release=release,
+        group=setting.group,
+        name=setting.name,
+        since=f"; it came with {first}" if newer else " any more",
+        use=use,
+    )
+
+
+def _meant(setting: Setting, release: Release) -> str | None:
+    """What was probably meant by an option that no release has; None when it is none of our business."""
+    known = {option.name: option for option in releases.options(release)}
+    if setting.name in known and setting.name != "alias":
+        return f"; it belongs in [{known[setting.name].group}]"
+    if setting.group in ("DEFAULT", "filter_scheduler") and setting.name == "alias":
+        return "; it belongs in [pci]"
+    name = _MISLEADING.get(setting.name) if setting.group == "pci" else None
+    if name == "device_spec":
+        name = releases.device_spec_option(release).name
+    near = difflib.get_close_matches(setting.name, known, n=1, cutoff=_NEAR)
+    if setting.group not in ("pci", "filter_scheduler") and not setting.name.startswith("pci_"):
+        return None
+    name = name or (near[0] if near else None)
+    if name:
+        return f"; did you mean [{known[name].group}] {name}?"
+    return "" if setting.group == "pci" and setting.name not in known else None
+
+
+@check(_TITLE)
+def substitutions(subject: Subject) -> Iterator[Finding]:
+    """Values that name other options: whether Nova has those, and what they are when no file sets them, is its own."""
+    for source in subject.sources:
+        for option in releases.options(subject.release):
+            for setting in source.configuration.effective(option) if source.serves(option) else ():
+                if setting.names:
+                    unset = " and ".join(f"${name}" for name in setting.unknown)
+                    yield finding(
+                        "GPU370",
+                        place=setting.place,
+                        group=setting.group,
+                        name=setting.name,
+                        names=" and ".join(f"${name}" for name in setting.names),
+                        said=f"these files do not set {unset}, so the line is not judged"
+                        if unset
+                        else "it is judged with what these files set, and Nova must have options of these names",
+                    )
+
+
+@check(_TITLE)
+def templates(subject: Subject) -> Iterator[Finding]:
+    """Values that a deployment tool makes of Jinja expressions."""
+    for source in subject.sources:
+        for option in releases.options(subject.release):
+            for setting in source.configuration.effective(option) if source.serves(option) else ():
+                if setting.is_template:
+                    what = f"[{setting.group}] {setting.name} is a Jinja expression"
+                    yield finding("GPU372", place=setting.place, what=what)
+
+
+@check(_TITLE)
+def booleans(subject: Subject) -> Iterator[Finding]:
+    """Values of boolean options that oslo.config refuses."""
+    for source in subject.sources:
+        for option in releases.options(subject.release):
+            if option.kind != "bool" or not source.serves(option):
+                continue
+            for setting in source.configuration.all(option):
+                if not setting.unknown and setting.value.strip().lower() not in (*_TRUE, *_FALSE):
+                    yield finding(
+                        "GPU340", place=setting.place, group=setting.group, name=setting.name, value=setting.value
+                    )
+
+
+@check("Order of files")
+def order(subject: Subject) -> Iterator[Finding]:
+    """Options whose value depends on whether a service is started with --config-file: then drop-ins come first."""
+    for source in subject.sources:
+        for option in releases.options(subject.release):
+            if option.kind == "multi" or not source.serves(option):
+                continue
+            usual, named = (c.effective(option) for c in (source.configuration, source.configuration.named_last()))
+            if usual and _says(usual[-1], option) != _says(named[-1], option):
+                yield finding(
+                    "GPU371",
+                    place=usual[-1].place,
+                    group=option.group,
+                    name=option.name,
+                    other=named[-1].place,
+                )
+
+
+def _says(setting: Setting, option: Option) -> bool:
+    """What matters of a value: whether a switch is on, whether the list has PciPassthroughFilter."""
+    if option.kind == "list":
+        return PCI_FILTER in values(setting.value)
+    return setting.value.strip().lower() in _TRUE
+
+
+@check(_TITLE)
+def readers(subject: Subject) -> Iterator[Finding]:
+    """Settings in the configuration of a service that does not read them."""
+    for source in subject.sources:
+        for option in releases.options(subject.release) if source.named else ():
+            settings = source.configuration.effective(option)
+            # nova-compute takes pci_in_placement as leave for aliases without ids.
+            if settings and not source.serves(option) and option.path != "filter_scheduler/pci_in_placement":
+                yield finding(
+                    "GPU369",
+                    place=settings[-1].place,
+                    group=option.group,
+                    name=option.name,
+                    services=" and ".join(f"nova-{service}" for service in option.services),
+                )

@@ -1,0 +1,54 @@
+"""PCI in Placement: every compute host reports, and then everybody schedules by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpustack.findings import Finding, Severity, finding
+from gpustack.nova_conf.lint.registry import check
+from gpustack.nova_conf.lint.subject import REPORT, SCHEDULE, Subject
+
+_TITLE = "PCI in Placement"
+
+
+@check(_TITLE)
+def reports(subject: Subject) -> Iterator[Finding]:
+    """Compute hosts that do not report while others do, or while the scheduler counts on it."""
+    computes = subject.serving("compute")
+    on = [source for source in computes if subject.on(REPORT, source)]
+    scheduled = subject.scheduled_by_placement
+    for source in computes:
+        if source in on:
+            continue
+        settings = source.configuration.effective(REPORT)
+        place = settings[-1].place if settings else source.label
+        if scheduled is not None:
+            yield finding("GPU359", place=place, other=scheduled.label, **subject.doubt(source))
+        elif on:
+            doubt = {**subject.doubt(source), "severity": Severity.WARNING}
+            yield finding("GPU358", place=place, other=on[0].label, **doubt)
+
+
+@check(_TITLE)
+def switched_off(subject: Subject) -> Iterator[Finding]:
+    """report_in_placement on in one file and off in a later one."""
+    for source in subject.serving("compute"):
+        settings = source.configuration.effective(REPORT)
+        if not REPORT.known_to(subject.release) or not settings or subject.on(REPORT, source):
+            continue
+        before = [s for s in source.configuration.all(REPORT) if s.value.strip().lower() in ("true", "1", "on", "yes")]
+        if before:
+            yield finding("GPU361", place=settings[-1].place, other=before[0].place)
+
+
+@check(_TITLE)
+def everywhere(subject: Subject) -> Iterator[Finding]:
+    """pci_in_placement on for some of API, scheduler and conductor, and off for others."""
+    scheduled = subject.scheduled_by_placement
+    for source in subject.serving("api", "scheduler", "conductor"):
+        if scheduled is not None and not subject.on(SCHEDULE, source):
+            settings = source.configuration.effective(SCHEDULE)
+            services = [f"nova-{s}" for s in source.services if s != "compute"]
+            place = settings[-1].place if settings else source.label
+            doubt = subject.doubt(source)
+            yield finding("GPU360", place=place, other=scheduled.label, services=", ".join(services), **doubt)

@@ -1,0 +1,238 @@
+"""What the Ansible plugins call on the controller: plain data in, plain data out.
+
+``overall`` looks at all hosts once: aliases need the facts of every host. ``for_host`` then makes one host's file,
+with an eye on the configuration that is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from gpustack.errors import NovaConfigError
+from gpustack.facts.model import Host
+from gpustack.facts.store import load_snapshot, parse_host
+from gpustack.findings import Finding, Severity, errors, finding
+from gpustack.nova_conf.deployed import Existing
+from gpustack.nova_conf.deployment.drop_in import DIRECTORY
+from gpustack.nova_conf.desired import Alias, DeviceEntry, Wanted, wanted
+from gpustack.nova_conf.module_answer import Answer
+from gpustack.nova_conf.render import render
+from gpustack.nova_conf.rendered import RenderedFile
+from gpustack.nova_conf.sources import Source
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import parse_files, selected
+from gpustack.nova_options.markers import BEGIN, END
+from gpustack.nova_options.releases import Release
+from gpustack.spec.hosts import patterns_for
+from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
+from gpustack.text import printable
+
+UNITS = {
+    "compute": ("nova-compute.service", "openstack-nova-compute.service"),
+    "api": ("nova-api.service", "openstack-nova-api.service", "nova-api-os-compute.service"),
+    "scheduler": ("nova-scheduler.service", "openstack-nova-scheduler.service"),
+    "conductor": ("nova-conductor.service", "openstack-nova-conductor.service"),
+}
+"""The units of each service: Debian's and Ubuntu's name, that of RHEL's family, OpenStack-Ansible's."""
+CONTAINERS = {
+    "compute": ("nova_compute",),
+    "api": ("nova_api",),
+    "scheduler": ("nova_scheduler",),
+    "conductor": ("nova_conductor", "nova_super_conductor"),
+}
+"""The containers of each service in kolla-ansible."""
+
+
+def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = None) -> dict[str, Any]:
+    """What all hosts together need.
+
+    :param facts: by the name that the spec knows a host under, what the collector read.
+    :param snapshot: a file with the facts of hosts that this run leaves out.
+    """
+    spec = load_spec(Path(spec_path))
+    release = _release(spec)
+    hosts = [_host(name, raw) for name, raw in sorted(facts.items())]
+    if snapshot:
+        hosts += [host for host in load_snapshot(Path(snapshot)) if host.hostname not in facts]
+    found = wanted(spec, [host for host in hosts if patterns_for(spec, host.hostname)], release=release)
+    return {
+        "aliases": [_plain(alias) for alias in found.aliases],
+        "computes": {name: [_plain(entry) for entry in entries] for name, entries in found.computes.items()},
+        **_told(found.findings),
+    }
+
+
+def for_host(
+    spec_path: str,
+    decided: Mapping[str, Any],
+    hostname: str,
+    *,
+    services: Sequence[str],
+    facts: object | None,
+    there: object,
+    kolla: bool = False,
+    restart: str = "changed",
+) -> dict[str, Any]:
+    """The file of one host, and the commands that make its services read it.
+
+    :param decided: what :func:`overall` said.
+    :param there: the answer of the module on the host, as :class:`gpustack.nova_conf.module_answer.Answer` has it.
+    :param restart: ``changed``, ``always`` or ``never``.
+    """
+    spec = load_spec(Path(spec_path))
+    release = _release(spec)
+    host = _host(hostname, facts) if facts else None
+    entries = tuple(_entry(entry) for entry in decided["computes"].get(hostname, ()))
+    found = Wanted(
+        release=release,
+        placement=spec.nova.placement if spec.nova else "off",
+        aliases=tuple(_alias(alias) for alias in decided["aliases"]),
+        computes={hostname: entries} if "compute" in services else {},
+        findings=(),
+    )
+    answer = Answer.parse(there, hostname)
+    files = answer.texts
+    result: dict[str, Any] = {"write": [], "blocks": [], "restart": []}
+    findings: list[Finding] = []
+    changed: dict[str, None] = {}
+    for group in [(s,) for s in services] if kolla else [tuple(services)]:
+        started = {} if kolla else answer.started
+        existing = Existing(named=tuple(_sources(hostname, group, files, started, kolla=kolla)))
+        rendering = render(
+            found,
+            services=group,
+            existing=existing,
+            hosts=[host] if host else [],
+            only=[hostname] if "compute" in group else None,
+            together="compute" in group,
+            appended=kolla,
+        )
+        findings += rendering.findings
+        findings += _unread(group, started, hostname)
+        (file,) = rendering.files
+        path = f"/etc/kolla/nova-{group[0]}/nova.conf" if kolla else file.path
+        before = _block(files.get(path, "")) if kolla else files.get(path)
+        changed.update(dict.fromkeys(_affected(file, before, f"{hostname}:{path}", group)))
+        if kolla:
+            result["blocks"].append({"path": path, "text": _body(file.text)})
+        else:
+            result["write"].append({"path": path, "content": file.text, "mode": "0644"})
+    chosen = {"always": list(services), "never": []}.get(
+        restart, [service for service in services if service in changed or service in answer.pending]
+    )
+    findings = list(dict.fromkeys(findings))
+    result["restart"] = _commands(chosen, answer, kolla=kolla) if not errors(findings) else []
+    return {**result, "services": chosen, **_told(findings)}
+
+
+def _release(spec: Spec) -> Release:
+    if spec.nova is None:
+        raise NovaConfigError("the spec has no section `nova`", remedy='add nova: {release: "2025.2"}')
+    return releases.release(spec.nova.release)
+
+
+def _host(name: str, raw: object) -> Host:
+    plain = {**raw, "hostname": name} if isinstance(raw, dict) else raw
+    return parse_host(plain, name)
+
+
+def _plain(value: Alias | DeviceEntry) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(value)
+
+
+def _alias(plain: Mapping[str, Any]) -> Alias:
+    return Alias(**{**plain, "traits": tuple(plain["traits"])})
+
+
+def _entry(plain: Mapping[str, Any]) -> DeviceEntry:
+    return DeviceEntry(**{**plain, "traits": tuple(plain["traits"])})
+
+
+def _told(findings: Iterable[Finding]) -> dict[str, Any]:
+    """Findings as text, and whether they stand against going on."""
+    found = [f for f in findings if f.severity is not Severity.INFO]
+    text = printable("\n".join(str(f) for f in sorted(found, key=lambda f: (-f.severity.rank, f.code))))
+    stopped = errors(found)
+    return {"text": text, "failed": True, "msg": text} if stopped else {"text": text}
+
+
+def _unread(services: Sequence[str], started: Mapping[str, Sequence[str]], hostname: str) -> Iterable[Finding]:
+    """Services that do not read the directory that ours is put into, since their command line names another."""
+    for service in services:
+        named = [word for word in started.get(service, ()) if word.startswith("--config-dir=")]
+        if named and f"--config-dir={DIRECTORY}" not in [word.rstrip("/") for word in named]:
+            yield finding("GPU324", place=f"{hostname} nova-{service}", words=" ".join(named), directory=DIRECTORY)
+
+
+def _sources(
+    hostname: str,
+    services: Sequence[str],
+    files: Mapping[str, str],
+    started: Mapping[str, Sequence[str]],
+    *,
+    kolla: bool,
+) -> Iterable[Source]:
+    """The configuration of each service on the host, parsed in memory: nothing of it touches this machine's disk."""
+    for service in services:
+        paths = _read_by(service, files, kolla=kolla)
+        if paths:
+            words = started.get(service)
+            yield Source(
+                label=f"{hostname}:{paths[0]}",
+                services=(service,),
+                configuration=parse_files({f"{hostname}:{path}": files[path] for path in paths}),
+                named=True,
+                with_files=None if words is None else any(word.startswith("--config-file=") for word in words),
+            )
+
+
+def _read_by(service: str, files: Mapping[str, str], *, kolla: bool) -> list[str]:
+    """Those of the host's files that a service reads."""
+    if kolla:
+        return [path for path in files if path == f"/etc/kolla/nova-{service}/nova.conf"]
+    paths = [PurePosixPath(path) for path in files]
+    return [str(path) for path in selected(paths, PurePosixPath("/etc/nova"), service=service)]
+
+
+def _affected(file: RenderedFile, before: str | None, place: str, services: Sequence[str]) -> list[str]:
+    """The services that read an option which changes: a new comment restarts nobody."""
+    old, new = (_settings(text, place) for text in (before, file.text))
+    different = {path for path in {*old, *new} if old.get(path) != new.get(path)}
+    readers = {service for path in different for service in _readers(path)}
+    if "filter_scheduler/pci_in_placement" in different and "api" not in services:
+        readers.add("compute")  # it is written for nova-compute only when its aliases need it
+    return [service for service in services if service in readers]
+
+
+def _readers(path: str) -> tuple[str, ...]:
+    return next((option.services for option in releases.all_options() if option.path == path), ())
+
+
+def _settings(text: str | None, place: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for setting in parse_files({place: text or ""}).settings:
+        found.setdefault(setting.path, []).append(setting.value)
+    return found
+
+
+def _block(text: str) -> str:
+    """The part of a file that gpustack wrote."""
+    _, _, after = text.partition(BEGIN)
+    return after.partition("\n")[2].partition(END)[0]
+
+
+def _body(text: str) -> str:
+    """The settings without the head of a file of our own."""
+    return text.partition("\n")[2].strip("\n")
+
+
+def _commands(services: Sequence[str], answer: Answer, *, kolla: bool) -> list[list[str]]:
+    if kolla:
+        return [[answer.engine or "docker", "restart", name] for service in services for name in CONTAINERS[service]]
+    units = [unit for service in services for unit in UNITS[service] if unit in answer.units]
+    return [["systemctl", "restart", unit] for unit in units]

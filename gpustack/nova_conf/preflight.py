@@ -1,0 +1,177 @@
+"""What stands against a configuration before it is made: releases, missing facts, aliases that say too little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from gpustack.facts.gpus import nvswitches
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, finding
+from gpustack.nova_options import releases
+from gpustack.nova_options.releases import Release
+from gpustack.spec.assignment import Assigned
+from gpustack.spec.hosts import options_for
+from gpustack.spec.model import NvSwitch, Placement, Spec
+
+_PLACEMENT_SINCE = {"report": "pci/report_in_placement", "schedule": "filter_scheduler/pci_in_placement"}
+_MANY = 8
+"""More devices of one resource class than this, and Placement's allocation candidates need tuning (Nova's
+``doc/source/admin/pci-passthrough.rst``)."""
+
+
+def doubts(
+    spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned], release: Release, placement: Placement
+) -> Iterator[Finding]:
+    """Every finding about a spec on these hosts."""
+    yield from _release_findings(spec, targets, release, placement)
+    yield from _fact_findings(spec, hosts, targets)
+    yield from _switch_findings(spec, hosts)
+    yield from _alias_findings(spec, targets, placement)
+    yield from _placement_findings(targets, placement, spec)
+
+
+def _release_findings(
+    spec: Spec, targets: Sequence[Assigned], release: Release, placement: Placement
+) -> Iterator[Finding]:
+    """What the spec asks for and the release has not got."""
+
+    def missing(place: str, what: str, since: int) -> Finding:
+        first = next(known for known in releases.releases() if known.major == since)
+        return finding("GPU305", place=place, what=what, release=release, since=first)
+
+    if placement != "off":
+        option = releases.option(_PLACEMENT_SINCE[placement])
+        if not option.known_to(release):
+            yield missing("nova.placement", f"placement: {placement} ([{option.group}] {option.name})", option.since)
+    of_alias, of_spec = releases.keys("alias"), releases.keys("device_spec")
+    for name, model in spec.models.items():
+        place = f"models.{name}"
+        policy = of_alias["numa_policy"]
+        if model.numa_policy is not None and model.numa_policy not in (
+            policy.values_in(release) if policy.known_to(release) else ()
+        ):
+            since = max(policy.since, dict(policy.values_since).get(model.numa_policy, 0))
+            yield missing(f"{place}.numa_policy", f"numa_policy: {model.numa_policy}", since)
+        if model.one_time_use and placement == "off":
+            yield finding("GPU382", place=f"{place}.one_time_use")
+        for field in ("live_migratable", "managed", "one_time_use"):
+            key = of_spec[field]
+            if getattr(model, field) is not None and not key.known_to(release):
+                yield missing(f"{place}.{field}", field, key.since)
+        if (
+            model.managed is None
+            and any(t.model == name and t.variant is not None for t in targets)
+            and not of_spec["managed"].known_to(release)
+        ):
+            variant = next(t.variant for t in targets if t.model == name and t.variant is not None)
+            yield finding("GPU320", place=place, driver=variant, release=release)
+        if placement == "off" and (model.resource_class or model.traits):
+            yield finding("GPU315", place=place)
+
+
+def _switch_findings(spec: Spec, hosts: Sequence[Host]) -> Iterator[Finding]:
+    """NVSwitches that host preparation binds for guests: which guest gets them is not in the spec."""
+    for host in hosts:
+        switches = nvswitches(host)
+        mode = options_for(spec, host.hostname).nvswitch if switches else None
+        if mode in (NvSwitch.FULL, NvSwitch.SHARED):
+            ids = ", ".join(sorted({f"{switch.vendor}:{switch.product}" for switch in switches}))
+            count = f"{len(switches)} NVSwitches" if len(switches) > 1 else "NVSwitch"
+            yield finding("GPU321", place=host.hostname, count=count, ids=ids, mode=mode.value)
+
+
+def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned]) -> Iterator[Finding]:
+    """Models without a card to judge by, hosts without facts, GPUs that are not bound yet."""
+    asked = {name for entry in spec.hosts.values() for name in entry.models}
+    for name in spec.models:
+        if name in asked and all(t.model != name for t in targets):
+            yield finding("GPU300", place=f"models.{name}", model=name)
+    unseen = sorted(spec.plain_hosts - {host.hostname for host in hosts})
+    if unseen:
+        shown = ", ".join(unseen[:5]) + (f" and {len(unseen) - 5} more" if len(unseen) > 5 else "")
+        yield finding("GPU308", place="spec", hosts=shown)
+    unbound: dict[tuple[str, str], list[str]] = {}
+    for target in targets:
+        driver = target.gpu.main.driver
+        # libvirt moves a card from pci-stub to vfio-pci while a guest has it.
+        if driver not in (spec.models[target.model].driver, "vfio-pci") and not _is_variant(driver):
+            unbound.setdefault((target.host.hostname, driver or "no driver"), []).append(target.gpu.main.address)
+    for (host, holder), addresses in unbound.items():
+        yield finding("GPU307", place=host, addresses=", ".join(addresses), driver=holder)
+
+
+def _is_variant(driver: str | None) -> bool:
+    """Whether a driver is one of the kernel's variants of vfio-pci (``mlx5_vfio_pci``, ``nvgrace_gpu_vfio_pci``)."""
+    return driver is not None and driver.endswith("vfio_pci")
+
+
+def _alias_findings(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> Iterator[Finding]:
+    """What one alias can't say: two device types, two policies; and what two aliases can't tell apart."""
+    by_alias: dict[str, list[str]] = {}
+    for name in spec.models:
+        if any(t.model == name for t in targets):
+            by_alias.setdefault(spec.alias_of(name), []).append(name)
+    for alias, names in by_alias.items():
+        place = f"alias {alias}"
+        kinds: dict[str, list[str]] = {}
+        for target in targets:
+            if target.model in names:
+                kinds.setdefault(target.gpu.dev_type, []).append(target.host.hostname)
+        if len(kinds) > 1:
+            said = "; ".join(f"{kind} on {', '.join(dict.fromkeys(where))}" for kind, where in sorted(kinds.items()))
+            yield finding("GPU301", place=place, kinds=said)
+        if len(names) > 1:
+            yield from _shared(spec, place, names, placement)
+    yield from _alike(spec, by_alias, placement)
+
+
+def _shared(spec: Spec, place: str, names: Sequence[str], placement: Placement) -> Iterator[Finding]:
+    models = [spec.models[name] for name in names]
+    fields = ["numa_policy"] + (["live_migratable"] if any(m.live_migratable is not None for m in models) else [])
+    if placement == "schedule":
+        fields += ["traits"]
+        classes = {model.resource_class for model in models}
+        ids = {(model.match.vendor, model.match.product) for model in models}
+        if (None in classes and len(ids) > 1) or len(classes) > 1:
+            yield finding("GPU303", place=place, models=", ".join(names))
+    for field in fields:
+        if len({getattr(model, field) for model in models}) > 1:
+            yield finding("GPU304", place=place, models=", ".join(names), field=field)
+
+
+def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placement) -> Iterator[Finding]:
+    """Aliases that ask for the same ids: each would be given the other's cards."""
+    asked: dict[tuple[Any, ...], tuple[str, str]] = {}
+    for alias, names in by_alias.items():
+        for name in names:
+            model = spec.models[name]
+            key: tuple[Any, ...] = (model.match.vendor, model.match.product)
+            if placement == "schedule":
+                key = (*key, model.resource_class, frozenset(model.traits))
+            other_alias, other = asked.setdefault(key, (alias, name))
+            if other_alias != alias:
+                yield finding(
+                    "GPU302",
+                    place=f"alias {alias}",
+                    ids=f"{model.match.vendor}:{model.match.product}",
+                    models=f"{other} and {name}",
+                    other=other_alias,
+                )
+
+
+def _placement_findings(targets: Sequence[Assigned], placement: Placement, spec: Spec) -> Iterator[Finding]:
+    """What PCI in Placement asks of whoever rolls it out."""
+    if placement == "off":
+        return
+    yield finding("GPU310", place="[pci] report_in_placement")
+    if placement == "schedule":
+        yield finding("GPU311", place="[filter_scheduler] pci_in_placement")
+    counts: dict[tuple[str, str], int] = {}
+    for target in targets:
+        model = spec.models[target.model]
+        name = model.resource_class or f"CUSTOM_PCI_{model.match.vendor}_{model.match.product}".upper()
+        counts[target.host.hostname, name] = counts.get((target.host.hostname, name), 0) + 1
+    for (host, name), count in counts.items():
+        if count > _MANY and placement == "schedule":
+            yield finding("GPU316", place=host, count=count, resource_class=name)

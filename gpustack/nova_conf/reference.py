@@ -1,0 +1,115 @@
+"""The table of releases as a page of the documentation, from the data that renderer and linter read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from gpustack.nova_options import releases
+from gpustack.nova_options.releases import Filter, Key, Option, Release
+
+
+def markdown() -> str:
+    """The page."""
+    return "\n".join(
+        [
+            "# Nova's releases",
+            "",
+            "What each release of Nova reads about PCI passthrough. `gpustack nova render` writes by this table and",
+            "`gpustack nova lint` judges by it. A release is named by its number, its codename or the number of Nova's",
+            "own versions: `2025.2`, `flamingo` and `32` are the same.",
+            "",
+            *_releases(),
+            *_options(),
+            *_filters(),
+            *_keys("Keys of an alias", releases.keys("alias").values(), "Any other key makes all aliases invalid."),
+            *_keys(
+                "Keys of a device_spec",
+                releases.keys("device_spec").values(),
+                "Any other key is kept as a tag, in silence. A field that is missing lets every value through.",
+            ),
+            *_keys("Extra specs of flavors", releases.extra_specs().values(), ""),
+        ]
+    )
+
+
+def _releases() -> Iterator[str]:
+    yield from ("## Names", "", "| Nova | codename | release |", "|---|---|---|")
+    for release in reversed(releases.releases()):
+        yield f"| {release.major} | {release.name.capitalize()} | {release.number or '-'} |"
+    yield ""
+
+
+def _options() -> Iterator[str]:
+    yield from ("## Options", "", "| option | releases | read by | old names | source |", "|---|---|---|---|---|")
+    for option in releases.all_options():
+        services = ", ".join(f"nova-{service}" for service in option.services)
+        yield (
+            f"| `[{option.group}] {option.name}` | {_lifetime(option)} | {services} | {_old_names(option)}"
+            f" | {option.source} |"
+        )
+    yield ""
+
+
+def _old_names(option: Option) -> str:
+    names = ", ".join("`[{}] {}`".format(*name.split("/")) for name in option.old_names)
+    if option.old_names_until is not None:
+        return f"{names}, until {_of(option.old_names_until)}"
+    return names or "-"
+
+
+def _filters() -> Iterator[str]:
+    yield from (
+        "## The scheduler's filters when nobody sets them",
+        "",
+        "PciPassthroughFilter is among them in no release.",
+        "",
+        "| releases | `[filter_scheduler] enabled_filters` |",
+        "|---|---|",
+    )
+    runs: list[tuple[Release, Release, tuple[str, ...]]] = []
+    for release in releases.releases():
+        filters = releases.default_filters(release)
+        if runs and runs[-1][2] == filters:
+            runs[-1] = (runs[-1][0], release, filters)
+        else:
+            runs.append((release, release, filters))
+    for first, last, filters in runs:
+        names = str(first) if first == last else f"{first} to {last}"
+        yield f"| {names} | {', '.join(filters)} |"
+    yield from (
+        "",
+        "## The scheduler's filters",
+        "",
+        "nova-scheduler starts only if each filter of `enabled_filters` is in this table, or a line of",
+        "`available_filters` names its class. `tools/nova-filters` makes the table from Nova's own tags; a test",
+        "compares it with installed Nova.",
+        "",
+        "| filter | releases |",
+        "|---|---|",
+    )
+    for known in releases.all_filters():
+        yield f"| {known.name} | {_lifetime(known)} |"
+    yield ""
+
+
+def _keys(title: str, keys: Iterable[Key], note: str) -> Iterator[str]:
+    yield from (f"## {title}", "")
+    if note:
+        yield from (note, "")
+    yield from ("| key | releases | values | needs | source |", "|---|---|---|---|---|")
+    for key in keys:
+        later = dict(key.values_since)
+        words = [f"`{v}`" + (f" (since {_of(later[v])})" if v in later else "") for v in key.values]
+        needs = "`[{}] {}`".format(*key.needs.split("/")) if key.needs else "-"
+        yield f"| `{key.name}` | {_lifetime(key)} | {', '.join(words) or '-'} | {needs} | {key.source} |"
+    yield ""
+
+
+def _lifetime(entry: Option | Key | Filter) -> str:
+    first = releases.releases()[0].major
+    since = "all" if entry.since <= first and entry.until is None else f"since {_of(entry.since)}"
+    return since if entry.until is None else f"{_of(entry.since)} to {_of(entry.until)}"
+
+
+def _of(major: int) -> str:
+    return str(next(release for release in releases.releases() if release.major == major))

@@ -1,0 +1,123 @@
+"""The files of a deployment that make Nova give out the GPUs: drop-ins, overrides of kolla-ansible, variables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Literal
+
+from gpustack.facts.model import Host
+from gpustack.findings import finding
+from gpustack.nova_conf.deployed import Existing, filter_findings, filters, in_the_way
+from gpustack.nova_conf.deployment import drop_in, kolla, openstack_ansible, openstack_helm, rhoso
+from gpustack.nova_conf.desired import Wanted
+from gpustack.nova_conf.rendered import Job, RenderedFile, Rendering
+from gpustack.nova_conf.sources import SERVICES
+
+Deployment = Literal["drop-in", "kolla", "kayobe", "openstack-ansible", "rhoso", "openstack-helm"]
+DIRECTORIES: dict[Deployment, str] = {
+    "drop-in": drop_in.DIRECTORY,
+    "kolla": kolla.DIRECTORY,
+    "kayobe": kolla.KAYOBE_DIRECTORY,
+    "openstack-ansible": openstack_ansible.DIRECTORY,
+    "rhoso": rhoso.DIRECTORY,
+    "openstack-helm": openstack_helm.DIRECTORY,
+}
+"""Where the files of each kind of deployment go."""
+_OVERRIDES = ("kolla", "kayobe")
+_REPLACED = {
+    "rhoso": "the customServiceConfig of Nova's services in OpenStackControlPlane",
+    "openstack-helm": "conf.nova.pci.alias, enabled_filters and conf.overrides.nova_compute.hosts of other values",
+}
+
+
+def render(
+    wanted: Wanted,
+    *,
+    deployment: Deployment = "drop-in",
+    services: Sequence[str] = SERVICES,
+    existing: Existing | None = None,
+    hosts: Sequence[Host] = (),
+    only: Collection[str] | None = None,
+    together: bool = False,
+    root: Path | None = None,
+    directory: str | None = None,
+    appended: bool = False,
+) -> Rendering:
+    """Render what Nova needs.
+
+    :param services: the services to render for.
+    :param existing: the configuration that is there.
+    :param hosts: the facts behind ``wanted``, to judge what is there.
+    :param only: the compute hosts to render for; all of ``wanted`` when None.
+    :param together: the compute hosts run the other services too: one file for all of them.
+    :param root: the directory below which the files are put, where they join what others wrote.
+    :param directory: the directory of the deployment tool, instead of its usual one.
+    :param appended: the settings go to the end of ``nova.conf`` itself, and into no drop-in.
+    """
+    existing = existing or Existing()
+    names = [name for name in wanted.computes if only is None or name in only] if "compute" in services else []
+    whole, chosen = filters(existing, wanted)
+    job = Job(
+        wanted=wanted,
+        existing=existing,
+        filters=whole,
+        hosts={host.hostname: host for host in hosts},
+        services=tuple(services),
+        directory=directory or DIRECTORIES[deployment],
+        default_filters=chosen is None,
+        root=root,
+    )
+    found = [*wanted.findings, *existing.findings]
+    if "scheduler" in services and chosen is None and deployment not in ("openstack-ansible", "rhoso"):
+        added = " and ".join(wanted.filters)
+        place = "[filter_scheduler] enabled_filters"
+        found.append(finding("GPU317", place=place, release=wanted.release, filters=added))
+    overrides = deployment in _OVERRIDES
+    if "scheduler" in services and chosen is not None and deployment != "openstack-ansible":
+        found += filter_findings(existing, wanted, chosen, kolla.FILTERS if overrides else ())
+    if overrides and not existing.named:
+        found.append(finding("GPU322", place=job.directory))
+    shown = [one for one in existing.documents if deployment != "rhoso" or rhoso.has_services(one)]
+    if deployment in ("rhoso", "openstack-helm") and not shown:
+        found.append(finding("GPU383", place=job.directory, what=_REPLACED[deployment]))
+    if deployment == "openstack-helm" and any(openstack_helm.has_labels(one) for one in existing.documents):
+        found.append(finding("GPU384", place="conf.overrides.nova_compute.labels"))
+    found += in_the_way(
+        existing,
+        wanted,
+        hosts,
+        whole=overrides or deployment == "openstack-helm",
+        own=drop_in.DROP_IN if deployment in ("drop-in", "openstack-ansible") and not appended else None,
+        drop_in=deployment == "drop-in",
+        overrides=job.into(job.directory) if overrides else None,
+    )
+    files: tuple[RenderedFile, ...]
+    if deployment == "drop-in":
+        files = tuple(drop_in.files(job, names, together=together, everywhere=only is None))
+    elif deployment == "openstack-ansible":
+        files = tuple(openstack_ansible.files(job, names))
+        found += openstack_ansible.findings(job, names)
+    elif deployment == "rhoso":
+        files = tuple(rhoso.files(job, names))
+    elif deployment == "openstack-helm":
+        files = tuple(openstack_helm.files(job, names))
+    else:
+        files = tuple(kolla.files(job, names, kayobe=deployment == "kayobe"))
+    return Rendering(files=files, findings=tuple(dict.fromkeys(found)))
+
+
+def places(deployment: Deployment, directory: str | None = None) -> str:
+    """The paths below an output directory where a rendering puts files, as a pattern of :meth:`pathlib.Path.glob`."""
+    below = (directory or DIRECTORIES[deployment]).strip("/")
+    return {
+        "drop-in": f"*/{below}/{drop_in.DROP_IN}",
+        "openstack-ansible": f"{below}/**/{openstack_ansible.FILE}",
+        "rhoso": f"{below}/*plane.yaml",
+        "openstack-helm": f"{below}/{openstack_helm.FILE}",
+    }.get(deployment, f"{below}/**/*.conf")
+
+
+def usual_root(deployment: Deployment) -> Path:
+    """The directory below which the deployment tool's own directory is, where nobody names another."""
+    return Path("/" if DIRECTORIES[deployment].startswith("/") else ".")

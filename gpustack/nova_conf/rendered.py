@@ -1,0 +1,124 @@
+"""Rendered files, and the job from which each kind of deployment makes its own."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.facts.model import Host
+from gpustack.files import share_dir
+from gpustack.findings import Finding
+from gpustack.nova_conf.deployed import Existing, carried
+from gpustack.nova_conf.desired import Wanted
+from gpustack.nova_conf.sections import Carried, Section, sections
+from gpustack.nova_options.markers import without_block
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenderedFile:
+    """One file.
+
+    :ivar target: the host that it is for, ``control`` or ``compute`` for all hosts of that kind; empty where the
+        deployment's own tool distributes it.
+    :ivar path: where it belongs.
+    :ivar services: the services that read it.
+    :ivar shared: the file may hold settings of others: only the part between the marks is gpustack's.
+    """
+
+    target: str
+    path: str
+    text: str
+    services: tuple[str, ...]
+    shared: bool = False
+
+    def onto(self, before: str | None) -> str:
+        """The complete new content of the file, given its content now."""
+        if not self.shared or before is None:
+            return self.text
+        kept = without_block(before)
+        return f"{kept.rstrip()}\n\n{self.text}" if kept.strip() else self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """The file as plain data."""
+        return {"target": self.target, "path": self.path, "services": list(self.services), "text": self.text}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rendering:
+    """All files, and the findings about them; with an error among the findings, nothing should be written."""
+
+    files: tuple[RenderedFile, ...]
+    findings: tuple[Finding, ...] = field(default=())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One rendering.
+
+    :ivar directory: the directory of the deployment tool that the files go into.
+    :ivar default_filters: whether the scheduler's list is made from the release's default.
+    :ivar root: the directory below which all files are put; None where that is not known.
+    """
+
+    wanted: Wanted
+    existing: Existing
+    filters: tuple[str, ...]
+    hosts: dict[str, Host]
+    services: tuple[str, ...]
+    directory: str
+    default_filters: bool = False
+    root: Path | None = None
+
+    def into(self, path: str) -> Path | None:
+        """Where a file is put."""
+        return self.root / path.lstrip("/") if self.root else None
+
+    def sections(self, services: Collection[str], host: str | None = None) -> tuple[Section, ...]:
+        """The settings of services that read one configuration, complete."""
+        devices = self.wanted.computes[host] if host else ()
+        return sections(self.wanted, services, filters=self.filters, devices=devices)
+
+    def kept(self, host: str, path: str) -> Carried:
+        """The device_specs of a compute host that are not gpustack's, except those in the file itself."""
+        everybody: Sequence[Host] = tuple(self.hosts.values())
+        into = self.into(path)
+        return carried(self.existing, self.wanted, "compute", self.hosts.get(host), everybody, into=into)
+
+
+def dumped(documents: Sequence[Mapping[str, Any]]) -> str:
+    """YAML in which a text of several lines is a block."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        pass
+
+    def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    return yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, width=2**20, allow_unicode=True)
+
+
+def template(name: str) -> jinja2.Template:
+    """A template of ``templates/nova``."""
+    return _environment().get_template(name)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(share_dir("templates") / "nova"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701  (no web pages; every value comes from the spec's patterns or is JSON)
+    )

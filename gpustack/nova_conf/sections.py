@@ -1,0 +1,110 @@
+"""The settings that a service's configuration gets: groups and lines, the same for every kind of deployment."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from gpustack.nova_conf.desired import PCI_FILTER, DeviceEntry, Wanted
+from gpustack.nova_options import releases
+
+CONTROL = ("api", "scheduler", "conductor")
+ALL_PARTS = frozenset({"alias", "devices", "switches", "filters"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One setting; ``comment`` says why it is there."""
+
+    name: str
+    value: str
+    comment: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A group with its settings."""
+
+    group: str
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Carried:
+    """What a deployment has already and must not lose where a whole option is replaced.
+
+    :ivar aliases: alias lines, as they stand.
+    :ivar devices: device_spec lines, as they stand.
+    """
+
+    aliases: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+
+
+NOTHING = Carried()
+
+
+def with_filters(filters: Sequence[str], needed: Sequence[str] = (PCI_FILTER,)) -> tuple[str, ...]:
+    """A list of filters in its own order, with those that are needed and not yet in it at its end."""
+    return tuple(dict.fromkeys((*filters, *needed)))
+
+
+def sections(
+    wanted: Wanted,
+    services: Collection[str],
+    *,
+    filters: Sequence[str] = (),
+    devices: Sequence[DeviceEntry] = (),
+    carried: Carried = NOTHING,
+    parts: Collection[str] = ALL_PARTS,
+) -> tuple[Section, ...]:
+    """The settings for services that read one configuration.
+
+    :param filters: the scheduler's list, complete.
+    :param devices: the device_spec entries of the host, for nova-compute.
+    :param parts: which of :data:`ALL_PARTS` belong into this file.
+    """
+    pci = tuple(_pci(wanted, services, devices, carried, parts))
+    scheduling = tuple(_scheduling(wanted, services, filters, parts))
+    found = (Section(group="pci", lines=pci), Section(group="filter_scheduler", lines=scheduling))
+    return tuple(section for section in found if section.lines)
+
+
+def _pci(
+    wanted: Wanted,
+    services: Collection[str],
+    devices: Sequence[DeviceEntry],
+    carried: Carried,
+    parts: Collection[str],
+) -> Iterator[Line]:
+    if "alias" in parts and {"api", "compute"} & set(services):
+        values = (*carried.aliases, *(str(alias) for alias in wanted.aliases))
+        yield from _lines("alias", values, "The same on nova-api and on every nova-compute: moves read it there.")
+    if "devices" in parts and "compute" in services:
+        option = releases.device_spec_option(wanted.release)
+        values = (*carried.devices, *(str(entry) for entry in devices))
+        yield from _lines(option.name, values, "What this host gives to guests: the GPUs, without their companions.")
+    if "switches" in parts and "compute" in services and wanted.placement != "off":
+        comment = "One-way: nova-compute does not start again with this off."
+        yield Line(name="report_in_placement", value="true", comment=comment)
+
+
+def _scheduling(
+    wanted: Wanted, services: Collection[str], filters: Sequence[str], parts: Collection[str]
+) -> Iterator[Line]:
+    if "filters" in parts and "scheduler" in services:
+        comment = "The whole list: the last file read decides."
+        yield Line(name="enabled_filters", value=",".join(filters), comment=comment)
+    if wanted.placement != "schedule" or "switches" not in parts:
+        return
+    if set(CONTROL) & set(services):
+        comment = "Only once every nova-compute reports its devices."
+        yield Line(name="pci_in_placement", value="true", comment=comment)
+    elif "compute" in services and wanted.without_ids:
+        comment = "nova-compute takes aliases without ids only when it knows of this."
+        yield Line(name="pci_in_placement", value="true", comment=comment)
+
+
+def _lines(name: str, values: Sequence[str], comment: str) -> Iterator[Line]:
+    for index, value in enumerate(values):
+        yield Line(name=name, value=value, comment="" if index else comment)

@@ -1,0 +1,146 @@
+"""Configurations named on a command line: ``PATH`` or ``SERVICE[,SERVICE…]=PATH[:PATH…]``.
+
+Each word is the configuration of one host's service or services: a file, several files in the order in which the
+service reads them, or a directory (one of files that are named for services has one configuration for each). Where no
+service is named, the name tells it (``nova-compute.conf``, ``nova_scheduler/``), and a plain ``nova.conf`` serves them
+all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpustack.errors import NothingThereError, UsageError
+from gpustack.nova_options.config import Configuration, files_of, read_files
+from gpustack.nova_options.releases import Option
+
+SERVICES = ("api", "compute", "scheduler", "conductor")
+_NAMES = {"cpu": "compute", "super-conductor": "conductor", "cell-conductor": "conductor", "api-wsgi": "api"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """The configuration of one host's service, or of several services that read the same files.
+
+    :ivar label: what it is called on the command line.
+    :ivar named: whether the services were named, and not only supposed because nothing speaks against them.
+    :ivar with_files: whether the service is started with ``--config-file``; None where that is not known.
+    :ivar hosts: the only hosts whose configuration it is; None where its path decides.
+    :ivar but: hosts whose configuration it is not, since they have one of their own.
+    """
+
+    label: str
+    services: tuple[str, ...]
+    configuration: Configuration
+    named: bool
+    with_files: bool | None = None
+    hosts: tuple[str, ...] | None = None
+    but: tuple[str, ...] = ()
+
+    def serves(self, option: Option) -> bool:
+        """Whether a service of this configuration reads the option."""
+        return any(service in option.services for service in self.services)
+
+
+def read_sources(words: Sequence[str]) -> tuple[Source, ...]:
+    """Read what the words name.
+
+    :raises UsageError: when a word names no service or no path.
+    :raises NovaConfigError: when a file can't be read or is no INI file.
+    """
+    return tuple(source for word in words for source in _sources(word))
+
+
+def split(word: str) -> tuple[tuple[str, ...], str]:
+    """The services and the paths of one word.
+
+    :raises UsageError: when what stands before ``=`` is no service.
+    """
+    before, separator, after = word.partition("=")
+    if not separator or "/" in before:
+        return (), word
+    services = tuple(before.split(","))
+    unknown = [service for service in services if service not in SERVICES]
+    if unknown or not after:
+        raise UsageError(
+            f"{word!r} does not name a configuration",
+            remedy=f"write PATH or SERVICE=PATH; the services are {', '.join(SERVICES)}",
+        )
+    return services, after
+
+
+def guessed(path: Path) -> tuple[str, ...]:
+    """The services that a file's or directory's name speaks of; none for ``nova.conf`` and ``nova``."""
+    for name in (path.name, path.parent.name):
+        if service := _service(name):
+            return (service,)
+    return ()
+
+
+def _service(name: str) -> str | None:
+    """The service that a name speaks of."""
+    stem = name.removesuffix(".d").removesuffix(".conf").replace("_", "-")
+    service = stem.removeprefix("nova-")
+    service = _NAMES.get(service, service)
+    return service if stem.startswith("nova-") and service in SERVICES else None
+
+
+def _sources(word: str) -> list[Source]:
+    services, text = split(word)
+    paths = [Path(part) for part in text.split(":") if part]
+    if not paths:
+        raise UsageError(f"{word!r} names no path", remedy="write PATH or SERVICE=PATH")
+    try:
+        return _read(text, services, paths)
+    except NothingThereError:
+        found: list[Source] = []
+        for directory in _of_hosts(paths[0]) if len(paths) == 1 else ():
+            with contextlib.suppress(NothingThereError):
+                found += _read(str(directory), services, [directory])
+        if not found:
+            raise
+        return found
+
+
+def _read(text: str, services: tuple[str, ...], paths: Sequence[Path]) -> list[Source]:
+    named = services or guessed(paths[-1])
+    by_files: dict[tuple[Path, ...], list[str]] = {}
+    for service in named or SERVICES:
+        files = tuple(file for path in paths for file in _read_by(service, path))
+        if files:
+            by_files.setdefault(files, []).append(service)
+    if not by_files:
+        what = f"no file there is for {' or '.join(f'nova-{service}' for service in named or SERVICES)}"
+        raise NothingThereError(what, where=text, remedy="name the service's own files")
+    return [
+        Source(
+            label=text,
+            services=tuple(serving),
+            configuration=read_files(files),
+            named=bool(named) or all(_service(file.name) for file in files),
+        )
+        for files, serving in by_files.items()
+    ]
+
+
+def _of_hosts(path: Path) -> Iterator[Path]:
+    """Directories for one host each in a directory, as kolla-ansible's overrides and gpustack's own output have."""
+    for directory in sorted(path.iterdir()) if path.is_dir() else ():
+        inner = (directory, directory / "etc/nova", directory / "etc/nova/nova.conf.d")
+        if directory.is_dir() and not directory.name.endswith(".d"):
+            yield from [one for one in inner if any(one.glob("*.conf"))][:1]
+
+
+def _read_by(service: str, path: Path) -> tuple[Path, ...]:
+    """The files of a path that a service reads.
+
+    A directory of files that are named for services, as kolla-ansible's overrides are, has one for each: unlike a
+    ``nova.conf.d``, all of which is read.
+    """
+    files = files_of(path, service=service)
+    if not path.is_dir() or path.name.endswith(".d"):
+        return files
+    return tuple(file for file in files if _service(file.name) in (None, service))

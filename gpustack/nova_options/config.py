@@ -1,0 +1,270 @@
+"""Reading the nova configuration that is there, by oslo.config's own rules, with the file and line of each value.
+
+oslo.config's parser reads the files (``oslo_config/iniparser.py``), so what counts as a comment, a continuation or a
+quoted value is its decision. What this module adds are the line numbers, and the merging of several files and
+deprecated names as ``oslo_config/cfg.py`` does it (``_Namespace._get_file_value``): a multi-valued option adds up over
+all files and names, every other option is what the last file says.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePath
+from typing import TypeVar
+
+from oslo_config import iniparser
+
+from gpustack.errors import NothingThereError, NovaConfigError, TemplateError
+from gpustack.nova_options.markers import own_lines
+from gpustack.nova_options.releases import Option
+from gpustack.nova_options.substitution import Substitution, TooLongError
+
+_P = TypeVar("_P", bound=PurePath)
+_MAX_BYTES = 1 << 20
+"""Of a file; Nova's sample, with every option and its documentation, is shorter."""
+_STATEMENT = re.compile(r"^[^#;\n]*\{%", re.MULTILINE)
+_BOM = "\ufeff"
+_STOPS = "mend the file: a service that is started with it stops at once"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One assignment in a file.
+
+    :ivar group: the section's name as oslo.config compares it: in lower case, ``DEFAULT`` aside.
+    :ivar value: the value as the service sees it: continuation lines joined by newlines, outer quotes taken off, and
+        the values of other options put in where it names them.
+    :ivar line: the number of the line on which the assignment begins.
+    :ivar written: the value as the file has it.
+    :ivar names: the options that the value names (``$name``).
+    :ivar unknown: those of them that the files do not set: the value is what Nova's default makes of it.
+    :ivar ours: whether gpustack wrote the line: the file, or the block that the line is in.
+    """
+
+    group: str
+    name: str
+    value: str
+    file: str
+    line: int
+    written: str
+    names: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    ours: bool = False
+
+    @property
+    def is_template(self) -> bool:
+        """Whether the value is a Jinja expression: a deployment tool makes the value of it."""
+        return "{{" in self.written
+
+    @property
+    def path(self) -> str:
+        """``group/name``."""
+        return f"{self.group}/{self.name}"
+
+    @property
+    def place(self) -> str:
+        """``file:line``, for messages."""
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """The files that one service reads, in the order in which it reads them."""
+
+    files: tuple[str, ...]
+    settings: tuple[Setting, ...]
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, str], list[Setting]]:
+        found: dict[tuple[str, str], list[Setting]] = {}
+        for setting in self.settings:
+            found.setdefault((setting.file, setting.path), []).append(setting)
+        return found
+
+    def all(self, option: Option) -> tuple[Setting, ...]:
+        """Every assignment of an option under its current or a deprecated name, in the order of the files."""
+        names = {option.path, *option.old_names}
+        return tuple(setting for setting in self.settings if setting.path in names)
+
+    def effective(self, option: Option) -> tuple[Setting, ...]:
+        """The assignments that count: all of a multi-valued option, in the service's order; else one or none."""
+        names = (option.path, *option.old_names)
+        found: list[Setting] = []
+        for file in reversed(self.files):
+            for name in names:
+                here = self._by_place.get((file, name), [])
+                if here and option.kind != "multi":
+                    return (here[-1],)
+                found = here + found
+        return tuple(found)
+
+    def value(self, option: Option) -> str | None:
+        """The value of an option as the service has it; None when it is not set."""
+        settings = self.effective(option)
+        return settings[-1].value if settings else None
+
+    def named_last(self) -> Configuration:
+        """The same files as a service reads them that is started with ``--config-file`` for those that are no drop-ins.
+
+        oslo.config reads the default drop-in directories before what the command line names
+        (``oslo_config/cfg.py``, ``ConfigOpts._parse_config_files``).
+        """
+        return replace(self, files=tuple(sorted(self.files, key=lambda file: not in_drop_in(file))))
+
+    def enabled(self, option: Option) -> bool:
+        """Whether a boolean option is on, by the words that oslo.config takes; off when it is not set."""
+        settings = self.effective(option)
+        return bool(settings) and settings[-1].value.strip().lower() in ("true", "1", "on", "yes")
+
+
+def foreign(settings: Iterable[Setting]) -> Iterator[Setting]:
+    """The settings that gpustack did not write."""
+    return (setting for setting in settings if not setting.ours)
+
+
+def in_drop_in(file: str) -> bool:
+    """Whether a file is in a directory of drop-ins."""
+    return PurePath(file).parent.name.endswith(".conf.d")
+
+
+def read_files(paths: Sequence[Path]) -> Configuration:
+    """Read files in the given order, as one service does that is started with them.
+
+    :raises NovaConfigError: when a file can't be read or is no INI file; the message names file and line.
+    """
+    return parse_files({str(path): _text_of(path) for path in paths})
+
+
+def parse_files(texts: Mapping[str, str]) -> Configuration:
+    """Parse the texts of files by name, in the given order, as one service reads them. Nothing touches the disk.
+
+    :raises NovaConfigError: when a text is too long or is no INI file; the message names file and line.
+    """
+    settings = [setting for file, text in texts.items() for setting in _settings_of(file, text)]
+    return Configuration(files=tuple(texts), settings=tuple(_filled(settings)))
+
+
+def _filled(settings: Sequence[Setting]) -> Iterable[Setting]:
+    """The settings with what their values name put in."""
+    substitution = Substitution({setting.path: setting.written for setting in settings})
+    for setting in settings:
+        if setting.is_template:
+            yield replace(setting, unknown=("{{ … }}",))
+        elif "$" in setting.written:
+            try:
+                value, names, unknown = substitution.fill(setting.written, setting.group)
+            except TooLongError as error:
+                what = "options name one another ($name) until their values are over a MiB long"
+                raise NovaConfigError(what, where=setting.place, remedy=_STOPS) from error
+            yield replace(setting, value=value, names=names, unknown=unknown)
+        else:
+            yield setting
+
+
+def files_of(path: Path, *, service: str | None = None) -> tuple[Path, ...]:
+    """The files that a path stands for.
+
+    A file stands for itself. Of a directory that holds a ``nova.conf`` these are read, as a service finds them
+    without ``--config-file`` (``oslo_config/cfg.py``, ``find_config_files`` and ``find_config_dirs``): ``nova.conf``,
+    the service's own ``nova-SERVICE.conf``, then ``nova.conf.d/*.conf`` and ``nova-SERVICE.conf.d/*.conf``. Any other
+    directory is taken as one given by ``--config-dir``: its ``*.conf`` in the order of their names.
+
+    :raises NovaConfigError: when there is no such path, or nothing to read in it.
+    """
+    if path.is_file():
+        return (path,)
+    if not path.is_dir():
+        what = "is neither a file nor a directory" if path.exists() else "there is no such file or directory"
+        raise NothingThereError(what, where=str(path), remedy="check the path")
+    found = selected((*path.glob("*.conf"), *path.glob("*.conf.d/*.conf")), path, service=service)
+    if not found:
+        raise NothingThereError(
+            "the directory holds no *.conf file", where=str(path), remedy="name the files, or their directory"
+        )
+    return found
+
+
+def selected(files: Collection[_P], directory: PurePath, *, service: str | None = None) -> tuple[_P, ...]:
+    """Those of the files that a service reads of a directory, in its order; :func:`files_of` has the rules."""
+    names = ["nova", *([f"nova-{service}"] if service else [])]
+    main = [file for name in names for file in files if file == directory / f"{name}.conf"]
+    if any(file.name == "nova.conf" for file in main):
+        drop_ins = [file for name in names for file in _conf_files(files, directory / f"{name}.conf.d")]
+        return (*main, *drop_ins)
+    return tuple(_conf_files(files, directory))
+
+
+def _conf_files(files: Collection[_P], directory: PurePath) -> list[_P]:
+    """What oslo.config's ``glob`` finds there: no hidden files."""
+    return sorted(
+        file for file in files if file.parent == directory and file.suffix == ".conf" and not file.name.startswith(".")
+    )
+
+
+def _text_of(path: Path) -> str:
+    try:
+        if path.exists() and not path.is_file():  # a directory, or a pipe that would never end
+            raise NovaConfigError("is no regular file", where=str(path), remedy=_STOPS)
+        if path.stat().st_size > _MAX_BYTES:
+            raise _too_large(str(path))
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise NovaConfigError(f"the file is not UTF-8: {error.reason}", where=str(path), remedy=_STOPS) from error
+    except OSError as error:
+        remedy = "check the path, and that this user may read the file"
+        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=remedy) from error
+
+
+def _too_large(file: str) -> NovaConfigError:
+    return NovaConfigError(
+        f"the file is larger than {_MAX_BYTES} bytes", where=file, remedy="check the path: is it nova's?"
+    )
+
+
+def _settings_of(file: str, text: str) -> Iterable[Setting]:
+    if len(text) > _MAX_BYTES:
+        raise _too_large(file)
+    if statement := _STATEMENT.search(text):
+        raise TemplateError(
+            "the file is a Jinja template, which gpustack does not evaluate",
+            where=f"{file}:{text.count(chr(10), 0, statement.end()) + 1}",
+            remedy="name the file that the deployment tool makes of it, like /etc/kolla/nova-api/nova.conf",
+        )
+    parser = _Parser(file, own_lines(text))
+    try:
+        parser.parse(io.StringIO(text))  # lines end where they do in a file, and at no form feed
+    except iniparser.ParseError as error:
+        what = "the file begins with a byte order mark (BOM)" if text.startswith(_BOM) else error.msg
+        raise NovaConfigError(what, where=f"{file}:{error.lineno}", remedy=_STOPS) from error
+    return parser.settings
+
+
+class _Parser(iniparser.BaseParser):
+    """oslo.config's parser, noting the line on which each assignment begins."""
+
+    def __init__(self, file: str, ours: Sequence[bool]) -> None:
+        super().__init__()
+        self.file = file
+        self.ours = ours
+        self.settings: list[Setting] = []
+        self._group: str | None = None
+        self._line = 0
+
+    def _split_key_value(self, line: str) -> tuple[str, list[str]]:
+        self._line = self.lineno
+        split: tuple[str, list[str]] = super()._split_key_value(line)
+        return split
+
+    def new_section(self, section: str) -> None:
+        self._group = section if section == "DEFAULT" else section.lower()
+
+    def assignment(self, key: str, value: list[str]) -> None:
+        if self._group is None:
+            raise iniparser.ParseError("Section must be started before assignment", self._line, key)
+        text = "\n".join(value)
+        setting = Setting(group=self._group, name=key, value=text, written=text, file=self.file, line=self._line)
+        self.settings.append(replace(setting, ours=self.ours[self._line - 1]))

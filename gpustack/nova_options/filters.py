@@ -1,0 +1,91 @@
+"""Which filters nova-scheduler can enable: those that ``[filter_scheduler] available_filters`` makes available.
+
+The rule is Nova's own (``HostManager._choose_host_filters`` in ``nova/scheduler/host_manager.py``, and
+``nova/loadables.py``): each line names a class, or a function that returns classes, and ``enabled_filters`` names the
+classes. nova-scheduler does not start with any other name. The classes of each release are a table
+(``gpustack/data/nova.toml``).
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpustack.nova_options import releases
+from gpustack.nova_options.releases import Release
+
+ALL = "nova.scheduler.filters.all_filters"
+_PACKAGE = "nova.scheduler.filters."
+_NEAR = 0.8
+
+
+class Fault(enum.StrEnum):
+    """Why a filter can't be enabled."""
+
+    GONE = "gone"
+    """Another release has it."""
+    MISSPELLED = "misspelled"
+    """No release has it, but the release has one of nearly the same name."""
+    UNKNOWN = "unknown"
+    """No release has it."""
+    UNAVAILABLE = "unavailable"
+    """The release has it, but available_filters leaves it out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FilterFault:
+    """A filter that can't be enabled.
+
+    :ivar hint: the reason, for a message.
+    :ivar instead: the filter that was probably meant.
+    """
+
+    name: str
+    fault: Fault
+    hint: str
+    instead: str | None = None
+
+
+def available(lines: Sequence[str], release: Release) -> frozenset[str] | None:
+    """The filters that lines of available_filters make available; None where a line names a function of others."""
+    names: set[str] = set()
+    for line in (line.strip() for line in lines or (ALL,)):
+        module, _, last = line.rpartition(".")
+        if line == ALL:
+            names |= releases.filters(release)
+        elif not last[:1].isupper():
+            return None
+        elif not f"{module}.".startswith(_PACKAGE) or last in releases.filters(release):
+            names.add(last)
+    return frozenset(names)
+
+
+def startable(enabled: Sequence[str], lines: Sequence[str], release: Release) -> list[str]:
+    """A list with its misspelled filters corrected, and without those that the release no longer has."""
+    found = {fault.name: fault for fault in faults(enabled, lines, release)}
+    instead = {name: fault.instead or name for name, fault in found.items() if fault.fault is not Fault.GONE}
+    return [instead.get(name, name) for name in enabled if name not in found or name in instead]
+
+
+def faults(enabled: Sequence[str], lines: Sequence[str], release: Release) -> Iterator[FilterFault]:
+    """The enabled filters that lines of available_filters (none: the default) do not make available."""
+    possible = available(lines, release)
+    own = releases.filters(release)
+    for name in dict.fromkeys(enabled):
+        if possible is None or name in possible:
+            continue
+        elsewhen = [known for known in releases.releases() if name in releases.filters(known)]
+        near = difflib.get_close_matches(name, own, n=1, cutoff=_NEAR)
+        same = [one for one in own if one.lower() == name.lower()]
+        if name in own:
+            yield FilterFault(name=name, fault=Fault.UNAVAILABLE, hint="available_filters leaves it out")
+        elif elsewhen:
+            span = f"{elsewhen[0]} to {elsewhen[-1]}" if len(elsewhen) > 1 else str(elsewhen[0])
+            yield FilterFault(name=name, fault=Fault.GONE, hint=f"only Nova {span} has it")
+        elif meant := (same or near):
+            hint = f"did you mean {meant[0]}?"
+            yield FilterFault(name=name, fault=Fault.MISSPELLED, hint=hint, instead=meant[0])
+        else:
+            yield FilterFault(name=name, fault=Fault.UNKNOWN, hint="no line of available_filters names its class")

@@ -1,0 +1,104 @@
+"""The values of ``[pci] alias`` and ``device_spec``, read as Nova reads them: JSON, then Nova's own rules."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gpustack.nova_options import releases
+from gpustack.nova_options.releases import Key, Release
+
+_HEX4 = re.compile(r"^([\da-fA-F]{4})$", re.ASCII)
+_BOOLEANS = frozenset(("1", "t", "true", "on", "y", "yes", "0", "f", "false", "off", "n", "no"))
+_LONGEST_NAME = 256
+
+
+class EntryError(ValueError):
+    """A value that Nova refuses before it looks at its keys."""
+
+
+def load(text: str) -> Any:  # noqa: ANN401
+    """The JSON of a value.
+
+    :raises EntryError: when it is none.
+    """
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise EntryError(str(error)) from error
+    except RecursionError as error:
+        raise EntryError("it is nested too deeply") from error
+
+
+def alias_of(text: str) -> dict[str, Any]:
+    """The object that an alias is.
+
+    :raises EntryError: when it is no JSON object.
+    """
+    value = load(text)
+    if not isinstance(value, dict):
+        raise EntryError(word(value))
+    return value
+
+
+def specs_of(text: str) -> list[dict[str, Any]]:
+    """The entries of one device_spec line, which may be an object or a list of them.
+
+    :raises EntryError: when it is neither.
+    """
+    value = load(text)
+    entries = value if isinstance(value, list) else [value]
+    for entry in entries:
+        if not isinstance(entry, dict):
+            raise EntryError(word(entry))
+    return entries
+
+
+def word(value: object) -> str:
+    """What a JSON value is, for a message."""
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, str):
+        return "a text"
+    return {bool: "true or false", type(None): "null"}.get(type(value), "a number")
+
+
+def quotes_hint(text: str) -> str:
+    """What is probably wrong with a value that is no JSON."""
+    if "'" in text and '"' not in text:
+        return "; it is written with single quotes, and JSON takes only double ones"
+    if re.search(r",\s*[}\]]", text):
+        return "; there is a comma before the end"
+    if re.search(r"[\u201c\u201d\u2018\u2019]", text):
+        return "; it has typographic quotes"
+    return ""
+
+
+def alias_faults(alias: Mapping[str, Any], release: Release) -> Iterator[tuple[str, str]]:
+    """The values of an alias that Nova refuses: the key and what is wrong. Unknown keys are not looked at."""
+    known = releases.keys("alias", release)
+    if "name" not in alias:
+        yield "name", "is missing"
+    for key, value in alias.items():
+        if key in known and (fault := _fault(known[key], value, release)):
+            yield key, fault
+
+
+def _fault(key: Key, value: object, release: Release) -> str | None:
+    if not isinstance(value, str):
+        return f"must be text in double quotes, not {json.dumps(value)}"
+    if key.name == "name":
+        return None if 1 <= len(value) <= _LONGEST_NAME else f"must have 1 to {_LONGEST_NAME} characters"
+    if key.name in ("vendor_id", "product_id"):
+        return None if _HEX4.search(value) else f"must be four hexadecimal digits, not {value!r}"
+    if key.name == "live_migratable":
+        return None if value.strip().lower() in _BOOLEANS else f"must be yes or no, not {value!r}"
+    words = key.values_in(release)
+    return f"must be one of {', '.join(words)}, not {value!r}" if words and value not in words else None
+
+
+def is_true(value: object) -> bool:
+    """Whether a tag's value is a word for true (``oslo_utils.strutils.bool_from_string``)."""
+    return str(value).strip().lower() in ("1", "t", "true", "on", "y", "yes")

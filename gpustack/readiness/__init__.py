@@ -1,0 +1,1 @@
+"""Whether a host and its GPUs are ready for passthrough, and the reasons if they are not."""

@@ -1,0 +1,232 @@
+"""Whether a GPU could be given to a guest now, and the reasons why not.
+
+Pure: from the facts of one host. What each code means is told in ``gpustack/data/findings/device.toml``.
+
+Three kinds of findings come out of it. *Errors* are faults of the machine, which no configuration mends: a plan
+refuses the GPU. Those of :data:`PREPARATION` are what preparing the host is for (IOMMU off, host drivers): the GPU
+isn't ready, and a plan goes on. Everything else is worth knowing, and takes nothing from a GPU's readiness.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gpustack.facts.gpus import Gpu, card_of, is_integrated
+from gpustack.facts.model import Bar, Function, Host, IommuGroup
+from gpustack.findings import Finding, Severity, finding
+from gpustack.pci import catalogue, classes
+from gpustack.readiness.group_members import idle, in_the_way, is_host_driver, is_passthrough_driver, needs, peers
+from gpustack.readiness.host import GROUPS, count, host_reasons, iommu_active, size, unreadable
+
+PREPARATION = frozenset({"GPU002", "GPU003", "GPU010", "GPU011", "GPU016", "GPU017", "GPU024", "GPU032"})
+"""Codes below ``error`` that hold a GPU back all the same, until the host is prepared or better known."""
+
+_FRAMEBUFFER = re.compile(r"bootfb|(?:efi|vesa|simple|offb?)[-_]?(?:fb|drm|framebuffer)|sysfb", re.IGNORECASE)
+_RESET_QUIRKS = frozenset({"amd-reset", "blackwell-reset", "instinct-reset"})
+_GRAVE_QUIRKS = frozenset({"coherent-memory", "nvlink5-bridge", "igd", "amd-apu", "shared-hbm"})
+_INTEGRATED_QUIRKS = {"8086": "igd", "1002": "amd-apu"}
+_PLAIN = ("vfio-pci", "pci-stub")
+_DEVICES = "/sys/bus/pci/devices"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readiness:
+    """What stands between a GPU and a guest.
+
+    :ivar reasons: why a guest can't have it now, gravest first; empty for a GPU that is ready.
+    :ivar notes: what else is worth knowing before one has it.
+    """
+
+    reasons: tuple[Finding, ...]
+    notes: tuple[Finding, ...]
+
+    @property
+    def ready(self) -> bool:
+        """Whether a guest could have it now: its closure is bound for guests, and the IOMMU confines it."""
+        return not self.reasons
+
+
+def assess(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -> Readiness:
+    """Sort the findings of a GPU into reasons and notes; ``of_host`` as for :func:`reasons`."""
+    found = sorted(reasons(host, gpu, of_host=of_host), key=lambda f: (-f.severity.rank, f.code))
+    return Readiness(
+        reasons=tuple(f for f in found if holds_back(f)), notes=tuple(f for f in found if not holds_back(f))
+    )
+
+
+def holds_back(found: Finding) -> bool:
+    """Whether a finding keeps its GPU from being ready."""
+    return found.severity is Severity.ERROR or found.code in PREPARATION
+
+
+def reasons(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -> tuple[Finding, ...]:
+    """Everything there is to say about one GPU: codes GPU010 and up, and the host's findings that hold it back.
+
+    The latter have the host's name as their place, and are among :func:`host_reasons` too.
+
+    :param of_host: the result of :func:`host_reasons`, for callers that ask about many GPUs of a host.
+    """
+    whole = host_reasons(host) if of_host is None else of_host
+    return (
+        *(f for f in whole if holds_back(f)),
+        *_group(host, gpu),
+        *_binding(host, gpu),
+        *_device(host, gpu),
+        *_quirks(host, gpu, switched=any(f.code == "GPU008" for f in whole)),
+    )
+
+
+def _place(host: Host, gpu: Gpu) -> str:
+    return f"{host.hostname} {gpu.main.address}"
+
+
+def _group(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    place, group = _place(host, gpu), gpu.main.iommu_group
+    if group is None:
+        if iommu_active(host) and not unreadable(host, f"{_DEVICES}/{gpu.main.address}/iommu_group"):
+            yield finding("GPU012", place=place)
+        if needed := needs(host, gpu):
+            yield finding("GPU034", place=place, needs="; ".join(map(str, needed)))
+        return
+    if needed := needs(host, gpu):
+        yield finding("GPU013", place=place, group=group, needs="; ".join(map(str, needed)))
+    if others := peers(gpu):
+        yield finding("GPU014", place=place, group=group, peers=", ".join(f.address for f in others))
+    yield from _direct(host, gpu)
+    yield from _idle(host, gpu)
+
+
+def _group_of(host: Host, gpu: Gpu) -> IommuGroup:
+    """What the collector read of a GPU's group; an empty one where it read nothing."""
+    number = gpu.main.iommu_group
+    return next((g for g in host.iommu.groups if g.number == number), IommuGroup(number=-1))
+
+
+def _direct(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    """Ranges that the firmware wants mapped one to one: the kernel does not let a guest have such a group.
+
+    Intel's driver has always refused (``device_is_rmrr_locked``), the IOMMU core does for all since Linux 6.6
+    (``iommu_device_require_direct``). Displays and USB controllers are exempt: their type is ``direct-relaxable``.
+    """
+    ranges = [
+        f"{region.start:#x}-{region.end:#x}" for region in _group_of(host, gpu).reserved if region.type == "direct"
+    ]
+    if ranges:
+        release = re.match(r"([0-9]+)\.([0-9]+)", host.kernel.release or "")
+        is_old = release is not None and (int(release[1]), int(release[2])) < (6, 6)
+        severity = Severity.WARNING if is_old and "DMAR" not in host.iommu.acpi_tables else None
+        place, group = _place(host, gpu), gpu.main.iommu_group
+        yield finding("GPU028", place=place, severity=severity, group=group, ranges=", ".join(ranges))
+
+
+def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    """Members of the group without a driver: vfio accepts them, until a host driver takes one."""
+    found = [f for f in idle(host, gpu) if not unreadable(host, f"{_DEVICES}/{f.address}/driver")]
+    wanted = [f for f in found if classes.is_controller(f.pci_class) and f.modules]
+    others = [f for f in found if f not in wanted]
+    for code, functions in (("GPU026", wanted), ("GPU025", others)):
+        if functions:
+            is_grave = any(classes.is_controller(f.pci_class) or f.modules for f in functions)
+            yield finding(
+                code,
+                place=_place(host, gpu),
+                severity=None if is_grave else Severity.INFO,
+                group=gpu.main.iommu_group,
+                members=", ".join(_idle_member(f) for f in functions),
+            )
+
+
+def _idle_member(function: Function) -> str:
+    modules = f"; {', '.join(function.modules)} fits it" if function.modules else ""
+    what = catalogue.describe(function.vendor, function.product, function.pci_class)
+    return f"{function.address} ({what}{modules})"
+
+
+def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    place = _place(host, gpu)
+    unknown = [
+        f"{name} of {f.address}"
+        for f in (*gpu.functions, *gpu.neighbours)
+        for name in ("driver", "iommu_group")
+        if unreadable(host, f"{_DEVICES}/{f.address}/{name}")
+    ]
+    if not iommu_active(host) and unreadable(host, GROUPS):
+        unknown.append(GROUPS)
+    kept = _group_of(host, gpu)
+    unknown += [f"{name}, a member of its IOMMU group" for name in kept.devices if name not in host.functions]
+    if unknown:
+        yield finding("GPU024", place=place, names=", ".join(unknown))
+    needed = [need.function for need in needs(host, gpu)]  # GPU013 is about these
+    holding = (*(f for f in gpu.functions if is_host_driver(f.driver)), *in_the_way(host, gpu))
+    held = [f for f in holding if f not in needed]
+    if held:
+        yield finding("GPU010", place=place, drivers=", ".join(_held(gpu, held)))
+    free = [f for f in gpu.functions if f.driver is None and not unreadable(host, f"{_DEVICES}/{f.address}/driver")]
+    if free:
+        yield finding("GPU011", place=place, functions=", ".join(_called(gpu, f) for f in free))
+    variants = sorted({f.driver for f in gpu.functions if f.driver and is_passthrough_driver(f.driver)} - {*_PLAIN})
+    if variants:
+        yield finding("GPU023", place=place, driver=", ".join(variants))
+
+
+def _held(gpu: Gpu, held: Iterable[Function]) -> Iterator[str]:
+    return (f"{f.driver} holds {_called(gpu, f)}" for f in held)
+
+
+def _called(gpu: Gpu, function: Function) -> str:
+    """A function as seen from its GPU, without its address where that goes without saying."""
+    if function is gpu.main:
+        return "the GPU"
+    if function.bdf.slot == gpu.main.bdf.slot:
+        return f"its {classes.word(function.pci_class)}"
+    return f"{function.address} ({classes.word(function.pci_class)})"
+
+
+def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
+    place, main = _place(host, gpu), gpu.main
+    gone = [f for f in gpu.functions if f.responds is False]
+    if gone:
+        yield finding("GPU027", place=place, functions=", ".join(_called(gpu, f) for f in gone))
+    if main.boot_vga:
+        yield finding("GPU015", place=place)
+    claims = sorted({claim for f in gpu.functions for claim in f.claims if _FRAMEBUFFER.search(claim)})
+    if claims:
+        yield finding("GPU016", place=place, claims=", ".join(claims))
+    if main.sriov_numvfs:
+        enabled = f"{count(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
+        yield finding("GPU017", place=place, enabled=enabled)
+    if not main.reset_methods:
+        yield finding("GPU018", place=place)
+    if not main.bdf.fits_nova:
+        yield finding("GPU020", place=place)
+    missing = [b for f in gpu.functions for b in f.bars if _is_unassigned(b)]
+    if missing:
+        sizes = ", ".join(f"BAR {b.index} ({size(b.size)})" for b in missing)
+        yield finding("GPU021", place=place, bars=sizes)
+
+
+def _is_unassigned(bar: Bar) -> bool:
+    """A memory BAR that has a size and starts at 0 got no address: RAM is there."""
+    return not bar.io and bar.size > 0 and bar.start == 0
+
+
+def _quirks(host: Host, gpu: Gpu, *, switched: bool) -> Iterator[Finding]:
+    for quirk in _known_quirks(host, gpu.main):
+        if quirk.key == "nvswitch" and switched:
+            continue  # GPU008 says so
+        if quirk.key in _RESET_QUIRKS:
+            code, severity = "GPU019", None
+        else:
+            code, severity = "GPU022", Severity.WARNING if quirk.key in _GRAVE_QUIRKS else None
+        yield finding(code, place=_place(host, gpu), severity=severity, title=quirk.title, advice=quirk.remedy)
+
+
+def _known_quirks(host: Host, main: Function) -> tuple[catalogue.Quirk, ...]:
+    """The quirks of a card; integrated graphics that the catalogue does not know share those of their maker."""
+    if (card := card_of(main)) is not None:
+        return catalogue.quirks_of(card)
+    is_graphics = classes.is_display(main.pci_class) and is_integrated(host, main)
+    key = _INTEGRATED_QUIRKS.get(main.vendor) if is_graphics else None
+    return () if key is None else (catalogue.quirks()[key],)

@@ -1,0 +1,1 @@
+"""SSH connections to hosts: configuration, known hosts, authentication, and running a Python program on a host."""

@@ -1,0 +1,211 @@
+"""SSH connections: connect, check the host's key, run a Python program from standard input, return its JSON.
+
+Nothing is installed or left on the host, and nothing that a user typed becomes part of a command there. Jump hosts
+are connected to once, however many hosts are behind them.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import shlex
+import socket
+import subprocess
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+import paramiko
+
+from gpustack.errors import GpustackError, HostError
+from gpustack.ssh.config import SshConfig, SshOptions, Target
+from gpustack.ssh.keys import authenticate, reason
+from gpustack.ssh.known_hosts import KnownHosts
+from gpustack.ssh.program import run_program
+
+Stream = socket.socket | paramiko.Channel
+
+_MAX_JUMPS = 8
+_PATIENCE = 5.0
+
+# paramiko reports from its own threads what the exception says as well.
+logging.getLogger("paramiko").setLevel(logging.CRITICAL)
+
+
+class Connections:
+    """SSH connections of one command: configuration, known hosts and jump hosts are read or opened once.
+
+    Safe to use from several threads.
+    """
+
+    def __init__(self, options: SshOptions) -> None:
+        """:raises HostError: when the SSH configuration can't be used."""
+        self._options = options
+        self._config = SshConfig.load(options)
+        self._known_hosts = functools.cache(KnownHosts.load)
+        self._lock = threading.Lock()
+        self._open: set[paramiko.Transport] = set()
+        self._jumps: dict[tuple[Target, ...], paramiko.Transport] = {}
+        self._jump_locks: dict[tuple[Target, ...], threading.Lock] = {}
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection; whoever waits on one gets an error at once."""
+        with self._lock:
+            self._closed = True
+            remaining, self._open = self._open, set()
+        for transport in remaining:
+            transport.close()
+
+    def run(self, name: str, program: bytes) -> dict[str, Any]:
+        """Send a Python program to a host's own Python (3.6 or later) and return the JSON object that it prints.
+
+        :param name: ``[user@]host``, looked up in the SSH configuration.
+        :raises HostError: when the host can't be reached or read.
+        """
+        transport = self._connected(self._config.target(name), via=None)
+        try:
+            return run_program(transport, name, program, self._options)
+        finally:
+            self._release(transport)
+
+    # --- connecting ------------------------------------------------------------------------------------------
+
+    def _connected(self, target: Target, via: paramiko.Transport | None) -> paramiko.Transport:
+        """A connection with the host's key checked and the user authenticated."""
+        channel = self._route(target, via)
+        transport = None
+        try:
+            transport = paramiko.Transport(channel)
+            self._keep(transport)
+            known = self._known_hosts(target.known_hosts)
+            _prefer(transport, known.key_types(target))
+            transport.banner_timeout = transport.auth_timeout = target.connect_timeout
+            transport.start_client(timeout=target.connect_timeout)
+            known.check(target, transport.get_remote_server_key())
+            authenticate(transport, target)
+        except BaseException as error:
+            if transport is not None:
+                self._release(transport)
+            else:
+                channel.close()
+            # paramiko hands on whatever it stumbles over in a host's messages.
+            if isinstance(error, Exception) and not isinstance(error, GpustackError):
+                raise HostError(
+                    f"no SSH connection: {reason(error)}",
+                    where=target.name,
+                    remedy=f"check that an SSH server answers: ssh -v {target.hostname}",
+                ) from error
+            raise
+        return transport
+
+    def _keep(self, transport: paramiko.Transport) -> None:
+        with self._lock:
+            if self._closed:
+                transport.close()
+                raise HostError("the connection was given up")
+            self._open.add(transport)
+
+    def _release(self, transport: paramiko.Transport) -> None:
+        with self._lock:
+            self._open.discard(transport)
+        transport.close()
+
+    def _route(self, target: Target, via: paramiko.Transport | None) -> Stream:
+        """What a transport can talk through: a TCP connection, a channel of a jump host, a proxy's pipes."""
+        try:
+            if via is None and target.jumps:
+                via = self._jump(self._hops(target))
+            if via is not None:
+                return via.open_channel(
+                    "direct-tcpip", (target.hostname, target.port), ("127.0.0.1", 0), timeout=target.connect_timeout
+                )
+            if target.proxy_command:
+                return _Proxied.start(target.proxy_command)
+            return socket.create_connection((target.hostname, target.port), timeout=target.connect_timeout)
+        except (OSError, ValueError, paramiko.SSHException) as error:
+            raise HostError(
+                f"can't be reached: {reason(error)} ({target.hostname} port {target.port})",
+                where=target.name,
+                remedy="check its name, its power and the network between",
+            ) from error
+
+    def _hops(self, target: Target) -> tuple[Target, ...]:
+        """The jump hosts on the way to a host; before the first one come those that it needs itself."""
+        hops = [self._config.target(name, jump=True) for name in target.jumps]
+        while hops and hops[0].jumps and len(hops) <= _MAX_JUMPS:
+            hops[:0] = [self._config.target(name, jump=True) for name in hops[0].jumps]
+        if len(hops) > _MAX_JUMPS:
+            raise HostError(
+                f"its jump hosts lead nowhere: {' → '.join(hop.name for hop in hops[:_MAX_JUMPS])} → …",
+                where=target.name,
+                remedy="look at ProxyJump in the SSH configuration",
+            )
+        return tuple(hops)
+
+    def _jump(self, hops: tuple[Target, ...]) -> paramiko.Transport:
+        """The connection to the last of these jump hosts, opened by whoever needs it first."""
+        with self._lock:
+            lock = self._jump_locks.setdefault(hops, threading.Lock())
+        with lock:  # then perhaps that of a shorter way, never of a longer one
+            transport = self._jumps.get(hops)
+            if transport is None or not transport.is_active():
+                via = self._jump(hops[:-1]) if len(hops) > 1 else None
+                transport = self._jumps[hops] = self._connected(hops[-1], via)
+            return transport
+
+
+class _Proxied(socket.socket):
+    """A connection whose other end is a command (``ProxyCommand``), which ends with it.
+
+    paramiko's own waits for ever when the command ends first.
+    """
+
+    process: subprocess.Popen[bytes]
+
+    @classmethod
+    def start(cls, command: str) -> Self:
+        """Run a command, without a shell, on the other end of a new connection.
+
+        :raises OSError: when there is no such program.
+        """
+        ours, theirs = socket.socketpair()
+        connection = cls(fileno=ours.detach())
+        try:
+            connection.process = subprocess.Popen(
+                shlex.split(command), stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.DEVNULL
+            )
+        except BaseException:
+            socket.socket.close(connection)
+            raise
+        finally:
+            theirs.close()
+        return connection
+
+    def close(self) -> None:
+        """Close the connection, and end the command."""
+        super().close()
+        self.process.terminate()
+        try:
+            self.process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _prefer(transport: paramiko.Transport, types: set[str]) -> None:
+    """Ask the host for a key of a type that it is known by, before all others."""
+    options = transport.get_security_options()
+
+    def known(algorithm: str) -> bool:
+        return ("ssh-rsa" if algorithm.startswith("rsa-sha2-") else algorithm) in types
+
+    options.key_types = tuple(sorted(options.key_types, key=lambda algorithm: not known(algorithm)))

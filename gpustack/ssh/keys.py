@@ -1,0 +1,92 @@
+"""Authentication over SSH: the agent's keys and the identity files, and why a host took none of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import paramiko
+
+from gpustack.errors import HostError
+
+if TYPE_CHECKING:
+    from gpustack.ssh.config import Target
+
+
+def authenticate(transport: paramiko.Transport, target: Target) -> None:
+    """Offer the agent's keys and the identity files, one after the other.
+
+    :raises HostError: when the host takes none of them. There are no passwords here.
+    """
+    tried: list[str] = []
+    skipped: list[str] = []
+    with contextlib.closing(paramiko.Agent()) as agent:
+        for label, key in _keys(target, agent, skipped):
+            tried.append(label)
+            try:
+                missing = transport.auth_publickey(target.user, key)
+            except paramiko.BadAuthenticationType as error:
+                raise _refused(target, f"it takes no keys, only {', '.join(error.allowed_types)}") from error
+            except paramiko.AuthenticationException:
+                if not transport.is_active():
+                    break
+                continue
+            if not missing:
+                return
+            raise _refused(target, f"it wants a second factor ({', '.join(missing)}), which gpustack can't give")
+    said = [f"it took none of {', '.join(tried)}" if tried else "there is no key to offer", *skipped]
+    raise _refused(target, "; ".join(said))
+
+
+def _refused(target: Target, why: str) -> HostError:
+    return HostError(
+        f"refuses the user {target.user}: {why}",
+        where=target.name,
+        remedy=f"check that `ssh {target.user}@{target.hostname} true` works without a password"
+        " (ssh-add, --identity, --user)",
+    )
+
+
+def _keys(target: Target, agent: paramiko.Agent, skipped: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
+    """The keys to offer: those of the agent first (with IdentitiesOnly the configured ones), then the files."""
+    seen: set[bytes] = set()
+    wanted = {blob for path in target.identities if (blob := _public_blob(path))}
+    for agent_key in agent.get_keys() if target.agent else ():
+        blob = agent_key.asbytes()
+        if not target.identities_only or blob in wanted:
+            seen.add(blob)
+            yield f"the agent's key {agent_key.comment or agent_key.get_name()}", agent_key
+    for path in target.identities:
+        if not path.is_file():
+            continue
+        try:
+            key = paramiko.PKey.from_path(path)
+        except (paramiko.PasswordRequiredException, TypeError):
+            if _public_blob(path) not in seen:
+                skipped.append(f"{path} needs a passphrase (add it to the agent with ssh-add)")
+            continue
+        except (paramiko.SSHException, OSError, ValueError, AttributeError) as error:
+            skipped.append(f"{path} can't be used ({reason(error)})")
+            continue
+        if key.asbytes() not in seen:
+            yield str(path), key
+
+
+def _public_blob(path: Path) -> bytes | None:
+    """The public key beside an identity file, to know the agent's key for it."""
+    with contextlib.suppress(OSError, ValueError, paramiko.SSHException):
+        return bytes(paramiko.pkey.PublicBlob.from_file(f"{path}.pub").key_blob)
+    return None
+
+
+def reason(error: BaseException) -> str:
+    """Why a connection failed, in few words."""
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, EOFError):
+        return "it closed the connection"
+    return str(error) or type(error).__name__

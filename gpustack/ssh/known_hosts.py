@@ -1,0 +1,183 @@
+"""Known hosts: which keys a host may show (``sshd(8)``, SSH_KNOWN_HOSTS FILE FORMAT).
+
+Names may be plain, hashed, patterns with ``*``, ``?`` and ``!``, and ``[host]:port``. A key marked ``@revoked`` is
+refused for every host. Certificates of hosts are not checked here (paramiko does not), so a host for which there is
+only a ``@cert-authority`` line is unknown, and the error names that line.
+"""
+
+from __future__ import annotations
+
+import base64
+import fnmatch
+import hmac
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpustack.errors import HostError
+
+if TYPE_CHECKING:
+    import paramiko
+
+    from gpustack.ssh.config import Target
+
+
+_REVOKED = "@revoked"
+_AUTHORITY = "@cert-authority"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """A line.
+
+    :ivar marker: ``@revoked``, ``@cert-authority``, or None.
+    :ivar place: its file and number.
+    """
+
+    names: tuple[str, ...]
+    key: paramiko.PKey
+    marker: str | None
+    place: str
+
+    @property
+    def revoked(self) -> bool:
+        """Whether the key is good for no host."""
+        return self.marker == _REVOKED
+
+    @property
+    def is_authority(self) -> bool:
+        """Whether the key is that of an authority, not of a host."""
+        return self.marker == _AUTHORITY
+
+    def is_for(self, name: str) -> bool:
+        """Whether the line is about a host: one of its patterns fits, and none with ``!`` does."""
+        fits = False
+        for pattern in self.names:
+            if pattern.startswith("!"):
+                if fnmatch.fnmatchcase(name, _escaped(pattern[1:])):
+                    return False
+            elif pattern.startswith("|1|"):
+                fits = fits or _is_hash_of(pattern, name)
+            else:
+                fits = fits or fnmatch.fnmatchcase(name, _escaped(pattern))
+        return fits
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownHosts:
+    """The keys of known-hosts files."""
+
+    files: tuple[Path, ...]
+    _entries: tuple[_Entry, ...]
+
+    @classmethod
+    def load(cls, files: Iterable[Path]) -> KnownHosts:
+        """Read known-hosts files; those that do not exist, and lines that make no sense, are left out.
+
+        :raises HostError: when a file is there and can't be read.
+        """
+        files = tuple(files)
+        return cls(files=files, _entries=tuple(entry for path in files for entry in _entries(path)))
+
+    def key_types(self, target: Target) -> set[str]:
+        """The types of the keys that a host is known by: what it should be asked to show."""
+        return {e.key.get_name() for e in self._entries if e.marker is None and self._is_about(e, target)}
+
+    def check(self, target: Target, key: paramiko.PKey) -> None:
+        """Hold the key that a host showed against those it is known by.
+
+        :raises HostError: when the key is revoked, unknown or another than the known one.
+        """
+        if any(e.revoked and e.key == key for e in self._entries):
+            raise HostError(
+                f"shows a host key that {_file_list(self.files)} marks as revoked ({_fingerprint(key)})",
+                where=target.name,
+                remedy="don't connect: find out why this key is still in use",
+            )
+        known = [e.key for e in self._entries if e.marker is None and self._is_about(e, target)]
+        if key in known:
+            return
+        how = (
+            f"ssh-keyscan -p {target.port} {target.hostname}" if target.port != 22 else f"ssh-keyscan {target.hostname}"
+        )
+        first = target.key_names[0]
+        if any(e.is_for(first) for e in self._entries if e.marker is None):
+            raise HostError(
+                f"its host key has changed: it shows {_fingerprint(key)}, known is"
+                f" {', '.join(sorted({_fingerprint(k) for k in known}))}; somebody may be in between",
+                where=target.name,
+                remedy="find out why on the host's console. If it was reinstalled, remove the old key"
+                f" (ssh-keygen -R '{first}') and add the new one",
+            )
+        authorities = [e.place for e in self._entries if e.is_authority and self._is_about(e, target)]
+        certified = "".join(
+            f"; certificates of hosts are not checked here, so {place} ({_AUTHORITY}) does not help"
+            for place in authorities[:1]
+        )
+        raise HostError(
+            f"its host key is not known: it shows {_fingerprint(key)}{certified}",
+            where=target.name,
+            remedy=f"compare that with `ssh-keygen -lf /etc/ssh/ssh_host_{_short(key)}_key.pub` on the host's console;"
+            f" if they are the same: `{how} >> {self.files[0]}`",
+        )
+
+    @staticmethod
+    def _is_about(entry: _Entry, target: Target) -> bool:
+        """As OpenSSH does, a key that is known for the host on port 22 is accepted on its other ports."""
+        return any(entry.is_for(name) for name in target.key_names)
+
+
+def _entries(path: Path) -> Iterator[_Entry]:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise HostError(f"can't be read: {error.strerror}", where=str(path)) from error
+    for number, line in enumerate(text.splitlines(), 1):
+        fields = line.split()
+        marker = fields.pop(0) if fields and fields[0].startswith("@") else None
+        if len(fields) < 3 or fields[0].startswith("#") or marker not in (None, _REVOKED, _AUTHORITY):
+            continue
+        key = _key(fields[1], fields[2])
+        if key is not None:
+            names = tuple(name if name.startswith("|") else name.lower() for name in fields[0].split(","))
+            yield _Entry(names=names, key=key, marker=marker, place=f"{path}:{number}")
+
+
+def _key(kind: str, encoded: str) -> paramiko.PKey | None:
+    """A line's key; None for what is no key, or one of a kind that can't be used."""
+    import paramiko
+
+    try:
+        return paramiko.PKey.from_type_string(kind, base64.b64decode(encoded, validate=True))
+    except Exception:  # each kind of key fails in its own way on bytes that make no sense
+        return None
+
+
+def _escaped(pattern: str) -> str:
+    """Brackets mean themselves in known hosts (``[host]:2222``), but are sets to fnmatch."""
+    return pattern.replace("[", "[[]")
+
+
+def _is_hash_of(hashed: str, name: str) -> bool:
+    import paramiko
+
+    try:
+        return hmac.compare_digest(paramiko.HostKeys.hash_host(name, hashed), hashed)
+    except (ValueError, IndexError, AssertionError):
+        return False
+
+
+def _fingerprint(key: paramiko.PKey) -> str:
+    return f"{_short(key).upper()} {key.fingerprint}"
+
+
+def _short(key: paramiko.PKey) -> str:
+    name = key.get_name()
+    return "ecdsa" if name.startswith("ecdsa") else name.removeprefix("ssh-")
+
+
+def _file_list(files: Iterable[Path]) -> str:
+    return ", ".join(map(str, files))

@@ -1,0 +1,143 @@
+"""Run a Python program, sent over SSH, with a host's own Python, and take the JSON that it prints, within bounds."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import paramiko
+
+from gpustack.errors import HostError
+from gpustack.ssh.keys import reason
+
+if TYPE_CHECKING:
+    from gpustack.ssh.config import SshOptions
+
+MAX_OUTPUT = 16 << 20
+_MOST_VALUES = 1_000_000
+"""Of JSON: an empty list takes two bytes of it, and thirty times as many of memory."""
+_MAX_COMPLAINT = 64 << 10
+_CHUNK = 1 << 16
+_NO_PYTHON = "gpustack: no python"
+
+# -I and -S: neither the user's environment nor site-packages have a part in it, and it starts faster. A bare
+# `python` may be Python 2.
+_FIND_PYTHON = (
+    "for p in python3 /usr/libexec/platform-python python; do"
+    ' command -v "$p" >/dev/null 2>&1 || continue;'
+    ' [ "$p" != python ] || "$p" -c "import sys; sys.exit(sys.version_info < (3, 6))" || continue;'
+    ' exec {sudo}"$p" -I -S -;'
+    ' done; echo "' + _NO_PYTHON + '" >&2; exit 127'
+)
+
+
+def run_program(transport: paramiko.Transport, name: str, program: bytes, options: SshOptions) -> dict[str, Any]:
+    """Run a Python program with a host's own Python (3.6 or later), and take the JSON object that it prints.
+
+    :raises HostError: when the connection breaks, the program fails, or what it prints is too late, too much or
+        something else.
+    """
+    command = f"exec /bin/sh -c '{_FIND_PYTHON.format(sudo='sudo -n -- ' if options.sudo else '')}'"
+    try:
+        channel = transport.open_session(timeout=options.timeout)
+        channel.exec_command(command)
+        output, complaint, status = _talk(channel, name, program, options.timeout)
+    except HostError:
+        raise
+    except Exception as error:  # paramiko hands on whatever it stumbles over in a host's messages
+        raise HostError(
+            f"the connection broke while it was read: {reason(error)}", where=name, remedy="scan it again"
+        ) from error
+    if status != 0:
+        raise _failed(name, status, complaint, options)
+    return _document(output, name)
+
+
+def _talk(channel: paramiko.Channel, name: str, program: bytes, timeout: float) -> tuple[bytes, str, int]:
+    """Send the program, and take output and complaints until the end, within bounds of time and size."""
+    deadline = time.monotonic() + timeout
+    with contextlib.suppress(OSError):  # who refuses the program says why on stderr
+        _send(channel, program, deadline)
+        channel.shutdown_write()
+    output, complaint = bytearray(), bytearray()
+    channel.settimeout(0.2)
+    while True:
+        while channel.recv_stderr_ready() and time.monotonic() < deadline:  # there may be no end of it
+            complaint += channel.recv_stderr(_CHUNK)
+            del complaint[_MAX_COMPLAINT:]
+        try:
+            piece = channel.recv(_CHUNK)
+        except TimeoutError:
+            piece = None
+        if piece == b"":
+            break
+        output += piece or b""
+        if len(output) > MAX_OUTPUT:
+            raise HostError(f"prints more than {MAX_OUTPUT >> 20} MiB, which is no description of a host", where=name)
+        if time.monotonic() > deadline:
+            raise HostError(
+                f"did not answer within {timeout:g} seconds",
+                where=name,
+                remedy="raise --timeout, or look what keeps the host busy",
+            )
+    channel.settimeout(max(0.1, deadline - time.monotonic()))
+    with contextlib.suppress(TimeoutError):
+        while time.monotonic() < deadline and (rest := channel.recv_stderr(_CHUNK)):
+            complaint += rest[: _MAX_COMPLAINT - len(complaint)]
+    if not channel.status_event.wait(max(0.1, deadline - time.monotonic())):
+        raise HostError("did not say how the program ended", where=name, remedy="scan it again")
+    return bytes(output), complaint.decode("utf-8", "replace").strip(), channel.recv_exit_status()
+
+
+def _send(channel: paramiko.Channel, program: bytes, deadline: float) -> None:
+    """Send all of the program in time: a host may take a byte of it every now and then."""
+    while program and (left := deadline - time.monotonic()) > 0:
+        channel.settimeout(left)
+        program = program[channel.send(program) :]
+
+
+def _failed(name: str, status: int, complaint: str, options: SshOptions) -> HostError:
+    if _NO_PYTHON in complaint:
+        return HostError(
+            "has no Python 3.6 or later",
+            where=name,
+            remedy="install python3 there, as Ansible needs it too (apt-get install python3)",
+        )
+    if options.sudo and "sudo: not found" in complaint:
+        return HostError("has no sudo", where=name, remedy="scan as --user root, without --sudo")
+    if options.sudo and "sudo:" in complaint:
+        return HostError(
+            f"sudo refuses: {_last_line(complaint)}",
+            where=name,
+            remedy="allow this user to run python3 with sudo without a password (NOPASSWD; this makes the user equal to"
+            " root, see docs/howto/scan-hosts.md), or scan as --user root",
+        )
+    why = _last_line(complaint) or "it said nothing"
+    return HostError(
+        f"the program ended with status {status}: {why}",
+        where=name,
+        remedy="look at that host's Python: ssh HOST python3 -I -S -c 'import json, socket'",
+    )
+
+
+def _document(output: bytes, name: str) -> dict[str, Any]:
+    if sum(map(output.count, (b",", b"[", b"{"))) > _MOST_VALUES:
+        raise HostError(f"prints more than {_MOST_VALUES} values, which is no description of a host", where=name)
+    try:
+        found = json.loads(output)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        return found
+    start = output[:60].decode("utf-8", "replace").strip()
+    raise HostError(
+        f"what it printed is no description of a host: {start!r}" if start else "it printed nothing",
+        where=name,
+        remedy="its shell's start-up files (such as .bashrc) must print nothing without a terminal",
+    )
+
+
+def _last_line(text: str) -> str:
+    return text.splitlines()[-1][:300] if text else ""

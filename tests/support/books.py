@@ -1,0 +1,283 @@
+"""The books that are checked after a walk: what the hypervisors, the rows, Nova and gpustack say must fit."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from gpustack.cleanup import apply, plan
+from gpustack.cleanup.hypervisor import Usage
+from gpustack.cleanup.journal import Journal
+from gpustack.cleanup.outcome import Outcome, Result
+from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+from gpustack.errors import CloudError
+from support.cellfile import answering
+from support.cloudworld import World
+from support.walks import Step, Walk
+
+TURNS = 5
+"""So often is a plan made and carried out; then nothing may be left that can be repaired."""
+
+Device = tuple[str, str]
+"""Host and address."""
+
+
+class Row(NamedTuple):
+    """A row of ``pci_devices`` of one of the walk's hosts, soft-deleted or not."""
+
+    id: int
+    device: Device
+    status: str
+    owner: str | None
+    managed: bool
+    """Neither the row nor its compute node is deleted."""
+    live: bool
+
+    @property
+    def taken(self) -> bool:
+        """Whether it is taken for somebody."""
+        return self.status in ("claimed", "allocated")
+
+
+@dataclass
+class Books:
+    """The books of a walk.
+
+    :ivar repaired: class and repair of everything that was repaired.
+    :ivar freed: the devices that were written free.
+    """
+
+    walk: Walk
+    repaired: list[str] = field(default_factory=list)
+    freed: set[Device] = field(default_factory=set)
+
+    @property
+    def world(self) -> World:
+        """The cloud."""
+        return self.walk.world
+
+    def check(self, directory: Path) -> list[str]:
+        """Look into the books, repair, look again, fill every device that is free; → what was repaired."""
+        self._rest()
+        verdicts = self._judge()
+        self.walk.done += [f"{v.klass} {v.status} {v.host} {v.owner}: {v.because}" for v in verdicts]
+        self._all_is_told(verdicts)
+        before = self.exposed()
+        for turn in range(TURNS):
+            outcomes = self._repair(directory / f"{turn}.jsonl")
+            if all(o.result in (Result.SKIPPED, Result.UNDECIDED, Result.GONE) for o in outcomes):
+                break
+            assert turn < TURNS - 1, self._story("still stale after all repairs", outcomes)
+        assert self.exposed() <= before, self._story("in use, and offered", self.exposed() - before)
+        self._fill(before)
+        self._all_has_healed()
+        return self.repaired
+
+    # --- what there is --------------------------------------------------------------------------------------------
+
+    def devices(self) -> dict[Device, list[str]]:
+        """The hypervisors' word: every device in use, with the uuids of the guests that have it."""
+        found: dict[Device, list[str]] = {}
+        for host in self.walk.hosts:
+            for domain in self.world.nova.control.domains(host):
+                if domain["state"] == "running":
+                    for address in domain["hostdevs"]:
+                        found.setdefault((host, address), []).append(domain["uuid"])
+        return found
+
+    def rows(self) -> list[Row]:
+        """Every row of the walk's hosts."""
+        query = sa.text(
+            "SELECT p.id, c.host, p.address, p.status, p.instance_uuid, p.deleted = 0 AND c.deleted = 0, p.deleted = 0"
+            " FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id ORDER BY p.id"
+        )
+        with self.world.engine.connect() as connection:
+            found = connection.execute(query).all()
+        return [
+            Row(number, (host, address), status, owner, bool(managed), bool(live))
+            for number, host, address, status, owner, managed, live in found
+            if host in self.walk.hosts
+        ]
+
+    def homes(self) -> dict[str, str | None]:
+        """Where the database says that each living guest is."""
+        with self.world.engine.connect() as connection:
+            return dict(connection.execute(sa.text("SELECT uuid, host FROM instances WHERE deleted = 0")).all())
+
+    def leaked(self) -> list[Row]:
+        """The rows that are taken for a guest which is not on their host, and does not run there."""
+        homes, devices = self.homes(), self.devices()
+        return [
+            row
+            for row in self.rows()
+            if row.taken
+            and (row.live or row.owner in homes)  # nobody asks for the devices of a guest that is gone
+            and not (row.managed and homes.get(row.owner or "") == row.device[0])
+            and row.owner not in devices.get(row.device, ())
+        ]
+
+    def lost(self) -> list[Row]:
+        """The rows that leaked, and those that are neither free nor taken by a guest that is at home on their host."""
+        homes, devices = self.homes(), self.devices()
+        return self.leaked() + [
+            row
+            for row in self.rows()
+            if row.managed
+            and not devices.get(row.device)
+            and (row.status != "available" if not row.taken else row.owner not in homes)
+        ]
+
+    def waiting(self) -> set[str]:
+        """The guests whose resize is to be confirmed or reverted, and can be: both of their hosts are up."""
+        query = sa.text(
+            "SELECT i.uuid, m.source_compute, m.dest_compute FROM instances i JOIN migrations m"
+            " ON m.instance_uuid = i.uuid WHERE i.deleted = 0 AND i.vm_state = 'resized' AND i.task_state IS NULL"
+            " AND m.deleted = 0 AND m.status = 'finished'"
+        )
+        running = self.walk.running()
+        with self.world.engine.connect() as connection:
+            return {uuid for uuid, *hosts in connection.execute(query) if all(host in running for host in hosts)}
+
+    def out_of_pools(self) -> set[str]:
+        """The hosts whose scheduler's pools count other than their free rows."""
+        free: dict[str, int] = dict.fromkeys(self.walk.running(), 0)
+        for row in self.rows():
+            if row.managed and row.status == "available" and row.owner is None and row.device[0] in free:
+                free[row.device[0]] += 1
+        with self.world.engine.connect() as connection:
+            found = connection.execute(sa.text("SELECT host, pci_stats FROM compute_nodes WHERE deleted = 0")).all()
+        pools = {host: sum(map(int, re.findall(r'"count": (\d+)', text or ""))) for host, text in found}
+        return {host for host, count in free.items() if pools.get(host) != count}
+
+    def exposed(self) -> set[Device]:
+        """Devices that a guest has by the hypervisor's word, and that Nova would give to another."""
+        owners = {row.device: row.owner for row in self.rows() if row.taken and row.managed}
+        return {device for device, users in self.devices().items() if owners.get(device) not in users}
+
+    # --- gpustack -------------------------------------------------------------------------------------------------
+
+    def _plan(self, *stopped: str) -> tuple[Sources, Selection, tuple[Verdict, ...]]:
+        """A plan for the walk's hosts without any grace."""
+        sources = Sources.from_nova_conf([self.world.nova.nova_conf])
+        hosts = frozenset(self.walk.hosts)
+        selection = Selection(grace=timedelta(0), stuck_after=timedelta(0), hosts=hosts, stopped=frozenset(stopped))
+        cloud = self.world.api if self.world.placement else None
+        return sources, selection, plan.make(sources, selection, cloud).verdicts
+
+    def _judge(self) -> tuple[Verdict, ...]:
+        return self._plan()[2]
+
+    def _ask(self, host: str) -> Usage:
+        """What a host says over SSH."""
+        users = {address: frozenset(who) for (one, address), who in self.devices().items() if one == host}
+        sources = Sources.from_nova_conf([self.world.nova.nova_conf])
+        return answering(sources, users)(host)
+
+    def _repair(self, path: Path) -> list[Outcome]:
+        """Stop what must be stopped, carry a fresh plan out, start what must be started."""
+        control, running = self.world.nova.control, self.walk.running()
+        stop = sorted({v.host for v in self._judge() if v.status is Status.STALE and v.stop and v.host in running})
+        for host in stop:
+            control.kill_compute(host, unseen=False)
+            control.unseen(host, seconds=90)
+        sources, selection, verdicts = self._plan(*stop)
+        wanted = [one.to_dict() for one in verdicts if one.status is Status.STALE]
+        with contextlib.closing(Journal(path=path)) as journal:
+            cloud = self.world.api if self.world.placement else None
+            outcomes = list(apply.carry_out(sources, wanted, selection, journal, ask=self._ask, wait=0, cloud=cloud))
+        for outcome in outcomes:
+            verdict = outcome.verdict
+            self.walk.done.append(
+                f"{verdict.klass} {verdict.repair} {verdict.host}: {outcome.result}, {outcome.detail}"
+            )
+            if outcome.result in (Result.REPAIRED, Result.WAITING):
+                self.repaired.append(f"{verdict.klass} {verdict.repair}")
+                if verdict.repair in (Repair.FREE, Repair.UNBLOCK, Repair.CLEAR_OWNER, Repair.FAIL_MIGRATION):
+                    self.freed |= {(verdict.host, row.address) for row in verdict.rows}
+        for host in {o.verdict.host for o in outcomes if o.result is Result.RESTART} | set(stop):
+            self.walk.return_(host)
+        self._periodics()
+        taken = {device for device in self.freed if self.devices().get(device)}
+        assert not taken, self._story("freed, and in use by the hypervisor's word", taken)
+        return outcomes
+
+    # --- what must hold -------------------------------------------------------------------------------------------
+
+    def _rest(self) -> None:
+        """Let what still goes on come to its end, and each nova-compute that runs do what it does every minute."""
+        for host in self.walk.running():
+            self.world.nova.control.clear_faults(host)
+        for server in self.walk.guests():
+            with contextlib.suppress(CloudError):
+                self.walk.wait(server)
+        for _time in range(2):
+            self._periodics()
+
+    def _periodics(self) -> None:
+        for host in self.walk.running():
+            self.world.nova.control.periodic(host)
+
+    def _all_is_told(self, verdicts: Iterable[Verdict]) -> None:
+        """Each GPU that no guest uses is free or reported, and so is each device that may be given away twice.
+
+        Nothing moves any more: *protected* is no report, except where a person has to confirm or revert a resize.
+        """
+        verdicts = list(verdicts)
+        reported = {row.id for v in verdicts if v.status is not Status.PROTECTED for row in v.rows}
+        waiting = self.waiting()
+        missed = [row for row in self.lost() if row.id not in reported and row.owner not in waiting]
+        assert not missed, self._story("of no use to anybody, and not reported", missed)
+        short = self.out_of_pools() - {v.host for v in verdicts if v.status is not Status.PROTECTED and not v.rows}
+        assert not short, self._story("free by its row, in no pool, and not reported", short)
+        homes, devices = self.homes(), self.devices()
+        warned = {(v.host, v.owner) for v in verdicts}
+        for device in self.exposed():
+            # A guest that Nova has moved away, or deleted, while it still runs here is known to the hypervisor alone.
+            at_home = [user for user in devices[device] if homes.get(user) == device[0]]
+            told = all((device[0], user) in warned for user in at_home)
+            assert told, self._story("in use, offered, and not reported", device)
+
+    def _fill(self, before: set[Device]) -> None:
+        """Boot on everything that is free: what Nova says of it afterwards is the proof."""
+        for host in sorted(set(self.walk.hosts) - set(self.walk.running())):
+            self.walk.return_(host)
+        for host in self.walk.hosts:
+            pools = self.world.nova.control.tracker(host)["pools"]
+            for _one in range(sum(pool["count"] for pool in pools)):
+                self.walk.take(Step(act="boot", host=self.walk.hosts.index(host)))
+        devices, homes = self.devices(), self.homes()
+        shared = {device for device, users in devices.items() if len(set(users)) > 1}
+        assert not shared & self.freed, self._story("freed, and with two owners", shared)
+        assert shared <= before, self._story("with two owners", shared)
+        wrong = [row for row in self.rows() if row.device in self.freed and self._lost(row, homes)]
+        assert not wrong, self._story("freed, and leaked again", wrong)
+        # What Placement holds for a move that is under way is told, and left alone.
+        held = {(v.host, one) for v in self._judge() if v.allocation for one in v.allocation.addresses.split()}
+        # Where Nova offers a device in use besides, a boot may take that one, and fail.
+        offers_one_in_use = {host for host, _address in before}
+        empty = {device for device in self.freed - devices.keys() - held if device[0] not in offers_one_in_use}
+        assert not empty, self._story("freed, and no guest can be booted on it", empty)
+
+    def _all_has_healed(self) -> None:
+        """What Nova puts right by itself, at the latest when it starts, is right once each nova-compute was started."""
+        for host in self.walk.hosts:
+            self.walk.return_(host)
+        late = [verdict for verdict in self._judge() if verdict.status is Status.HEALS]
+        assert not late, self._story("told to heal, and has not", late)
+
+    @staticmethod
+    def _lost(row: Row, homes: dict[str, str | None]) -> bool:
+        return row.managed and row.owner is not None and homes.get(row.owner) != row.device[0]
+
+    def _story(self, what: str, which: object) -> str:
+        told = "\n".join(self.walk.done)
+        rows = "\n".join(map(str, self.rows()))
+        return f"{what}: {which}\n{rows}\nrunning {self.devices()}\nhomes {self.homes()}\n{told}"

@@ -1,0 +1,295 @@
+"""Hosts for tests: snapshots with changes, and what becomes of them when a plan is carried out.
+
+The simulation knows as much of a real host as the plan relies on: update-grub puts GRUB's defaults into the menu's
+ordinary entries, update-initramfs makes an image of the files that are there, and a boot starts the first entry
+and binds what the image says.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+from gpustack.facts.model import Host
+from gpustack.facts.store import parse_host
+from gpustack.host.boot.trial import TITLE
+from gpustack.host.own_files import DRACUT, DRACUT_SCRIPT, SCRIPTS, TRIAL_ENTRY
+from gpustack.host.plan import HostPlan
+from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
+from gpustack.linux.modprobe import read_modprobe
+from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
+
+SNAPSHOTS = Path(__file__).parents[1] / "unit" / "data" / "snapshots"
+START = 1_763_700_000
+"""Unix seconds, later than everything in the snapshots."""
+
+Raw = dict[str, Any]
+
+
+def snapshot(name: str) -> Raw:
+    """The plain data of the host in one of the tests' snapshots."""
+    document = json.loads((SNAPSHOTS / f"{name}.json").read_text(encoding="utf-8"))
+    raw: Raw = document["hosts"][0]
+    return raw
+
+
+def changed(raw: Raw, changes: Raw) -> Raw:
+    """A host with changes, as the test cases write them.
+
+    :param changes: ``set`` (dotted path to value), ``pci`` (address to changed fields; null takes the function out,
+        an unknown address adds one), ``files`` (path to text; null takes the file out), ``kernels`` (modules by
+        release, null takes a kernel out), ``vfio_aliases`` (by release, each a pattern and a module),
+        ``arguments`` (of every ordinary menu entry and the running kernel).
+    """
+    raw = copy.deepcopy(raw)
+    for path, value in changes.get("set", {}).items():
+        *parents, last = path.split(".")
+        place: Any = raw
+        for parent in parents:
+            place = place[int(parent)] if isinstance(place, list) else place[parent]
+        place[int(last) if isinstance(place, list) else last] = value
+    functions = {entry["address"]: entry for entry in raw["pci"]}
+    for address, fields in changes.get("pci", {}).items():
+        if fields is None:
+            functions.pop(address)
+        else:
+            functions[address] = {**functions.get(address, {"address": address}), **fields}
+    raw["pci"] = list(functions.values())
+    for path, text in changes.get("files", {}).items():
+        if text is None:
+            raw["files"].pop(path)
+        else:
+            raw["files"][path] = {"mode": "0644", "mtime_ns": 1_763_600_000_000_000_000, "text": text}
+    kernels = {kernel["release"]: kernel for kernel in raw["boot"]["kernels"]}
+    for release, modules in changes.get("kernels", {}).items():
+        if modules is None:
+            kernels.pop(release)
+        else:
+            base = next(iter(kernels.values()))
+            image = {
+                "release": release,
+                "image": f"/boot/vmlinuz-{release}",
+                "initramfs": f"/boot/initrd.img-{release}",
+            }
+            kernel = kernels.setdefault(release, {**base, **image})
+            merged = {**kernel["modules"], **modules}
+            kernel["modules"] = {name: kind for name, kind in merged.items() if kind is not None}
+    raw["boot"]["kernels"] = list(kernels.values())
+    for release, lines in changes.get("vfio_aliases", {}).items():
+        words = (line.split() for line in lines)
+        kernels[release]["vfio_aliases"] = [{"pattern": pattern, "module": module} for pattern, module in words]
+    if "arguments" in changes:
+        for entry in raw["boot"]["entries"]:
+            if not entry["recovery"]:
+                entry["arguments"] = changes["arguments"]
+        raw["kernel"]["command_line"] = changes["arguments"]
+    return raw
+
+
+class Machine:
+    """A host that plans are carried out on."""
+
+    def __init__(self, raw: Raw) -> None:
+        self.raw = copy.deepcopy(raw)
+        self.now = START
+        self.images: dict[str, Raw] = {}
+        self.made: dict[str, tuple[str, Raw]] = {}
+
+    @property
+    def host(self) -> Host:
+        """The facts as they stand."""
+        return parse_host(copy.deepcopy(self.raw), "test")
+
+    def texts(self) -> dict[str, str]:
+        """The configuration files."""
+        return {path: file["text"] for path, file in self.raw["files"].items()}
+
+    def carry_out(self, plan: HostPlan, *, reboot: bool = True) -> None:
+        """Do what a plan says."""
+        for operation in plan.operations:
+            self.do(operation, reboot=reboot)
+
+    def do(self, operation: Operation, *, reboot: bool = True) -> None:
+        """Do one operation; each takes ten seconds."""
+        self.now += 10
+        match operation:
+            case WriteFile():
+                entry = {"text": operation.content, "mode": operation.mode, "mtime_ns": self.now * 10**9}
+                self.raw["files"][operation.path] = entry
+            case RemoveFile():
+                del self.raw["files"][operation.path]
+            case RunCommand(argv=("update-initramfs", "-u", "-k", release)):
+                self._update_initramfs(release)
+            case RunCommand(argv=("dracut", "--force", image, release)) if image.endswith(".new"):
+                self.made[image] = self._dracut(release)
+            case RunCommand(argv=("mv", "--force", new, image)):
+                self._put(image, self.made.pop(new))
+            case RunCommand(argv=("grubby", "--update-kernel=ALL", words, "--no-etc-grub-update")):
+                self._grubby(*words.split("=", 1))
+            case RunCommand(argv=("kernel-install", "add", release, source)):
+                self._kernel_install(release, source)
+            case RunCommand(argv=("update-grub",)):
+                self._update_grub()
+            case TrialReboot():
+                if reboot:
+                    self.boot(TITLE)
+            case Reboot():
+                if reboot:
+                    self.boot()
+            case _:
+                raise AssertionError(operation)
+
+    def _update_initramfs(self, release: str) -> None:
+        kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
+        hook = self.texts().get("/etc/initramfs-tools/hooks/gpustack", "")
+        named = next((line for line in hook.splitlines() if line.startswith("for module in ")), "")
+        wanted = named.removeprefix("for module in ").removesuffix("; do").split()
+        early = [name for name in wanted if kernel["modules"].get(name) == "module"]
+        files = {path: {"text": text} for path, text in self.texts().items() if path.startswith("/etc/modprobe.d/")}
+        script = self.texts().get("/etc/initramfs-tools/scripts/init-top/gpustack")
+        if script is not None:
+            files["/scripts/init-top/gpustack"] = {"text": script}
+        names = [*(["gpustack"] if script is not None else []), "udev"]
+        files["/scripts/init-top/ORDER"] = {"text": "".join(f'/scripts/init-top/{name} "$@"\n' for name in names)}
+        files["/conf/modules"] = {"text": "".join(f"{name}\n" for name in early)}
+        image = {"releases": [release], "modules": sorted(early), "files": files, "links": {}}
+        if self.raw["boot"]["loader"] == "systemd-boot":  # it is kernel-install that brings it to where it boots from
+            self.made[f"/boot/initrd.img-{release}"] = release, image
+        else:
+            self._put(f"/boot/initrd.img-{release}", (release, image))
+
+    def _kernel_install(self, release: str, source: str) -> None:
+        """What kernel-install(8) says: the initramfs goes to the boot partition, the file's line into the entry."""
+        kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
+        assert source == kernel["source"]
+        if self.raw["initramfs_tool"] == "dracut":
+            self._put(kernel["initramfs"], self._dracut(release))
+        elif (made := self.made.pop(f"/boot/initrd.img-{release}", None)) is not None:
+            self._put(kernel["initramfs"], made)
+        line = self.texts().get("/etc/kernel/cmdline", self.raw["kernel"]["command_line"])
+        entry = next(e for e in self.raw["boot"]["entries"] if e["kernel"] == kernel["image"])
+        entry["arguments"] = " ".join([*line.split(), f"systemd.machine_id={kernel['image'].split('/')[-3]}"])
+
+    def _dracut(self, release: str) -> tuple[str, Raw]:
+        """An image as dracut makes it of its configuration, with ``hostonly=no``."""
+        kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
+        texts = self.texts()
+        found: dict[str, list[str]] = {}
+        for line in texts.get(DRACUT, "").splitlines():
+            name, plus, value = line.partition("+=")
+            if plus:
+                found[name] = value.strip('"').split()
+        files = {path: {"text": texts[path]} for path in found.get("install_items", ())}
+        if "gpustack" in found.get("add_dracutmodules", ()):
+            files["/usr/lib/dracut/hooks/pre-udev/10-gpustack.sh"] = {"text": texts[DRACUT_SCRIPT]}
+        forced = found.get("force_drivers", [])
+        assert set(forced) <= set(kernel["modules"]), "dracut fails where a kernel has not got a forced driver"
+        loaded = "".join(f"rd.driver.pre={name}\n" for name in forced)
+        files["/etc/cmdline.d/20-force_drivers.conf"] = {"text": loaded}
+        modules = sorted(name for name in forced if kernel["modules"][name] == "module")
+        return release, {"releases": [release], "modules": modules, "files": files, "links": {}}
+
+    def _put(self, path: str, made: tuple[str, Raw]) -> None:
+        release, image = made
+        kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
+        kernel.update(initramfs=path, initramfs_mtime_ns=self.now * 10**9)
+        self.images[release] = image
+
+    def _grubby(self, option: str, words: str) -> None:
+        """What grubby(8) says: ``--args`` takes the place of what has the same name, ``--remove-args`` takes out."""
+        for entry in self.raw["boot"]["entries"]:
+            line = entry["arguments"].split()
+            if option == "--args":
+                names = [word.partition("=")[0] for word in words.split()]
+                line = [word for word in line if word.partition("=")[0] not in names] + words.split()
+            else:
+                assert option == "--remove-args"
+                line = [word for word in line if word not in words.split()]
+            entry["arguments"] = " ".join(line)
+
+    def _update_grub(self) -> None:
+        self.raw["boot"]["config_mtime"] = self.now * 10**9
+        line = read_defaults(self.texts()).line(LINUX, LINUX_DEFAULT)
+        assert line is not None
+        entries = [entry for entry in self.raw["boot"]["entries"] if entry["title"] != TITLE]
+        for entry in entries:
+            if not entry["recovery"]:
+                own = entry["arguments"].partition(" ro")[0]
+                entry["arguments"] = " ".join([own, "ro", *line.text.split()])
+        if (script := self.texts().get(TRIAL_ENTRY)) is not None:
+            set_by = dict(re.findall(r"^(GRUB_CMDLINE_LINUX\w*)=(.*)$", script, re.MULTILINE))
+            words = [word for value in set_by.values() for word in shlex.split(value)]
+            entries.append({**entries[0], "title": TITLE, "arguments": " ".join([own, "ro", *words])})
+        self.raw["boot"]["entries"] = entries
+
+    def boot(self, title: str | None = None) -> None:
+        """Boot the entry with the given title, or the first."""
+        self.now += 60
+        raw = self.raw
+        chosen = next(entry for entry in raw["boot"]["entries"] if title in (None, entry["title"]))
+        raw["kernel"]["booted_at"] = self.now
+        raw["kernel"]["command_line"] = f"BOOT_IMAGE=/boot/vmlinuz {chosen['arguments']}"
+        raw["iommu"].update(units=["dmar0"], group_count=20, interrupt_remapping=True)
+        groups: dict[str, int] = {}
+        for entry in sorted(raw["pci"], key=lambda e: str(e["address"])):
+            slot = entry["address"].rpartition(".")[0]
+            if entry.get("iommu_group") is None:
+                entry["iommu_group"] = groups.setdefault(slot, 100 + len(groups))
+        self._forget_addresses()
+        config = read_modprobe(self.texts())
+        bound = {
+            ids: driver
+            for driver in ("vfio-pci", "pci-stub")
+            for option in config.option(driver, "ids")
+            for ids in (option.value or "").split(",")
+        }
+        for word in raw["kernel"]["command_line"].split():
+            name, _, value = word.partition("=")
+            if name in ("vfio-pci.ids", "pci-stub.ids"):
+                bound |= dict.fromkeys(value.split(","), name.removesuffix(".ids"))
+        taken = self._bind_addresses()
+        for entry in raw["pci"]:
+            driver = bound.get(f"{entry['vendor']}:{entry['product']}")
+            if driver is not None and entry["address"] not in taken:
+                entry.update(driver=driver, uses={})
+            elif entry["driver"] in ("vfio-pci", "pci-stub") and not entry.get("driver_override"):
+                entry.update(driver=(entry.get("modules") or [None])[0])
+        self.now += 60
+
+    def _forget_addresses(self) -> None:
+        """Nothing of the last boot's binding by address outlives it."""
+        record = self.raw["files"].pop("/run/gpustack/devices", {"text": ""})["text"]
+        kept = {line.split()[0] for line in record.splitlines() if " is kept for " in line}
+        for entry in self.raw["pci"]:
+            if entry["address"] in kept:
+                modules = entry.get("modules") or [None]
+                entry.update(driver_override=None, driver=modules[0])
+
+    def _bind_addresses(self) -> set[str]:
+        """What the script does: each line of it is a device that must be the one it names."""
+        texts = self.texts()
+        lines = [line for path in SCRIPTS for line in texts.get(path, "").splitlines()]
+        functions = {entry["address"]: entry for entry in self.raw["pci"]}
+        record, taken = "", set()
+        for _, address, driver, *wanted in (line.split() for line in lines if line.startswith("keep ")):
+            entry = functions.get(address, {})
+            keys = ("vendor", "product", "subsystem_vendor", "subsystem_product", "class")
+            is_taken = wanted[len(keys) :] == ["take"]
+            wanted = wanted[: len(keys)]
+            # A driver that is built in (the test's function has one and no module) was there before.
+            is_held = bool(entry.get("driver")) and not entry.get("modules") and not entry.get("driver_override")
+            if is_held and not is_taken:
+                record += f"{address} is left alone: a host driver has it already\n"
+            elif entry and all(w in ("-", entry.get(key)) for key, w in zip(keys, wanted, strict=True)):
+                entry.update(driver=driver, driver_override=driver, uses={})
+                record += f"{address} is kept for {driver}\n"
+                taken.add(address)
+            else:
+                record += f"{address} is left alone: it is another device\n"
+        if lines:
+            self.raw["files"]["/run/gpustack/devices"] = {"text": record, "mode": "0644", "mtime_ns": self.now * 10**9}
+        return taken

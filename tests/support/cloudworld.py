@@ -1,0 +1,475 @@
+"""What the tests do with a real Nova: boot, move, break, look at rows, run gpustack, and ask Nova whether it agrees."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from openstack.compute.v2.flavor import Flavor
+from openstack.compute.v2.server import Server
+from openstack.connection import Connection
+from openstack.exceptions import HttpException
+
+from gpustack.cleanup.model import ERROR, IN_FLIGHT
+from gpustack_demo.embedded import servers
+from gpustack_demo.embedded.nova import Device, Host, Nova, gpus
+from gpustack_demo.embedded.releases import available
+from support.sshd import Sshd, keygen
+
+_NOVA = """
+[quota]
+instances = -1
+cores = -1
+ram = -1
+[pci]
+device_spec = {"vendor_id": "10de", "product_id": "11b4"}
+alias = {"vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI", "name": "k4200"}
+alias = {"vendor_id": "10de", "product_id": "25b6", "device_type": "type-PF", "name": "card"}
+alias = {"vendor_id": "10de", "product_id": "25b7", "device_type": "type-VF", "name": "function"}
+"""
+_PLACEMENT = """
+[pci]
+report_in_placement = true
+[filter_scheduler]
+pci_in_placement = true
+"""
+_POLICY = {"compute:servers:resize:cross_cell": "rule:admin_api"}
+"""Nobody may resize into another cell otherwise; where there is but one, it means nothing."""
+GPUS = 2
+
+
+def _named() -> tuple[str, ...]:
+    """2025.2 and 2026.2, or what ``GPUSTACK_NOVA_RELEASES`` names (``all``: what fits)."""
+    named = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
+    return tuple(entry.name for entry in available()) if named == ["all"] else tuple(named)
+
+
+NAMED = _named()
+DATABASES = os.environ.get("GPUSTACK_CLEANUP_DATABASES", "").split()
+"""Kinds of database servers, at which the releases take turns; without, every Nova has SQLite files."""
+
+
+def world_of(release: str, placement: bool, database: str | None = None) -> pytest.ParameterSet:
+    """What ``cloud`` is made with: a release, PCI in Placement or not, the kind of database server or None."""
+    if database is None and DATABASES:
+        database = DATABASES[NAMED.index(release) % len(DATABASES)]
+    words = (release, database, "placement" if placement else None)
+    return pytest.param((release, placement, database), id="-".join(filter(None, words)))
+
+
+WORLDS = [world_of(name, name == "2026.2") for name in NAMED]
+"""Every release, the last one with PCI in Placement."""
+BOTH_WAYS = [
+    world_of(name, placement) for name in NAMED for placement in (False, True) if not placement or name != "yoga"
+]
+"""Every release, with PCI in Placement and without; Yoga had none."""
+NOT_LIVE = ("yoga", "2023.1")
+"""Guests with GPUs can be moved live since 2025.1."""
+LIVE_WORLDS = [
+    pytest.param((*values, "live"), id=one.id) for one in WORLDS for values in one.values if values[0] not in NOT_LIVE
+]
+
+
+def nova_conf(release: str, *, placement: bool, live: bool = False, once: bool = False) -> str:
+    """The nova.conf of the hosts and of the API.
+
+    :param live: let guests with GPUs be moved live (since 2025.1); without, they may be resized where they are.
+    :param once: let each GPU be used once (since 2025.2, with PCI in Placement).
+    """
+    basic = _NOVA.replace("device_spec", "passthrough_whitelist") if release == "yoga" else _NOVA
+    if live:
+        basic = basic.replace('"11b4"}', '"11b4", "live_migratable": "yes", "managed": "no"}')
+        basic = basic.replace('"name": "k4200"', '"name": "k4200", "live_migratable": "yes"')
+    else:
+        basic = f"[DEFAULT]\nallow_resize_to_same_host = true\n{basic}"
+    if once:
+        basic = basic.replace('"11b4"}', '"11b4", "one_time_use": "yes"}')
+    return basic + _PLACEMENT if placement else basic
+
+
+@contextlib.contextmanager
+def running(
+    release: str,
+    placement: bool,
+    url: str | None,
+    directory: Path,
+    *,
+    live: bool = False,
+    cells: tuple[str, ...] = ("cell1",),
+) -> Iterator[World]:
+    """A Nova without hosts, and an SSH server that stands for all hosts that are up.
+
+    :param url: the server of its databases; SQLite files when None.
+    """
+    config = (nova_conf(release, placement=placement, live=live),)
+    with contextlib.ExitStack() as stack:
+        prefix = f"nova_{release.replace('.', '_')}"
+        nova = stack.enter_context(
+            Nova(release, config=config, database=url, database_prefix=prefix, cells=cells, policy=_POLICY)
+        )
+        connection = stack.enter_context(nova.connection())
+        ssh = Sshd(directory=directory / "sshd")
+        ssh.start()
+        stack.callback(ssh.stop)
+        engine = sa.create_engine(nova.database_url(), poolclass=sa.NullPool)
+        flavors = {count: servers.gpu_flavor(connection, f"gpu{count}", "k4200", count) for count in (1, 2)}
+        yield World(
+            nova=nova,
+            api=connection,
+            placement=placement,
+            request_ids=release != "yoga",
+            undeletes=release != "yoga",
+            ssh=ssh,
+            engine=engine,
+            flavors=flavors,
+        )
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run of gpustack left."""
+
+    code: int
+    out: str
+    err: str
+
+    def __str__(self) -> str:
+        return f"exit {self.code}\n{self.out}\n{self.err}"
+
+
+@dataclass
+class World:
+    """A running cloud."""
+
+    nova: Nova
+    api: Connection
+    placement: bool
+    request_ids: bool
+    """Whether rows tell the request of a flavor, since Zed: a foreign row then keeps a guest from starting."""
+    undeletes: bool
+    """Whether a compute node that was deleted with its service comes back as the same one, since 2023.1."""
+    ssh: Sshd
+    engine: sa.Engine
+    flavors: dict[int, Flavor]
+    journal: Path = Path()
+    plain: Flavor | None = None
+    """A flavor that asks for no device, where there is one."""
+    made: list[Server] = field(default_factory=list)
+    used: list[str] = field(default_factory=list)
+    silent: set[str] = field(default_factory=set)
+    """Hosts that do not answer over SSH."""
+    _keys: dict[str, Path] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    # --- hosts and guests -----------------------------------------------------------------------------------------
+
+    def hosts(
+        self, count: int, pci: tuple[Device, ...] | None = None, config: str | None = None, cell: str = "cell1"
+    ) -> list[str]:
+        """Start new hosts with two GPUs each; and with a nova.conf of their own."""
+        names = [f"gpu{next(self._numbers)}" for _ in range(count)]
+        for name in names:
+            self.nova.start_compute(
+                Host(name=name, pci=gpus(GPUS) if pci is None else pci, config=[config] if config else None, cell=cell)
+            )
+            self._reachable(name, gpus(GPUS) if pci is None else pci)
+        self.used += names
+        return names
+
+    def boot(self, host: str, count: int = 1) -> Server:
+        """A guest with so many GPUs on a host."""
+        server = servers.boot(self.api, f"vm{next(self._numbers)}", self.flavors[count], host=host)
+        self.made.append(server)
+        return server
+
+    def die(self, host: str) -> None:
+        """The host loses power, and Nova is told so."""
+        self.nova.control.power_off_host(host)
+        servers.force_down(self.api, host)
+        self.silent.add(host)
+
+    def back(self, host: str, **changes: object) -> None:
+        """The host comes back."""
+        self.silent.discard(host)
+        self.nova.control.restart_compute(host, **changes)
+        servers.force_down(self.api, host, False)
+        self.nova.control.periodic(host)
+
+    def evacuate(self, server: Server, host: str) -> Server:
+        """Rebuild a guest of a dead host elsewhere."""
+        self.api.compute.evacuate_server(server, host=None)
+        return servers.until(
+            self.api,
+            server,
+            lambda one: one.compute_host == host and one.task_state is None and one.status != "REBUILD",
+        )
+
+    def migrate(self, server: Server, host: str) -> Server:
+        """Move a guest, as far as VERIFY_RESIZE, or as far as it comes."""
+        self.api.compute.migrate_server(server, host=host)
+        return servers.settled(self.api, server)
+
+    def live(self, server: Server, host: str, move: str) -> Server:
+        """Move a running guest, and wait until its move is in that status; how the guest is then."""
+        self.api.compute.live_migrate_server(server.id, host=host, block_migration="auto")
+        return self.moved(server, move)
+
+    def moves(self, server: Server) -> list[str]:
+        """The statuses of the moves of a guest, the last one first."""
+        last = "SELECT status FROM migrations WHERE instance_uuid = :vm ORDER BY id DESC"
+        with self.engine.connect() as connection:
+            return list(connection.execute(sa.text(last), {"vm": server.id}).scalars())
+
+    def moved(self, server: Server, move: str) -> Server:
+        """Wait until the last move of a guest is in a status, and the guest is left alone if the move is over."""
+
+        def done(one: Server) -> bool:
+            settled = one.task_state is None and (move != ERROR or one.status == "ERROR")
+            return self.moves(server)[:1] == [move] and (settled or move in IN_FLIGHT)
+
+        return servers.until(self.api, server, done)
+
+    def confirm(self, server: Server) -> Server:
+        """Confirm the move."""
+        self.api.compute.confirm_server_resize(server)
+        return servers.until(self.api, server, lambda one: one.status != "VERIFY_RESIZE" and one.task_state is None)
+
+    def state(self, server: Server, action: str, status: str) -> Server:
+        """Stop, start or reboot a guest; it must get there."""
+        act = {
+            "stop": lambda: self.api.compute.stop_server(server),
+            "start": lambda: self.api.compute.start_server(server),
+            "reboot": lambda: self.api.compute.reboot_server(server, "HARD"),
+        }
+        act[action]()
+        found = servers.settled(self.api, server)
+        found = servers.until(self.api, found, lambda one: one.task_state is None)
+        assert found.status == status, (action, found.status, found.fault)
+        return found
+
+    def runs(self, server: Server) -> Server:
+        """Start a guest that was evacuated. Up to Yoga (before API 2.95) it runs already: then it is rebooted."""
+        stopped = self.api.compute.get_server(server.id).status == "SHUTOFF"
+        return self.state(server, "start" if stopped else "reboot", "ACTIVE")
+
+    def starts(self, server: Server) -> bool:
+        """Whether a stopped guest can be started."""
+        try:
+            self.api.compute.start_server(server)
+        except HttpException:
+            return False
+        return bool(servers.settled(self.api, server).status == "ACTIVE")
+
+    def tidy(self) -> None:
+        """Delete the guests, and let the hosts be gone."""
+        for host in self.used:
+            self.nova.control.clear_faults(host) if self.nova.control.hosts().get(host) else None
+        for server in self.made:
+            servers.delete(self.api, server)
+        for host in self.used:
+            self.nova.control.power_off_host(host)
+        self.made.clear()
+        self.used.clear()
+        self.silent.clear()
+
+    def leave(self) -> None:
+        """Let the hosts be gone, and the guests with them: not every one can be deleted after what was done to it."""
+        for host in self.used:
+            self.nova.control.power_off_host(host)
+        self.made.clear()
+        self.used.clear()
+
+    # --- rows -----------------------------------------------------------------------------------------------------
+
+    def cell(self, name: str) -> sa.Engine:
+        """The database of a cell."""
+        return self.engine if name == "cell1" else sa.create_engine(self.nova.database_url(name), poolclass=sa.NullPool)
+
+    def sql(self, statement: str, *, cell: str = "cell1", **values: object) -> int:
+        """Write to a cell as an operator does by hand; the number of rows that it changed."""
+        with self.cell(cell).begin() as connection:
+            return connection.execute(sa.text(statement), values).rowcount
+
+    def rows(self, host: str) -> list[tuple[str, str, str | None]]:
+        """Address, status and owner of every row of a host, soft-deleted ones too."""
+        query = sa.text(
+            "SELECT p.address, p.status, p.instance_uuid FROM pci_devices p JOIN compute_nodes c "
+            "ON c.id = p.compute_node_id WHERE c.host = :host ORDER BY p.id"
+        )
+        with self.engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(query, {"host": host})]
+
+    def dump(self, cell: str = "cell1") -> dict[str, list[tuple[Any, ...]]]:
+        """Everything that a repair may touch, to compare."""
+        with self.cell(cell).connect() as connection:
+            return {
+                name: [tuple(row) for row in connection.execute(sa.text(f"SELECT * FROM {name} ORDER BY id"))]
+                for name in ("pci_devices", "migrations")
+            }
+
+    # --- gpustack -------------------------------------------------------------------------------------------------
+
+    def gpustack(self, *arguments: str, grace: str = "0") -> Ran:
+        """Run ``gpustack cleanup …`` as a process of its own."""
+        command = [sys.executable, "-m", "gpustack", "cleanup", *arguments, "--config-file", str(self.nova.nova_conf)]
+        if arguments[0] != "undo":
+            command += ["--grace", grace]
+        if arguments[0] in ("apply", "explain") or "--ask-hosts" in arguments:
+            command += ["--ssh-config", str(self.ssh.directory / "config")]
+            command += ["--known-hosts", str(self.ssh.directory / "known_hosts")]
+        if arguments[0] == "apply" and "--wait" not in arguments:
+            command += ["--wait", "20"]
+        done = subprocess.run(command, capture_output=True, text=True, env=self._variables(), check=False)
+        assert "Traceback" not in done.stderr, done.stderr
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def scan(self, root: Path, facts: Path) -> None:
+        """Save the facts of a host whose files lie below a directory."""
+        command = [sys.executable, "-m", "gpustack", "scan", "--root", str(root), "--save", str(facts)]
+        subprocess.run(command, capture_output=True, check=True)
+
+    def _variables(self) -> dict[str, str]:
+        return {**os.environ, "OS_CLIENT_CONFIG_FILE": str(self.nova.clouds_yaml), "OS_CLOUD": "embedded"}
+
+    def plan(
+        self, *hosts: str, everything: bool = False, grace: str = "0", stuck: int = 3600, ask: bool = False
+    ) -> list[str]:
+        """``CLASS STATUS HOST REPAIR`` of every verdict on hosts."""
+        named = [word for host in hosts or self.used for word in ("--host", host)]
+        options = ("--stuck-after", str(stuck), *(["--all"] if everything else []), *(["--ask-hosts"] if ask else []))
+        self.hypervisors() if ask else None
+        ran = self.gpustack("plan", *named, "-f", "json", *options, grace=grace)
+        assert ran.code in (0, 4), ran
+        return sorted(
+            " ".join(filter(None, (one["class"], one["status"], one["host"], one["repair"])))
+            for one in json.loads(ran.out)
+        )
+
+    def leftovers(self, *hosts: str) -> list[tuple[str, str, str]]:
+        """Host, resource provider and consumer of every allocation that class Q tells of."""
+        named = [word for host in hosts for word in ("--host", host)]
+        ran = self.gpustack("plan", *named, "--class", "Q", "--os-cloud", "embedded", "-f", "json")
+        assert ran.code in (0, 4), ran
+        found = json.loads(ran.out)
+        assert all(one["status"] == "stale" for one in found), found
+        return [(one["host"], one["allocation"]["provider"], one["allocation"]["consumer"]) for one in found]
+
+    def allocations(self, server: Server) -> dict[str, dict[str, int]]:
+        """What a guest has in Placement, by provider."""
+        found = self.api.placement.get(f"/allocations/{server.id}", microversion="1.28").json()["allocations"]
+        return {provider: one["resources"] for provider, one in found.items()}
+
+    def unset_leftovers(self) -> Ran:
+        """Repair what Placement has left."""
+        return self.apply("--class", "Q", "--os-cloud", "embedded")
+
+    def apply(self, *arguments: str, code: int | None = 0) -> Ran:
+        """Repair what is stale on the hosts of this test."""
+        self.hypervisors()
+        named = [word for host in self.used for word in ("--host", host)]
+        number = next(self._numbers)
+        self.journal = self.journal.with_name(f"journal-{number}.jsonl")
+        ran = self.gpustack("apply", "--yes", "--journal", str(self.journal), *named, *arguments)
+        assert code is None or ran.code == code, ran
+        return ran
+
+    # --- hypervisors ----------------------------------------------------------------------------------------------
+
+    def _reachable(self, host: str, pci: tuple[Device, ...]) -> None:
+        """Let a host answer over SSH: with what libvirt's status files would be, below a directory of its own."""
+        root = self.ssh.directory / "roots" / host
+        (root / "proc/sys/kernel").mkdir(parents=True)
+        (root / "proc/sys/kernel/hostname").write_text(f"{host}\n")
+        (root / "proc/1/fd").mkdir(parents=True)
+        (root / "run/libvirt/qemu").mkdir(parents=True)
+        for device in pci:
+            function = root / "sys/bus/pci/devices" / device.address
+            function.mkdir(parents=True)
+            (function / "vendor").write_text(f"0x{device.vendor}\n")
+            (function / "device").write_text(f"0x{device.product}\n")
+        key = keygen(self.ssh.directory / f"key-{host}")
+        self.ssh.allow(key, f'command="{sys.executable} -I -S - {root}"')
+        self._keys[host] = key
+        (self.ssh.directory / "known_hosts").write_text(self.ssh.known())
+
+    def hypervisors(self) -> None:
+        """Write the status files of the domains that run now, as libvirt would keep them, and who can be reached."""
+        (self.ssh.directory / "config").write_text(
+            "".join(
+                f"Host {host}\n  HostName 127.0.0.1\n  Port {1 if host in self.silent else self.ssh.port}\n"
+                f"  IdentityFile {key}\n  IdentitiesOnly yes\n"
+                for host, key in self._keys.items()
+            )
+        )
+        for host in self.used:
+            directory = self.ssh.directory / "roots" / host / "run/libvirt/qemu"
+            for old in directory.iterdir():
+                old.unlink()
+            for domain in self.nova.control.domains(host):
+                if domain["state"] == "running":
+                    xml = self.nova.control.domain_xml(host, domain["uuid"])
+                    (directory / f"{domain['name']}.xml").write_text(f"<domstatus state='running'>{xml}</domstatus>")
+
+    def booted(self, host: str, *, seconds: int) -> None:
+        """Let a host have booted so long ago, as its kernel has it."""
+        stat = self.ssh.directory / "roots" / host / "proc/stat"
+        stat.write_text(f"cpu 0\nbtime {int(time.time()) - seconds}\n")
+
+    def said(self) -> str:
+        """What Nova's log has to say of faults, the last of it."""
+        lines = self.nova.log.read_text(errors="replace").splitlines()
+        return "\n".join([line for line in lines if re.search("ERROR|WARNING|Error|in use|claim", line)][-40:])
+
+    def exclusive(self) -> None:
+        """No device has two owners by the hypervisor's word, and none has another than its row says."""
+        for host in self.used:
+            taken = [
+                address
+                for domain in self.nova.control.domains(host)
+                if domain["state"] == "running"
+                for address in domain["hostdevs"]
+            ]
+            assert len(taken) == len(set(taken)), host
+
+    def agrees_beside(self, host: str, server: Server | None = None) -> None:
+        """Nova's own word where a guest still has the host's other GPU."""
+        new = self.boot(host)
+        assert new.status == "ACTIVE", (new.fault, self.said())
+        self.exclusive()
+        if server is not None:
+            self.state(server, "reboot", "ACTIVE")
+            self.exclusive()
+
+    def agrees(self, freed: str, server: Server | None = None) -> None:
+        """Nova's own word after a repair: a new guest fills the host, and the old one lives and dies well."""
+        new = self.boot(freed, GPUS)
+        assert new.status == "ACTIVE", (new.fault, self.said())
+        self.exclusive()
+        if server is not None:
+            current = self.api.compute.get_server(server.id)
+            if current.status == "SHUTOFF":
+                self.state(server, "start", "ACTIVE")
+            self.state(server, "reboot", "ACTIVE")
+            self.state(server, "stop", "SHUTOFF")
+            self.state(server, "start", "ACTIVE")
+            self.exclusive()
+            servers.delete(self.api, server)
+            self.made.remove(next(one for one in self.made if one.id == server.id))
+        servers.delete(self.api, new)
+        self.made.remove(new)
+        for host, runs in self.nova.control.hosts().items():
+            if runs and host in self.used:
+                self.nova.control.periodic(host)
+                assert {status for _address, status, _owner in self.rows(host)} <= {"available"}, self.rows(host)

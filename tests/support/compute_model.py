@@ -1,0 +1,193 @@
+"""A model of the part of Nova that a host in service needs: states, tasks that take a while, and what was asked."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from gpustack.cloudapi import Refused
+from gpustack.maintenance.capacity import Amounts, Room
+from gpustack.maintenance.model import Action, Migration, Ports, Server, Service
+
+_NAMES = {
+    "stop": "stop",
+    "start": "start",
+    "live_migrate": "live-migration",
+    "cold_migrate": "migrate",
+    "confirm": "confirmResize",
+}
+
+
+class Killed(BaseException):
+    """The run ends here."""
+
+
+@dataclass
+class Nova:
+    """Every method is one request.
+
+    :param dies_at: the number of the request at which the run is killed.
+    :param carried_out: whether that request is still carried out.
+    :param slow: how many looks a task takes.
+    """
+
+    service: Service
+    guests: dict[str, Server]
+    dies_at: int = 10**9
+    carried_out: bool = False
+    slow: int = 1
+    no_room: bool = False
+    places: int = 10**6
+    neutron: Ports = field(default_factory=Ports)
+    needed: Amounts = field(default_factory=dict)
+    placement: Room | None = None
+    asked: dict[str, list[Action]] = field(default_factory=dict)
+    writes: list[str] = field(default_factory=list)
+    _requests: int = 0
+    _tasks: dict[str, tuple[int, dict[str, object]]] = field(default_factory=dict)
+    _left: list[str] = field(default_factory=list)
+    _numbers: itertools.count[int] = field(default_factory=itertools.count)
+
+    def __post_init__(self) -> None:
+        for one in self.guests:
+            self.asked[one] = [Action(name="create", request="r-create")]
+
+    def request(self, write: str = "") -> None:
+        """Count it; what is under way goes on meanwhile."""
+        number, self._requests = self._requests, self._requests + 1
+        self._die_after = number == self.dies_at and self.carried_out
+        if number == self.dies_at and not self.carried_out:
+            raise Killed
+        if write:
+            self.writes.append(write)
+        else:
+            self.service = replace(self.service, seen=f"{number}")
+            for one, (looks, change) in list(self._tasks.items()):
+                if looks <= 0:
+                    del self._tasks[one]
+                    self.guests[one] = replace(self.guests[one], task=None, **change)
+                else:
+                    self._tasks[one] = (looks - 1, change)
+
+    def answered(self) -> None:
+        if self._die_after:
+            raise Killed
+
+    @property
+    def requests(self) -> int:
+        return self._requests
+
+    def forget_requests(self) -> None:
+        self._requests, self.dies_at = 0, 10**9
+
+    # -- reads -----------------------------------------------------------------------------------------------
+
+    def user(self) -> str:
+        return "me"
+
+    def services(self) -> tuple[Service, ...]:
+        self.request()
+        self.answered()
+        return (self.service, Service(id="s2", host="gpu2", enabled=True, up=True))
+
+    def servers(self, host: str) -> tuple[Server, ...]:
+        self.request()
+        self.answered()
+        return tuple(one for one in self.guests.values() if one.host == host)
+
+    def unconfirmed(self) -> tuple[Server, ...]:
+        self.request()
+        self.answered()
+        return tuple(one for one in self.guests.values() if one.status == "VERIFY_RESIZE")
+
+    def left(self, host: str) -> tuple[str, ...]:
+        self.request()
+        self.answered()
+        return tuple(self._left)
+
+    def server(self, server_id: str) -> Server | None:
+        self.request()
+        self.answered()
+        return self.guests.get(server_id)
+
+    def ports(self, host: str) -> Ports:
+        return self.neutron
+
+    def needs(self, server_id: str) -> Amounts:
+        return self.needed
+
+    def room(self, needs: Amounts) -> Room | None:
+        assert not self.service.enabled, "the host would be among those that have room"
+        return self.placement
+
+    def migrations(self, host: str) -> tuple[Migration, ...]:
+        self.request()
+        self.answered()
+        return ()
+
+    def actions(self, server_id: str) -> tuple[Action, ...]:
+        self.request()
+        self.answered()
+        return tuple(self.asked[server_id])
+
+    def why_failed(self, server_id: str, request: str) -> str:
+        self.request()
+        self.answered()
+        return "No valid host was found." if self.no_room or self.places < 0 else ""
+
+    # -- writes ----------------------------------------------------------------------------------------------
+
+    def disable(self, service_id: str, reason: str) -> None:
+        self.request("disable")
+        self.service = replace(self.service, enabled=False, reason=reason)
+        self.answered()
+
+    def enable(self, service_id: str) -> None:
+        self.request("enable")
+        self.service = replace(self.service, enabled=True, reason="")
+        self.answered()
+
+    def mark(self, server_id: str, metadata: Mapping[str, str]) -> None:
+        self.request(f"mark {server_id}")
+        one = self.guests[server_id]
+        self.guests[server_id] = replace(one, metadata={**one.metadata, **metadata})
+        self.answered()
+
+    def unmark(self, server_id: str, key: str) -> None:
+        self.request(f"unmark {server_id}")
+        one = self.guests[server_id]
+        left = {name: value for name, value in one.metadata.items() if name != key}
+        self.guests[server_id] = replace(one, metadata=left)
+        self.answered()
+
+    def act(self, server_id: str, action: str) -> None:
+        self.request(f"{action} {server_id}")
+        self.do(server_id, action, "me")
+        self.answered()
+
+    def do(self, server_id: str, action: str, user: str) -> None:
+        """Somebody asks for something."""
+        one = self.guests[server_id]
+        wanted = {"stop": "ACTIVE", "start": "SHUTOFF", "confirm": "VERIFY_RESIZE"}.get(action, "ACTIVE")
+        if one.task is not None or one.status != wanted:
+            raise Refused(f"it is {one.status}, {one.task}", status=409)
+        if action.endswith("migrate") and one.devices:
+            others = [other for other in self.guests.values() if other.devices and other is not one]
+            assert not [other for other in others if other.task or other.status == "VERIFY_RESIZE"], "they would race"
+        request = f"r{next(self._numbers)}"
+        self.asked[server_id].insert(0, Action(name=_NAMES[action], request=request, user=user))
+        change: dict[str, object] = {
+            "stop": {"status": "SHUTOFF", "power": 4},
+            "start": {"status": "ACTIVE", "power": 1},
+            "live_migrate": {"host": "gpu2"},
+            "cold_migrate": {"host": "gpu2", "status": "VERIFY_RESIZE"},
+            "confirm": {"status": "ACTIVE"},
+        }[action]
+        if action.endswith("migrate"):
+            self._left.append(server_id)
+            self.places -= 1
+            change = {} if self.no_room or self.places < 0 else change
+        self._tasks[server_id] = (self.slow if change else 0, change)
+        if action != "confirm":  # Nova shows no task while it confirms
+            self.guests[server_id] = replace(one, task=action)

@@ -1,0 +1,202 @@
+"""A Nova with guests, and an example host of the same name that the real ansible-playbook reboots."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from gpustack.facts.collector import collect
+from gpustack.files import share_dir
+from gpustack_demo.embedded.nova import Host, Nova, gpus
+from gpustack_demo.embedded.servers import boot, delete, gpu_flavor, settled, until
+from gpustack_demo.examples import hosts
+from gpustack_demo.examples.host import write_host
+
+if TYPE_CHECKING:
+    from openstack.compute.v2.flavor import Flavor
+    from openstack.compute.v2.server import Server
+    from openstack.connection import Connection
+
+CONFIG = """
+[DEFAULT]
+report_interval = 1
+service_down_time = 60
+shutdown_timeout = 1
+cpu_allocation_ratio = 1.0
+[pci]
+alias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}
+alias = {"name": "h100", "vendor_id": "10de", "product_id": "2330", "device_type": "type-PCI", "live_migratable": "yes"}
+device_spec = {"vendor_id": "10de", "product_id": "11b4"}
+device_spec = {"vendor_id": "10de", "product_id": "2330", "live_migratable": "yes"}
+[filter_scheduler]
+enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,PciPassthroughFilter
+"""
+RELEASES = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
+"""The first is that of most tests, the last that of several hosts at a time. 2025.1 is the first that fits CONFIG."""
+SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"talk*": [k4200]}\n'
+CLOUD = "mycloud"
+HOST, OTHER = "talk", "other"
+"""The host that is rebooted has two K4200 for guests, the other one has one. Both have a card that can migrate live."""
+
+
+_PROCESSORS = 8
+"""Of each: enough for one guest of the flavor "more-than-half", and not for two."""
+
+
+def nova_hosts() -> list[Host]:
+    return [
+        Host(name=HOST, pci=gpus(2) + gpus(1, product="2330", bus=0x91), cpus_per_node=_PROCESSORS // 2),
+        Host(name=OTHER, pci=gpus(1, bus=0x41) + gpus(1, product="2330", bus=0x51), cpus_per_node=_PROCESSORS // 2),
+    ]
+
+
+@dataclass
+class World:
+    """Nova, its API, and a directory with the example hosts."""
+
+    nova: Nova
+    cloud: Connection
+    path: Path
+    flavors: dict[str, Flavor]
+
+    def new_host(self, name: str = HOST) -> Path:
+        """A host that was never prepared, in the place of the last one."""
+        number = len(list(self.path.glob(f"{name}-*")))
+        root = self.path / f"{name}-{number}"
+        write_host(root, hosts.talk_host(name))
+        return root
+
+    def play(self, playbook: str, roots: Path | Mapping[str, Path], *arguments: str, **given: Any) -> tuple[int, str]:
+        """Run a playbook on the example host, or on several by name; → its exit code and all that it says."""
+        path = share_dir("playbooks") / f"{playbook}.yml"
+        variables = json.dumps({"gpustack_reboot": True, "gpustack_cloud": CLOUD, **given})
+        return self._run(roots, ["ansible-playbook", "-i", "inventory", str(path), "-e", variables, *arguments])
+
+    def shell(self, root: Path, script: str) -> tuple[int, str]:
+        """Run commands as somebody would type them."""
+        return self._run(root, ["bash", "-ec", script])
+
+    def _run(self, roots: Path | Mapping[str, Path], command: list[str]) -> tuple[int, str]:
+        named = {HOST: roots} if isinstance(roots, Path) else roots
+        everywhere = {
+            "gpustack_spec": "gpustack.yaml",
+            "gpustack_guests_timeout": 60,
+            "ansible_connection": "local",
+            "ansible_become": False,
+            "ansible_python_interpreter": sys.executable,
+        }
+        inventory = {"all": {"hosts": {name: _variables(root) for name, root in named.items()}, "vars": everywhere}}
+        (self.path / "inventory").write_text(json.dumps(inventory), encoding="utf-8")
+        (self.path / "gpustack.yaml").write_text(SPEC, encoding="utf-8")
+        (self.path / "ansible.cfg").touch()
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "OS_"))}
+        own = {
+            "ANSIBLE_CONFIG": str(self.path / "ansible.cfg"),
+            "ANSIBLE_HOME": str(self.path / ".ansible"),
+            "ANSIBLE_NOCOLOR": "1",
+            "OS_CLIENT_CONFIG_FILE": str(self._clouds()),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONWARNINGS": "ignore",
+            "XDG_STATE_HOME": str(self.path / "state"),
+        }
+        done = subprocess.run(
+            command,
+            cwd=self.path,
+            env={**kept, **own},
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def _clouds(self) -> Path:
+        """A clouds.yaml with the name that an operator would choose."""
+        path = self.path / "clouds.yaml"
+        found = yaml.safe_load(self.nova.clouds_yaml.read_text(encoding="utf-8"))["clouds"]
+        path.write_text(yaml.safe_dump({"clouds": {CLOUD: found["embedded"]}}), encoding="utf-8")
+        path.chmod(0o600)
+        return path
+
+    # -- Nova ------------------------------------------------------------------------------------------------
+
+    def guest(self, name: str, flavor: str = "plain", host: str = HOST) -> Server:
+        found = boot(self.cloud, name, self.flavors[flavor], host=host)
+        assert found.status == "ACTIVE"
+        return found
+
+    def server(self, server: Server) -> Server:
+        return settled(self.cloud, server)
+
+    def state(self, server: Server) -> tuple[str, str]:
+        """Status and host."""
+        found = self.server(server)
+        return found.status, found.compute_host
+
+    def marks(self, server: Server) -> dict[str, str]:
+        return {key: value for key, value in self.server(server).metadata.items() if key.startswith("gpustack")}
+
+    def service(self, host: str = HOST) -> tuple[str, str | None]:
+        """Status and reason."""
+        (found,) = self.cloud.compute.services(host=host, binary="nova-compute")
+        return found.status, found.disabled_reason
+
+    def stop(self, server: Server) -> None:
+        self.cloud.compute.stop_server(server.id)
+        until(self.cloud, server, lambda one: one.status == "SHUTOFF" and one.task_state is None)
+
+    def start(self, server: Server) -> None:
+        self.cloud.compute.start_server(server.id)
+        until(self.cloud, server, lambda one: one.status == "ACTIVE" and one.task_state is None)
+
+    def clear(self) -> None:
+        """Take everything away that a test left."""
+        for host in self.nova.control.hosts():
+            self.nova.control.clear_faults(host)
+        for server in list(self.cloud.compute.servers(all_projects=True)):
+            if server.is_locked:
+                self.cloud.compute.unlock_server(server.id)
+            delete(self.cloud, server)
+        for service in self.cloud.compute.services(binary="nova-compute"):
+            self.cloud.compute.enable_service(service)
+        self.nova.control.periodic()
+
+
+def _variables(root: Path) -> dict[str, Any]:
+    prefix = [sys.executable, "-m", "gpustack_demo.examples.standin", "--root", str(root)]
+    return {
+        "gpustack_root": str(root),
+        "gpustack_command_prefix": prefix,
+        "gpustack_reboot_command": [*prefix, "reboot"],
+    }
+
+
+def prepared(root: Path) -> bool:
+    """Whether the example host was rebooted with its GPUs for guests."""
+    return {one["driver"] for one in collect(str(root))["pci"] if one["vendor"] == "10de"} == {"vfio-pci"}
+
+
+def panic_with(root: Path, *arguments: str) -> None:
+    """Have the kernel of the example host's trial boots panic when it is started with one of these."""
+    path = root / ".example/machine.json"
+    machine = {**json.loads(path.read_text(encoding="utf-8")), "panics_with": arguments}
+    path.write_text(json.dumps(machine), encoding="utf-8")
+
+
+def flavors(cloud: Connection) -> dict[str, Flavor]:
+    return {
+        "plain": cloud.compute.create_flavor(name="plain", ram=512, vcpus=1, disk=1),
+        "more-than-half": cloud.compute.create_flavor(
+            name="more-than-half", ram=512, vcpus=_PROCESSORS // 2 + 1, disk=1
+        ),
+        "gpu": gpu_flavor(cloud, "gpu", "k4200"),
+        "live": gpu_flavor(cloud, "live", "h100"),
+    }

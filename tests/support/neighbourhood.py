@@ -1,0 +1,199 @@
+"""A compute node, its rows and their owners, from the short words of a case.
+
+Times are ages in seconds. What a case does not say is ordinary: everything is an hour old, the host is ``gpu1`` and its
+nova-compute was seen an hour ago (so it is down), and instances are active with one device wanted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpustack.cleanup.hardware import Hardware, Present
+from gpustack.cleanup.model import (
+    Clock,
+    ComputeNode,
+    Instance,
+    Migration,
+    NodeView,
+    Owner,
+    PciRow,
+    Request,
+    Service,
+    Whereabouts,
+)
+from gpustack.cleanup.values import UNREADABLE
+
+NOW = datetime(2026, 11, 21, 12, 0, 0)  # noqa: DTZ001 - naive UTC, as Nova writes it
+HOUR = 3600
+
+
+def ago(seconds: int | str | None) -> datetime | None:
+    if isinstance(seconds, str):
+        return UNREADABLE
+    return None if seconds is None else NOW - timedelta(seconds=seconds)
+
+
+def clock(case: dict[str, Any]) -> Clock:
+    heard = case.get("heard")
+    return Clock(
+        now=NOW,
+        stopped=frozenset(case.get("stopped", ())),
+        heard=None if heard is None else ago(heard),
+        stuck_after=timedelta(seconds=case.get("stuck_after", 2 * HOUR)),
+        doubt=case.get("doubt", ""),
+        unblock=frozenset(("gpu1", address) for address in case.get("unblock", ())),
+    )
+
+
+def view(case: dict[str, Any]) -> NodeView:
+    host = "gpu1"
+    node = case.get("node", {})
+    service = case.get("service", {})
+    owners = {name: _owner(name, said or {}) for name, said in case.get("owners", {}).items()}
+    return NodeView(
+        cell="cell1",
+        node=ComputeNode(
+            id=1,
+            uuid="node",
+            host=host,
+            hypervisor_hostname=node.get("name", host),
+            deleted=1 if node.get("deleted") else 0,
+            updated_at=ago(node.get("age", HOUR)),
+            deleted_at=ago(node.get("deleted")),
+            pci_stats=node.get("pci_stats", _right_pools(case)),
+        ),
+        service=None if service is None else _service(host, service),
+        rows=tuple(_row(number, said) for number, said in enumerate(case.get("rows", ()), start=1)),
+        owners=owners,
+        residents=tuple(
+            name
+            for name, owner in owners.items()
+            if owner.instance
+            and not node.get("deleted")
+            and not owner.instance.deleted
+            and (owner.instance.host, owner.instance.node) == (host, node.get("name", host))
+        ),
+        has_request_ids=case.get("request_ids", True),
+        services=_services(case),
+        written={n: said["written"] for n, said in enumerate(case.get("rows", ()), start=1) if "written" in said},
+        moves=tuple(_migration(one.pop("of"), 90 + n, one) for n, one in enumerate(map(dict, case.get("moves", ())))),
+        hardware=_hardware(case["hardware"]) if "hardware" in case else None,
+    )
+
+
+def _hardware(said: dict[str, Any]) -> Hardware:
+    present = {}
+    for address, words in said["present"].items():
+        ids, kind = words.split()
+        vendor, product = ids.split(":")
+        present[address] = Present(vendor_id=vendor, product_id=product, dev_type=kind)
+    offered = frozenset(said["offered"]) if "offered" in said else None
+    return Hardware(present=present, offered=offered, read_at=ago(said.get("age", 0)))
+
+
+def _right_pools(case: dict[str, Any]) -> str:
+    """The pools that a nova-compute makes of these rows."""
+    free = Counter(
+        row.get("type", "type-PCI")
+        for row in case.get("rows", ())
+        if row["status"] == "available" and not row.get("deleted")
+    )
+    pools = [
+        {"vendor_id": "10de", "product_id": "11b4", "count": count, "tags": {"dev_type": kind}}
+        for kind, count in free.items()
+    ]
+    return json.dumps({"nova_object.data": {"objects": [{"nova_object.data": pool} for pool in pools]}})
+
+
+def _service(host: str, said: dict[str, Any]) -> Service:
+    seen = ago(said.get("seen", HOUR))
+    down = said.get("forced_down", False)
+    interval = said.get("interval", 10)
+    readable = seen is not None and seen.year > 2000
+    created = seen - timedelta(seconds=1000 * (interval or 0)) if seen and readable else seen
+    return Service(
+        host=host,
+        disabled=False,
+        forced_down=down,
+        last_seen_up=seen,
+        updated_at=seen,
+        created_at=created,
+        report_count=1000 if interval else None,
+    )
+
+
+def _services(case: dict[str, Any]) -> dict[str, Service]:
+    """Every other host that a case names is up, unless it says otherwise."""
+    said = {"gpu1": case.get("service", {}), **case.get("services", {})}
+    hosts = ("gpu1", "gpu2", "gpu3")
+    known = {host: said.get(host, {"seen": 5}) for host in (*hosts, *said)}
+    return {host: _service(host, one) for host, one in known.items() if one is not None}
+
+
+def _row(number: int, said: dict[str, Any]) -> PciRow:
+    return PciRow(
+        id=number,
+        compute_node_id=1,
+        address=said.get("address", f"0000:8{number}:00.0"),
+        vendor_id="10de",
+        product_id="11b4",
+        dev_type=said.get("type", "type-PCI"),
+        status=said["status"],
+        instance_uuid=said.get("owner"),
+        request_id=said.get("request"),
+        parent_addr=said.get("parent"),
+        deleted=said.get("deleted", 0) and number,
+        updated_at=ago(said.get("age", HOUR)),
+        created_at=ago(30 * HOUR),
+    )
+
+
+def _owner(uuid: str, said: dict[str, Any]) -> Owner:
+    whereabouts = Whereabouts.UNKNOWN if "unknown" in said else Whereabouts.FOUND
+    instance = None
+    if not said.get("absent") and "unknown" not in said:
+        instance = Instance(
+            uuid=uuid,
+            host=said.get("host", "gpu2"),
+            node=said.get("node", said.get("host", "gpu2")),
+            vm_state=said.get("state", "active"),
+            task_state=said.get("task"),
+            deleted=7 if said.get("deleted") else 0,
+            hidden=said.get("hidden", False),
+            display_name="vm",
+            cell="cell1",
+            updated_at=ago(said.get("deleted") or said.get("age", HOUR)),
+        )
+    if said.get("absent") or said.get("deleted"):
+        whereabouts = Whereabouts.ABSENT
+    wanted: list[str | None] | None = said.get("wants", ["r1"])
+    return Owner(
+        uuid=uuid,
+        whereabouts=whereabouts,
+        instance=instance,
+        in_several_cells=said.get("in_several_cells", False),
+        migrations=tuple(_migration(uuid, number, m) for number, m in enumerate(said.get("moves", ()), start=1)),
+        requests=None
+        if wanted is None
+        else tuple(Request(request_id=one, count=1, alias_name="k4200") for one in wanted),
+        unknown_because=said.get("unknown"),
+    )
+
+
+def _migration(uuid: str, number: int, said: dict[str, Any]) -> Migration:
+    source, destination = said.get("from", "gpu1"), said.get("to", "gpu2")
+    return Migration(
+        id=number,
+        instance_uuid=uuid,
+        source_compute=source,
+        source_node=source,
+        dest_compute=destination,
+        dest_node=destination,
+        status=said["status"],
+        migration_type=said.get("type", "migration"),
+        cross_cell_move=False,
+        updated_at=ago(said.get("age", HOUR)),
+    )

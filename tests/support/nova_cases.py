@@ -1,0 +1,68 @@
+"""The linter's cases, as data: see the top of ``lint/aliases.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpustack.facts.model import Host
+from support.nova_hosts import host, raw
+
+_DIRECTORY = Path(__file__).parents[1] / "unit" / "nova_conf" / "lint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One case."""
+
+    name: str
+    data: dict[str, Any]
+
+    def written(self, directory: Path) -> list[Path]:
+        """The files, written below a directory."""
+        paths = []
+        for name, text in self.data["files"].items():
+            paths.append(directory / name)
+            paths[-1].parent.mkdir(parents=True, exist_ok=True)
+            paths[-1].write_text(text, encoding="utf-8")
+        return paths
+
+    def words(self, directory: Path) -> list[str]:
+        """What stands on the command line."""
+        words = []
+        for word in self.data.get("words", self.data["files"]):
+            service, separator, path = word.rpartition("=")
+            words.append(f"{service}{separator}{directory / path}")
+        return words
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """The hosts whose facts the linter is given."""
+        named = self.data.get("snapshot")
+        return (_host(named),) if named and not self.data.get("judge_only_snapshot") else ()
+
+    @property
+    def judged_on(self) -> Host:
+        """The host on which Nova judges."""
+        return _host(self.data.get("snapshot", "k4200-prepared"))
+
+
+def _host(name: str) -> Host:
+    if name != "with-vf":
+        return host(name)
+    pci = raw("mi300x")["pci"]
+    main = next(f for f in pci if f["address"] == "0000:05:00.0")
+    main["virtual_functions"] = ["0000:05:02.0"]
+    more = {"address": "0000:05:02.0", "product": "74b5", "physical_function": "0000:05:00.0", "virtual_functions": []}
+    return host("mi300x", pci=[*pci, {**main, **more, "sriov_totalvfs": None}])
+
+
+def cases() -> Iterator[Case]:
+    """Every case of every file."""
+    for path in sorted(_DIRECTORY.glob("*.yaml")):
+        for name, data in yaml.safe_load(path.read_text(encoding="utf-8")).items():
+            yield Case(name=f"{path.stem}: {name}", data=data)

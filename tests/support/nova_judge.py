@@ -1,0 +1,69 @@
+"""Nova's own parsers of one release, as a process that answers questions."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from gpustack.facts.model import Host
+from gpustack_demo.embedded.environment import Environment
+
+_SCRIPT = Path(__file__).parents[1] / "nova" / "parsers" / "judge.py"
+
+
+class Judge:
+    """A process on the release's Python that reads configurations with Nova's code; use it as a context manager."""
+
+    def __init__(self, environment: Environment) -> None:
+        self.release = environment.release.name
+        self._environment = environment
+
+    def __enter__(self) -> Judge:
+        self._process = subprocess.Popen(
+            [str(self._environment.program("python")), "-W", "ignore", str(_SCRIPT)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=self._environment.variables(),
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(timeout=30)
+        self._process.stdout.close()
+
+    def asked(self, files: Iterable[Path], host: Host | None = None) -> dict[str, Any]:
+        """What Nova makes of configuration files on a host with these functions."""
+        job = {
+            "files": [str(file) for file in files],
+            "functions": functions(host) if host else [],
+            "interfaces": {net.name: f.address for f in host.pci for net in f.uses.net} if host else {},
+        }
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+
+def functions(host: Host) -> Sequence[dict[str, Any]]:
+    """A host's functions as the judge takes them."""
+    return [
+        {
+            "address": f.address,
+            "vendor": f.vendor,
+            "product": f.product,
+            "parent": f.physical_function,
+            "total_vfs": f.sriov_totalvfs,
+            "numa_node": f.numa_node,
+        }
+        for f in host.pci
+    ]

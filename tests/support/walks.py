@@ -1,0 +1,376 @@
+"""Random walks through a cloud: operations and faults drawn by hypothesis.
+
+A step says what to do in small numbers, which are taken round and round among the guests and hosts that there are: so
+every list of steps is a walk, and a shorter list is a simpler one. What Nova refuses, or what there is no guest for, is
+no step. :mod:`books` looks at what a walk has left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+import sqlalchemy as sa
+from hypothesis import strategies as st
+from openstack.compute.v2.server import Server
+from openstack.exceptions import BadRequestException, SDKException
+
+from gpustack.errors import CloudError
+from gpustack_demo.embedded import servers
+from gpustack_demo.embedded.control import ControlError
+from support.cloudworld import World
+
+HOSTS = 3
+PATIENCE = 6.0
+"""Seconds that a step may take; one that a fault or a dead host holds up is left behind."""
+
+_MOVE = ("prep_resize", "resize_claim", "copy", "finish_resize_call", "finish", "finish_rpc")
+FAULTS: Mapping[str, tuple[str, ...]] = {
+    "boot": ("claim", "spawn"),
+    "migrate": _MOVE,
+    "resize": _MOVE,
+    "confirm": ("confirm", "confirm_rpc", "drop_move_claim"),
+    "revert": ("revert", "revert_rpc", "finish_revert"),
+    "live": (
+        *("check_destination", "pre_live_migration", "migrate", "rollback", "rollback_at_destination"),
+        *("post_live_migration", "post_at_destination"),
+    ),
+    "evacuate": ("rebuild_claim", "spawn"),
+    "unshelve": ("claim", "spawn"),
+    "delete": ("destroy", "terminate"),
+}
+"""What may fail in an operation: names of :data:`gpustack_demo.embedded.control.STEPS`."""
+_AFTER = {"rollback": "migrate", "rollback_at_destination": "migrate"}
+"""What must fail first for something to be rolled back."""
+
+STORIES: tuple[tuple[str, ...], ...] = (
+    ("boot",),
+    ("migrate", "confirm"),
+    ("migrate", "confirm"),
+    ("resize", "confirm"),
+    ("migrate", "revert"),
+    ("resize", "revert"),
+    ("live",),
+    ("live",),
+    ("shelve", "unshelve"),
+    ("stop", "migrate", "confirm", "start"),
+    ("die", "evacuate"),
+    ("die", "evacuate"),
+    ("kill", "evacuate"),
+    ("die", "delete"),
+    ("die", "evacuate", "forget", "reinstall"),
+    ("migrate", "die", "confirm"),
+    ("migrate", "kill", "revert"),
+    ("delete",),
+    ("reboot",),
+    ("edit",),
+    ("edit", "restart"),
+)
+"""What is done one after another, with the same guest and host as far as it goes."""
+INTERLUDES = (
+    *("back", "back", "reset", "reset", "periodic", "kill", "die", "restart", "forget"),
+    *("boot", "delete", "unshelve", "reboot"),
+)
+"""What happens between two stories."""
+
+EDITS = (
+    # freed while a guest has it; soft-deleted; taken by a guest that never was; blocked by nothing
+    "UPDATE pci_devices SET status = 'available', instance_uuid = NULL, request_id = NULL WHERE id = :taken",
+    "UPDATE pci_devices SET deleted = id WHERE id = :taken",
+    "UPDATE pci_devices SET status = 'allocated', instance_uuid = :nobody WHERE id = :free",
+    "UPDATE pci_devices SET status = 'unavailable' WHERE id = :free",
+)
+"""What people do to rows by hand."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step: what is done, with which guest and host, and the fault that is put in its way.
+
+    :ivar fault: a name of :data:`FAULTS` that fails on every host; ``""`` for none.
+    :ivar kill: instead of failing there, the nova-compute is killed in the middle of it.
+    :ivar late: it fails after that was done, and not before.
+    """
+
+    act: str
+    guest: int = 0
+    host: int = 0
+    fault: str = ""
+    kill: bool = False
+    late: bool = False
+
+    def __str__(self) -> str:
+        how = f" {'killed' if self.kill else 'failed'} {'after' if self.late else 'at'} {self.fault}"
+        return f"{self.act} guest {self.guest} host {self.host}{how if self.fault else ''}"
+
+
+_guests, _hosts = st.integers(0, 3), st.integers(0, HOSTS - 1)
+
+
+@st.composite
+def _story(draw: st.DrawFn) -> list[Step]:
+    """A story, in which a step may fail; and what happens after it."""
+    acts, guest, host = draw(st.sampled_from(STORIES)), draw(_guests), draw(_hosts)
+    told = [Step(act=act, guest=guest, host=host) for act in acts]
+    faulty = [number for number, act in enumerate(acts) if act in FAULTS]
+    if faulty and draw(st.booleans()):
+        at = draw(st.sampled_from(faulty))
+        fault, kill, late = draw(st.sampled_from(FAULTS[acts[at]])), draw(st.booleans()), draw(st.booleans())
+        told[at] = replace(told[at], fault=fault, kill=kill, late=late)
+        told += [Step(act="reset", guest=guest)] * draw(st.integers(0, 1))
+    between = st.builds(Step, act=st.sampled_from(INTERLUDES), guest=_guests, host=_hosts)
+    return told + draw(st.lists(between, max_size=2))
+
+
+walks = st.lists(_story(), min_size=3, max_size=7).map(lambda stories: [step for story in stories for step in story])
+
+
+_COMPLETE = (
+    "UPDATE migrations SET status = 'completed'"
+    " WHERE migration_type = 'evacuation' AND status = 'done' AND source_compute = :host"
+)
+
+
+@dataclass
+class Walk:
+    """A walk: hosts of its own in a running cloud.
+
+    :ivar dead: the hosts without power.
+    :ivar stopped: the hosts whose nova-compute alone is down.
+    :ivar forgotten: the hosts whose service was deleted.
+    :ivar done: what was done, for people.
+    """
+
+    world: World
+    hosts: list[str] = field(init=False)
+    dead: set[str] = field(default_factory=set)
+    stopped: set[str] = field(default_factory=set)
+    forgotten: set[str] = field(default_factory=set)
+    done: list[str] = field(default_factory=list)
+    _hanging: str = ""
+
+    def __post_init__(self) -> None:
+        self.hosts = self.world.hosts(HOSTS)
+
+    def take(self, step: Step) -> None:
+        """Take a step, as far as it goes."""
+        host = self.hosts[step.host]
+        if step.fault:
+            for one in self.running():
+                action, when = "hang" if step.kill else "raise", "after" if step.late else "before"
+                self.world.nova.control.fail(one, step.fault, action=action, when=when)
+                if step.fault in _AFTER:
+                    self.world.nova.control.fail(one, _AFTER[step.fault])
+        self._hanging = step.fault if step.kill else ""
+        refused = ""
+        try:
+            getattr(self, f"_{step.act}")(step, host)
+        except (SDKException, CloudError, ControlError, LookupError) as error:
+            refused = f": {type(error).__name__} {str(error).splitlines()[0] if str(error) else ''}"
+        hit = self._hit(step.fault) if step.fault else []
+        self.done.append(f"{step}{' (hit)' if hit else ''}{refused}")
+        for one in self.running() if step.fault else ():
+            if step.kill and one in hit:
+                self.world.nova.control.kill_compute(one)
+                self.stopped.add(one)
+            else:
+                self.world.nova.control.clear_faults(one)
+        self._hanging = ""
+
+    def running(self) -> list[str]:
+        """The hosts whose nova-compute runs."""
+        return [host for host in self.hosts if host not in self.dead | self.stopped]
+
+    def guests(self) -> list[Server]:
+        """The guests that there are."""
+        found = []
+        for server in list(self.world.made):
+            try:
+                found.append(self.world.api.compute.get_server(server.id))
+            except SDKException:
+                self.world.made.remove(server)
+        return found
+
+    def wait(self, server: Server) -> None:
+        """Wait until nothing is done to a guest any more, or a nova-compute hangs where it is to be killed."""
+        with contextlib.suppress(SDKException):  # it was deleted
+            servers.until(
+                self.world.api,
+                server,
+                lambda one: (
+                    (one.task_state is None and one.status not in ("BUILD", "REVERT_RESIZE", "MIGRATING", "REBUILD"))
+                    or bool(self._hanging and self._hit(self._hanging))
+                ),
+                seconds=PATIENCE,
+            )
+
+    def return_(self, host: str) -> None:
+        """Let a host come back, or restart its nova-compute: an orderly stop may wait for ever for what hangs."""
+        if host in self.forgotten:  # with guests on it, Nova would not let it in again
+            self.world.nova.control.wipe_host(host)
+        self.forgotten.discard(host)
+        self.world.nova.control.restart_compute(host, kill=True)
+        try:
+            servers.force_down(self.world.api, host, False)
+        except BadRequestException:
+            # The evacuation of a guest that was deleted, and that the hypervisor has no more, nova-compute leaves as it
+            # is (_destroy_evacuated_instances), and the API does not open the host as long as it is there.
+            self.world.sql(_COMPLETE, host=host)
+            servers.force_down(self.world.api, host, False)
+        self.dead.discard(host)
+        self.stopped.discard(host)
+        self.world.nova.control.periodic(host)
+
+    def leave(self) -> None:
+        """Let the hosts be gone, and the guests with them."""
+        self.world.leave()
+
+    def _hit(self, fault: str) -> list[str]:
+        return [one for one in self.running() if self.world.nova.control.hits(one, fault)]
+
+    def _guest(self, step: Step, *status: str) -> Server:
+        fit = [one for one in self.guests() if not status or one.status in status]
+        return fit[step.guest % len(fit)] if fit else _nobody()
+
+    def _other(self, step: Step, server: Server) -> str:
+        fit = [host for host in self.running() if host != server.compute_host]
+        return fit[step.host % len(fit)] if fit else str(_nobody())
+
+    def _do(self, server: Server, call: Callable[[], object]) -> None:
+        call()
+        self.wait(server)
+
+    # --- what users and operators do ------------------------------------------------------------------------------
+
+    def _boot(self, step: Step, host: str) -> None:
+        flavor = self.world.flavors[1 + step.guest % 2]
+        name = f"vm{next(self.world._numbers)}"
+        self.world.made.append(
+            self.world.api.compute.create_server(
+                name=name, flavor_id=flavor.id, image_id=servers.IMAGE, networks="none", host=host
+            )
+        )
+        self.wait(self.world.made[-1])
+
+    def _migrate(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "ACTIVE", "SHUTOFF")
+        there = self._other(step, server)
+        self._do(server, lambda: self.world.api.compute.migrate_server(server, host=there))
+
+    def _resize(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "ACTIVE", "SHUTOFF")
+        small = server.flavor.get("original_name", "") == self.world.flavors[1].name
+        self._do(server, lambda: self.world.api.compute.resize_server(server, self.world.flavors[2 if small else 1]))
+
+    def _live(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "ACTIVE")
+        there = self._other(step, server)
+        self._do(
+            server,
+            lambda: self.world.api.compute.live_migrate_server(server.id, host=there, block_migration="auto"),
+        )
+
+    def _confirm(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "VERIFY_RESIZE")
+        self._do(server, lambda: self.world.api.compute.confirm_server_resize(server))
+
+    def _revert(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "VERIFY_RESIZE")
+        self._do(server, lambda: self.world.api.compute.revert_server_resize(server))
+
+    def _evacuate(self, step: Step, _host: str) -> None:
+        away = [one for one in self.guests() if one.compute_host in self.dead | self.stopped]
+        server = away[step.guest % len(away)] if away else _nobody()
+        servers.force_down(self.world.api, server.compute_host)
+        self._do(server, lambda: self.world.api.compute.evacuate_server(server, host=None))
+
+    def _delete(self, step: Step, _host: str) -> None:
+        server = self._guest(step)
+        self._do(server, lambda: self.world.api.compute.delete_server(server))
+
+    def _reset(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "ERROR")
+        self.world.api.compute.reset_server_state(server, "active")
+
+    def _shelve(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "ACTIVE")
+        self._do(server, lambda: self.world.api.compute.shelve_server(server))
+
+    def _unshelve(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "SHELVED", "SHELVED_OFFLOADED")
+        self._do(server, lambda: self.world.api.compute.unshelve_server(server))
+
+    def _stop(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "ACTIVE")
+        self._do(server, lambda: self.world.api.compute.stop_server(server))
+
+    def _start(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "SHUTOFF")
+        self._do(server, lambda: self.world.api.compute.start_server(server))
+
+    def _reboot(self, step: Step, _host: str) -> None:
+        server = self._guest(step, "ACTIVE", "ERROR")
+        self._do(server, lambda: self.world.api.compute.reboot_server(server, "HARD"))
+
+    # --- what happens to hosts ------------------------------------------------------------------------------------
+
+    def _die(self, _step: Step, host: str) -> None:
+        self.dead.add(host)
+        self.stopped.discard(host)
+        self.world.die(host)
+
+    def _kill(self, _step: Step, host: str) -> None:
+        if host in self.running():
+            self.world.nova.control.kill_compute(host)
+            self.stopped.add(host)
+
+    def _back(self, _step: Step, host: str) -> None:
+        self.return_(host)
+
+    def _restart(self, _step: Step, host: str) -> None:
+        if host in self.running():
+            self.return_(host)
+
+    def _periodic(self, _step: Step, host: str) -> None:
+        if host in self.running():
+            self.world.nova.control.periodic(host)
+
+    def _forget(self, _step: Step, host: str) -> None:
+        """Delete the service of a host that is down; Nova refuses it while guests are there."""
+        if host not in self.running():
+            self.world.api.compute.delete_service(servers.service_id(self.world.api, host))
+            self.forgotten.add(host)
+
+    def _reinstall(self, step: Step, host: str) -> None:
+        """Install a dead host anew: it has no guests any more, and another identity."""
+        if host not in self.dead:
+            _nobody()
+        with contextlib.suppress(CloudError):  # it is forgotten
+            self._forget(step, host)
+        self.world.nova.control.wipe_host(host)
+        self.world.nova.control.restart_compute(host, compute_id=str(uuid.uuid4()))
+        self.dead.discard(host)
+        self.forgotten.discard(host)
+        self.world.nova.control.periodic(host)
+
+    def _edit(self, step: Step, host: str) -> None:
+        """Write to a row by hand."""
+        query = sa.text(
+            "SELECT p.id, p.instance_uuid FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id"
+            " WHERE c.host = :host AND p.deleted = 0 AND p.status IN ('available', 'allocated') ORDER BY p.id"
+        )
+        with self.world.engine.connect() as connection:
+            found = connection.execute(query, {"host": host}).all()
+        values = {
+            "nobody": str(uuid.uuid4()),
+            "taken": next((row.id for row in found if row.instance_uuid), None),
+            "free": next((row.id for row in found if not row.instance_uuid), None),
+        }
+        statement = EDITS[step.guest % len(EDITS)]
+        self.world.sql(statement, **{name: value for name, value in values.items() if f":{name}" in statement})
+
+
+def _nobody() -> Server:
+    raise LookupError("there is none")

@@ -1,0 +1,281 @@
+"""Attempts to get a device freed without the answer of every host whose device it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import yaml
+
+from gpustack.cleanup import permission as asking
+from gpustack.cleanup import rules
+from gpustack.cleanup.hypervisor import Usage
+from gpustack.cleanup.model import HostState
+from gpustack.cleanup.rules import RULES
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+from support import neighbourhood
+from unit.cleanup.test_rules import CASES
+
+UP, DOWN = "service: {seen: 5}", "service: {seen: 3600}"
+STOPPED = "service: {seen: 300}\nstopped: [gpu1]"
+ROW = "rows: [{status: allocated, owner: vm, request: old}]"
+B = f"{ROW}\nowners: {{vm: {{moves: [{{status: error, from: gpu2, to: gpu1}}]}}}}"
+F = """
+rows: [{status: allocated, owner: vm, request: r1}, {status: allocated, owner: vm, request: old}]
+owners: {vm: {host: gpu1}}
+"""
+J = "rows: [{status: available, owner: vm}]\nowners: {vm: {absent: true}}"
+GPUS = {f"0000:8{number}:00.0": "10de:11b4" for number in (1, 2, 3)}
+COMPLETE = Usage(functions=GPUS)
+
+
+def judged(case: str, klass: str) -> Verdict:
+    data: dict[str, Any] = yaml.safe_load(case)
+    (found,) = (v for v in rules.judge(neighbourhood.view(data), neighbourhood.clock(data)) if v.klass == klass)
+    assert found.status is Status.STALE, found.because
+    return found
+
+
+def uses(address: str = "0000:81:00.0", who: str = "vm", gap: str = "") -> Usage:
+    return Usage(users={address: frozenset({who})}, functions=GPUS, gap=gap)
+
+
+@pytest.mark.parametrize(
+    ("case", "klass", "found", "status"),
+    [
+        # Both ends of a migration must answer, wherever the row is.
+        (f"{UP}\n{B}", "B", {"gpu1": COMPLETE, "gpu2": COMPLETE}, "stale"),
+        (f"{UP}\n{B}", "B", {"gpu1": COMPLETE}, "undecided"),
+        (f"{UP}\n{B}", "B", {"gpu2": COMPLETE}, "undecided"),
+        (f"{UP}\n{B}", "B", {"gpu1": Usage(gap="no way"), "gpu2": COMPLETE}, "undecided"),
+        (f"{DOWN}\n{B}", "B", {"gpu1": Usage(gap="no way"), "gpu2": COMPLETE}, "undecided"),
+        # In use is believed of an incomplete answer, of any user, at any address of an instance that is not there.
+        (f"{UP}\n{B}", "B", {"gpu1": uses(gap="not root"), "gpu2": COMPLETE}, "report"),
+        (f"{UP}\n{B}", "B", {"gpu1": uses(who=""), "gpu2": COMPLETE}, "report"),
+        (f"{UP}\n{B}", "B", {"gpu1": uses("0000:99:00.0"), "gpu2": COMPLETE}, "report"),
+        (f"{UP}\n{B}", "B", {"gpu1": COMPLETE, "gpu2": uses()}, "stale"),  # the instance is placed there
+        (f"{DOWN}\n{ROW}\nowners: {{vm: }}", "A", {"gpu1": uses(gap="not root")}, "report"),
+        # Not in use is believed only of a machine that proves to be the host.
+        (f"{UP}\n{B}", "B", {"gpu1": Usage(), "gpu2": COMPLETE}, "undecided"),
+        (f"{UP}\n{B}", "B", {"gpu1": Usage(functions={"0000:81:00.0": "10de:20b5"}), "gpu2": COMPLETE}, "undecided"),
+        (f"{STOPPED}\n{F}", "F", {"gpu1": Usage()}, "undecided"),
+        (f"{STOPPED}\n{J}", "J", {"gpu1": Usage(functions={"0000:82:00.0": "10de:11b4"})}, "undecided"),
+        # The operator's word replaces what is missing, not what is in use, and not for another host.
+        (f"{DOWN}\n{B}", "B", {"gpu1": Usage(gap="no way", gone=True), "gpu2": COMPLETE}, "stale"),
+        (f"{DOWN}\n{B}", "B", {"gpu1": Usage(gap="no way", gone=True), "gpu2": Usage(gap="no way")}, "undecided"),
+        (f"{UP}\n{B}", "B", {"gpu1": Usage(gap="no way", gone=True), "gpu2": COMPLETE}, "undecided"),
+        (
+            f"{DOWN}\n{B}",
+            "B",
+            {"gpu1": dataclasses.replace(uses(gap="no way"), gone=True), "gpu2": COMPLETE},
+            "report",
+        ),
+        (f"{STOPPED}\n{F}", "F", {"gpu1": Usage(gap="no way", gone=True)}, "undecided"),
+        # Where nova-compute is started, each device in use must be its user's by a row that stays.
+        (f"{STOPPED}\n{F}", "F", {"gpu1": uses("0000:81:00.0")}, "stale"),
+        (f"{STOPPED}\n{F}", "F", {"gpu1": uses("0000:81:00.0", "other")}, "report"),
+        (f"{STOPPED}\n{F}", "F", {"gpu1": uses("0000:82:00.0")}, "report"),
+        (f"{STOPPED}\n{F}", "F", {"gpu1": uses("0000:83:00.0", "other")}, "report"),
+        (f"{STOPPED}\n{F}", "F", {"gpu1": Usage(gap="no way")}, "undecided"),
+        (f"{UP}\nrows: [{{status: allocated}}]", "J", {"gpu1": uses()}, "report"),
+        (f"{UP}\nrows: [{{status: allocated}}]", "J", {"gpu1": Usage(gap="no way")}, "undecided"),
+        (f"{UP}\nrows: [{{status: allocated}}]", "J", {"gpu1": COMPLETE}, "stale"),
+        # A device that Nova does not manage may be in use.
+        (
+            f"{STOPPED}\n{F}",
+            "F",
+            {"gpu1": Usage(users={"0000:01:00.0": frozenset({"x"})}, functions={**GPUS, "0000:01:00.0": "8086:1572"})},
+            "stale",
+        ),
+        # A nova-compute that runs is not stopped, whatever its service and the operator say.
+        (f"{STOPPED}\n{F}", "F", {"gpu1": Usage(functions=GPUS, nova_compute=True)}, "report"),
+        # The host is down, and its nova-compute does the same when it starts.
+        (f"{DOWN}\n{ROW}\nowners: {{vm: }}", "A", {"gpu1": Usage(gap="no way")}, "stale"),
+        # Not so if it has no service at all: it may run without one.
+        (f"service: null\n{ROW}\nowners: {{vm: }}", "A", {"gpu1": Usage(gap="no way")}, "undecided"),
+    ],
+)
+def test_what_an_answer_permits(case: str, klass: str, found: dict[str, Usage], status: str) -> None:
+    settled = asking.settle(judged(case, klass), found)
+    assert settled.status == status, settled.because
+    assert (settled.repair is None) == (status != "stale")
+    if status == "undecided":
+        assert "--gone" in settled.advice
+
+
+def test_a_compute_node_that_may_return_with_a_pinned_device_is_asked() -> None:
+    """Freed by hand, it would be offered when the host comes back as the same compute node; Nova would keep it."""
+    case = f"service: null\nnode: {{deleted: 7200}}\n{ROW}\nowners: {{vm: {{moves: [{{status: error}}]}}}}"
+    assert asking.settle(judged(case, "C"), {"gpu1": Usage(gap="no way")}).status is Status.UNDECIDED
+    plain = f"service: null\nnode: {{deleted: 7200}}\n{ROW}\nowners: {{vm: }}"
+    assert asking.settle(judged(plain, "C"), {"gpu1": Usage(gap="no way")}).status is Status.STALE
+
+
+@pytest.mark.parametrize("name", ["gpu1", "GPU1.example"])
+def test_a_machine_of_another_name_proves_nothing(name: str) -> None:
+    """All hosts of a rack have the same devices at the same addresses: DNS, or a jump host, led to another one."""
+    at_home, elsewhere = (dataclasses.replace(COMPLETE, names=frozenset({one})) for one in (name, "gpu9"))
+    there = dataclasses.replace(COMPLETE, names=frozenset({"gpu2"}))
+    verdict = judged(f"{UP}\n{B}", "B")
+    assert asking.settle(verdict, {"gpu1": at_home, "gpu2": there}).status is Status.STALE
+    for found in ({"gpu1": elsewhere, "gpu2": there}, {"gpu1": at_home, "gpu2": elsewhere}):
+        settled = asking.settle(verdict, found)
+        assert settled.status is Status.UNDECIDED
+        assert "calls itself gpu9" in settled.because
+    gone = dataclasses.replace(elsewhere, gone=True)
+    assert "contrary to --gone" in asking.settle(verdict, {"gpu1": gone, "gpu2": there}).because
+    restart = judged(f"{UP}\nrows: [{{status: allocated}}]", "J")
+    assert asking.settle(restart, {"gpu1": elsewhere}).status is Status.UNDECIDED
+
+
+def test_each_device_that_a_failed_migration_frees_is_asked_about() -> None:
+    """Class E judges row by row, and Nova frees all that the migration holds."""
+    rows = "rows: [{status: allocated, owner: vm}, {status: allocated, owner: vm}]"
+    case = yaml.safe_load(f"{UP}\n{rows}\nowners: {{vm: {{absent: true, moves: [{{status: error}}]}}}}")
+    for verdict in rules.judge(neighbourhood.view(case), neighbourhood.clock(case)):
+        for address in ("0000:81:00.0", "0000:82:00.0"):
+            assert asking.settle(verdict, {"gpu1": uses(address, ""), "gpu2": COMPLETE}).status is Status.REPORT
+
+
+def test_relatives_are_asked_about_however_addresses_are_written() -> None:
+    case = f"""
+{DOWN}
+rows:
+  - {{status: allocated, owner: vm, type: type-PF, address: "0000:C1:00.0"}}
+  - {{status: unavailable, type: type-VF, address: "0000:c1:00.4", parent: "0000:C1:00.0"}}
+owners: {{vm: }}
+"""
+    verdict = judged(case, "A")
+    assert asking.settle(verdict, {"gpu1": uses("0000:c1:00.4", "x")}).status is Status.REPORT
+
+
+RESTARTED = {
+    "J": "rows: [{status: allocated}]",
+    "K": "rows: [{status: removed}]",
+    "P": "rows: [{status: available}]\nnode: {pci_stats: ''}",
+    "I": "rows: [{status: available, type: type-PF}, {status: allocated, owner: vm, request: r1, type: type-VF, "
+    "parent: '0000:81:00.0'}]\nowners: {vm: {host: gpu1}}",
+}
+
+
+@pytest.mark.parametrize("klass", RESTARTED)
+@pytest.mark.parametrize(
+    ("more", "because"),
+    [
+        # Nova frees the device of an owner in capitals, and can't load a row in an unknown status.
+        ({"rows": [{"status": "allocated", "owner": "x", "written": "X", "request": "r1"}]}, "can't read it so"),
+        ({"rows": [{"status": "free"}]}, "can't read it so"),
+        # A live migration whose nova-compute restarts leaves its guest where Nova does not look for it.
+        ({"moves": [{"of": "x", "status": "running", "from": "gpu1", "to": "gpu2"}]}, "migration 90 of instance x"),
+        ({"moves": [{"of": "y", "status": "queued", "from": "gpu3", "to": "gpu1"}]}, "migration 90 of instance y"),
+        ({"owners": {"x": {"host": "gpu1", "task": "rebuilding", "wants": []}}}, "(rebuilding)"),
+    ],
+)
+def test_nova_compute_is_not_restarted_where_that_does_harm(klass: str, more: dict[str, Any], because: str) -> None:
+    case = yaml.safe_load(f"{UP}\n{RESTARTED[klass]}")
+    before = [v for v in rules.judge(neighbourhood.view(case), neighbourhood.clock(case)) if v.klass == klass]
+    assert [v.status for v in before] == [Status.STALE]
+    case["rows"] = [*case["rows"], *more.get("rows", [])]
+    here = {"x": {"host": "gpu1", "wants": ["r1"] if "written" in str(more) else []}}
+    case["owners"] = {**case.get("owners", {}), **here, **more.get("owners", {})}
+    case["moves"] = more.get("moves", [])
+    for verdict in rules.judge(neighbourhood.view(case), neighbourhood.clock(case)):
+        assert not verdict.stop
+        assert verdict.repair is not Repair.RESTART
+        if verdict.klass == klass:
+            assert because in verdict.because or verdict.status is Status.PROTECTED
+
+
+@pytest.mark.parametrize(
+    ("users", "status"),
+    [
+        ({"0000:82:00.0": frozenset({"vm"})}, Status.STALE),
+        ({}, Status.REPORT),
+        ({"0000:82:00.0": frozenset({""})}, Status.REPORT),
+    ],
+)
+def test_an_instance_that_may_run_elsewhere_is_not_started_twice(
+    users: dict[str, frozenset[str]], status: Status
+) -> None:
+    """Nova placed it back after its live migration, in error, while the domain runs on the other host."""
+    restart = judged(
+        f"{UP}\nrows: [{{status: allocated}}, {{status: allocated, owner: vm, request: r1}}]\n"
+        "owners: {vm: {host: gpu1, moves: [{status: error, type: live-migration, from: gpu1, to: gpu2}]}}",
+        "J",
+    )
+    assert restart.repair is Repair.RESTART
+    settled = asking.settle(restart, {"gpu1": Usage(users=users, functions=GPUS)})
+    assert settled.status is status, settled.because
+    assert (status is Status.STALE) or "its live migration ended in error" in settled.because
+
+
+def test_what_nobody_prepared_is_not_repaired() -> None:
+    """A new rule, or another caller, can not forget to ask."""
+    verdict = dataclasses.replace(judged(f"{DOWN}\n{ROW}\nowners: {{vm: }}", "A"), questions=None)
+    assert asking.settle(verdict, {"gpu1": COMPLETE}).status is Status.UNDECIDED
+
+
+def stale_verdicts() -> list[Any]:
+    cases = [(parameter.id, parameter.values[0]) for parameter in CASES]
+    return [
+        pytest.param(verdict, id=f"{name} {verdict.klass}")
+        for name, case in cases
+        for verdict in rules.judge(neighbourhood.view(case), neighbourhood.clock(case))
+        if verdict.status is Status.STALE
+    ]
+
+
+@pytest.mark.parametrize("verdict", stale_verdicts())
+def test_every_repair_of_every_class_asks_every_host(verdict: Verdict) -> None:
+    """Whatever a rule yields: without any answer nothing is repaired but what Nova does by itself on a host down."""
+    assert verdict.host in verdict.asks
+    settled = asking.settle(verdict, {host: Usage(gap="no way") for host in verdict.asks})
+    if settled.status is Status.STALE:
+        silent = (HostState.DOWN, HostState.FORCED_DOWN, HostState.STOPPED, HostState.GONE)
+        assert verdict.host_state in silent
+        assert verdict.repair in (Repair.FREE, Repair.RETIRE, Repair.CLEAR_DELETED)
+        assert not verdict.stop
+        assert not verdict.migrations
+    in_use = {
+        host: Usage(users={row.address: frozenset({verdict.owner or "x"}) for row in verdict.rows})
+        for host in verdict.asks
+    }
+    own_only = verdict.repair is Repair.RETIRE and not verdict.owner  # the device may be another's, by another row
+    if verdict.rows and verdict.repair is not Repair.BLOCK_PARENT and not own_only:
+        assert asking.settle(verdict, in_use).status is Status.REPORT
+
+
+@pytest.mark.parametrize("verdict", stale_verdicts())
+def test_every_repair_rests_on_facts_that_are_compared(verdict: Verdict) -> None:
+    tables = {fact.table for fact in verdict.seen}
+    assert {"compute_nodes", "services"} <= tables
+    if verdict.owner:
+        assert {"instances", "migrations"} <= tables
+
+
+def test_no_class_starts_nova_compute_where_an_instance_lacks_its_device() -> None:
+    """Whatever else is wrong on the host: no repair, and no advice."""
+    lacking = {"lacks": {"host": "gpu1", "wants": ["nobody-has-it"]}}
+    for parameter in CASES:
+        case = dict(parameter.values[0])
+        if case.get("node", {}).get("deleted") or "name" in case.get("node", {}):
+            continue
+        case["owners"] = {**case.get("owners", {}), **lacking}
+        for verdict in rules.judge(neighbourhood.view(case), neighbourhood.clock(case)):
+            starts = verdict.stop or verdict.repair is Repair.RESTART or verdict.starts or verdict.then
+            assert not (starts and verdict.status in (Status.STALE, Status.HEALS, Status.REPORT)), (
+                parameter.id,
+                verdict,
+            )
+            assert "when it starts" not in verdict.because or verdict.status is not Status.HEALS, (
+                parameter.id,
+                verdict,
+            )
+            advice = verdict.advice.replace("do not restart nova-compute", "")
+            assert "restart nova-compute" not in advice, (parameter.id, advice)
+
+
+def test_all_rules_pass_through_one_place() -> None:
+    assert len({rule.CLASS for rule in RULES}) == len(RULES)
+    assert all(verdict.values[0].questions is not None for verdict in stale_verdicts())

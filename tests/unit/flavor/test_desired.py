@@ -1,0 +1,225 @@
+"""What a spec wants of flavors, for releases and hosts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustack.facts.model import Host
+from gpustack.facts.store import parse_host
+from gpustack.flavor.desired import Wanted, wanted
+from gpustack.flavor.flavors import ALIAS, Sizes, needs_judging
+from gpustack.nova_options.releases import release
+from gpustack.spec.load import parse_spec
+
+GIB = 1 << 30
+
+
+def host(
+    name: str = "gpu1",
+    *,
+    nodes: tuple[int, ...] = (2, 2),
+    cpus: int = 64,
+    memory: int = 512 * 1024,
+    bar: int = 256 << 20,
+) -> Host:
+    """A host with so many K4200s on each NUMA node."""
+    pci = [
+        {
+            "address": f"0000:{0x80 + node * 16 + number:02x}:00.0",
+            "vendor": "10de",
+            "product": "11b4",
+            "class": "030000",
+            "numa_node": node,
+            "bars": [{"index": 1, "start": 0, "size": bar, "bits": 64, "prefetchable": True}],
+        }
+        for node, count in enumerate(nodes)
+        for number in range(count)
+    ]
+    each = cpus // len(nodes)
+    raw: dict[str, Any] = {
+        "version": 1,
+        "hostname": name,
+        "cpu": {"logical": cpus},
+        "memory_mib": memory,
+        "numa_nodes": [
+            {"node": n, "cpus": f"{n * each}-{n * each + each - 1}", "memory_mib": memory // len(nodes)}
+            for n in range(len(nodes))
+        ],
+        "pci": pci,
+    }
+    return parse_host(raw, name)
+
+
+def want(flavors: str, *hosts: Host, nova: str = "2025.2", model: str = "") -> Wanted:
+    text = (
+        "version: 1\n"
+        f'models: {{k4200: {{match: {{vendor: "10de", product: "11b4"}}, alias: K4200{model}}},\n'
+        '  p100: {match: {vendor: "10de", product: "15f8"}}}\n'
+        f'hosts: {{"gpu*": [k4200, p100]}}\n'
+        f"flavors: {flavors}\n"
+    )
+    return wanted(parse_spec(text, "spec"), release=release(nova), hosts=hosts)
+
+
+def codes(found: Wanted) -> list[str]:
+    return [f.code for f in found.findings]
+
+
+SMALL = "vcpus: 4, ram: 8GiB, disk: 10"
+
+
+def test_a_list_of_counts_makes_flavors_of_multiplied_sizes() -> None:
+    found = want('{"g1.{count}": {model: k4200, count: [1, 4], per_gpu: {vcpus: 8, ram: 32GiB, disk: 40GiB}}}')
+    assert [(f.name, f.sizes, f.extra_specs) for f in found.flavors] == [
+        ("g1.1", Sizes(vcpus=8, ram=32768, disk=40), {ALIAS: "K4200:1"}),
+        ("g1.4", Sizes(vcpus=32, ram=131072, disk=160), {ALIAS: "K4200:4"}),
+    ]
+    assert found.flavors[0].public
+    assert found.flavors[1].marked_description == "4 x K4200 [gpustack]"
+    assert not found.findings
+
+
+def test_gpus_of_several_models_are_one_request_of_several_aliases() -> None:
+    (flavor,) = want(f"{{both: {{gpus: {{k4200: 1, p100: 2}}, {SMALL}}}}}").flavors
+    assert flavor.extra_specs[ALIAS] == "K4200:1,p100:2"
+
+
+def test_models_that_share_an_alias_are_counted_together() -> None:
+    text = parse_spec(
+        """
+version: 1
+models:
+  a: {match: {vendor: "10de", product: "11b4"}, alias: gpu}
+  b: {match: {vendor: "10de", product: "15f8"}, alias: gpu}
+hosts: {h: [a, b]}
+flavors: {f: {gpus: {a: 1, b: 2}, vcpus: 1, ram: 1, disk: 1}}
+""",
+        "spec",
+    )
+    (flavor,) = wanted(text, release=release("2025.2")).flavors
+    assert flavor.extra_specs[ALIAS] == "gpu:3"
+
+
+def test_every_field_under_the_name_that_the_release_reads() -> None:
+    flavor = (
+        f"{{f: {{model: k4200, {SMALL}, numa: {{policy: required, nodes: 2}}, cpu_policy: dedicated, "
+        'mem_page_size: 1GB, maxphysaddr: passthrough, hide_hypervisor: true, extra_specs: {"quota:x": "1"}}}'
+    )
+    (new,) = want(flavor).flavors
+    assert new.extra_specs == {
+        ALIAS: "K4200:1",
+        "hw:pci_numa_affinity_policy": "required",
+        "hw:numa_nodes": "2",
+        "hw:cpu_policy": "dedicated",
+        "hw:mem_page_size": "1GB",
+        "hw:maxphysaddr_mode": "passthrough",
+        "hw:hide_hypervisor_id": "true",
+        "quota:x": "1",
+    }
+    hidden = want(f"{{f: {{model: k4200, {SMALL}, hide_hypervisor: true}}}}", nova="ussuri")
+    assert hidden.flavors[0].extra_specs["hide_hypervisor_id"] == "true"
+    assert codes(hidden) == ["GPU420"]
+
+
+@pytest.mark.parametrize(
+    ("field", "nova"),
+    [
+        ("maxphysaddr: passthrough", "2023.2"),
+        ("numa: {policy: required, nodes: 1}", "train"),
+        ("numa: {policy: socket, nodes: 1}", "victoria"),
+        ("hide_hypervisor: true", "queens"),
+    ],
+)
+def test_what_the_release_does_not_read_is_an_error(field: str, nova: str) -> None:
+    assert "GPU416" in codes(want(f"{{f: {{model: k4200, {SMALL}, {field}}}}}", nova=nova))
+
+
+AUTO = "{f: {model: k4200, count: 2, per_gpu: {vcpus: auto, ram: auto}, disk: 10, reserve: {vcpus: 4, ram: 12GiB}}}"
+
+
+def test_auto_is_the_share_of_the_host_that_has_least() -> None:
+    small = host("gpu2", cpus=32, memory=128 * 1024)
+    (flavor,) = want(AUTO, host(), small).flavors
+    # (32 - 4) / 4 = 7, of which 6 are even; (128 - 12) / 4 = 29 GiB.
+    assert flavor.sizes == Sizes(vcpus=12, ram=58 * 1024, disk=10)
+
+
+def test_auto_without_facts_is_an_error() -> None:
+    found = want(AUTO)
+    assert codes(found) == ["GPU418"]
+    assert found.flavors == ()
+
+
+def test_auto_nodes_are_as_few_as_hold_the_gpus() -> None:
+    flavors = (
+        '{"f{count}": {model: k4200, count: [2, 3], per_gpu: {vcpus: 2, ram: 2GiB, disk: 1}, numa: {nodes: auto}}}'
+    )
+    found = want(flavors, host())
+    assert [f.extra_specs["hw:numa_nodes"] for f in found.flavors] == ["1", "2"]
+    assert codes(want(flavors)) == ["GPU418", "GPU418"]
+
+
+@pytest.mark.parametrize(
+    ("flavor", "expected"),
+    [
+        (f"model: k4200, count: 4, {SMALL}", []),
+        (f"model: k4200, count: 5, {SMALL}", ["GPU410"]),
+        (f"model: p100, {SMALL}", ["GPU410"]),
+        ("model: k4200, vcpus: 65, ram: 1GiB, disk: 1", ["GPU412"]),
+        ("model: k4200, vcpus: 1, ram: 1TiB, disk: 1", ["GPU412", "GPU415"]),
+        (f"model: k4200, count: 2, {SMALL}, numa: {{policy: required, nodes: 1}}", []),
+        (f"model: k4200, count: 3, {SMALL}, numa: {{policy: required, nodes: 1}}", ["GPU411"]),
+        (f"model: k4200, count: 3, {SMALL}, numa: {{policy: required, nodes: 2}}", []),
+        (f"model: k4200, count: 3, {SMALL}, numa: {{policy: preferred, nodes: 1}}", []),
+        (f"model: k4200, count: 3, {SMALL}, numa: {{policy: required}}, cpu_policy: dedicated", ["GPU411"]),
+        (f"model: k4200, {SMALL}, numa: {{nodes: 3}}", ["GPU413", "GPU411"]),
+        ("model: k4200, vcpus: 40, ram: 8GiB, disk: 1, numa: {nodes: 1}", ["GPU411"]),
+        ("model: k4200, vcpus: 5, ram: 8GiB, disk: 1, numa: {nodes: 2}", ["GPU413"]),
+        (f"model: k4200, {SMALL}, numa: {{policy: required}}", ["GPU414"]),
+        (f"model: k4200, {SMALL}, windows: true", ["GPU417"]),
+    ],
+)
+def test_what_is_said_of_a_flavor_by_the_hosts_facts(flavor: str, expected: list[str]) -> None:
+    assert codes(want(f"{{f: {{{flavor}}}}}", host(), host("gpu2", nodes=(1, 1)))) == expected
+
+
+def test_a_flavor_fits_where_one_host_does() -> None:
+    flavor = f"{{f: {{model: k4200, count: 3, {SMALL}, numa: {{policy: required, nodes: 1}}}}}}"
+    assert codes(want(flavor, host())) == ["GPU411"]
+    assert codes(want(flavor, host(), host("gpu2", nodes=(4, 0)))) == []
+
+
+def test_the_models_policy_counts_where_the_flavor_has_none() -> None:
+    flavor = f"{{f: {{model: k4200, count: 3, {SMALL}, numa: {{nodes: 1}}}}}}"
+    assert codes(want(flavor, host(), model=", numa_policy: required")) == ["GPU411"]
+
+
+@pytest.mark.parametrize(
+    ("bar", "count", "expected"),
+    [(64 * GIB, 2, []), (64 * GIB, 4, ["GPU415"]), (128 * GIB, 1, []), (96 * GIB, 1, []), (129 * GIB, 1, ["GPU415"])],
+)
+def test_large_bars_are_counted_as_they_are_placed(bar: int, count: int, expected: list[str]) -> None:
+    flavor = f"model: k4200, count: {count}, {SMALL}"
+    assert codes(want(f"{{f: {{{flavor}}}}}", host(bar=bar))) == expected
+    assert codes(want(f"{{f: {{{flavor}, maxphysaddr: passthrough}}}}", host(bar=bar))) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "needed"),
+    [
+        ("pci_passthrough:alias", "K4200:1,P100:2", False),
+        ("pci_passthrough:alias", "K4200", True),
+        ("hw:mem_page_size", "1GB", False),
+        ("hw:mem_page_size", "huge", True),
+        ("hw:cpu_policy", "dedicated", False),
+        ("hw:cpu_policy", "mixed", True),
+        ("hw:pci_numa_affinity_policy", "socket", True),
+        ("hw:maxphysaddr_mode", "passthrough", True),
+        ("gpustack:sets", "anything", False),
+        ("quota:vif_inbound_average", "1", True),
+    ],
+)
+def test_nova_is_asked_about_all_but_what_every_release_takes(key, value, needed):
+    assert needs_judging(key, value) == needed

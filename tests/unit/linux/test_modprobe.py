@@ -1,0 +1,77 @@
+"""modprobe's configuration: the rules of kmod, every statement with its file and line."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpustack.linux.cmdline import CommandLine
+from gpustack.linux.modprobe import Option, parse, paths, read_modprobe
+
+VFIO = """\
+# by hand
+options vfio-pci ids=10de:11b4,10de:0e0a \\
+    disable_vga=1
+blacklist nouveau
+  softdep nouveau pre: vfio-pci drm post: foo
+install nvidia /bin/false
+alias pci:v000010DEd* vfio_pci
+ # options vfio-pci ids=ffff:ffff
+nonsense here
+blacklist
+"""
+
+
+def test_statements_come_with_their_lines() -> None:
+    assert [(s.line, str(s)) for s in parse(VFIO, "f")] == [
+        (2, "options vfio-pci ids=10de:11b4,10de:0e0a disable_vga=1"),
+        (4, "blacklist nouveau"),
+        (5, "softdep nouveau pre: vfio-pci drm post: foo"),
+        (6, "install nvidia /bin/false"),
+        (7, "alias vfio_pci pci:v000010DEd*"),
+    ]
+
+
+def test_questions_about_a_module_take_either_spelling() -> None:
+    config = read_modprobe({"/etc/modprobe.d/vfio.conf": VFIO})
+    assert config.option("vfio_pci", "ids") == (
+        Option(name="ids", value="10de:11b4,10de:0e0a", place="/etc/modprobe.d/vfio.conf:2"),
+    )
+    assert config.options("vfio") == ()
+    assert [s.place for s in config.blacklisted("nouveau")] == ["/etc/modprobe.d/vfio.conf:4"]
+    assert config.blacklisted("nvidia") == ()
+    assert config.loads_before("nouveau") == ("vfio-pci", "drm")
+    assert [str(s) for s in config.about("install", "nvidia")] == ["install nvidia /bin/false"]
+
+
+def test_files_are_read_by_name_and_the_earlier_directory_wins() -> None:
+    files = {
+        "/lib/modprobe.d/a.conf": "options m p=1",
+        "/etc/modprobe.d/b.conf": "options m p=3",
+        "/etc/modprobe.d/a.conf": "options m p=2",
+        "/etc/modprobe.d/c.conf.bak": "options m p=4",
+        "/etc/modprobe.d/sub/d.conf": "options m p=5",
+        "/usr/lib/modprobe.d/z.conf": "options m q",
+    }
+    assert paths(files) == ("/etc/modprobe.d/a.conf", "/etc/modprobe.d/b.conf", "/usr/lib/modprobe.d/z.conf")
+    config = read_modprobe(files)
+    assert [o.value for o in config.option("m", "p")] == ["2", "3"]
+    assert [o.value for o in config.option("m", "q")] == [None]
+
+
+def test_the_kernel_s_command_line_counts_last() -> None:
+    line = CommandLine(text="quiet vfio-pci.ids=1:2=3 modprobe.blacklist=nouveau,,nvidia .x=1 i915.modeset")
+    config = read_modprobe({"/etc/modprobe.d/a.conf": "options vfio_pci ids=a"}, line)
+    assert [(o.value, o.place) for o in config.option("vfio-pci", "ids")] == [
+        ("a", "/etc/modprobe.d/a.conf:1"),
+        ("1:2=3", "/proc/cmdline:1"),
+    ]
+    assert config.blacklisted("nvidia")
+    assert [o.name for o in config.options("i915")] == ["modeset"]
+
+
+@given(st.text(alphabet="optins blacktfdevip-=:#\\\n\t", max_size=200))
+def test_any_text_is_read_and_every_line_number_is_real(text: str) -> None:
+    lines = text.split("\n")
+    for statement in parse(text, "f"):
+        assert 1 <= statement.line <= len(lines)

@@ -1,0 +1,96 @@
+"""What is done before a reboot and after it, as cases in data (``cases.yaml``)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gpustack.maintenance.drain import plan_empty
+from gpustack.maintenance.metadata import AFTER, MOVED, STOPPED
+from gpustack.maintenance.model import Action, Choices, Migration, Policy, Ports, Server, Service, World
+from gpustack.maintenance.plan import ServicePlan, show
+from gpustack.maintenance.restore import plan_resume
+
+CASES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "cases.yaml").read_text(encoding="utf-8"))
+NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+
+
+def server(name: str, *, stopped: Any = None, moved: Any = None, actions=None, by="", forgot=False, **more: Any):
+    marks = {STOPPED: stopped, MOVED: moved}
+    metadata = {key: "gpu1" if value is True else value for key, value in marks.items() if value}
+    asked = [Action(name=word, request=f"r{number + 1}", user=by) for number, word in enumerate(actions or ())]
+    before = [] if forgot else [Action(name="create", request="r0")]
+    more["devices"] = tuple(more.get("devices", ()))
+    return Server(
+        id=name,
+        name=name,
+        metadata={**metadata, **({AFTER: "r0"} if metadata else {})},
+        actions=(*asked, *before) if metadata else None,
+        **{"host": "gpu1", "status": "ACTIVE", **more},
+    )
+
+
+def world(given: dict[str, Any]) -> World:
+    service = {"id": "s1", "host": "gpu1", "enabled": True, "up": True, **(given.get("service") or {})}
+    known = "service" not in given or given["service"] is not None
+    return World(
+        service=Service(**service) if known else None,
+        servers=tuple(server(**one) for one in given.get("servers", ())),
+        away=tuple(server(**one) for one in given.get("away", ())),
+        migrations=tuple(
+            Migration(kind="migration", source="gpu2", target="gpu1", **one) for one in given.get("migrations", ())
+        ),
+        user=given.get("user", ""),
+        ports=Ports(
+            kinds={name: tuple(kinds) for name, kinds in given.get("ports", {}).items()},
+            none=given.get("no_ports", ""),
+            unknown=given.get("unknown_ports", ""),
+        ),
+    )
+
+
+def planned(case: dict[str, Any]) -> ServicePlan:
+    given = case.get("empty", case.get("resume"))
+    asked = given.get("asked", {})
+    if "resume" in case:
+        return plan_resume("gpu1", world(given), alive=given.get("alive", True), asked=asked)
+    choices = Choices(
+        guests=Policy(given.get("guests", "refuse")),
+        device_guests=Policy(given.get("device_guests", "refuse")),
+        live_migratable=frozenset(given.get("live_migratable", ())),
+        plain_ports=frozenset(given.get("plain_ports", ())),
+    )
+    return plan_empty("gpu1", world(given), choices, why="its GPUs", now=NOW, asked=asked)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
+def test_cases(case: dict[str, Any]) -> None:
+    plan = planned(case)
+    found = sorted(f"{one.code} {one.place.removeprefix('gpu1 ').partition(' ')[0]}" for one in plan.findings)
+    assert found == case.get("findings", [])
+    if not plan.refused or "steps" in case:
+        steps = [f"{step.kind} {getattr(step, 'name', '')}".strip() for step in plan.steps]
+        assert steps == case["steps"]
+    assert len(plan.waits) == case.get("waits", 0)
+    text = show(plan)
+    assert text.startswith("gpu1: ")
+    assert all(step.describe() in text for step in plan.steps if not plan.refused)
+
+
+def test_every_finding_has_a_case() -> None:
+    from gpustack.findings import definitions
+
+    told = {found.partition(" ")[0] for case in CASES for found in case.get("findings", ())}
+    elsewhere = {"GPU602", "GPU603", "GPU604", "GPU614", "GPU619"}  # test_match.py, test_run.py, test_room.py
+    assert {code for code in definitions() if code.startswith("GPU6")} == told | elsewhere
+
+
+def test_a_guests_name_can_not_move_the_cursor() -> None:
+    bad = server(name="\x1b[2Jx\nGPU", status="SHUTOFF")
+    plan = plan_empty("gpu1", World(service=world({}).service, servers=(bad,)), Choices(), why="", now=NOW)
+    assert "\x1b" not in show(plan)
+    assert "\nGPU" not in show(plan)

@@ -1,0 +1,40 @@
+"""The operator's choices, out of variables and the spec."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpustack.errors import UsageError
+from gpustack.maintenance.model import Policy
+from gpustack.maintenance.plugin_api import choices, target
+
+SPEC = """\
+version: 1
+models:
+  k4200: {match: {vendor: "10de", product: "11b4"}}
+  h100: {match: {vendor: "10de", product: "2330"}, alias: H100, live_migratable: true}
+hosts: {gpu1: [k4200, h100]}
+"""
+
+
+def test_the_spec_says_which_devices_can_migrate_live(tmp_path: Path) -> None:
+    path = tmp_path / "gpustack.yaml"
+    path.write_text(SPEC, encoding="utf-8")
+    found = choices("stop", "live-migrate", ["own"], str(path))
+    assert (found.guests, found.device_guests) == (Policy.STOP, Policy.LIVE_MIGRATE)
+    assert found.live_migratable == {"own", "H100"}
+    assert choices("refuse", "refuse", [], None).live_migratable == frozenset()
+
+
+def test_a_policy_that_there_is_not() -> None:
+    with pytest.raises(UsageError, match="gpustack_device_guests is 'kill'") as caught:
+        choices("stop", "kill", [], None)
+    assert "refuse, live-migrate, cold-migrate, stop" in str(caught.value)
+
+
+def test_a_host_has_the_inventorys_name_and_its_own() -> None:
+    found = target("gpu1", {"hostname": "gpu1.example.org"}, "")
+    assert (found.host, found.own_name, found.wanted) == ("gpu1", "gpu1.example.org", "")
+    assert target("gpu1", None, "").own_name is None

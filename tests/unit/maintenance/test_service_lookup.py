@@ -1,0 +1,80 @@
+"""Which nova-compute a host of the inventory is."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpustack.maintenance.metadata import disabled_here, reason
+from gpustack.maintenance.model import Service
+from gpustack.maintenance.plugin_api import target
+from gpustack.maintenance.service_lookup import find_service
+
+from .test_cases import NOW
+
+
+def services(*hosts: str) -> list[Service]:
+    return [Service(id=str(number), host=host, enabled=True, up=True) for number, host in enumerate(hosts)]
+
+
+@pytest.mark.parametrize(
+    ("host", "own_name", "wanted", "known", "found"),
+    [
+        ("gpu1", "gpu1", "", ["gpu1", "gpu10"], "gpu1"),
+        ("gpu1", "gpu1.example.org", "", ["gpu1.example.org"], "gpu1.example.org"),
+        ("GPU1", None, "", ["gpu1"], "gpu1"),
+        ("alias", "gpu1", "", ["gpu1"], "GPU603"),
+        ("10.0.0.1", "gpu1", "", ["gpu1"], "GPU603"),
+        ("10.0.0.1", "10.0.0.2", "", ["10.0.0.2"], "GPU603"),
+        ("10.0.0.1", None, "", ["10.0.0.2"], None),
+        ("gpu9", "gpu1", "", ["gpu1"], "GPU603"),
+        ("gpu1", "gpu1", "", ["gpu2"], None),
+        ("gpu1", "gpu1", "", [], None),
+        ("gpu1", "gpu1", "", ["gpu1.rack2.example.org"], "GPU603"),
+        ("gpu1.example.org", "gpu1.example.org", "", ["gpu1"], "GPU603"),
+        ("gpu1", "gpu1.example.org", "", ["gpu1", "gpu1.example.org"], "GPU603"),
+        ("gpu1", "gpu2", "", ["gpu1", "gpu2"], "GPU603"),
+        ("gpu1", "gpu1", "gpu1.rack2.example.org", ["gpu1", "gpu1.rack2.example.org"], "gpu1.rack2.example.org"),
+        ("gpu1", "gpu1", "gpu9", ["gpu1"], "GPU602"),
+        ("gpu1", "gpu1", "gpu1", ["gpu1", "gpu1"], "GPU602"),
+    ],
+)
+def test_a_service_is_found_by_its_name_or_not_at_all(
+    host: str, own_name: str | None, wanted: str, known: list[str], found: str | None
+) -> None:
+    service, findings = find_service(host, own_name, wanted, services(*known))
+    if found in ("GPU602", "GPU603"):
+        assert (service, [one.code for one in findings]) == (None, [found])
+    else:
+        assert (service.host if service else None, findings) == (found, ())
+
+
+@pytest.mark.parametrize(
+    ("host", "own_name", "wanted", "known", "others"),
+    [
+        ("gpu9", "gpu1", "", ["gpu1", "gpu2"], ["gpu1", "gpu2"]),
+        ("gpu1.rack1", "gpu1.rack2", "", ["gpu1.rack2"], ["gpu1.rack2"]),
+        ("gpu1", "gpu1.rack2", "", ["gpu1.rack2"], ["gpu1.rack2"]),
+        ("gpu1.rack1", "gpu1", "", ["gpu1"], ["gpu1.rack2"]),
+        ("gpu1", "gpu1", "", ["gpu1"], ["GPU1"]),
+        ("gpu9", "gpu9", "gpu1", ["gpu1", "gpu9"], ["gpu1"]),
+    ],
+)
+def test_a_host_that_lies_about_its_name_gets_no_other_hosts_service(
+    host: str, own_name: str, wanted: str, known: list[str], others: list[str]
+) -> None:
+    service, (against,) = find_service(host, own_name, wanted, services(*known), others)
+    assert (service, against.code) == (None, "GPU603")
+
+
+def test_a_name_that_is_no_text_is_no_name() -> None:
+    assert target("gpu1", {"hostname": ["gpu2"]}, "").own_name is None
+
+
+def test_the_reason_fits_and_is_known_again() -> None:
+    text = reason("gpu1", "the running kernel was started without intel_iommu=on; " * 9, NOW)
+    assert text.startswith("gpustack: gpu1 is rebooted: the running kernel")
+    assert text.endswith("(since 2026-11-21T09:00:00Z)")
+    assert len(text) <= 255
+    assert disabled_here(Service(id="1", host="gpu1", enabled=False, up=True, reason=text))
+    assert not disabled_here(Service(id="1", host="gpu1", enabled=True, up=True, reason=text))
+    assert not disabled_here(Service(id="1", host="gpu1", enabled=False, up=True, reason="broken gpustack: no"))

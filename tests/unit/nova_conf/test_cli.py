@@ -1,0 +1,154 @@
+"""``gpustack nova render`` and ``nova lint``: what is printed and written, and how they end."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpustack.cli.app import main
+from support.nova_hosts import SNAPSHOTS
+
+SPEC = """\
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
+hosts: {gpu01: [k4200]}
+nova: {release: "2025.2"}
+"""
+SNAPSHOT = SNAPSHOTS / "k4200-prepared.json"
+DROP_IN = "etc/nova/nova.conf.d/300-gpustack.conf"
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "gpustack.yaml"
+    path.write_text(SPEC)
+    return path
+
+
+def run(capsys, *arguments: object) -> tuple[int, str, str]:
+    code = main(["nova", *(str(argument) for argument in arguments)])
+    return code, *capsys.readouterr()
+
+
+def test_rendering_prints_each_file(capsys, spec):
+    code, out, err = run(capsys, "render", spec, "--snapshot", SNAPSHOT)
+    assert code == 0
+    heads = [line for line in out.splitlines() if line.startswith("### ")]
+    assert heads == [f"### {target}:/{DROP_IN}" for target in ("control", "compute", "gpu01")]
+    assert "GPU317" in err
+
+
+def test_one_file_is_printed_as_it_is(capsys, spec):
+    _, out, _ = run(capsys, "render", spec, "gpu01", "--snapshot", SNAPSHOT, "--service", "compute")
+    assert out.startswith("# Written by gpustack for Nova 2025.2")
+    _, out, _ = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--all-in-one", "--release", "yoga")
+    assert "passthrough_whitelist = " in out
+    assert "enabled_filters = " in out
+
+
+def test_writing_twice_changes_nothing_the_second_time(capsys, spec, tmp_path):
+    out = tmp_path / "out"
+    assert "3 of 3 files written" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
+    written = {path: path.stat().st_mtime_ns for path in out.rglob("*.conf")}
+    assert len(written) == 3
+    assert all(path.stat().st_mode & 0o777 == 0o644 for path in written)
+    assert "0 of 3 files written" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.conf")} == written
+
+
+def test_a_difference_is_shown_and_not_written(capsys, spec, tmp_path):
+    out = tmp_path / "out"
+    run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)
+    (out / "gpu01" / DROP_IN).write_text("[pci]\n")
+    _, shown, _ = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out, "--diff")
+    assert f"--- {out}/gpu01/{DROP_IN}" in shown
+    assert '+device_spec = {"vendor_id": "10de", "product_id": "11b4"}' in shown
+    assert "control" not in shown
+    assert (out / "gpu01" / DROP_IN).read_text() == "[pci]\n"
+
+
+def test_what_an_earlier_rendering_left_goes_after_it_is_shown(capsys, spec, tmp_path):
+    out = tmp_path / "out"
+    run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)
+    old, theirs = out / "gone01" / DROP_IN, out / "other01" / DROP_IN
+    for path, text in ((old, (out / "gpu01" / DROP_IN).read_text()), (theirs, "[pci]\n")):
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    assert f"--- {old}" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out, "--diff")[1]
+    run(capsys, "render", spec, "gpu01", "--snapshot", SNAPSHOT, "--out", out)
+    run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--service", "api", "--out", out)
+    assert old.exists()
+    told = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
+    assert f"{old}: removing it" in told
+    assert not old.exists()
+    assert theirs.read_text() == "[pci]\n"
+
+
+def test_what_others_wrote_beside_a_stale_block_stays(capsys, spec, tmp_path):
+    words = ("render", spec, "--snapshot", SNAPSHOT, "--deployment", "kolla", "--out", tmp_path)
+    run(capsys, *words)
+    directory = tmp_path / "etc/kolla/config/nova"
+    shared, alone = directory / "gone01" / "nova.conf", directory / "gone02" / "nova.conf"
+    block = (directory / "gpu01" / "nova.conf").read_text()
+    for path, text in ((shared, f"[libvirt]\ncpu_mode = host-model\n\n{block}"), (alone, block)):
+        path.parent.mkdir()
+        path.write_text(text)
+    told = run(capsys, *words)[2]
+    assert f"{shared}: taking the part" in told
+    assert shared.read_text() == "[libvirt]\ncpu_mode = host-model\n"
+    assert not alone.exists()
+
+
+def test_an_error_leaves_nothing_written(capsys, spec, tmp_path):
+    there = tmp_path / "nova.conf"
+    there.write_text('[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "ffff"}\n')
+    out = tmp_path / "out"
+    code, _, err = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out, "--from", there)
+    assert code == 20
+    assert f"GPU313 {there}:2" in err
+    assert not out.exists()
+
+
+def test_a_spec_without_nova_says_what_to_add(capsys, spec):
+    spec.write_text(SPEC.replace('nova: {release: "2025.2"}\n', ""))
+    code, _, err = run(capsys, "render", spec, "--snapshot", SNAPSHOT)
+    assert code == 20
+    assert "no section `nova`" in err
+
+
+def test_rendering_as_data(capsys, spec):
+    _, out, _ = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "-f", "json")
+    data = json.loads(out)
+    assert [file["target"] for file in data["files"]] == ["control", "compute", "gpu01"]
+    assert {found["code"] for found in data["findings"]} == {"GPU317"}
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("[DEFAULT]\n", 0),
+        ('[pci]\ndevice_spec = {"vendor_id": "10de"}\n', 1),
+        ("[pci]\ndevice_spec = 5\n", 2),
+    ],
+)
+def test_lint_ends_as_nova_status_does(capsys, tmp_path, text, code):
+    file = tmp_path / "nova-compute.conf"
+    file.write_text(text)
+    ended, out, _ = run(capsys, "lint", file, "--release", "2025.2")
+    assert ended == code
+    assert ["Success", "Warning", "Failure"][code] in out
+
+
+def test_lint_that_can_not_judge_ends_with_255(capsys, tmp_path):
+    assert run(capsys, "lint", tmp_path, "--release", "nothing")[0] == 255
+    assert run(capsys, "lint", "cinder=nova.conf")[0] == 255
+
+
+def test_lint_as_data(capsys, tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text("[pci]\nalias = {'name': 'gpu'}\n")
+    _, out, _ = run(capsys, "lint", file, "-f", "json", "--service", "api")
+    checks = {row["Check"]: row for row in json.loads(out)}
+    (found,) = checks["Aliases"]["Details"]
+    assert (found["code"], found["place"]) == ("GPU331", f"{file}:2")
+    assert checks["Aliases"]["Result"] == "Failure"

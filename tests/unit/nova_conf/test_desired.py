@@ -1,0 +1,214 @@
+"""What Nova needs, decided by the facts of the hosts."""
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+
+from gpustack.findings import errors
+from gpustack.nova_conf.desired import wanted
+from gpustack.nova_options.device_spec import DeviceSpec, offered
+from gpustack.nova_options.releases import release
+from gpustack.spec.load import parse_spec
+from support.nova_hosts import host, raw
+from support.nova_made import made
+
+FLAMINGO = release("2025.2")
+
+
+def spec(models: str, hosts: str = '{"*": [a]}', placement: str = "off") -> object:
+    text = f"version: 1\nmodels: {models}\nhosts: {hosts}\nnova: {{release: flamingo, placement: {placement}}}\n"
+    return parse_spec(text, "spec")
+
+
+def codes(found) -> list[str]:
+    return [f.code for f in found.findings if f.code not in ("GPU307", "GPU308", "GPU310", "GPU311")]
+
+
+K4200 = '{a: {match: {vendor: "10de", product: "11b4"}}}'
+
+
+def test_the_cards_decide_the_device_type():
+    found = wanted(spec(K4200), [host("k4200-prepared")], release=FLAMINGO)
+    assert [str(alias) for alias in found.aliases] == [
+        '{"name": "a", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}'
+    ]
+    a100 = '{a: {match: {vendor: "10de", product: "20b2"}, alias: a100}}'
+    (alias,) = wanted(spec(a100), [host("nvswitch")], release=FLAMINGO).aliases
+    assert (alias.name, alias.device_type) == ("a100", "type-PF")
+
+
+@pytest.mark.parametrize(("mode", "told"), [("full", True), ("shared", True), ("isolated", False)])
+def test_switches_that_are_bound_and_that_no_alias_hands_out_are_told(mode, told):
+    hosts = f'{{"*": {{models: [a], options: {{nvswitch: {mode}}}}}}}'
+    asked = spec('{a: {match: {vendor: "10de", product: "20b2"}}}', hosts)
+    found = [f for f in wanted(asked, [host("nvswitch")], release=FLAMINGO).findings if f.code == "GPU321"]
+    assert [mode in f.message for f in found] == [True] * told
+
+
+def test_ids_where_all_cards_go_and_addresses_where_one_stays():
+    (entry,) = wanted(spec(K4200), [host("k4200-prepared")], release=FLAMINGO).computes["gpu01"]
+    assert entry.to_dict() == {"vendor_id": "10de", "product_id": "11b4"}
+    one = '{a: {match: {vendor: "10de", product: "11b4", addresses: ["0000:88:00.0"]}}}'
+    (entry,) = wanted(spec(one), [host("k4200-prepared")], release=FLAMINGO).computes["gpu01"]
+    assert entry.to_dict() == {"vendor_id": "10de", "product_id": "11b4", "address": "0000:88:00.0"}
+
+
+def test_hosts_that_disagree_are_named():
+    other = raw("k4200-prepared")
+    for function in other["pci"]:
+        if function["product"] == "11b4":
+            function["sriov_totalvfs"] = 4
+    hosts = [host("k4200-prepared"), host("k4200-prepared", hostname="gpu02", pci=other["pci"])]
+    found = wanted(spec(K4200), hosts, release=FLAMINGO)
+    (disagreement,) = errors(found.findings)
+    assert (disagreement.code, disagreement.place) == ("GPU301", "alias a")
+    assert "type-PCI on gpu01; type-PF on gpu02" in disagreement.message
+
+
+def test_without_facts_of_a_model_nothing_is_guessed():
+    found = wanted(spec('{a: {match: {vendor: "10de", product: "20b2"}}}'), [host("k4200")], release=FLAMINGO)
+    assert found.aliases == ()
+    assert codes(found) == ["GPU300"]
+
+
+def test_virtual_functions_of_a_card_stand_against_it():
+    pci = raw("mi300x")["pci"]
+    main = next(f for f in pci if f["product"] == "74a1")
+    main["virtual_functions"], main["sriov_numvfs"] = ["0000:05:02.0"], 1
+    vf = {**main, "address": "0000:05:02.0", "product": "74b5", "physical_function": main["address"]}
+    vf |= {"sriov_totalvfs": None, "virtual_functions": []}
+    addresses = [f["address"] for f in pci if f["product"] == "74a1"]
+    by_address = f'{{a: {{match: {{vendor: "1002", product: "74a1", addresses: ["{addresses[0]}"]}}}}}}'
+    hosts = [host("mi300x", pci=[*pci, vf])]
+    assert "GPU306" not in codes(wanted(spec(by_address), hosts, release=FLAMINGO)), "ids keep a VF of other ids out"
+    vf["product"] = "74a1"
+    found = wanted(spec(by_address), [host("mi300x", pci=[*pci, vf])], release=FLAMINGO)
+    (error,) = errors(found.findings)
+    assert error.code == "GPU306"
+    assert "virtual function of 0000:05:00.0" in error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "extra", "placement", "expected"),
+    [
+        ("ocata", "", "off", []),
+        ("pike", "numa_policy: required", "off", ["GPU305"]),
+        ("queens", "numa_policy: required", "off", []),
+        ("victoria", "numa_policy: socket", "off", ["GPU305"]),
+        ("yoga", "", "report", ["GPU305"]),
+        ("zed", "", "report", []),
+        ("zed", "", "schedule", ["GPU305"]),
+        ("2023.1", "resource_class: GOOD", "schedule", []),
+        ("2024.2", "managed: false", "off", ["GPU305"]),
+        ("2025.1", "managed: false, live_migratable: true", "off", []),
+        ("2025.2", "resource_class: GOOD", "off", ["GPU315"]),
+        ("2025.1", "one_time_use: true", "report", ["GPU305"]),
+        ("2025.2", "one_time_use: true", "off", ["GPU382"]),
+        ("2025.2", "one_time_use: false", "off", []),
+        ("2025.2", "one_time_use: true", "report", []),
+    ],
+)
+def test_what_the_release_has_not_got(name, extra, placement, expected):
+    models = f'{{a: {{match: {{vendor: "10de", product: "11b4"}}, {extra}}}}}'.replace(", }", "}")
+    found = wanted(spec(models, placement=placement), [host("k4200-prepared")], release=release(name))
+    assert codes(found) == expected
+
+
+TWO = """{
+ a: {match: {vendor: "10de", product: "11b4", subsystem_vendor: "10de", subsystem_product: "1096"}, ALIASA},
+ b: {match: {vendor: "10de", product: "11b4", subsystem_vendor: "103c", subsystem_product: "1096"}, ALIASB}}"""
+
+
+def two(a: str, b: str, placement: str = "off"):
+    pci = raw("k4200-prepared")["pci"]
+    for function in pci:
+        if function["address"] == "0000:84:00.0":
+            function |= {"subsystem_vendor": "10de", "subsystem_product": "1096"}
+        if function["address"] == "0000:88:00.0":
+            function |= {"subsystem_vendor": "103c", "subsystem_product": "1096"}
+    models = TWO.replace("ALIASA", a).replace("ALIASB", b)
+    return wanted(spec(models, '{"*": [a, b]}', placement), [host("k4200-prepared", pci=pci)], release=FLAMINGO)
+
+
+def test_two_aliases_for_the_same_ids():
+    assert codes(two("alias: x", "alias: y")) == ["GPU302"]
+    assert codes(two("alias: x, resource_class: A", "alias: y, resource_class: B", "schedule")) == []
+    shared = two("alias: x", "alias: x")
+    assert codes(shared) == []
+    assert len(shared.aliases) == 1
+
+
+def test_one_alias_for_cards_of_two_ids():
+    models = """{a: {match: {vendor: "10de", product: "11b4"}, alias: gpu, RC},
+                 b: {match: {vendor: "1002", product: "74a1"}, alias: gpu, RC}}"""
+    hosts = [host("k4200-prepared"), host("mi300x")]
+    pci = hosts[1].pci
+    hosts[1] = host("mi300x", pci=[{**f.model_dump(by_alias=True), "sriov_totalvfs": None} for f in pci])
+
+    def found(rc: str, placement: str):
+        return wanted(spec(models.replace("RC", rc), '{"*": [a, b]}', placement), hosts, release=FLAMINGO)
+
+    assert codes(found("numa_policy: legacy", "off")) == []
+    assert len(found("numa_policy: legacy", "off").aliases) == 2
+    assert codes(found("numa_policy: legacy", "schedule")) == ["GPU303"]
+    by_class = found("resource_class: GPU", "schedule")
+    assert codes(by_class) == []
+    assert [a.to_dict() for a in by_class.aliases] == [
+        {"name": "gpu", "device_type": "type-PCI", "resource_class": "GPU"}
+    ]
+
+
+def test_models_that_share_an_alias_must_agree():
+    found = two("alias: x, numa_policy: required", "alias: x, numa_policy: legacy")
+    assert codes(found) == ["GPU304"]
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(made())
+def test_every_device_spec_matches_the_targets_and_nothing_else(case):
+    found = wanted(case.spec, case.hosts, release=case.release)
+    assume(not errors(found.findings))
+    for facts in case.hosts:
+        specs = [DeviceSpec.parse(entry.to_dict()) for entry in found.computes[facts.hostname]]
+        assert offered(specs, facts) == {a for some in case.targets[facts.hostname].values() for a in some}
+
+
+def variant_host():
+    """A host on which every kernel has a VFIO variant driver for the cards."""
+    changed = raw("k4200-prepared")
+    for kernel in changed["boot"]["kernels"]:
+        kernel["modules"]["nvgrace_gpu_vfio_pci"] = "module"
+        pattern = "vfio_pci:v000010DEd000011B4sv*sd*bc*sc*i*"
+        kernel["vfio_aliases"] = [{"pattern": pattern, "module": "nvgrace_gpu_vfio_pci"}]
+    for function in changed["pci"]:
+        if function["product"] == "11b4":
+            function["modalias"] = "pci:v000010DEd000011B4sv000010DEsd00001096bc03sc00i00"
+    return host("k4200-prepared", boot=changed["boot"], pci=changed["pci"])
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "managed", "found"),
+    [
+        ("2025.1", "", "no", []),
+        ("2025.1", ", managed: true", "yes", []),
+        ("2025.1", ", variant: false", None, []),
+        ("2025.1", ", driver: pci-stub", None, []),
+        ("2024.2", "", None, ["GPU320"]),
+        ("2024.2", ", variant: false", None, []),
+    ],
+)
+def test_a_variant_driver_is_left_alone_by_libvirt(name, model, managed, found):
+    models = f'{{a: {{match: {{vendor: "10de", product: "11b4"}}{model}}}}}'
+    made = wanted(spec(models), [variant_host()], release=release(name))
+    (entry,) = made.computes["gpu01"]
+    assert entry.to_dict().get("managed") == managed
+    assert codes(made) == found
+
+
+@pytest.mark.parametrize(
+    ("driver", "name", "told"), [("pci-stub", "k4200-prepared", False), ("pci-stub", "k4200", True)]
+)
+def test_a_card_that_a_guest_has_is_on_vfio_pci_and_prepared_all_the_same(driver, name, told):
+    """From pci-stub, libvirt moves it there for as long as the guest runs."""
+    models = f'{{a: {{match: {{vendor: "10de", product: "11b4"}}, driver: {driver}}}}}'
+    found = wanted(spec(models), [host(name)], release=release("2025.1")).findings
+    assert ("GPU307" in {f.code for f in found}) is told

@@ -1,0 +1,231 @@
+"""Resources for RHOSO and values for openstack-helm: what their own rules make of them."""
+
+import fnmatch
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from oslo_config import cfg
+
+from gpustack.nova_conf.sources import SERVICES
+from support.nova_rendered import FPGA, NIC, SPEC, codes, rendered, written
+
+SCHEMAS = yaml.safe_load((Path(__file__).parent / "schemas/rhoso.yaml").read_text())
+GPU01 = [{"vendor_id": "10de", "product_id": "11b4"}]
+AMD01 = [{"vendor_id": "1002", "product_id": "74a1"}]
+OURS = ["k4200", "mi300x"]
+KEY = "35-gpustack-nova.conf"
+COPIED = "*nova*.conf"
+"""The files that edpm-ansible has nova-compute's container read (its template config.json.j2 of the role edpm_nova)."""
+
+
+def conf_of(*texts: str) -> cfg.ConfigOpts:
+    """What oslo.config reads of the texts of files."""
+    conf = cfg.ConfigOpts()
+    conf.register_opts([cfg.MultiStrOpt(name, default=[]) for name in ("alias", "device_spec")], group="pci")
+    conf.register_opts([cfg.BoolOpt("report_in_placement", default=False)], group="pci")
+    conf.register_opts([cfg.ListOpt("enabled_filters"), cfg.BoolOpt("pci_in_placement")], group="filter_scheduler")
+    conf([], default_config_files=list(texts), default_config_dirs=[])
+    return conf
+
+
+def names(conf) -> list[str]:
+    return [json.loads(line)["name"] for line in conf.pci.alias]
+
+
+def read(tmp_path, *texts: str) -> cfg.ConfigOpts:
+    paths = []
+    for number, text in enumerate(texts):
+        paths.append(tmp_path / f"{number}.conf")
+        paths[-1].write_text(text)
+    return conf_of(*map(str, paths))
+
+
+def documents(rendering, name) -> list[dict]:
+    return [d for f in rendering.files if f.path.endswith(name) for d in yaml.safe_load_all(f.text)]
+
+
+@pytest.mark.parametrize("placement", ["off", "report", "schedule"])
+def test_rhoso_takes_the_resources(tmp_path, placement):
+    rendering = rendered(tmp_path, "rhoso", placement=placement)
+    maps, services = documents(rendering, "dataplane.yaml")[::2], documents(rendering, "dataplane.yaml")[1::2]
+    for config_map, service in zip(maps, services, strict=True):
+        jsonschema.validate(config_map, SCHEMAS["configmap"])
+        jsonschema.validate(service, SCHEMAS["service"])
+        assert service["spec"]["dataSources"][-1] == {"configMapRef": {"name": config_map["metadata"]["name"]}}
+    assert fnmatch.fnmatch(KEY, COPIED)
+    texts = {config_map["metadata"]["name"]: config_map["data"][KEY] for config_map in maps}
+    devices = {"nova-gpu-none": [], "nova-gpu-10de-11b4": GPU01, "nova-gpu-1002-74a1": AMD01}
+    for name, expected in devices.items():
+        conf = read(tmp_path, texts[name])
+        assert [json.loads(line) for line in conf.pci.device_spec] == expected
+        assert names(conf) == OURS
+        assert conf.pci.report_in_placement is (placement != "off")
+    (patch,) = documents(rendering, "controlplane.yaml")
+    jsonschema.validate(patch, SCHEMAS["controlplane"])
+    template = patch["spec"]["nova"]["template"]
+    assert names(read(tmp_path, template["apiServiceTemplate"]["customServiceConfig"])) == OURS
+    assert (
+        set(template)
+        == {
+            "off": {"apiServiceTemplate"},
+            "report": {"apiServiceTemplate"},
+            "schedule": {"apiServiceTemplate", "schedulerServiceTemplate", "cellTemplates"},
+        }[placement]
+    )
+    assert "enabled_filters" not in json.dumps(template), "nova-operator's own list has the filters"
+
+
+CONTROL_PLANE = f"""\
+kind: OpenStackControlPlane
+spec:
+  nova:
+    template:
+      apiServiceTemplate:
+        customServiceConfig: |
+          [pci]
+          alias = {FPGA}
+      schedulerServiceTemplate:
+        customServiceConfig: |
+          [filter_scheduler]
+          enabled_filters = ComputeFilter
+      cellTemplates:
+        cell0: {{}}
+        cell7: {{}}
+"""
+
+
+def test_rhoso_keeps_the_operators_service_config(tmp_path):
+    there = tmp_path / "there.yaml"
+    there.write_text(CONTROL_PLANE)
+    for _ in range(2):
+        rendering = rendered(tmp_path, "rhoso", str(there), placement="schedule")
+        assert codes(rendering, "GPU312", "GPU313", "GPU383") == []
+        (patch,) = documents(rendering, "controlplane.yaml")
+        template = patch["spec"]["nova"]["template"]
+        api, scheduler = (
+            read(tmp_path, template[f"{name}ServiceTemplate"]["customServiceConfig"]) for name in ("api", "scheduler")
+        )
+        assert names(api) == ["fpga", *OURS]
+        assert scheduler.filter_scheduler.enabled_filters == ["ComputeFilter", "PciPassthroughFilter"]
+        assert set(template["cellTemplates"]) == {"cell0", "cell7"}
+        there.write_text(yaml.safe_dump(patch))  # as it is once it was applied
+    assert codes(rendered(tmp_path, "rhoso"), "GPU383") == [("GPU383", "rhoso")]
+
+
+CONFIG_MAP = f"""\
+kind: ConfigMap
+metadata: {{name: nova-extra-config}}
+data:
+  25-nova-extra.conf: |
+    [pci]
+    device_spec = {json.dumps(GPU01[0])}
+  {KEY}: |
+    [pci]
+    device_spec = {json.dumps(GPU01[0])}
+  notes.txt: no INI file
+"""
+
+
+def test_rhoso_reports_devices_of_other_config_maps(tmp_path):
+    there = tmp_path / "there.yaml"
+    there.write_text(CONFIG_MAP)
+    found = codes(rendered(tmp_path, "rhoso", str(there)), "GPU312", "GPU383")
+    assert sorted(set(found)) == [("GPU312", "there.yaml:25-nova-extra.conf:2"), ("GPU383", "rhoso")]
+
+
+def oslo_conf(values: dict) -> str:
+    """In place of helm-toolkit's ``to_oslo_conf``, which only Helm runs: lists are joined, a multistring is lines."""
+    lines = []
+    for section, options in values.items():
+        lines.append(f"[{section}]")
+        for key, value in options.items():
+            if isinstance(value, list):
+                lines.append(f"{key} = {','.join(value)}")
+            elif isinstance(value, dict):
+                assert value["type"] == "multistring"
+                lines += [f"{key} = {one}" for one in value["values"]]
+            else:
+                lines.append(f"{key} = {str(value).lower()}")
+    return "\n".join(lines)
+
+
+def merged(below: dict, above: dict) -> dict:
+    """As Helm merges values: maps are merged, anything else is replaced."""
+    both = dict(below)
+    for key, value in above.items():
+        old = both.get(key)
+        both[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return both
+
+
+def confs(tmp_path, *values: dict) -> dict[str, cfg.ConfigOpts]:
+    """The configuration of all services, and of nova-compute on each host that has overrides (stands in for Helm)."""
+    conf = {}
+    for one in values:
+        conf = merged(conf, one["conf"])
+    hosts = conf.pop("overrides", {}).get("nova_compute", {}).get("hosts", [])
+    found = {"": read(tmp_path, oslo_conf(conf["nova"]))}
+    for host in hosts:
+        found[host["name"]] = read(tmp_path, oslo_conf(merged(conf, host["conf"])["nova"]))
+    return found
+
+
+@pytest.mark.parametrize("placement", ["off", "report", "schedule"])
+def test_helm_makes_every_services_configuration(tmp_path, placement):
+    rendering = rendered(tmp_path, "openstack-helm", placement=placement)
+    assert [(f.path, f.services) for f in rendering.files] == [("openstack-helm/gpustack-nova.yaml", SERVICES)]
+    found = confs(tmp_path, *documents(rendering, ".yaml"))
+    assert {name: [json.loads(line) for line in conf.pci.device_spec] for name, conf in found.items()} == {
+        "": [],
+        "gpu01": GPU01,
+        "gpu-amd01": AMD01,
+    }
+    for conf in found.values():
+        assert names(conf) == OURS
+        assert conf.filter_scheduler.enabled_filters[-1] == "PciPassthroughFilter"
+        assert conf.pci.report_in_placement is (placement != "off")
+        assert bool(conf.filter_scheduler.pci_in_placement) is (placement == "schedule")
+
+
+def test_helm_keeps_the_operators_values(tmp_path):
+    """Helm replaces lists: aliases, devices, filters and the overrides of other hosts are written along."""
+    pci = {"alias": {"type": "multistring", "values": [FPGA]}, "device_spec": {"type": "multistring", "values": [NIC]}}
+    other = {"name": "cpu01", "conf": {"nova": {"DEFAULT": {"cpu_allocation_ratio": 1}}}}
+    mine = {"name": "gpu01", "conf": {"nova": {"DEFAULT": {"reserved_host_memory_mb": 4096}, "pci": None}}}
+    empty = {"name": "gpu-amd01", "conf": None}
+    filters = {"enabled_filters": ["ComputeFilter", "RetryFilter"]}
+    labels = [{"label": {"key": "a"}, "conf": {}}]
+    values = {
+        "conf": {
+            "nova": {"pci": pci, "filter_scheduler": filters, "DEFAULT": {"note": "a\n[b\nc"}},
+            "overrides": {"nova_compute": {"hosts": [other, mine, empty], "labels": labels}},
+        }
+    }
+    there = tmp_path / "values.yaml"
+    there.write_text(yaml.safe_dump(values))
+    rendering = rendered(tmp_path, "openstack-helm", str(there))
+    assert codes(rendering, "GPU312", "GPU380", "GPU383", "GPU384") == [
+        ("GPU380", "values.yaml:conf.nova:3"),
+        ("GPU384", "conf.overrides.nova_compute.labels"),
+    ]
+    (ours,) = documents(rendering, ".yaml")
+    del values["conf"]["nova"]["DEFAULT"]  # no text for the stand-in of the chart's function
+    found = confs(tmp_path, values, ours)
+    assert found[""].filter_scheduler.enabled_filters == ["ComputeFilter", "PciPassthroughFilter"]
+    assert set(found) == {"", "cpu01", "gpu01", "gpu-amd01"}
+    assert all(names(conf) == ["fpga", *OURS] for conf in found.values())
+    assert [json.loads(line) for line in found["gpu01"].pci.device_spec] == [json.loads(NIC), *GPU01]
+    assert [json.loads(line) for line in found["cpu01"].pci.device_spec] == [json.loads(NIC)]
+    hosts = {host["name"]: host["conf"]["nova"] for host in ours["conf"]["overrides"]["nova_compute"]["hosts"]}
+    assert hosts["gpu01"]["DEFAULT"] == {"reserved_host_memory_mb": 4096}
+
+
+def test_hosts_with_the_same_devices_share_a_service(tmp_path):
+    spec = SPEC.replace("gpu01: [k4200], gpu-amd01: [mi300x]", '"gpu*": [k4200, mi300x]')
+    names_of = [d["metadata"]["name"] for d in documents(rendered(tmp_path, "rhoso", spec=spec), "dataplane.yaml")]
+    assert sorted(set(names_of)) == ["nova-gpu-1002-74a1", "nova-gpu-10de-11b4", "nova-gpu-none"]
+    written(tmp_path, rendered(tmp_path, "rhoso", spec=spec))
+    assert (tmp_path / "rhoso/controlplane.yaml").exists()

@@ -1,0 +1,92 @@
+"""Variables for OpenStack-Ansible beside those of the operator, read by Ansible's own loader."""
+
+import json
+import subprocess
+
+import pytest
+import yaml
+from ansible.parsing.dataloader import DataLoader
+
+from support.nova_rendered import codes, rendered, written
+
+DEPLOY = "etc/openstack_deploy"
+
+
+def read(directory, name) -> dict:
+    """The variables that Ansible reads for a group or a host."""
+    found = {}
+    for path in DataLoader().find_vars_files(str(directory), name):
+        with open(path) as stream:
+            found.update(yaml.safe_load(stream))
+    return found
+
+
+@pytest.mark.parametrize("ending", ["", ".yml", ".yaml", ".json"])
+@pytest.mark.parametrize(("kind", "name"), [("group_vars", "nova_all"), ("host_vars", "gpu01")])
+def test_no_directory_hides_the_operators_variables(tmp_path, kind, name, ending):
+    directory = tmp_path / DEPLOY / kind
+    directory.mkdir(parents=True)
+    (directory / f"{name}{ending}").write_text('{"nova_cpu_allocation_ratio": 1}\n')
+    rendering = rendered(tmp_path, "openstack-ansible")
+    (hidden,) = (f for f in rendering.findings if f.code == "GPU325")
+    assert hidden.severity == "error"
+    subprocess.run(["sh", "-ec", hidden.remedy.partition(": ")[2]], check=True)
+    rendering = rendered(tmp_path, "openstack-ansible")
+    assert codes(rendering, "GPU325") == []
+    written(tmp_path, rendering)
+    both = read(directory, name)
+    assert both["nova_cpu_allocation_ratio"] == 1
+    assert {"nova_pci_alias", "nova_device_spec"} & both.keys()
+
+
+def test_a_hidden_file_of_an_earlier_rendering_is_reported(tmp_path):
+    written(tmp_path, rendered(tmp_path, "openstack-ansible"))
+    assert codes(rendered(tmp_path, "openstack-ansible"), "GPU325") == []
+    (tmp_path / DEPLOY / "group_vars/nova_all.yml").write_text("nova_cpu_allocation_ratio: 1\n")
+    assert codes(rendered(tmp_path, "openstack-ansible"), "GPU325") == [("GPU325", "nova_all.yml")]
+
+
+@pytest.mark.parametrize(
+    ("file", "variable", "winner"),
+    [
+        ("user_variables.yml", "nova_pci_alias: []", "the value of this file"),
+        ("group_vars/nova_all/a.yml", "nova_pci_alias: []", "gpustack's value, and this one is lost"),
+        ("group_vars/nova_all/z.yml", "nova_pci_alias: []", "the value of this file"),
+        ("group_vars/nova_compute.yml", "nova_pci_alias: []", "the value of the more specific group"),
+        ("host_vars/ctl01.yml", "nova_pci_alias: []", "the value of this file on that host"),
+        ("group_vars/all.yml", "nova_device_spec: []", "gpustack's value, and this one is lost on that host"),
+        ("user_secrets.yml", "nova_password: !vault x", None),
+        ("host_vars/ctl01.yml", "nova_device_spec: []", None),
+    ],
+)
+def test_a_variable_that_is_set_twice_is_reported(tmp_path, file, variable, winner):
+    path = tmp_path / DEPLOY / file
+    path.parent.mkdir(parents=True)
+    path.write_text(f"{variable}\n")
+    found = [f for f in rendered(tmp_path, "openstack-ansible").findings if f.code == "GPU326"]
+    assert {f.message.partition("takes ")[2] for f in found} == ({winner} if winner else set())
+
+
+@pytest.mark.parametrize(
+    ("filters", "reported"),
+    [("ComputeFilter", True), ("[ComputeFilter]", True), ("ComputeFilter, PciPassthroughFilter", False)],
+)
+def test_overrides_that_replace_the_filters_are_reported(tmp_path, filters, reported):
+    file = tmp_path / DEPLOY / "user_variables.yml"
+    file.parent.mkdir(parents=True)
+    section = {"enabled_filters": yaml.safe_load(filters)}
+    file.write_text(yaml.safe_dump({"nova_nova_conf_overrides": {"filter_scheduler": section}}))
+    found = [f for f in rendered(tmp_path, "openstack-ansible").findings if f.code == "GPU326"]
+    assert [f.place for f in found] == [str(file)] * reported
+
+
+@pytest.mark.parametrize(("release", "kind"), [("2023.1", list), ("zed", str), ("yoga", str)])
+def test_device_specs_have_the_type_that_the_role_takes(tmp_path, release, kind):
+    """Before 2023.1 the role writes the variable into one line as it is: a list would become Python's text of it."""
+    written(tmp_path, rendered(tmp_path, "openstack-ansible", release=release))
+    variables = yaml.safe_load((tmp_path / DEPLOY / "host_vars/gpu01/gpustack.yml").read_text())
+    (value,) = variables.values()
+    assert isinstance(value, kind)
+    assert (json.loads(value) if kind is str else [json.loads(line) for line in value]) == [
+        {"vendor_id": "10de", "product_id": "11b4"}
+    ]

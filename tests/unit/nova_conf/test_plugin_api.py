@@ -1,0 +1,120 @@
+"""The part of the controller in nova.yml, against hosts that answer what no host of good faith would."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustack.errors import NovaConfigError
+from gpustack.nova_conf import plugin_api as controller
+from support.nova_hosts import host
+
+SPEC = """\
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
+hosts: {gpu01: [k4200]}
+nova: {release: "2025.2"}
+"""
+GOOD = {"path": "/etc/nova/nova.conf", "text": "[pci]\nreport_in_placement = true\n"}
+
+
+def decide(tmp_path: Path, there: object, services: tuple[str, ...] = ("compute",), **more: Any) -> dict[str, Any]:
+    """One host's files, with what the host answers."""
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(SPEC, encoding="utf-8")
+    facts = host("k4200-prepared").model_dump(mode="json", by_alias=True)
+    decided = controller.overall(str(spec), {"gpu01": facts})
+    return controller.for_host(str(spec), decided, "gpu01", services=services, facts=facts, there=there, **more)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An operator's home and temporary directory; whatever is written is seen in it."""
+    home = tmp_path / "home"
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh/authorized_keys").write_text("ssh-ed25519 the operator\n", encoding="utf-8")
+    (home / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(home / "tmp"))
+    return home
+
+
+def tree(directory: Path) -> dict[str, str]:
+    """Every file below a directory with its text."""
+    return {str(p): p.read_text(encoding="utf-8") for p in sorted(directory.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../../../../../../../../../../..{home}/.ssh/authorized_keys",
+        "/etc/nova/nova.conf.d/../../../../../../../../../..{home}/.ssh/authorized_keys",
+        "/etc/nova/nova.conf.d/../nova.conf",
+        "{home}/.ssh/authorized_keys",
+        "{home}/.ssh/new.conf",
+        "/etc/nova/nova-\0.conf",
+        "/etc/nova/nova.conf\n",
+        "etc/nova/nova.conf",
+        "/etc/nova/sub/nova.conf",
+        "/etc/kolla/nova-api/../nova-api/nova.conf",
+        "",
+    ],
+)
+@pytest.mark.parametrize("kolla", [False, True])
+def test_a_hosts_answer_writes_no_file_here(tmp_path, home, path, kolla):
+    before = tree(home)
+    attack = {"path": path.format(home=home), "text": "ssh-ed25519 the attacker\n"}
+    with pytest.raises(NovaConfigError, match=r"gpu01: unexpected answer .*files\.1\.path"):
+        decide(tmp_path, {"files": [GOOD, attack]}, kolla=kolla)
+    assert tree(home) == before
+
+
+def test_a_good_answer_writes_no_file_here_either(tmp_path, home):
+    before = tree(home)
+    result = decide(tmp_path, {"files": [GOOD], "units": ["nova-compute.service"]})
+    assert [file["path"] for file in result["write"]] == ["/etc/nova/nova.conf.d/300-gpustack.conf"]
+    assert result["restart"] == [["systemctl", "restart", "nova-compute.service"]]
+    assert tree(home) == before
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        None,
+        [],
+        "x",
+        {},
+        {"files": 5},
+        {"files": [5]},
+        {"files": [{"path": "/etc/nova/nova.conf"}]},
+        {"files": [{**GOOD, "text": ["x"]}]},
+        {"files": [{**GOOD, "text": "x" * (5 << 20)}]},
+        {"files": [{**GOOD, "path": f"/etc/nova/nova-{n}.conf", "text": "#" * (1 << 20)} for n in range(5)]},
+        {"files": [{**GOOD, "path": f"/etc/nova/nova-{n}.conf"} for n in range(100_000)]},
+        {"files": [], "engine": "/bin/sh"},
+        {"files": [], "started": ["x"]},
+        {"files": [], "started": {"compute": [{}]}},
+        {"files": [], "units": "nova-compute.service"},
+        {"files": [], "pending": {"compute": 1}},
+    ],
+)
+def test_malformed_answers_are_refused_soon(tmp_path, home, there):
+    started = time.monotonic()
+    with pytest.raises(NovaConfigError, match="gpu01: unexpected answer") as raised:
+        decide(tmp_path, there)
+    assert time.monotonic() - started < 5
+    assert len(str(raised.value)) < 500
+
+
+@pytest.mark.parametrize("text", ["x\n", "[pci]\n\x0c\nalias\n", "[pci\n"])
+def test_a_file_that_is_no_ini_names_the_host(tmp_path, home, text):
+    with pytest.raises(NovaConfigError, match=r"gpu01:/etc/nova/nova\.conf:\d"):
+        decide(tmp_path, {"files": [{**GOOD, "text": text}]})
+
+
+def test_findings_name_the_hosts_own_path(tmp_path, home):
+    text = '[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "1eb8"}\n'
+    result = decide(tmp_path, {"files": [{**GOOD, "text": text}]}, ("api",))
+    assert "gpu01:/etc/nova/nova.conf:2" in result["text"]

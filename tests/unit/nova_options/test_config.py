@@ -1,0 +1,162 @@
+"""The configuration reader agrees with oslo.config itself, and knows the lines."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from oslo_config import cfg
+
+from gpustack.errors import NovaConfigError
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import files_of, read_files
+
+ALIAS = releases.option("pci/alias")
+SPEC = releases.option("pci/device_spec")
+FILTERS = releases.option("filter_scheduler/enabled_filters")
+
+
+def oslo(files: list[Path]) -> cfg.ConfigOpts:
+    """oslo.config with Nova's own definitions of these options (nova/conf/pci.py, nova/conf/scheduler.py)."""
+    conf = cfg.ConfigOpts()
+    conf.register_opts(
+        [
+            cfg.MultiStrOpt("alias", default=[], deprecated_name="pci_alias", deprecated_group="DEFAULT"),
+            cfg.MultiStrOpt(
+                "device_spec",
+                default=[],
+                deprecated_opts=[
+                    cfg.DeprecatedOpt("passthrough_whitelist", group="pci"),
+                    cfg.DeprecatedOpt("pci_passthrough_whitelist", group="DEFAULT"),
+                ],
+            ),
+        ],
+        group="pci",
+    )
+    conf.register_opts(
+        [cfg.StrOpt("enabled_filters", deprecated_name="scheduler_default_filters", deprecated_group="DEFAULT")],
+        group="filter_scheduler",
+    )
+    conf([], default_config_files=[str(file) for file in files], default_config_dirs=[])
+    return conf
+
+
+LINES = st.sampled_from(
+    [
+        "[pci]",
+        "[PCI]",
+        "[DEFAULT]",
+        "[filter_scheduler]",
+        "alias = one",
+        "alias: two",
+        "pci_alias = old",
+        'alias = {"a": 1,',
+        '  "b": 2}',
+        "device_spec = '{}'",
+        "passthrough_whitelist = white",
+        "pci_passthrough_whitelist=whiter",
+        "enabled_filters = A,B",
+        "scheduler_default_filters = C",
+        "# comment",
+        "; comment",
+        "",
+        "other = x = y",
+    ]
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.lists(LINES, max_size=12), min_size=1, max_size=3))
+def test_merging_is_that_of_oslo_config(tmp_path_factory, texts):
+    directory = tmp_path_factory.mktemp("conf")
+    files = []
+    for number, lines in enumerate(texts):
+        files.append(directory / f"{number}.conf")
+        files[-1].write_text("\n".join(lines) + "\n")
+    try:
+        theirs = oslo(files)
+    except cfg.ConfigFileParseError:
+        with pytest.raises(NovaConfigError):
+            read_files(files)
+        return
+    ours = read_files(files)
+    assert [s.value for s in ours.effective(ALIAS)] == theirs.pci.alias
+    assert [s.value for s in ours.effective(SPEC)] == theirs.pci.device_spec
+    filters = [s.value for s in ours.effective(FILTERS)]
+    assert (filters[0] if filters else None) == theirs.filter_scheduler.enabled_filters
+
+
+def test_a_value_knows_the_line_it_begins_on(tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text('[pci]\n\nalias = {"name": "a",\n  "vendor_id": "10de"}\nalias = b\n')
+    first, second = read_files([file]).effective(ALIAS)
+    assert (first.line, second.line) == (3, 5)
+    assert first.value == '{"name": "a",\n"vendor_id": "10de"}'
+    assert first.place == f"{file}:3"
+
+
+def test_a_broken_file_is_named_with_its_line(tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text("[pci]\nalias\n")
+    with pytest.raises(NovaConfigError, match=r"nova\.conf:2.*No ':' or '='"):
+        read_files([file])
+
+
+def test_a_directory_is_read_as_a_service_finds_it(tmp_path):
+    for name in ("nova.conf", "nova-compute.conf", "nova.conf.d/10.conf", "nova-compute.conf.d/20.conf", "other.conf"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("[pci]\n")
+    found = [str(file.relative_to(tmp_path)) for file in files_of(tmp_path, service="compute")]
+    assert found == ["nova.conf", "nova-compute.conf", "nova.conf.d/10.conf", "nova-compute.conf.d/20.conf"]
+    assert [f.name for f in files_of(tmp_path / "nova.conf.d")] == ["10.conf"]
+    with pytest.raises(NovaConfigError, match="no such file"):
+        files_of(tmp_path / "missing")
+
+
+def test_values_that_name_options_are_those_of_oslo_config(tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text(
+        "[DEFAULT]\nscheduler_default_filters = A,B\npci_alias = a$$b\n"
+        '[pci]\nalias = ${other}\nalias = $filter_scheduler.enabled_filters\nalias = \\$other $" $ $other$\n'
+        "other = $third\n[filter_scheduler]\nenabled_filters = C\n[pci]\nthird = $$x\n"
+    )
+    conf = oslo([])
+    conf.register_opts([cfg.StrOpt("other"), cfg.StrOpt("third")], group="pci")
+    conf([], default_config_files=[str(file)], default_config_dirs=[])
+    ours = read_files([file]).effective(ALIAS)
+    assert [s.value for s in ours] == conf.pci.alias == ["a$b", "$x", "C", '$other $" $ $x$']
+    assert [s.names for s in ours] == [(), ("other",), ("filter_scheduler.enabled_filters",), ("other",)]
+    assert ours[1].written == "${other}"
+
+
+def test_what_no_file_sets_is_left_and_told(tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text("[pci]\nalias = $unset\nalias = $circle\ncircle = $circle\n")
+    first, second = read_files([file]).effective(ALIAS)
+    assert (first.value, first.unknown) == ("$unset", ("unset",))
+    assert "circle" in second.unknown
+
+
+def test_lines_end_where_they_do_in_a_file(tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text("# a form feed \x0c and a separator \u2028 end no line\n[pci]\r\nalias = x\r\n")
+    (setting,) = read_files([file]).effective(ALIAS)
+    assert (setting.value, setting.line) == ("x", 3)
+    assert oslo([file]).pci.alias == ["x"]
+
+
+def test_drop_ins_are_what_oslo_config_finds(tmp_path):
+    """Hidden files, as editors leave them, are not read; a link to nowhere stops the service."""
+    directory = tmp_path / "nova.conf.d"
+    directory.mkdir()
+    (tmp_path / "nova.conf").write_text("")
+    (directory / ".#10.conf").write_text("no INI file")
+    (directory / "10.conf").write_text("[pci]\nalias = x\n")
+    assert [s.value for s in read_files(files_of(tmp_path)).effective(ALIAS)] == ["x"]
+    (directory / "20.conf").symlink_to(directory / "nowhere")
+    with pytest.raises(NovaConfigError, match=r"20\.conf: can't be read"):
+        read_files(files_of(tmp_path))
+    (directory / "20.conf").unlink()
+    (directory / "20.conf").mkdir()
+    with pytest.raises(NovaConfigError, match=r"20\.conf: is no regular file"):
+        read_files(files_of(tmp_path))

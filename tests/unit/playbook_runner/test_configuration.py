@@ -1,0 +1,129 @@
+"""What Ansible is started with: its configuration, SSH host keys, secrets; with the real ansible and ssh."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from gpustack.errors import UsageError
+from gpustack.playbook_runner.configuration import configuration
+from gpustack.playbook_runner.extra_vars import as_files
+from gpustack.playbook_runner.run import Call, environment
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> tuple[Path, Path]:
+    """A home and a current directory that has an ansible.cfg."""
+    home, here = tmp_path / "home", tmp_path / "here"
+    home.mkdir()
+    here.mkdir()
+    (here / "ansible.cfg").write_text("[defaults]\ncallback_plugins = .\n", encoding="utf-8")
+    return home, here
+
+
+def test_the_current_directorys_file_is_skipped(places, tmp_path):
+    home, here = places
+    found = configuration({"HOME": str(home)}, here, system=tmp_path / "none")
+    assert (found.path, found.ignored) == (None, here / "ansible.cfg")
+    variables = found.environment({}, home)
+    assert Path(variables["ANSIBLE_CONFIG"]).read_text(encoding="utf-8") == ""
+    assert Path(variables["ANSIBLE_CONFIG"]).parent == home
+
+
+@pytest.mark.parametrize("named", ["ansible.cfg", ".", "{here}/ansible.cfg", "{here}"])
+def test_a_named_file_is_used(places, named):
+    home, here = places
+    found = configuration({"HOME": str(home), "ANSIBLE_CONFIG": named.format(here=here)}, here)
+    assert (found.path, found.ignored) == (here / "ansible.cfg", None)
+
+
+def test_the_users_file_comes_before_the_machines(places, tmp_path):
+    home, here = places
+    system = tmp_path / "ansible.cfg"
+    system.touch()
+    assert configuration({"HOME": str(home)}, here, system=system).path == system
+    (home / ".ansible.cfg").touch()
+    assert configuration({"HOME": str(home), "ANSIBLE_CONFIG": ""}, here, system=system).path == home / ".ansible.cfg"
+
+
+def test_a_file_that_is_not_there_is_refused(places):
+    home, here = places
+    with pytest.raises(UsageError, match="ANSIBLE_CONFIG"):  # Ansible would take the current directory's
+        configuration({"HOME": str(home), "ANSIBLE_CONFIG": "/nowhere/ansible.cfg"}, here)
+
+
+def test_no_module_of_the_current_directory_is_imported():
+    assert Call(playbook="verify", inventory="i").argv()[:2] == [sys.executable, "-P"]
+
+
+@pytest.mark.parametrize(
+    ("more", "path"),
+    [
+        ("-o ControlPersist=7", "private"),
+        ("-o ControlPersist=7 -o ControlPath={home}/%C", "none"),
+        ("-C", "none"),
+    ],
+)
+def test_ssh_refuses_unknown_host_keys_whatever_is_configured(places, tmp_path, monkeypatch, request, more, path):
+    """Ansible's own ssh command line, interpreted by the real ssh with a configuration that trusts everybody."""
+    home, here = places
+    private = Path(tempfile.mkdtemp())  # with a short name, as gpustack's own: sockets are to be made in it
+    request.addfinalizer(lambda: shutil.rmtree(private))
+    recorder, noted, lax = tmp_path / "ssh", tmp_path / "noted", tmp_path / "ssh_config"
+    recorder.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" > {shlex.quote(str(noted))}\nexit 255\n', encoding="utf-8")
+    recorder.chmod(0o755)
+    lax.write_text(f"StrictHostKeyChecking no\nControlPath {home}/%C\nControlMaster auto\n", encoding="utf-8")
+    (home / ".ansible.cfg").write_text(
+        "[defaults]\nhost_key_checking = False\n"
+        f"[ssh_connection]\nssh_args = -o StrictHostKeyChecking=no {more.format(home=home)}\n"
+        f"control_path = {home}/%%h\n",
+        encoding="utf-8",
+    )
+    inventory = {"ansible_host_key_checking": False, "ansible_ssh_common_args": "-o StrictHostKeyChecking=no"}
+    (tmp_path / "inventory.json").write_text(
+        json.dumps({"all": {"hosts": {"gpu01.invalid": inventory}}}), encoding="utf-8"
+    )
+    for name in [name for name in os.environ if name.startswith("ANSIBLE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(here)
+    subprocess.run(
+        [
+            *(sys.executable, "-P", "-m", "ansible", "adhoc", "gpu01.invalid", "-m", "raw", "-a", "true"),
+            *("-i", str(tmp_path / "inventory.json")),
+        ],
+        env={**environment(7, private), "ANSIBLE_SSH_EXECUTABLE": str(recorder)},
+        capture_output=True,
+        check=False,
+    )
+    argv = noted.read_text(encoding="utf-8").split("\0")[:-1]
+    assert all(word in argv for word in more.split()[:2] if "=" in word)
+    asked = subprocess.run(["ssh", "-F", str(lax), "-G", *argv], capture_output=True, text=True, check=True)
+    options = dict(line.split(" ", 1) for line in asked.stdout.splitlines() if " " in line)
+    assert options["stricthostkeychecking"] == "true"
+    # Another connection that is open already was perhaps opened without the check.
+    assert options.get("controlpath", "none").startswith(str(private / "cp") if path == "private" else "none")
+
+
+def test_a_socket_whose_path_would_be_too_long_is_not_made(tmp_path):
+    deep = tmp_path / ("d" * 80)
+    deep.mkdir()
+    variables = configuration({"HOME": str(tmp_path)}, tmp_path, system=tmp_path / "none").environment({}, deep)
+    assert "-o ControlPath=none" in variables["ANSIBLE_SSH_ARGS"]
+
+
+def test_extra_variables_travel_in_private_files(tmp_path):
+    values = ["@vars.yaml", 'a=1 b="two words"', "{c: 3}", '{"d": "x"}', "/not/a/file"]
+    first, second, third, fourth, last = (word.partition("=")[2] for word in as_files(values, tmp_path))
+    assert (first, last) == ("@vars.yaml", "/not/a/file")
+    assert json.loads(Path(second[1:]).read_text(encoding="utf-8")) == {"a": "1", "b": "two words"}
+    assert [Path(f[1:]).read_text(encoding="utf-8") for f in (third, fourth)] == ["{c: 3}", '{"d": "x"}']
+    assert {Path(f[1:]).stat().st_mode & 0o777 for f in (second, third, fourth)} == {0o600}

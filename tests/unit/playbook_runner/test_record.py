@@ -1,0 +1,153 @@
+"""What became of each host, out of events."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gpustack.errors import ApplyError, HostError, PlanError, UsageError, VerifyError
+from gpustack.playbook_runner.inventory import hosts_of, inventory_of
+from gpustack.playbook_runner.record import HostRecord, Outcome, Record
+from gpustack.playbook_runner.show import line, verdict
+from gpustack.spec.load import parse_spec
+
+ERROR = {"severity": "error", "code": "GPU013", "place": "a", "message": "m", "remedy": "mend it"}
+
+
+def told(*events: dict[str, Any]) -> Record:
+    record = Record()
+    for event in events:
+        record.take(event)
+    return record
+
+
+def task(state: str = "ok", action: str = "command", name: str = "Run", **more: Any) -> dict[str, Any]:
+    entry = {"event": "task", "host": "a", "task": name, "action": action, "state": state}
+    return {**entry, "changed": False, "ignored": False, "result": {}, **more}
+
+
+def end(**totals: int) -> dict[str, Any]:
+    return {"event": "end", "hosts": {"a": totals}}
+
+
+VERIFIED = task(action="gpustack_verify", result={"verification": {"x": 1}})
+
+
+@pytest.mark.parametrize(
+    ("events", "outcome", "error"),
+    [
+        ([task(changed=True)], Outcome.DONE, None),
+        ([task()], Outcome.NOTHING, None),
+        ([task("failed", "gpustack_facts")], Outcome.UNREACHABLE, HostError),
+        ([task("unreachable")], Outcome.UNREACHABLE, HostError),
+        ([task("failed", "gpustack_plan", result={"findings": [ERROR]})], Outcome.REFUSED, PlanError),
+        ([task("failed", "gpustack_verify", result={"findings": [ERROR]})], Outcome.NOT_READY, VerifyError),
+        ([task("failed", "gpustack_plan")], Outcome.FAILED, ApplyError),
+        ([task("failed")], Outcome.FAILED, ApplyError),
+        ([task("failed", ignored=True)], Outcome.NOTHING, None),
+    ],
+)
+def test_outcomes(events: list[dict[str, Any]], outcome: Outcome, error: type | None) -> None:
+    bad = outcome not in (Outcome.DONE, Outcome.NOTHING)
+    record = told(*events, end(failures=int(bad and outcome is not Outcome.UNREACHABLE)))
+    one = record.hosts["a"]
+    assert one.outcome is outcome
+    assert type(verdict([one], "log")) is (error or type(None))
+
+
+def test_a_failure_that_was_rescued_is_none() -> None:
+    record = told(task("failed"), task(changed=True), end(failures=0, rescued=1))
+    assert record.hosts["a"].outcome is Outcome.DONE
+
+
+def test_a_failure_that_ends_the_turn_of_its_host_later_is_told_as_it_was() -> None:
+    failed = task("failed", "gpustack_verify", result={"findings": [ERROR], "msg": "a is not ready:"})
+    end_of_turn = task("failed", "fail", "End the turn of a host that has failed", result={"msg": "as told above"})
+    record = told(failed, task(changed=True), end_of_turn, end(failures=1, rescued=1))
+    one = record.hosts["a"]
+    assert (one.outcome, one.problem, one.findings) == (Outcome.NOT_READY, "a is not ready:", (ERROR,))
+
+
+def test_a_host_whose_turn_did_not_come() -> None:
+    plan = task(action="gpustack_plan", result={"todo": True, "reboot": ["why"], "text": "a: …"})
+    record = told({"event": "play", "play": "Plan every host"}, plan, {"event": "play", "play": "Prepare"}, end())
+    assert record.hosts["a"].outcome is Outcome.NOT_BEGUN
+    assert isinstance(verdict([record.hosts["a"]], "log"), ApplyError)
+
+
+def test_the_gravest_decides_the_exit_code() -> None:
+    records = [HostRecord(host=str(outcome), outcome=outcome) for outcome in Outcome]
+    error = verdict(records, "the.log")
+    assert isinstance(error, ApplyError)
+    assert "1 of 7 hosts failed: failed" in str(error)
+    assert "the.log" in str(error)
+
+
+def test_one_line_a_host() -> None:
+    record = told(
+        task(changed=True),
+        task(changed=True, name="Reboot the host"),
+        task(action="gpustack_verify", result={"verification": {"x": 1}}),
+        end(),
+    )
+    assert line(record.hosts["a"]) == "a: done (2 changes, rebooted, verified)"
+
+
+def test_a_failed_loop_names_its_item() -> None:
+    items = [{"msg": "non-zero return code", "cmd": ["update-grub"], "stderr": "no space left"}]
+    one = told(task("failed", name="Run the commands", result={"msg": "One or more", "items": items})).hosts["a"]
+    assert one.problem == "Run the commands: non-zero return code\n  command: update-grub\n  no space left"
+
+
+def test_the_hosts_of_a_spec() -> None:
+    text = 'version: 1\nmodels: {m: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"gpu[1:2]": [m], one: [m]}\n'
+    assert hosts_of(parse_spec(text, "s"), "s") == ("gpu1", "gpu2", "one")
+    with pytest.raises(UsageError, match="gpu\\*"):
+        hosts_of(parse_spec(text.replace("one", '"gpu*"'), "s"), "s")
+
+
+def test_an_inventory_runs_nothing() -> None:
+    """Names are keys of JSON, so nothing in them is a template or another host."""
+    entries = json.loads(inventory_of(["root@gpu1", "gpu2"]))["all"]["hosts"]
+    assert entries == {"gpu1": {"ansible_user": "root"}, "gpu2": {}}
+
+
+def test_what_nova_needs_is_told_beside_the_plan() -> None:
+    record = told(
+        {"event": "play", "play": "Plan every host"},
+        task(action="gpustack_plan", result={"todo": False, "reboot": [], "text": "the plan"}),
+        task(action="gpustack_service", result={"todo": True, "text": "what was left", "service": {}}),
+        end(),
+    )
+    one = record.hosts["a"]
+    assert one.text == "the plan\n\nwhat was left"
+    assert one.todo, "a host with nothing else to do has its turn when an earlier run has left something"
+    refused = told(task("failed", "gpustack_service", result={"findings": [ERROR]}), end(failures=1))
+    assert refused.hosts["a"].outcome is Outcome.REFUSED
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        task(action="gpustack_plan", result=None),
+        task(action="gpustack_plan", result={"todo": True, "reboot": 5}),
+        task("failed", action="gpustack_plan", result={"findings": 5}),
+        task("failed", result={"items": 5}),
+        task("failed", result={"items": [5]}),
+        task("failed", result={"cmd": [5]}),
+        task("failed", result=[]),
+        {"event": "task", "host": "a"},
+    ],
+)
+def test_a_malformed_event_is_its_hosts_failure(event: dict[str, Any]) -> None:
+    record = told(task(changed=True), event, task(host="b"), task(), end(ok=3))
+    assert (record.hosts["a"].outcome, record.hosts["b"].problem) == (Outcome.FAILED, "")
+    assert "malformed" in record.hosts["a"].problem
+    assert line(record.hosts["a"]).startswith("a: failed")
+
+
+def test_only_a_verification_verifies() -> None:
+    answer = {"verification": {"ready": True}}
+    assert not told(task(action="gpustack_facts", result=answer), end()).hosts["a"].verified
