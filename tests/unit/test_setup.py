@@ -22,6 +22,8 @@ def checkout(tmp_path: Path) -> Path:
     top = tmp_path / "a check out"
     shutil.copytree(TOP / "tools", top / "tools")
     shutil.copy(TOP / "pyproject.toml", top)
+    (top / "demo").mkdir()
+    shutil.copy(TOP / "demo" / "pyproject.toml", top / "demo")
     (top / ".venv" / "bin").mkdir(parents=True)
     return top
 

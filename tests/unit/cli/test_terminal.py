@@ -29,14 +29,12 @@ HARMLESS = "\\x1b]0;owned\\x07\\u009b2J\\u202egpu"
 PACKAGE = Path(gpustack.__file__).parent
 PLUGINS = PACKAGE.parent / "playbooks" / "action_plugins"
 
-# Programs that run on hosts, print their data for gpustack, or are part of tests and demo.
+# Programs that run on hosts, or print their data for gpustack.
 OTHER_PROGRAMS = (
     "facts/collector",
     "facts/bundle.py",
-    "facts/initramfs.py",
+    "linux/initramfs.py",
     "cleanup/domains.py",
-    "embedded",
-    "examples",
 )
 
 
@@ -132,7 +130,7 @@ def test_the_log_of_a_playbook(tmp_path: Path) -> None:
 
 def test_playbooks_print_into_the_printable_log() -> None:
     """The process gets the pipe of ``printable_log``, and no other stream of it is the log itself."""
-    (started,) = [c for c in calls(PACKAGE / "play" / "run.py") if ast.unparse(c.func) == "subprocess.Popen"]
+    (started,) = [c for c in calls(PACKAGE / "playbook_runner" / "run.py") if ast.unparse(c.func) == "subprocess.Popen"]
     streams = {word.arg: ast.unparse(word.value) for word in started.keywords}
     assert (streams["stdout"], streams["stderr"]) == ("printed", "subprocess.STDOUT")
 

@@ -22,7 +22,7 @@ def test_the_plugin_imports_nothing() -> None:
 
 def test_the_commands_bring_in_nothing_heavy() -> None:
     heavy = {"openstack", "keystoneauth1", "requests", "pydantic", "yaml", "novaclient", "sqlalchemy", "jinja2", "rich"}
-    for module in ("flavor", "flavor_hand", "flavor_spec"):
+    for module in ("flavor", "flavor_manual", "flavor_spec"):
         assert not heavy & loaded_by(f"import gpustack.cli.{module}")
 
 
