@@ -69,7 +69,7 @@ def is_gpu(function: Function) -> bool:
     return (
         classes.is_gpu_class(function.pci_class)
         and function.physical_function is None
-        and not catalogue.is_console(function.vendor, function.product)
+        and not catalogue.is_console(function.vendor, function.product, function.pci_class)
     )
 
 
@@ -162,7 +162,17 @@ def displays(host: Host) -> tuple[Function, ...]:
     """The functions that can show the host's console.
 
     Those are VGA controllers. Display controllers of other kinds have a connector when they are integrated graphics
-    beside a VGA controller; otherwise they are accelerators (AMD Instinct).
+    beside a VGA controller; otherwise they are accelerators (AMD Instinct). Cards without a connector show nothing,
+    whatever their class.
     """
-    shown = (f for f in host.pci if classes.is_display(f.pci_class) and f.physical_function is None)
+    shown = (
+        f
+        for f in host.pci
+        if classes.is_display(f.pci_class) and f.physical_function is None and not _has_no_connector(f)
+    )
     return tuple(f for f in shown if classes.is_vga(f.pci_class) or is_integrated(host, f))
+
+
+def _has_no_connector(function: Function) -> bool:
+    card = card_of(function)
+    return card is not None and "no-display" in card.quirks

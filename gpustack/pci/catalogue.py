@@ -127,10 +127,15 @@ def is_nvswitch(vendor: str, product: str, pci_class: str) -> bool:
     )
 
 
-def is_console(vendor: str, product: str) -> bool:
-    """Whether a display controller serves the host's own console (management controllers, emulated adapters)."""
+def is_console(vendor: str, product: str, pci_class: str | None = None) -> bool:
+    """Whether a display controller serves the host's own console (management controllers, emulated adapters).
+
+    :param pci_class: the function's class; without one, an entry for one class fits all.
+    """
     return any(
-        vendor.lower() == entry["vendor"] and product.lower() == entry.get("product", product.lower())
+        vendor.lower() == entry["vendor"]
+        and product.lower() == entry.get("product", product.lower())
+        and (pci_class is None or pci_class.startswith(entry.get("class", "")))
         for entry in _data()["console"]
     )
 

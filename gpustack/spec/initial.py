@@ -22,7 +22,8 @@ from gpustack.spec.schema import SCHEMA_FILE
 _BRANDS = {"grid", "tesla", "quadro", "geforce", "radeon", "instinct", "firepro", "pro", "data", "center", "gpu"}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*(\[[0-9]+:[0-9]+\][A-Za-z0-9_.-]*)?")
 _INTEGRATED = "graphics or accelerators that are part of the processor"
-_CONSOLE = "a GPU that is the only display of its host"
+_CONSOLE = "GPUs that the host boots on, where no other display would remain for its console"
+_EMULATED = "the display adapter of a virtual machine"
 _NVSWITCH = {
     NvSwitch.FULL: "all GPUs and all switches go to one guest, which runs Fabric Manager",
     NvSwitch.SHARED: "a service guest has the switches and partitions the fabric for the others",
@@ -44,7 +45,8 @@ class _Kind:
 def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: str = str(SCHEMA_FILE)) -> str:
     """The text of a first spec, with comments, for these hosts and the GPUs that they have.
 
-    Integrated graphics and a GPU that is its host's only display are left out: the host needs them.
+    Integrated graphics are left out, and the GPU that a host boots on where the spec would take all of its displays:
+    the host needs them.
 
     :param unread: hosts that were asked for and could not be read, for a comment.
     :param schema: path or URL of the JSON schema, for editors.
@@ -54,7 +56,13 @@ def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: s
     cards = {name: list(of_host.cards.values()) for name, of_host in found.items()}
     left_out = [
         *_note(f"Left out, {_INTEGRATED}:", (n for n, of_host in found.items() if of_host.integrated)),
+        *_note(f"Left out, {_EMULATED}:", (n for n, of_host in found.items() if of_host.emulated)),
         *_note(f"Left out, {_CONSOLE}:", (n for n, of_host in found.items() if of_host.console)),
+        *(
+            ["# Where a host needs no screen, add the model to its entry."]
+            if any(f.console for f in found.values())
+            else []
+        ),
     ]
     if not any(cards.values()):
         raise _nothing_found(found)
@@ -84,6 +92,7 @@ def _nothing_found(found: Mapping[str, _Found]) -> GpustackError:
     more = ", …" if len(found) > 5 else ""
     why = [
         *([_INTEGRATED] if any(of_host.integrated for of_host in found.values()) else []),
+        *([_EMULATED] if any(of_host.emulated for of_host in found.values()) else []),
         *([_CONSOLE] if any(of_host.console for of_host in found.values()) else []),
     ]
     left_out = f"; left out: {', '.join(why)}" if why else ""
@@ -93,18 +102,21 @@ def _nothing_found(found: Mapping[str, _Found]) -> GpustackError:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Found:
     """What was found on one host, by address.
 
     :ivar cards: the GPUs that the spec names.
     :ivar integrated: those that are part of the processor.
-    :ivar console: the GPU that is the host's only display.
+    :ivar emulated: the display adapters of a virtual machine.
+    :ivar console: the GPU that the host boots on, and those of the same ids, which a spec can't tell from it, where no
+        other display would remain.
     :ivar displays: every function that can show the host's console.
     """
 
     cards: dict[str, Gpu] = field(default_factory=dict)
     integrated: dict[str, Gpu] = field(default_factory=dict)
+    emulated: dict[str, Gpu] = field(default_factory=dict)
     console: dict[str, Gpu] = field(default_factory=dict)
     displays: set[str] = field(default_factory=set)
 
@@ -114,10 +126,17 @@ class _Found:
             kind = self.cards
             if is_integrated(host, gpu.main):
                 kind = self.integrated
-            elif gpu.main.boot_vga and not _other_displays(host, gpu):
-                kind = self.console
+            elif catalogue.is_console(gpu.main.vendor, gpu.main.product):
+                kind = self.emulated
             kind[gpu.main.address] = gpu
         self.displays.update(function.address for function in displays(host))
+
+    def keep_console(self) -> None:
+        """Leave the host the GPU that it boots on, where all its displays are GPUs of the spec."""
+        boots_on = {gpu.main.ids for gpu in self.cards.values() if any(f.boot_vga for f in gpu.functions)}
+        if self.loses_its_console:
+            self.console = {address: gpu for address, gpu in self.cards.items() if gpu.main.ids in boots_on}
+            self.cards = {address: gpu for address, gpu in self.cards.items() if address not in self.console}
 
     @property
     def loses_its_console(self) -> bool:
@@ -129,18 +148,15 @@ class _Found:
     @property
     def is_empty(self) -> bool:
         """Whether no GPU was found at all."""
-        return not (self.cards or self.integrated or self.console)
-
-
-def _other_displays(host: Host, gpu: Gpu) -> bool:
-    own = {function.address for function in gpu.functions}
-    return any(function.address not in own for function in displays(host))
+        return not (self.cards or self.integrated or self.emulated or self.console)
 
 
 def _sort(hosts: Sequence[Host]) -> dict[str, _Found]:
     found: dict[str, _Found] = {}
     for host in hosts:
         found.setdefault(host.hostname, _Found()).add(host)
+    for of_host in found.values():
+        of_host.keep_console()
     return found
 
 

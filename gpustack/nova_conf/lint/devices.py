@@ -193,7 +193,7 @@ def _in_use(function: Function) -> bool:
         any(net.state == "up" for net in function.uses.net)
         or bool(function.uses.block)
         or classes.is_forwarding_bridge(function.pci_class)
-        or catalogue.is_console(function.vendor, function.product)
+        or catalogue.is_console(function.vendor, function.product, function.pci_class)
     )
 
 

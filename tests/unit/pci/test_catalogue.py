@@ -311,7 +311,9 @@ def test_consoles() -> None:
     assert catalogue.is_console("1002", "515e"), "ES1000, one product of a maker of GPUs"
     assert not catalogue.is_console("1002", "74a1")
     assert not catalogue.is_console("10de", "11b4")
-    assert not catalogue.is_console("1234", "1111"), "QEMU's standard VGA stands for GPUs in tests"
+    assert catalogue.is_console("1234", "1111", "030000")
+    assert not catalogue.is_console("1234", "1111", "038000"), "without VGA it stands for GPUs in tests"
+    assert catalogue.is_console("1234", "1111"), "in some class"
 
 
 def test_no_card_is_a_console() -> None:

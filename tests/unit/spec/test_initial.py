@@ -125,14 +125,47 @@ def test_an_accelerator_is_no_display_beside_the_only_one() -> None:
 
 
 def test_hosts_without_any_display_left_are_named() -> None:
-    text = initial_spec([host("a", *ONLY_DISPLAY, *k4200(0x88)), host("b", BMC, *k4200(0x88))])
+    """No VGA controller is the one that the kernel booted on: the console may be a serial one."""
+    text = initial_spec([host("a", *k4200(0x87), *k4200(0x88)), host("b", BMC, *k4200(0x88))])
     assert (
         "# Mind: all displays of these hosts are GPUs of this spec, so none of them keeps a console on a screen: a."
         in text
     )
 
 
-@pytest.mark.parametrize("other", [BMC, IGPU, function("0000:05:00.0", "1002:73bf")])
+RX6800 = [function("0000:05:00.0", "1002:73bf"), function("0000:05:00.1", "1002:ab28", "040300")]
+M60 = [function("0000:05:00.0", "10de:13f2"), function("0000:06:00.0", "10de:13f2")]
+"""VGA controllers without a connector."""
+
+
+@pytest.mark.parametrize(
+    ("others", "models"),
+    [
+        ([], []),
+        (k4200(0x88), []),
+        (RX6800, ["rx-6800-6800-xt-6900-xt"]),
+        (M60, ["m60"]),
+        ([*RX6800, *k4200(0x88)], ["rx-6800-6800-xt-6900-xt"]),
+    ],
+)
+def test_a_boot_gpu_stays_when_no_other_display_would(others: list[dict[str, Any]], models: list[str]) -> None:
+    text = initial_spec([host("a", *ONLY_DISPLAY, *others), host("b", BMC, A100)])
+    spec = parse_spec(text, "x")
+    assert list(models_for(spec, "a")) == models
+    assert re.search(r"^# Left out, GPUs that the host boots on, .*: a\.$", text, re.MULTILINE)
+
+
+STANDARD_VGA = function("0000:00:01.0", "1234:1111", boot_vga=True)
+BOCHS_DISPLAY = function("0000:00:01.0", "1234:1111", "038000")
+
+
+@pytest.mark.parametrize("console", [STANDARD_VGA, {**STANDARD_VGA, "boot_vga": False}, BOCHS_DISPLAY])
+def test_the_display_of_a_virtual_machine_is_left_out(console: dict[str, Any]) -> None:
+    spec = parse_spec(initial_spec([host("a", console, *k4200(0x88))]), "x")
+    assert list(spec.models) == ["k4200"]
+
+
+@pytest.mark.parametrize("other", [BMC, IGPU, STANDARD_VGA])
 def test_a_boot_display_beside_another_display_is_taken(other: dict[str, Any]) -> None:
     text = initial_spec([host("a", *ONLY_DISPLAY, other)])
     assert "k4200" in parse_spec(text, "x").hosts["a"].models
