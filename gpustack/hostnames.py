@@ -1,25 +1,57 @@
-"""Names of hosts: when two are of one host for certain, and when they may be."""
+"""Names of hosts: when two are of one host for certain, and when they may be.
+
+MySQL, and so Nova on it, ignores the case of names. If a wrong "same" frees a device, compare letter by letter
+(``==``); if a wrong "not the same" frees a device, compare with :func:`extends`.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+
+def key(name: str) -> str:
+    """A name as a key: names that are the :func:`same` have one key."""
+    return name.casefold()
 
 
 def same(one: str, other: str) -> bool:
     """Whether two names are the same, in upper or lower case."""
-    return one.casefold() == other.casefold()
+    return key(one) == key(other)
+
+
+def head(name: str) -> str:
+    """The name without its domain, as it is written. An address has none."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name.partition(".")[0]
+    return name
 
 
 def short(name: str) -> str:
     """The name without its domain, to compare: hosts whose short names differ are not the same. An address is whole."""
-    folded = name.casefold()
+    folded = key(name)
     try:
         return str(ipaddress.ip_address(folded))
     except ValueError:
-        return folded.partition(".")[0]
+        return head(folded)
 
 
 def extends(one: str, other: str) -> bool:
     """Whether two names are the same, or one is the other with a domain behind it."""
-    one, other = one.casefold(), other.casefold()
+    one, other = key(one), key(other)
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+
+
+def index(named: Mapping[str, Value]) -> dict[str, Value]:
+    """What is known of hosts, by their names and by the keys of these, for :func:`find`."""
+    return {**{key(name): value for name, value in named.items()}, **named}
+
+
+def find(indexed: Mapping[str, Value], name: str) -> Value | None:
+    """What is known of a host: under the very name, else under one that is the :func:`same`."""
+    return indexed[name] if name in indexed else indexed.get(key(name))

@@ -20,6 +20,7 @@ from gpustack.cleanup.permission import misnamed, names
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.verdict import Verdict
 from gpustack.errors import CloudError, DatabaseError
+from gpustack.hostnames import same
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -182,7 +183,7 @@ def _hypervisor(usage: Usage, subject: Subject, host: str) -> Iterator[str]:
         yield stranger
     if usage.gap:
         yield f"could not be asked, or not about everything: {usage.gap}"
-    if host == subject.host:
+    if same(host, subject.host):
         users = usage.users.get(subject.address, frozenset())
         model = usage.functions.get(subject.address)
         there = f"{subject.address} is {model}" if model else f"there is no function {subject.address}"
@@ -219,7 +220,7 @@ def _placement(cloud: Connection, subject: Subject) -> Iterator[str]:
 
 
 def _about(verdict: Verdict, subject: Subject) -> bool:
-    if subject.host and verdict.host not in (subject.host, ""):
+    if subject.host and verdict.host and not same(verdict.host, subject.host):
         return (verdict.owner or "") in subject.instances
     addresses = {row.address.lower() for row in verdict.rows}
     addresses |= set(verdict.allocation.addresses.split()) if verdict.allocation else set()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gpustack.errors import NovaConfigError
 from gpustack.facts.model import Function, Host
-from gpustack.hostnames import short
+from gpustack.hostnames import key, short
 from gpustack.nova_options.config import files_of, read_files
 from gpustack.nova_options.device_spec import DeviceSpec, offered
 from gpustack.nova_options.pci_values import EntryError, specs_of
@@ -92,8 +92,8 @@ def of_host(known: Mapping[str, Hardware], host: str | None, node: str | None) -
 
     None when nothing is known, or when several hosts could be meant.
     """
-    wanted = {name.casefold() for name in (host, node) if name}
-    exact = [one for name, one in known.items() if name.casefold() in wanted]
+    wanted = {key(name) for name in (host, node) if name}
+    exact = [one for name, one in known.items() if key(name) in wanted]
     if len(exact) == 1:
         return exact[0]
     heads = {short(name) for name in wanted}

@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpustack.hostnames import find, key
+
 if TYPE_CHECKING:
     from gpustack.cleanup.hardware import Hardware
 
@@ -37,7 +39,7 @@ IN_FLIGHT = frozenset(
 
 
 Place = tuple[str | None, str | None]
-"""Host and node, in small letters."""
+"""The keys of a host's and a node's name."""
 
 _REPORT_INTERVAL = timedelta(seconds=10)
 _TAKEN = frozenset({"claimed", "allocated"})
@@ -114,6 +116,14 @@ class ComputeNode:
     def place(self) -> Place:
         """Its host and node, as those of migrations are compared with."""
         return _place(self.host, self.hypervisor_hostname)
+
+    def has(self, instance: Instance) -> bool:
+        """Whether an instance is placed on this live compute node: on the host *and* the node, letter by letter.
+
+        A host that was installed anew has a deleted compute node of the same names, on which nothing is. An instance
+        whose names are written otherwise may be here: the classes that free devices ask for that as well.
+        """
+        return not self.deleted and (instance.host, instance.node) == (self.host, self.hypervisor_hostname)
 
     @property
     def name(self) -> str:
@@ -215,7 +225,7 @@ class Migration:
 
 
 def _place(host: str | None, node: str | None) -> Place:
-    return (host and host.casefold(), node and node.casefold())
+    return (host and key(host), node and key(node))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,17 +273,8 @@ class Owner:
         return sum(request.count for request in self.requests or ())
 
     def on(self, node: ComputeNode) -> bool:
-        """Whether the live instance is placed on a live compute node: on the host *and* the node.
-
-        A host that was installed anew has a deleted compute node of the same names, on which nothing is.
-        """
-        return (
-            self.alive
-            and not node.deleted
-            and self.instance is not None
-            and self.instance.host == node.host
-            and self.instance.node == node.hypervisor_hostname
-        )
+        """Whether the live instance is placed on a compute node."""
+        return self.instance is not None and not self.instance.deleted and node.has(self.instance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -360,13 +361,17 @@ class NodeView:
     hardware: Hardware | None = None
     """What the host really has; None when nobody looked."""
     services: Mapping[str, Service] = field(default_factory=dict)
-    """The ``nova-compute`` services of the whole cell, by host."""
+    """The ``nova-compute`` services of the whole cell, indexed by host."""
     written: Mapping[int, str] = field(default_factory=dict)
     """The owners of those rows, by id, whose owner is not written in small letters, as they are written."""
     moves: tuple[Migration, ...] = ()
     """The unfinished migrations of any instance that lead from or to it."""
     unread: str = ""
     """Why nothing but the name of the compute node is known."""
+
+    def service_on(self, host: str) -> Service | None:
+        """The nova-compute service of a host of this cell."""
+        return find(self.services, host)
 
     def host_state(self, clock: Clock) -> HostState:
         """Whether a nova-compute looks after this node now."""

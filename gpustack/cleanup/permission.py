@@ -201,7 +201,7 @@ def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Quest
             names=called,
             offered={} if there else found,
             absent=None if there or not verdict.owner else verdict.owner.lower(),
-            state=clock.state(view.services.get(host) or view.services.get(host.casefold())),
+            state=clock.state(view.service_on(host)),
             started=verdict.lingering.since if verdict.lingering and verdict.lingering.host == host else None,
         )
 

@@ -32,6 +32,7 @@ from gpustack.cleanup.nodes import nodes_called, nodes_of_guests, nodes_with_row
 from gpustack.cleanup.owners import OtherCells, batches, instance, instance_columns, read_instances
 from gpustack.cleanup.schema import Schema
 from gpustack.cleanup.values import DAMAGE, UNREADABLE, count, parsed
+from gpustack.hostnames import find, index
 
 _NODES_AT_ONCE = 100
 
@@ -132,7 +133,7 @@ class CellReader:
             table.binary == "nova-compute", table.deleted == 0
         )
         found = {
-            row["host"]: Service(
+            row["host"] or "": Service(
                 host=row["host"],
                 disabled=bool(row["disabled"]),
                 forced_down=bool(row.get("forced_down")),
@@ -143,8 +144,7 @@ class CellReader:
             )
             for row in self.connection.execute(query).mappings()
         }
-        # MySQL compares without case, so Nova may have written one host's name in two ways.
-        return {**{(host or "").casefold(): service for host, service in found.items()}, **found}
+        return index(found)  # MySQL compares without case, so Nova may have written one host's name in two ways
 
     def _unfinished_migrations(self) -> dict[str, tuple[Migration, ...]]:
         """All moves that are not over, in error, or of an unknown status: few, whatever the size of the table."""
@@ -213,7 +213,7 @@ class CellReader:
             yield NodeView(
                 cell=self.cell,
                 node=node,
-                service=services.get(node.host or "") or services.get((node.host or "").casefold()),
+                service=find(services, node.host or ""),
                 rows=of_node,
                 owners={uuid: owners[uuid] for uuid in (*owning, *placed)},
                 residents=placed,
@@ -371,9 +371,7 @@ def _all(moves: tuple[Migration, ...]) -> tuple[Migration, ...]:
 
 
 def _placed(found: Instance | None, node: ComputeNode | None) -> bool:
-    if found is None or node is None or node.deleted:
-        return False
-    return found.host == node.host and found.node == node.hypervisor_hostname
+    return found is not None and node is not None and node.has(found)
 
 
 def _lost(node_id: int) -> ComputeNode:

@@ -10,6 +10,7 @@ from gpustack.host.plan import HostPlan, PlannedGpu
 from gpustack.host.prove.checks import Status
 from gpustack.host.prove.verify import Verification
 from gpustack.operations import BindLive, Operation, Reboot, RemoveFile, RunCommand, WriteFile
+from gpustack.text import LAYOUT, printable
 
 
 def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
@@ -33,7 +34,7 @@ def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
             if diffs and isinstance(operation, WriteFile | RemoveFile) and operation.path != ADOPTED:
                 lines += [f"       {line}".rstrip() for line in operation.diff().splitlines()]
     lines += _finding_lines(plan.findings)
-    return _printable("\n".join(lines))
+    return printable("\n".join(lines), keep=LAYOUT)
 
 
 READY = ("ready for guests", "NOT ready for guests")
@@ -57,7 +58,7 @@ def show_verification(verification: Verification, verdicts: tuple[str, str] = RE
         where = f"{place}: " if place else ""
         lines.append(f"  {check.status.value:<7}  {where}{check.what}: {check.seen}")
     lines += _finding_lines(verification.findings)
-    return _printable("\n".join(lines))
+    return printable("\n".join(lines), keep=LAYOUT)
 
 
 def _summary(plan: HostPlan) -> str:
@@ -96,8 +97,3 @@ def _gpu_lines(gpus: Iterable[PlannedGpu]) -> Iterator[str]:
 
 def _finding_lines(findings: Iterable[Finding]) -> list[str]:
     return [line for group in tellings(findings) for line in ("", *(f"  {told}" for told in group))]
-
-
-def _printable(text: str) -> str:
-    """Text in which nothing can move a terminal's cursor: host data is not to be trusted."""
-    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding
+from gpustack.hostnames import key, short
 from gpustack.nova_conf.desired import PCI_FILTER, Wanted
 from gpustack.nova_conf.sections import Carried, with_filters
 from gpustack.nova_conf.sources import Source
@@ -249,8 +250,8 @@ def hosts_of(source: Source, hosts: Sequence[Host]) -> list[Host]:
     parts = {part for path in source.configuration.files for part in PurePath(path).parts}
     possible = [host for host in hosts if host.hostname not in source.but]
     exact = [host for host in possible if host.hostname in parts]
-    short = [host for host in possible if host.hostname.partition(".")[0] in parts]
-    return exact or short or possible
+    in_short = [host for host in possible if short(host.hostname) in map(key, parts)]
+    return exact or in_short or possible
 
 
 def _alias_in_the_way(setting: Setting, wanted: Wanted) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpustack import hostnames
 from gpustack.spec.model import Model, Options, Spec
 from gpustack.spec.patterns import HostPattern
 
@@ -57,10 +58,10 @@ def nearby(spec: Spec, hostname: str) -> tuple[str, ...]:
 
     They fit the host's short name, or their own part before the first dot fits it.
     """
-    short = hostname.partition(".")[0]
+    short = hostnames.head(hostname)
     found = []
     for text in spec.hosts:
-        head = text.partition(".")[0]
+        head = hostnames.head(text)
         pattern = HostPattern.parse(text)
         if not pattern.matches(hostname) and (
             pattern.matches(short) or (head and HostPattern.parse(head).matches(short))

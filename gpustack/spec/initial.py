@@ -18,6 +18,7 @@ from gpustack.spec.host_ranges import fold, natural
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import NvSwitch
 from gpustack.spec.schema import SCHEMA_FILE
+from gpustack.text import printable
 
 _BRANDS = {"grid", "tesla", "quadro", "geforce", "radeon", "instinct", "firepro", "pro", "data", "center", "gpu"}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*(\[[0-9]+:[0-9]+\][A-Za-z0-9_.-]*)?")
@@ -210,7 +211,7 @@ def _slug(kind: _Kind) -> str:
 
 def _head(schema: str, count: int) -> list[str]:
     return [
-        f"# yaml-language-server: $schema={_comment(schema)}",
+        f"# yaml-language-server: $schema={printable(schema, keep='')}",
         "#",
         f"# A first spec, written by `gpustack spec init` from a scan of {_count(count, 'host')}.",
         "# Read it, take out what is not for guests, then run `gpustack spec check` and `gpustack host plan` on it.",
@@ -229,8 +230,8 @@ def _models(kinds: Mapping[int, _Kind], names: Mapping[_Kind, str], cards: Mappi
         total, hosts = sum(map(len, mine.values())), sum(map(bool, mine.values()))
         memory = f", {kind.card.memory}" if kind.card and kind.card.memory else ""
         lines += [""] if position else []
-        lines.append(f"  # {_comment(kind.name)}{memory}: {total} on {_count(hosts, 'host')}")
-        lines += [f"  # Mind: {_comment(quirk.title)}" for quirk in _quirks(kind)]
+        lines.append(f"  # {printable(kind.name, keep='')}{memory}: {total} on {_count(hosts, 'host')}")
+        lines += [f"  # Mind: {printable(quirk.title, keep='')}" for quirk in _quirks(kind)]
         lines += _boards(kind, [function for found in mine.values() for function in found])
         match = {"vendor": kind.vendor, "product": kind.product}
         match |= dict(zip(("subsystem_vendor", "subsystem_product"), kind.subsystem, strict=False))
@@ -291,7 +292,7 @@ def _note(what: str, hosts: Iterable[str]) -> list[str]:
     if not patterns:
         return []
     shown = ", ".join(patterns[:8]) + (f" and {len(patterns) - 8} more" if len(patterns) > 8 else "")
-    return ["", f"# {what} {_comment(shown)}."]
+    return ["", f"# {what} {printable(shown, keep='')}."]
 
 
 def _count(number: int, word: str) -> str:
@@ -301,8 +302,3 @@ def _count(number: int, word: str) -> str:
 def _scalar(text: str) -> str:
     """A host pattern or a model's name, in quotes where YAML would read something else without them."""
     return text if _PLAIN.fullmatch(text) and is_text(text) else json.dumps(text)
-
-
-def _comment(text: str) -> str:
-    """Text for a comment: one line of printable characters."""
-    return "".join(character if character.isprintable() else "?" for character in text)

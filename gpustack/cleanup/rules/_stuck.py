@@ -20,6 +20,7 @@ from datetime import datetime
 from gpustack.cleanup.evidence import in_flight
 from gpustack.cleanup.model import ERROR, Clock, HostState, Migration, NodeView, Owner
 from gpustack.cleanup.verdict import Lingering, Repair, Status, Verdict
+from gpustack.hostnames import extends
 
 _LONG_TASKS = frozenset(
     {
@@ -90,7 +91,7 @@ def _reverted(owner: Owner, verdict: Verdict, view: NodeView, clock: Clock) -> M
         and move.status in ("pre-migrating", "migrating", "post-migrating")
         and (move.source_compute, move.source_node) == (instance.host, instance.node)
         and (move.dest_compute, move.dest_node) == (view.node.host, view.node.hypervisor_hostname)
-        and move.source_compute != move.dest_compute
+        and not extends(move.source_compute or "", move.dest_compute or "")
         and instance.vm_state in ("active", "stopped")
         and not any(other.status == ERROR for other in owner.migrations)
         and all(clock.state(service) is HostState.UP for service in ends)
@@ -146,7 +147,7 @@ def _last(owner: Owner, moves: list[Migration]) -> datetime | None:
 def _down(owner: Owner, moves: list[Migration], view: NodeView, clock: Clock) -> Iterator[tuple[str, str]]:
     """The hosts that have to go on with the work and are down for long, and since when."""
     for host in dict.fromkeys(filter(None, _actors(owner, moves, view))):
-        service = view.services.get(host) or view.services.get(host.casefold())
+        service = view.service_on(host)
         state = clock.state(service)
         if service is None:
             yield host, "has no service"

@@ -194,12 +194,12 @@ def test_names_that_yaml_would_not_take_for_text_are_in_quotes(name: str) -> Non
 
 def test_a_hostile_schema_path_stays_in_its_comment() -> None:
     text = initial_spec([host("a", *k4200(0x88))], schema="x\nversion: 2\n")
-    assert text.startswith("# yaml-language-server: $schema=x?version: 2?\n")
+    assert text.startswith("# yaml-language-server: $schema=x\\nversion: 2\\n\n")
 
 
 def test_hosts_that_could_not_be_read_are_named_in_a_comment() -> None:
     text = initial_spec([host("a", *k4200(0x88))], unread=["gpu01", "gpu02", "root@x\nversion: 2"])
-    assert "# Could not be read, and are not in this spec: gpu[01:02], root@x?version: 2.\n" in text
+    assert "# Could not be read, and are not in this spec: gpu[01:02], root@x\\nversion: 2.\n" in text
     assert list(parse_spec(text, "x").hosts) == ["a"]
 
 
