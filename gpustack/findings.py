@@ -13,6 +13,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpustack.codes import Code
 from gpustack.files import data_dir
 
 
@@ -37,7 +38,7 @@ _SHOWN_PLACES = 4  # of each of several hosts
 class Definition:
     """What a finding's code stands for."""
 
-    code: str
+    code: Code
     title: str
     severity: Severity
     message: str
@@ -50,7 +51,7 @@ class Definition:
 class Finding:
     """One finding about one place (``gpu01 0000:88:00.0``, ``nova.conf:12``)."""
 
-    code: str
+    code: Code
     severity: Severity
     place: str
     message: str
@@ -59,7 +60,7 @@ class Finding:
     def to_dict(self) -> dict[str, str]:
         """The finding as plain data, for JSON."""
         return {
-            "code": self.code,
+            "code": self.code.value,
             "severity": self.severity.value,
             "place": self.place,
             "message": self.message,
@@ -71,23 +72,24 @@ class Finding:
 
 
 @functools.cache
-def definitions() -> Mapping[str, Definition]:
+def definitions() -> Mapping[Code, Definition]:
     """Every known code and its definition, in the order of the codes."""
     import tomllib
 
-    found: dict[str, Definition] = {}
+    found: dict[Code, Definition] = {}
     for path in sorted(data_dir("findings").glob("*.toml")):
-        for code, entry in tomllib.loads(path.read_text(encoding="utf-8")).items():
+        for number, entry in tomllib.loads(path.read_text(encoding="utf-8")).items():
+            code = Code(number)
             if code in found:
                 raise ValueError(f"{path}: {code} is defined twice")
             found[code] = Definition(code=code, **{**entry, "severity": Severity(entry["severity"])})
     return dict(sorted(found.items()))
 
 
-def finding(code: str, *, place: str, severity: Severity | None = None, **values: object) -> Finding:
+def finding(code: Code, *, place: str, severity: Severity | None = None, **values: object) -> Finding:
     """Make a finding from its definition.
 
-    :param code: the stable code, for example ``GPU012``.
+    :param code: the stable code, for example ``Code.NO_IOMMU_GROUP``.
     :param place: the host, function, file and line that it is about.
     :param severity: overrides the definition's, where the circumstances make it more or less grave.
     :param values: what the definition's message and remedy name in braces.
@@ -117,7 +119,7 @@ def tellings(findings: Iterable[Finding]) -> Iterator[list[str]]:
 
     :returns: for each remedy, the messages that it is for, and then the remedy itself.
     """
-    told: dict[tuple[Severity, str, str], dict[str, dict[str, None]]] = {}
+    told: dict[tuple[Severity, Code, str], dict[str, dict[str, None]]] = {}
     for found in sorted(findings, key=lambda f: (-f.severity.rank, f.code)):
         messages = told.setdefault((found.severity, found.code, found.remedy), {})
         messages.setdefault(found.message, {})[found.place] = None

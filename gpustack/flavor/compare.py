@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.flavor.flavors import ACCESS, ORIGIN, PresentFlavor, WantedFlavor, access_mark, is_sets_mark
 from gpustack.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor, FlavorOperation
@@ -107,7 +108,7 @@ def compare(
         if there is None:
             other = ids.get(flavor.id or "")
             if other is not None:
-                findings.append(finding("GPU403", place=flavor.name, id=flavor.id, other=other.name))
+                findings.append(finding(Code.FLAVOR_ID_TAKEN, place=flavor.name, id=flavor.id, other=other.name))
             else:
                 operations.append(_create(flavor, answers, why="it is in the spec and not in the cloud"))
             continue
@@ -118,8 +119,10 @@ def compare(
             unchanged.append(flavor.name)
     removed, said = _pruned(wanted, present, choices, answers)
     replaced = {op.name for op in operations if isinstance(op, DeleteFlavor)}
-    for name in sorted(choices.replace - replaced - {f.place for f in findings if f.code == "GPU406"}):
-        findings.append(finding("GPU407", place=name))
+    for name in sorted(
+        choices.replace - replaced - {f.place for f in findings if f.code == Code.FLAVOR_IN_USE_NOT_REPLACED}
+    ):
+        findings.append(finding(Code.FLAVOR_WITHOUT_REPLACEMENT, place=name))
     return Plan(operations=(*operations, *removed), findings=(*findings, *said), unchanged=tuple(unchanged))
 
 
@@ -127,20 +130,22 @@ def _of_one(
     flavor: WantedFlavor, there: PresentFlavor, choices: Choices, answers: Answers
 ) -> tuple[list[FlavorOperation], list[Finding]]:
     if not _may_change(there, choices):
-        return [], [finding("GPU401", place=flavor.name)]
+        return [], [finding(Code.FLAVOR_NAME_TAKEN, place=flavor.name)]
     differences = _differences(flavor, there)
     if differences:
         if flavor.name not in choices.replace:
             said = "; ".join(differences)
-            return [], [finding("GPU400", place=flavor.name, differences=said, name=flavor.name)]
+            return [], [finding(Code.FLAVOR_SIZES_FIXED, place=flavor.name, differences=said, name=flavor.name)]
         if answers.users[there.id]:
-            return [], [finding("GPU406", place=flavor.name, users=counted(answers.users[there.id]))]
+            return [], [
+                finding(Code.FLAVOR_IN_USE_NOT_REPLACED, place=flavor.name, users=counted(answers.users[there.id]))
+            ]
         return [
             DeleteFlavor(why="it is replaced by one of other sizes", flavor=there),
             _create(flavor, answers, why="it replaces the one before"),
         ], []
     change = _change(flavor, there, choices, answers)
-    findings = [finding("GPU402", place=flavor.name, name=flavor.name)] if there.half_made else []
+    findings = [finding(Code.FLAVOR_HALF_MADE, place=flavor.name, name=flavor.name)] if there.half_made else []
     return ([change] if change else []), findings
 
 
@@ -237,11 +242,13 @@ def _pruned(
     for flavor in _superfluous(wanted, present):
         users = answers.users.get(flavor.id, 0) if choices.prune else 0
         if users:
-            findings.append(finding("GPU405", place=flavor.name, users=counted(users), name=flavor.name))
+            findings.append(
+                finding(Code.FLAVOR_IN_USE_NOT_REMOVED, place=flavor.name, users=counted(users), name=flavor.name)
+            )
         elif choices.prune:
             operations.append(DeleteFlavor(why="it is not in the spec, and no instance uses it", flavor=flavor))
         else:
-            code = "GPU402" if flavor.half_made else "GPU404"
+            code = Code.FLAVOR_HALF_MADE if flavor.half_made else Code.FLAVOR_NOT_IN_SPEC
             findings.append(finding(code, place=flavor.name, name=flavor.name))
     return operations, findings
 

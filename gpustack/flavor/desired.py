@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.flavor.fitting import fitting
@@ -102,7 +103,7 @@ def _sizes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, li
     missing = [size for size, value in found.items() if value is None]
     if missing:
         models = " and ".join(entry.models)
-        return None, [finding("GPU418", place=entry.name, what=" and ".join(missing), models=models)]
+        return None, [finding(Code.FLAVOR_SIZE_UNKNOWN, place=entry.name, what=" and ".join(missing), models=models)]
     return Sizes(**found, ephemeral=flavor.ephemeral, swap=flavor.swap), []
 
 
@@ -114,7 +115,7 @@ def _nodes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[int | None, list
     found = [number for number in needed if number is not None]
     if not found:
         models = " and ".join(entry.models)
-        return None, [finding("GPU418", place=entry.name, what="numa.nodes", models=models)]
+        return None, [finding(Code.FLAVOR_SIZE_UNKNOWN, place=entry.name, what="numa.nodes", models=models)]
     return max(found), []
 
 
@@ -189,9 +190,11 @@ def _release_problems(entry: _Entry, release: Release) -> Iterator[Finding]:
         since = max(known[key].since, dict(known[key].values_since).get(value, 0))
         if release.major < since:
             first = next(other for other in releases.releases() if other.major == since)
-            yield finding("GPU416", place=entry.name, what=f"{key}={value}", release=release, since=first)
+            yield finding(
+                Code.EXTRA_SPEC_NOT_IN_RELEASE, place=entry.name, what=f"{key}={value}", release=release, since=first
+            )
     if flavor.hide_hypervisor and HIDE not in releases.extra_specs(release):
-        yield finding("GPU420", place=entry.name, release=release)
+        yield finding(Code.EXTRA_SPEC_WITHOUT_NAMESPACE, place=entry.name, release=release)
     if flavor.windows:
         hide = ", img_hide_hypervisor_id=true" if not flavor.hide_hypervisor else ""
-        yield finding("GPU417", place=entry.name, hide=hide)
+        yield finding(Code.WINDOWS_IMAGE_PROPERTIES, place=entry.name, hide=hide)

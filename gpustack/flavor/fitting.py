@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.flavor.flavors import Sizes, readable
 from gpustack.flavor.shares import HostShare, bar_bytes
@@ -37,9 +38,9 @@ def fitting(
     """
     topology = nodes or (1 if flavor.cpu_policy == "dedicated" or flavor.mem_page_size else None)
     if nodes and (sizes.vcpus % nodes or sizes.ram % nodes):
-        yield finding("GPU413", place=name, vcpus=sizes.vcpus, ram=sizes.ram, nodes=nodes)
+        yield finding(Code.FLAVOR_NUMA_UNEVEN, place=name, vcpus=sizes.vcpus, ram=sizes.ram, nodes=nodes)
     if flavor.numa.policy and topology is None:
-        yield finding("GPU414", place=name, policy=flavor.numa.policy)
+        yield finding(Code.FLAVOR_NUMA_POLICY_UNUSED, place=name, policy=flavor.numa.policy)
     if not shares:
         return
     yield from _on_hosts(name, models, sizes, topology, policy, shares)
@@ -60,19 +61,19 @@ def _on_hosts(
         best = max(shares, key=lambda s: sum(min(len(s.gpus.get(m, ())), c) for m, c in models.items()))
         most = ", ".join(f"{len(best.gpus.get(model, ()))} of {model}" for model in models)
         asked = ", ".join(f"{count} of {model}" for model, count in models.items())
-        yield finding("GPU410", place=name, asked=asked, most=most, host=best.host)
+        yield finding(Code.FLAVOR_WITH_TOO_MANY_GPUS, place=name, asked=asked, most=most, host=best.host)
         return
     large = [s for s in holding if sizes.vcpus <= (s.cpus or sizes.vcpus) and sizes.ram <= (s.memory_mib or sizes.ram)]
     if not large:
         most_cpus = max(share.cpus or 0 for share in holding)
         most_ram = readable(max(share.memory_mib or 0 for share in holding))
-        yield finding("GPU412", place=name, sizes=sizes, cpus=most_cpus, ram=most_ram)
+        yield finding(Code.FLAVOR_FITS_NO_HOST, place=name, sizes=sizes, cpus=most_cpus, ram=most_ram)
         return
     known = [share for share in large if share.nodes]
     if topology is not None and known and not any(_fits_nodes(s, models, sizes, topology, policy) for s in known):
         strict = f", with its GPUs on the same nodes ({policy})" if policy in _STRICT else ""
         vcpus, ram = -(-sizes.vcpus // topology), readable(-(-sizes.ram // topology))
-        yield finding("GPU411", place=name, nodes=topology, strict=strict, vcpus=vcpus, ram=ram)
+        yield finding(Code.FLAVOR_FITS_NO_NUMA_NODES, place=name, nodes=topology, strict=strict, vcpus=vcpus, ram=ram)
 
 
 def _fits_nodes(share: HostShare, models: Mapping[str, int], sizes: Sizes, nodes: int, policy: str | None) -> bool:
@@ -105,5 +106,10 @@ def _address_space(
             else "let nova-compute run with [libvirt] cpu_mode = host-passthrough, and check what its guests see"
         )
         yield finding(
-            "GPU415", place=name, bars=-(-most // GIB), bits=GUEST_BITS, ram=readable(sizes.ram), advice=remedy
+            Code.FLAVOR_BARS_TOO_LARGE,
+            place=name,
+            bars=-(-most // GIB),
+            bits=GUEST_BITS,
+            ram=readable(sizes.ram),
+            advice=remedy,
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding
 from gpustack.host.boot import reboot as reboots
@@ -24,7 +25,9 @@ from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
 _TAKEN_OVER = "what was set up by hand goes from GRUB's configuration for all boots: take it over without a trial"
-_MOOT_WHEN_REFUSED = frozenset({"GPU117", "GPU141", "GPU158"})
+_MOOT_WHEN_REFUSED = frozenset(
+    {Code.GROUP_NOT_KNOWN_YET, Code.HOST_DRIVER_NOT_BLACKLISTED, Code.BUILT_IN_DRIVER_DISPLACED}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +125,11 @@ def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False
     in_trial = trials.is_running(host)
     wanted = trials.trial(trial) if trial is not None and not in_trial and _is_for_arguments(host, desired) else None
     if in_trial:
-        found.append(finding("GPU162", place=host.hostname))
+        found.append(finding(Code.TRIAL_BOOT_RUNNING, place=host.hostname))
     if wanted is not None and grub_paths([op.path for op in taken if isinstance(op, WriteFile)]):
-        found.append(finding("GPU160", place=host.hostname, why=_TAKEN_OVER))
+        found.append(finding(Code.NO_TRIAL_BOOT, place=host.hostname, why=_TAKEN_OVER))
     if wanted is not None and desired.entries is None and not _changes(files, GRUB):
-        found.append(finding("GPU161", place=host.hostname))
+        found.append(finding(Code.NOTHING_TO_TRY, place=host.hostname))
         wanted = None
     if wanted is not None:
         found += trials.findings(host)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpustack.codes import Code
 from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, Severity, finding
 from gpustack.host.boot import bls as entries
@@ -62,7 +63,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
     if given_back and host.kernel.booted_at is not None:
         why = (*why, "what was set up by hand before is put back, and works from the next boot on")
     if why and not operations and not _made_since_boot(host):
-        found.append(finding("GPU152", place=host.hostname, reasons="; ".join(why)))
+        found.append(finding(Code.UNDO_BOOT_WITHOUT_EFFECT, place=host.hostname, reasons="; ".join(why)))
         why = ()
     refused = any(f.severity is Severity.ERROR for f in found)
     if why and not refused:
@@ -86,9 +87,9 @@ def _left(host: Host, *, force: bool) -> Iterator[tuple[str, Finding]]:
             continue
         place = f"{host.hostname} {path}"
         if not is_ours(there.text):
-            yield path, finding("GPU151", place=place)
+            yield path, finding(Code.FOREIGN_FILE_SKIPPED, place=place)
         elif not force and not is_untouched(there.text):
-            yield path, finding("GPU150", place=place)
+            yield path, finding(Code.OWN_FILE_MODIFIED, place=place)
 
 
 def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...]) -> Iterator[Operation]:

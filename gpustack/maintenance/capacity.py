@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.maintenance.steps import GuestStep
 
@@ -57,7 +58,7 @@ def lacking(host: str, wanted: Sequence[tuple[GuestStep, Amounts, Room]]) -> tup
 
 
 def _finding(place: str, needs: Amounts, room: str) -> Finding:
-    return finding("GPU619", place=place, needs=_told(needs), room=room)
+    return finding(Code.NO_CAPACITY, place=place, needs=_told(needs), room=room)
 
 
 def _told(amounts: Amounts) -> str:

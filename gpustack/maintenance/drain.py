@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.maintenance.instances import Verdict, confirm, half_moved, judge, key
 from gpustack.maintenance.metadata import reason
@@ -47,7 +48,7 @@ def plan_empty(
     if world.ports.none:
         sorted_out.notes.append(f"ports of guests: {world.ports.none}")
     if world.ports.unknown:
-        sorted_out.findings.append(finding("GPU618", place=service.host, said=world.ports.unknown))
+        sorted_out.findings.append(finding(Code.PORTS_UNKNOWN, place=service.host, said=world.ports.unknown))
     for one in world.servers:
         server = replace(one, ports=world.ports.kinds.get(one.id, ()))
         sorted_out.take(judge(server, service.host, choices, user=world.user, up=service.up, asked=asked))
@@ -100,7 +101,9 @@ class _Sorted:
         seen = {server.id for server in (*world.servers, *world.away) if server.task is not None}
         for move in world.migrations:
             if move.idle:
-                self.findings.append(finding("GPU613", place=f"{self._host} {move.server}", status=move.status))
+                self.findings.append(
+                    finding(Code.MIGRATION_LEFT_BEHIND, place=f"{self._host} {move.server}", status=move.status)
+                )
             elif move.server not in seen:
                 way = f"{move.source or '?'} to {move.target or '?'}"
                 self.waits.append(f"{move.server}: {move.kind} from {way}, {move.status}")
@@ -109,5 +112,5 @@ class _Sorted:
 def _failed(step: Operation, host: str, said: str) -> Finding:
     assert isinstance(step, GuestStep)  # noqa: S101 - judge() gives no others
     move = isinstance(step, ColdMigrate | LiveMigrate)
-    code = "GPU611" if move else "GPU612"
+    code = Code.INSTANCE_NOT_MOVED if move else Code.INSTANCE_NOT_STOPPED
     return finding(code, place=f"{host} {step.name} ({step.server})", did=step.verb, said=said or "no reason was given")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.maintenance.metadata import MOVED, STOPPED, Since, since
 from gpustack.maintenance.model import Choices, Policy, Server
@@ -81,17 +82,17 @@ def _running(server: Server, host: str, choices: Choices, *, up: bool) -> Verdic
     devices = ", ".join(held)
     if policy is Policy.REFUSE:
         if held:
-            return Verdict(against=finding("GPU606", place=place, devices=devices))
-        return Verdict(against=finding("GPU605", place=place))
+            return Verdict(against=finding(Code.DEVICE_INSTANCE_ON_HOST, place=place, devices=devices))
+        return Verdict(against=finding(Code.INSTANCE_ON_HOST, place=place))
     if server.locked:
-        return Verdict(against=finding("GPU607", place=place))
+        return Verdict(against=finding(Code.INSTANCE_LOCKED, place=place))
     allowed = ("ACTIVE", "PAUSED") if policy is Policy.LIVE_MIGRATE else ("ACTIVE",)
     if server.status not in allowed:
-        return Verdict(against=finding("GPU608", place=place, status=server.status, policy=policy))
+        return Verdict(against=finding(Code.INSTANCE_STATE_UNFIT, place=place, status=server.status, policy=policy))
     if policy is Policy.LIVE_MIGRATE and not set(held) <= choices.live_migratable:
-        return Verdict(against=finding("GPU609", place=place, devices=devices))
+        return Verdict(against=finding(Code.DEVICE_NOT_MIGRATABLE, place=place, devices=devices))
     if not up:
-        return Verdict(against=finding("GPU610", place=place, policy=policy))
+        return Verdict(against=finding(Code.COMPUTE_DOWN, place=place, policy=policy))
     return Verdict(step=_step(server, host, policy, devices))
 
 

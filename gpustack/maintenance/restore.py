@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.maintenance.instances import confirm, half_moved, key
 from gpustack.maintenance.metadata import AFTER, MOVED, STOPPED, Since, disabled_here, since
@@ -39,7 +40,7 @@ def plan_resume(host: str, world: World, *, alive: bool, asked: Mapping[str, str
             step = EnableService(service=service.id, host=service.host, why="gpustack disabled it")
             judged.steps.append(step)
         elif service.forced_down:
-            judged.findings.append(finding("GPU615", place=service.host))
+            judged.findings.append(finding(Code.COMPUTE_FORCED_DOWN, place=service.host))
         else:
             judged.waits.append(f"nova-compute of {service.host} to report")
     return ServicePlan(
@@ -71,11 +72,11 @@ class _Judged:
             self.waits.append(f"{server.label}: {server.task}")
         elif server.status in _UNMARKABLE:
             said = self._asked.get(f"start:{server.id}") or f"it is in {server.status}"
-            self.findings.append(finding("GPU617", place=f"{self._host} {server.label}", said=said))
+            self.findings.append(finding(Code.INSTANCE_NOT_STARTED, place=f"{self._host} {server.label}", said=said))
         elif server.host != self._host or server.status != "SHUTOFF":
             self._forget(server, "it runs" if server.status == "ACTIVE" else "somebody has changed it since")
         elif server.locked or since(server, STOPPED, self._user) is not Since.OURS:
-            self.findings.append(finding("GPU616", place=f"{self._host} {server.label}"))
+            self.findings.append(finding(Code.INSTANCE_LEFT_STOPPED, place=f"{self._host} {server.label}"))
             self._forget(server, "somebody has changed it since")
         elif not self._alive:
             self.waits.append(f"nova-compute of {self._host} to report")
@@ -83,7 +84,9 @@ class _Judged:
             step = Start(server=server.id, name=server.name, why="gpustack stopped it")
             if key(step) in self._asked:
                 said = self._asked[key(step)] or "no reason was given"
-                self.findings.append(finding("GPU617", place=f"{self._host} {server.label}", said=said))
+                self.findings.append(
+                    finding(Code.INSTANCE_NOT_STARTED, place=f"{self._host} {server.label}", said=said)
+                )
             else:
                 self.steps.append(step)
 

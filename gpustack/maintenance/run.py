@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from gpustack.cloudapi import Refused
+from gpustack.codes import Code
 from gpustack.findings import finding
 from gpustack.maintenance.api import ServiceApi
 from gpustack.maintenance.capacity import Room, lacking
@@ -208,7 +209,7 @@ class Runner:
         if service is None:
             return World(service=None), None
         if not service.id:
-            down = (finding("GPU604", place=service.host),)
+            down = (finding(Code.CELL_DOWN, place=service.host),)
             return World(service=None), ServicePlan(host=target.host, title="in Nova", findings=down)
         servers = self.api.servers(service.host)
         return World(
@@ -265,7 +266,7 @@ class Runner:
 
     def _out_of_time(self, plan: ServicePlan) -> ServicePlan:
         late = tuple(
-            finding("GPU614", place=self.target.host, waits=wait, seconds=int(self.seconds))
+            finding(Code.TIMED_OUT, place=self.target.host, waits=wait, seconds=int(self.seconds))
             for wait in plan.waits or ("the steps above",)
         )
         return replace(plan, steps=(), waits=(), findings=plan.findings + late)

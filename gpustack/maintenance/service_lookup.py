@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.hostnames import same, short
 from gpustack.maintenance.model import Service
@@ -27,7 +28,7 @@ def find_service(
         named = [one for one in services if one.host == wanted]
         if len(named) == 1 and not any(same(other, wanted) for other in others):
             return named[0], ()
-        code = "GPU603" if len(named) == 1 else "GPU602"
+        code = Code.COMPUTE_HOST_AMBIGUOUS if len(named) == 1 else Code.COMPUTE_HOST_UNKNOWN
         known = _joined(services)
         return None, (finding(code, place=host, wanted=wanted, own_name=wanted, known=known, alike=_joined(named)),)
     found = [one for one in services if same(one.host, host) or (own_name and same(one.host, own_name))]
@@ -39,7 +40,7 @@ def find_service(
     if not alike:
         return None, ()
     called = own_name if own_name and own_name != host else "the same"
-    return None, (finding("GPU603", place=host, own_name=called, alike=_joined(alike)),)
+    return None, (finding(Code.COMPUTE_HOST_AMBIGUOUS, place=host, own_name=called, alike=_joined(alike)),)
 
 
 def _claims(other: str, service: str, host: str) -> bool:

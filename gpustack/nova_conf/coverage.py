@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
+from gpustack.codes import Code
 from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
@@ -18,18 +19,18 @@ def proof(host: Host, entries: Sequence[Mapping[str, str]], targets: Sequence[As
     specs = [DeviceSpec.parse(entry) for entry in entries]
     for target in targets:
         if not target.gpu.main.bdf.fits_nova:
-            yield finding("GPU309", place=f"{host.hostname} {target.gpu.main.address}")
+            yield finding(Code.PREPARED_CARD_DOMAIN_TOO_WIDE, place=f"{host.hostname} {target.gpu.main.address}")
     reached = matched(specs, host)
     for address, index in reached.items():
         if address not in wanted_addresses:
             yield finding(
-                "GPU306",
+                Code.DEVICE_SPEC_OFFERS_TOO_MUCH,
                 place=f"{host.hostname} {address}",
                 entry=json.dumps(entries[index]),
                 what=what_is(host, address),
             )
     for address in sorted(wanted_addresses - reached.keys()):
-        yield finding("GPU319", place=f"{host.hostname} {address}")
+        yield finding(Code.DEVICE_SPEC_MISSES_CARD, place=f"{host.hostname} {address}")
 
 
 def what_is(host: Host, address: str) -> str:

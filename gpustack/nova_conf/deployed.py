@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
+from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding
 from gpustack.hostnames import key, short
@@ -98,7 +99,7 @@ def filter_findings(
     for fault in _filter_faults(source, setting, wanted):
         gone = fault.fault is Fault.GONE
         if gone or fault.name not in (*known, *wanted.filters):
-            code = "GPU380" if gone else "GPU381"
+            code = Code.FILTER_DROPPED if gone else Code.FILTER_CARRIED_OVER
             yield finding(code, place=setting.place, filter=fault.name, release=wanted.release, hint=fault.hint)
 
 
@@ -179,12 +180,12 @@ def in_the_way(
         if not whole or setting.path != ALIAS.path or _fault(setting):
             found += _alias_in_the_way(setting, wanted)
         elif _of_one_host(setting, directories):
-            found.append(finding("GPU314", place=setting.place, line=_named(setting)))
+            found.append(finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting)))
         elif _beside(setting, directories):
             found += _alias_in_the_way(setting, wanted)
     for source, setting in existing.effective(option):
         if _after_ours(setting, directories) and setting.path == option.path:
-            found.append(finding("GPU314", place=setting.place, line=_named(setting)))
+            found.append(finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting)))
         elif not whole or setting.path != option.path or _fault(setting) or _beside(setting, directories):
             for host in hosts_of(source, hosts):
                 found += _device_in_the_way(setting, wanted, host)
@@ -217,7 +218,7 @@ def _decided_for_one_host(existing: Existing, wanted: Wanted, directories: Colle
     for option in _of_one_value(wanted) if directories else ():
         for _, setting in existing.effective(option):
             if _of_one_host(setting, directories) and not _right(setting, option, wanted):
-                yield finding("GPU314", place=setting.place, line=_named(setting))
+                yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
 
 
 def _joined_with(into: Path | None, joined: Sequence[Path]) -> frozenset[Path]:
@@ -260,17 +261,23 @@ def _alias_in_the_way(setting: Setting, wanted: Wanted) -> Iterator[Finding]:
     try:
         alias = alias_of(setting.value)
     except EntryError as error:
-        yield finding("GPU331", place=setting.place, option="alias", error=error, hint=quotes_hint(setting.value))
+        yield finding(
+            Code.VALUE_NOT_JSON, place=setting.place, option="alias", error=error, hint=quotes_hint(setting.value)
+        )
         return
     for ours in wanted.aliases:
         if str(alias.get("name", "")).strip() != ours.name:
             continue
         same = {**alias, "name": ours.name} == ours.to_dict()
         if same and wanted.placement != "schedule":
-            yield finding("GPU312", place=setting.place, line=_named(setting), why=": the same alias twice")
+            yield finding(
+                Code.FOREIGN_LINE_IN_FORCE, place=setting.place, line=_named(setting), why=": the same alias twice"
+            )
         else:
             why = "" if same else ", and not the same"
-            yield finding("GPU313", place=setting.place, line=_named(setting), alias=ours.name, why=why)
+            yield finding(
+                Code.ALIAS_DEFINED_ELSEWHERE, place=setting.place, line=_named(setting), alias=ours.name, why=why
+            )
         return
 
 
@@ -281,12 +288,12 @@ def _device_in_the_way(setting: Setting, wanted: Wanted, host: Host) -> Iterator
         specs = _specs(setting)
     except EntryError as error:
         hint = quotes_hint(setting.value)
-        yield finding("GPU331", place=setting.place, option="device_spec", error=error, hint=hint)
+        yield finding(Code.VALUE_NOT_JSON, place=setting.place, option="device_spec", error=error, hint=hint)
         return
     both = sorted(offered(specs, host) & _reach(wanted, host))
     if both:
         yield finding(
-            "GPU312",
+            Code.FOREIGN_LINE_IN_FORCE,
             place=setting.place,
             line=_named(setting),
             why=f": it matches {', '.join(both)} on {host.hostname} too, and Nova goes by the first entry that fits",
@@ -305,14 +312,20 @@ def _later(existing: Existing, wanted: Wanted, own: str, *, drop_in: bool) -> It
                 continue
             for setting in foreign(source.configuration.effective(option)):
                 if not _right(setting, option, wanted) and _read_later(setting.file, own):
-                    yield finding("GPU314", place=setting.place, line=_named(setting))
+                    yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
             if not drop_in or source.with_files is False:
                 continue
             for setting in foreign(source.configuration.named_last().effective(option)):
                 if not _right(setting, option, wanted) and not in_drop_in(setting.file):
                     value = ",".join(_kept_filters(source, setting, wanted)) if option.kind == "list" else "true"
                     grave = Severity.ERROR if source.with_files else None
-                    yield finding("GPU323", place=setting.place, severity=grave, line=_named(setting), value=value)
+                    yield finding(
+                        Code.LINE_DECIDES_WITH_CONFIG_FILE,
+                        place=setting.place,
+                        severity=grave,
+                        line=_named(setting),
+                        value=value,
+                    )
 
 
 def _of_one_value(wanted: Wanted) -> Iterator[Option]:
@@ -340,7 +353,7 @@ def _available(existing: Existing, wanted: Wanted) -> Iterator[Finding]:
     for source in existing.sources:
         settings = source.configuration.effective(option) if source.serves(option) else ()
         if settings and not makes_available([s.value for s in settings], wanted.release):
-            yield finding("GPU318", place=settings[-1].place)
+            yield finding(Code.PCI_FILTER_UNAVAILABLE, place=settings[-1].place)
 
 
 def makes_available(lines: Sequence[str], release: Release) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.codes import Code
 from gpustack.errors import NothingThereError, NovaConfigError
 from gpustack.findings import Finding, finding
 from gpustack.nova_conf.deployed import Existing
@@ -40,14 +41,17 @@ def existing_for(
         services, text = split(word)
         parts = [part for part in text.split(":") if part]
         missing = [part for part in parts if not Path(part).exists()]
-        findings += [finding("GPU328", place=part, error="there is no such file or directory") for part in missing]
+        findings += [
+            finding(Code.CONFIGURATION_MISSING, place=part, error="there is no such file or directory")
+            for part in missing
+        ]
         if parts and missing == parts:
             continue
         try:
             left = ":".join(part for part in parts if part not in missing)
             named += read_sources([f"{','.join(services)}={left}" if services else left])
         except NothingThereError as error:
-            findings.append(finding("GPU328", place=error.where or word, error=error.what))
+            findings.append(finding(Code.CONFIGURATION_MISSING, place=error.where or word, error=error.what))
     inspected: tuple[Source, ...] = ()
     joined: tuple[Path, ...] = ()
     if deployment in ("kolla", "kayobe"):

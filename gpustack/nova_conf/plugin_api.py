@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from gpustack.codes import Code
 from gpustack.errors import NovaConfigError
 from gpustack.facts.model import Host
 from gpustack.facts.store import load_snapshot, parse_host
@@ -166,7 +167,9 @@ def _unread(services: Sequence[str], started: Mapping[str, Sequence[str]], hostn
     for service in services:
         named = [word for word in started.get(service, ()) if word.startswith("--config-dir=")]
         if named and f"--config-dir={DIRECTORY}" not in [word.rstrip("/") for word in named]:
-            yield finding("GPU324", place=f"{hostname} nova-{service}", words=" ".join(named), directory=DIRECTORY)
+            yield finding(
+                Code.DROP_INS_NOT_READ, place=f"{hostname} nova-{service}", words=" ".join(named), directory=DIRECTORY
+            )
 
 
 def _sources(

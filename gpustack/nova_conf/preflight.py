@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpustack.codes import Code
 from gpustack.facts.gpus import nvswitches
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
@@ -38,7 +39,7 @@ def _release_findings(
 
     def missing(place: str, what: str, since: int) -> Finding:
         first = next(known for known in releases.releases() if known.major == since)
-        return finding("GPU305", place=place, what=what, release=release, since=first)
+        return finding(Code.SETTING_NOT_IN_RELEASE, place=place, what=what, release=release, since=first)
 
     if placement != "off":
         option = releases.option(_PLACEMENT_SINCE[placement])
@@ -54,7 +55,7 @@ def _release_findings(
             since = max(policy.since, dict(policy.values_since).get(model.numa_policy, 0))
             yield missing(f"{place}.numa_policy", f"numa_policy: {model.numa_policy}", since)
         if model.one_time_use and placement == "off":
-            yield finding("GPU382", place=f"{place}.one_time_use")
+            yield finding(Code.ONE_TIME_USE_WITHOUT_PLACEMENT, place=f"{place}.one_time_use")
         for field in ("live_migratable", "managed", "one_time_use"):
             key = of_spec[field]
             if getattr(model, field) is not None and not key.known_to(release):
@@ -65,9 +66,9 @@ def _release_findings(
             and not of_spec["managed"].known_to(release)
         ):
             variant = next(t.variant for t in targets if t.model == name and t.variant is not None)
-            yield finding("GPU320", place=place, driver=variant, release=release)
+            yield finding(Code.VARIANT_DRIVER_UNMANAGEABLE, place=place, driver=variant, release=release)
         if placement == "off" and (model.resource_class or model.traits):
-            yield finding("GPU315", place=place)
+            yield finding(Code.PLACEMENT_KEYS_LEFT_OUT, place=place)
 
 
 def _switch_findings(spec: Spec, hosts: Sequence[Host]) -> Iterator[Finding]:
@@ -78,7 +79,7 @@ def _switch_findings(spec: Spec, hosts: Sequence[Host]) -> Iterator[Finding]:
         if mode in (NvSwitch.FULL, NvSwitch.SHARED):
             ids = ", ".join(sorted({f"{switch.vendor}:{switch.product}" for switch in switches}))
             count = f"{len(switches)} NVSwitches" if len(switches) > 1 else "NVSwitch"
-            yield finding("GPU321", place=host.hostname, count=count, ids=ids, mode=mode.value)
+            yield finding(Code.NVSWITCHES_WITHOUT_ALIAS, place=host.hostname, count=count, ids=ids, mode=mode.value)
 
 
 def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned]) -> Iterator[Finding]:
@@ -86,11 +87,11 @@ def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned
     asked = {name for entry in spec.hosts.values() for name in entry.models}
     for name in spec.models:
         if name in asked and all(t.model != name for t in targets):
-            yield finding("GPU300", place=f"models.{name}", model=name)
+            yield finding(Code.NO_CARD_OF_MODEL, place=f"models.{name}", model=name)
     unseen = sorted(spec.plain_hosts - {host.hostname for host in hosts})
     if unseen:
         shown = ", ".join(unseen[:5]) + (f" and {len(unseen) - 5} more" if len(unseen) > 5 else "")
-        yield finding("GPU308", place="spec", hosts=shown)
+        yield finding(Code.HOSTS_WITHOUT_FACTS, place="spec", hosts=shown)
     unbound: dict[tuple[str, str], list[str]] = {}
     for target in targets:
         driver = target.gpu.main.driver
@@ -98,7 +99,7 @@ def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned
         if driver not in (spec.models[target.model].driver, "vfio-pci") and not _is_variant(driver):
             unbound.setdefault((target.host.hostname, driver or "no driver"), []).append(target.gpu.main.address)
     for (host, holder), addresses in unbound.items():
-        yield finding("GPU307", place=host, addresses=", ".join(addresses), driver=holder)
+        yield finding(Code.GPU_NOT_YET_BOUND, place=host, addresses=", ".join(addresses), driver=holder)
 
 
 def _is_variant(driver: str | None) -> bool:
@@ -120,7 +121,7 @@ def _alias_findings(spec: Spec, targets: Sequence[Assigned], placement: Placemen
                 kinds.setdefault(target.gpu.dev_type, []).append(target.host.hostname)
         if len(kinds) > 1:
             said = "; ".join(f"{kind} on {', '.join(dict.fromkeys(where))}" for kind, where in sorted(kinds.items()))
-            yield finding("GPU301", place=place, kinds=said)
+            yield finding(Code.ALIAS_DEVICE_TYPES_DIFFER, place=place, kinds=said)
         if len(names) > 1:
             yield from _shared(spec, place, names, placement)
     yield from _alike(spec, by_alias, placement)
@@ -134,10 +135,10 @@ def _shared(spec: Spec, place: str, names: Sequence[str], placement: Placement) 
         classes = {model.resource_class for model in models}
         ids = {(model.match.vendor, model.match.product) for model in models}
         if (None in classes and len(ids) > 1) or len(classes) > 1:
-            yield finding("GPU303", place=place, models=", ".join(names))
+            yield finding(Code.SHARED_ALIAS_WITHOUT_RESOURCE_CLASS, place=place, models=", ".join(names))
     for field in fields:
         if len({getattr(model, field) for model in models}) > 1:
-            yield finding("GPU304", place=place, models=", ".join(names), field=field)
+            yield finding(Code.SHARED_ALIAS_DIFFERS, place=place, models=", ".join(names), field=field)
 
 
 def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placement) -> Iterator[Finding]:
@@ -152,7 +153,7 @@ def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placeme
             other_alias, other = asked.setdefault(key, (alias, name))
             if other_alias != alias:
                 yield finding(
-                    "GPU302",
+                    Code.ALIASES_WITH_SAME_CARDS,
                     place=f"alias {alias}",
                     ids=f"{model.match.vendor}:{model.match.product}",
                     models=f"{other} and {name}",
@@ -164,9 +165,9 @@ def _placement_findings(targets: Sequence[Assigned], placement: Placement, spec:
     """What PCI in Placement asks of whoever rolls it out."""
     if placement == "off":
         return
-    yield finding("GPU310", place="[pci] report_in_placement")
+    yield finding(Code.PLACEMENT_REPORT_IRREVERSIBLE, place="[pci] report_in_placement")
     if placement == "schedule":
-        yield finding("GPU311", place="[filter_scheduler] pci_in_placement")
+        yield finding(Code.PCI_IN_PLACEMENT_LAST, place="[filter_scheduler] pci_in_placement")
     counts: dict[tuple[str, str], int] = {}
     for target in targets:
         model = spec.models[target.model]
@@ -174,4 +175,4 @@ def _placement_findings(targets: Sequence[Assigned], placement: Placement, spec:
         counts[target.host.hostname, name] = counts.get((target.host.hostname, name), 0) + 1
     for (host, name), count in counts.items():
         if count > _MANY and placement == "schedule":
-            yield finding("GPU316", place=host, count=count, resource_class=name)
+            yield finding(Code.MANY_DEVICES_OF_CLASS, place=host, count=count, resource_class=name)

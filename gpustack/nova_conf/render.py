@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal
 
+from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import finding
 from gpustack.nova_conf.deployed import Existing, filter_findings, filters, in_the_way
@@ -72,17 +73,17 @@ def render(
     if "scheduler" in services and chosen is None and deployment not in ("openstack-ansible", "rhoso"):
         added = " and ".join(wanted.filters)
         place = "[filter_scheduler] enabled_filters"
-        found.append(finding("GPU317", place=place, release=wanted.release, filters=added))
+        found.append(finding(Code.FILTERS_OF_RELEASE, place=place, release=wanted.release, filters=added))
     overrides = deployment in _OVERRIDES
     if "scheduler" in services and chosen is not None and deployment != "openstack-ansible":
         found += filter_findings(existing, wanted, chosen, kolla.FILTERS if overrides else ())
     if overrides and not existing.named:
-        found.append(finding("GPU322", place=job.directory))
+        found.append(finding(Code.MERGED_CONFIGURATION_NOT_SHOWN, place=job.directory))
     shown = [one for one in existing.documents if deployment != "rhoso" or rhoso.has_services(one)]
     if deployment in ("rhoso", "openstack-helm") and not shown:
-        found.append(finding("GPU383", place=job.directory, what=_REPLACED[deployment]))
+        found.append(finding(Code.REPLACED_VALUES_NOT_SHOWN, place=job.directory, what=_REPLACED[deployment]))
     if deployment == "openstack-helm" and any(openstack_helm.has_labels(one) for one in existing.documents):
-        found.append(finding("GPU384", place="conf.overrides.nova_compute.labels"))
+        found.append(finding(Code.LABEL_OVERRIDES_LOST, place="conf.overrides.nova_compute.labels"))
     found += in_the_way(
         existing,
         wanted,

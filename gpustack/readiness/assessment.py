@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from gpustack.codes import Code
 from gpustack.facts.gpus import Gpu, card_of, is_integrated
 from gpustack.facts.model import Bar, Function, Host, IommuGroup
 from gpustack.findings import Finding, Severity, finding
@@ -20,7 +21,18 @@ from gpustack.pci import catalogue, classes
 from gpustack.readiness.group_members import idle, in_the_way, is_host_driver, is_passthrough_driver, needs, peers
 from gpustack.readiness.host import GROUPS, count, host_reasons, iommu_active, size, unreadable
 
-PREPARATION = frozenset({"GPU002", "GPU003", "GPU010", "GPU011", "GPU016", "GPU017", "GPU024", "GPU032"})
+PREPARATION = frozenset(
+    {
+        Code.IOMMU_INACTIVE,
+        Code.NO_INTERRUPT_REMAPPING,
+        Code.BOUND_TO_HOST_DRIVER,
+        Code.BOUND_TO_NO_DRIVER,
+        Code.BOOT_FRAMEBUFFER,
+        Code.VIRTUAL_FUNCTIONS_ENABLED,
+        Code.READINESS_UNKNOWN,
+        Code.IOMMU_UNKNOWN,
+    }
+)
 """Codes below ``error`` that hold a GPU back all the same, until the host is prepared or better known."""
 
 _FRAMEBUFFER = re.compile(r"bootfb|(?:efi|vesa|simple|offb?)[-_]?(?:fb|drm|framebuffer)|sysfb", re.IGNORECASE)
@@ -74,7 +86,7 @@ def reasons(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -
         *_group(host, gpu),
         *_binding(host, gpu),
         *_device(host, gpu),
-        *_quirks(host, gpu, switched=any(f.code == "GPU008" for f in whole)),
+        *_quirks(host, gpu, switched=any(f.code == Code.NVSWITCH_FABRIC for f in whole)),
     )
 
 
@@ -86,14 +98,14 @@ def _group(host: Host, gpu: Gpu) -> Iterator[Finding]:
     place, group = _place(host, gpu), gpu.main.iommu_group
     if group is None:
         if iommu_active(host) and not unreadable(host, f"{_DEVICES}/{gpu.main.address}/iommu_group"):
-            yield finding("GPU012", place=place)
+            yield finding(Code.NO_IOMMU_GROUP, place=place)
         if needed := needs(host, gpu):
-            yield finding("GPU034", place=place, needs="; ".join(map(str, needed)))
+            yield finding(Code.CARD_FUNCTION_IN_USE, place=place, needs="; ".join(map(str, needed)))
         return
     if needed := needs(host, gpu):
-        yield finding("GPU013", place=place, group=group, needs="; ".join(map(str, needed)))
+        yield finding(Code.GROUP_IN_USE, place=place, group=group, needs="; ".join(map(str, needed)))
     if others := peers(gpu):
-        yield finding("GPU014", place=place, group=group, peers=", ".join(f.address for f in others))
+        yield finding(Code.GROUP_SHARED_WITH_GPUS, place=place, group=group, peers=", ".join(f.address for f in others))
     yield from _direct(host, gpu)
     yield from _idle(host, gpu)
 
@@ -118,7 +130,9 @@ def _direct(host: Host, gpu: Gpu) -> Iterator[Finding]:
         is_old = release is not None and (int(release[1]), int(release[2])) < (6, 6)
         severity = Severity.WARNING if is_old and "DMAR" not in host.iommu.acpi_tables else None
         place, group = _place(host, gpu), gpu.main.iommu_group
-        yield finding("GPU028", place=place, severity=severity, group=group, ranges=", ".join(ranges))
+        yield finding(
+            Code.GROUP_WITH_RESERVED_MEMORY, place=place, severity=severity, group=group, ranges=", ".join(ranges)
+        )
 
 
 def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
@@ -126,7 +140,7 @@ def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
     found = [f for f in idle(host, gpu) if not unreadable(host, f"{_DEVICES}/{f.address}/driver")]
     wanted = [f for f in found if classes.is_controller(f.pci_class) and f.modules]
     others = [f for f in found if f not in wanted]
-    for code, functions in (("GPU026", wanted), ("GPU025", others)):
+    for code, functions in ((Code.GROUP_WITH_HOST_CONTROLLER, wanted), (Code.GROUP_WITH_DRIVERLESS_DEVICES, others)):
         if functions:
             is_grave = any(classes.is_controller(f.pci_class) or f.modules for f in functions)
             yield finding(
@@ -157,18 +171,18 @@ def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
     kept = _group_of(host, gpu)
     unknown += [f"{name}, a member of its IOMMU group" for name in kept.devices if name not in host.functions]
     if unknown:
-        yield finding("GPU024", place=place, names=", ".join(unknown))
-    needed = [need.function for need in needs(host, gpu)]  # GPU013 is about these
+        yield finding(Code.READINESS_UNKNOWN, place=place, names=", ".join(unknown))
+    needed = [need.function for need in needs(host, gpu)]  # GROUP_IN_USE reports these
     holding = (*(f for f in gpu.functions if is_host_driver(f.driver)), *in_the_way(host, gpu))
     held = [f for f in holding if f not in needed]
     if held:
-        yield finding("GPU010", place=place, drivers=", ".join(_held(gpu, held)))
+        yield finding(Code.BOUND_TO_HOST_DRIVER, place=place, drivers=", ".join(_held(gpu, held)))
     free = [f for f in gpu.functions if f.driver is None and not unreadable(host, f"{_DEVICES}/{f.address}/driver")]
     if free:
-        yield finding("GPU011", place=place, functions=", ".join(_called(gpu, f) for f in free))
+        yield finding(Code.BOUND_TO_NO_DRIVER, place=place, functions=", ".join(_called(gpu, f) for f in free))
     variants = sorted({f.driver for f in gpu.functions if f.driver and is_passthrough_driver(f.driver)} - {*_PLAIN})
     if variants:
-        yield finding("GPU023", place=place, driver=", ".join(variants))
+        yield finding(Code.BOUND_TO_VARIANT_DRIVER, place=place, driver=", ".join(variants))
 
 
 def _held(gpu: Gpu, held: Iterable[Function]) -> Iterator[str]:
@@ -188,23 +202,23 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
     place, main = _place(host, gpu), gpu.main
     gone = [f for f in gpu.functions if f.responds is False]
     if gone:
-        yield finding("GPU027", place=place, functions=", ".join(_called(gpu, f) for f in gone))
+        yield finding(Code.DEVICE_NOT_RESPONDING, place=place, functions=", ".join(_called(gpu, f) for f in gone))
     if main.boot_vga:
-        yield finding("GPU015", place=place)
+        yield finding(Code.BOOT_DISPLAY, place=place)
     claims = sorted({claim for f in gpu.functions for claim in f.claims if _FRAMEBUFFER.search(claim)})
     if claims:
-        yield finding("GPU016", place=place, claims=", ".join(claims))
+        yield finding(Code.BOOT_FRAMEBUFFER, place=place, claims=", ".join(claims))
     if main.sriov_numvfs:
         enabled = f"{count(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
-        yield finding("GPU017", place=place, enabled=enabled)
+        yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled)
     if not main.reset_methods:
-        yield finding("GPU018", place=place)
+        yield finding(Code.NO_RESET_METHOD, place=place)
     if not main.bdf.fits_nova:
-        yield finding("GPU020", place=place)
+        yield finding(Code.PCI_DOMAIN_TOO_WIDE, place=place)
     missing = [b for f in gpu.functions for b in f.bars if _is_unassigned(b)]
     if missing:
         sizes = ", ".join(f"BAR {b.index} ({size(b.size)})" for b in missing)
-        yield finding("GPU021", place=place, bars=sizes)
+        yield finding(Code.BAR_UNASSIGNED, place=place, bars=sizes)
 
 
 def _is_unassigned(bar: Bar) -> bool:
@@ -215,11 +229,11 @@ def _is_unassigned(bar: Bar) -> bool:
 def _quirks(host: Host, gpu: Gpu, *, switched: bool) -> Iterator[Finding]:
     for quirk in _known_quirks(host, gpu.main):
         if quirk.key == "nvswitch" and switched:
-            continue  # GPU008 says so
+            continue  # NVSWITCH_FABRIC reports it
         if quirk.key in _RESET_QUIRKS:
-            code, severity = "GPU019", None
+            code, severity = Code.RESET_DEFECT, None
         else:
-            code, severity = "GPU022", Severity.WARNING if quirk.key in _GRAVE_QUIRKS else None
+            code, severity = Code.CARD_NOTE, Severity.WARNING if quirk.key in _GRAVE_QUIRKS else None
         yield finding(code, place=_place(host, gpu), severity=severity, title=quirk.title, advice=quirk.remedy)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gpustack.codes import Code
 from gpustack.facts.gpus import gpus, nvswitches
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
@@ -49,7 +50,7 @@ def _iommu(host: Host) -> Iterator[Finding]:
         return  # a mounted disk: there is no firmware to say anything of
     if not iommu_active(host):
         if unreadable(host, GROUPS):
-            return  # GPU024 says so, for each GPU
+            return  # READINESS_UNKNOWN reports it, for each GPU
         if announced := iommu.acpi_tables or iommu.units:
             firmware = f"though the firmware announces it ({', '.join(announced)})"
         elif unreadable(host, "/sys/firmware/acpi/tables"):
@@ -57,10 +58,14 @@ def _iommu(host: Host) -> Iterator[Finding]:
         else:
             yield _no_iommu(host)
             return
-        yield finding("GPU002", place=place, firmware=firmware, cause=_cause(host))
+        yield finding(Code.IOMMU_INACTIVE, place=place, firmware=firmware, cause=_cause(host))
     elif iommu.interrupt_remapping is False and host.architecture in _X86:
         advice = _VIRTUAL_REMAPPING if _is_virtual(host) else _REMAPPING
-        yield finding("GPU004" if iommu.unsafe_interrupts else "GPU003", place=place, advice=advice)
+        yield finding(
+            Code.UNSAFE_INTERRUPTS_IN_FORCE if iommu.unsafe_interrupts else Code.NO_INTERRUPT_REMAPPING,
+            place=place,
+            advice=advice,
+        )
 
 
 def _no_iommu(host: Host) -> Finding:
@@ -68,15 +73,15 @@ def _no_iommu(host: Host) -> Finding:
     place, is_x86 = host.hostname, host.architecture in _X86
     if host.container or (is_x86 and host.iommu.tables_listed is False):
         where = f"inside a container ({host.container})" if host.container else f"below {host.root}"
-        return finding("GPU032", place=place, where=where)
+        return finding(Code.IOMMU_UNKNOWN, place=place, where=where)
     if _is_virtual(host):
-        return finding("GPU033", place=place)
+        return finding(Code.VIRTUAL_MACHINE_WITHOUT_IOMMU, place=place)
     if not is_x86 and not host.iommu.tables_listed:
-        return finding("GPU001", place=place, why=_NO_GROUPS, advice=_OTHER_FIRMWARE)
+        return finding(Code.NO_IOMMU, place=place, why=_NO_GROUPS, advice=_OTHER_FIRMWARE)
     tables = _IOMMU_TABLES.get(host.architecture or "x86_64", "IOMMU")
     why = f"the firmware has no {tables} table, so the kernel has nothing to switch on"
     advice = (_FIRMWARE.get(host.cpu.vendor or "") or _FIRMWARE[""]) if is_x86 else _OTHER_FIRMWARE
-    return finding("GPU001", place=place, why=why, advice=advice)
+    return finding(Code.NO_IOMMU, place=place, why=why, advice=advice)
 
 
 def _is_virtual(host: Host) -> bool:
@@ -99,18 +104,18 @@ def _cause(host: Host) -> str:
 
 def _circumstances(host: Host) -> Iterator[Finding]:
     if host.iommu.no_iommu_mode:
-        yield finding("GPU030", place=host.hostname)
+        yield finding(Code.NO_IOMMU_MODE, place=host.hostname)
     hides_it = not _XEN.isdisjoint(host.kernel.loaded_modules)
     if host.architecture in _X86 and host.cpu.vendor and not hides_it and not {"vmx", "svm"} & {*host.cpu.flags}:
         advice = _NESTED if _is_virtual(host) else _VIRTUALIZATION
-        yield finding("GPU031", place=host.hostname, advice=advice)
+        yield finding(Code.NO_HARDWARE_VIRTUALIZATION, place=host.hostname, advice=advice)
     if host.container:
-        yield finding("GPU005", place=host.hostname, container=host.container)
+        yield finding(Code.READ_IN_CONTAINER, place=host.hostname, container=host.container)
     if host.unread:
         paths = [entry.path for entry in host.unread]
         more = f" and {len(paths) - _SHOWN_PATHS} more" if len(paths) > _SHOWN_PATHS else ""
         yield finding(
-            "GPU006",
+            Code.FACTS_UNREADABLE,
             place=host.hostname,
             count=count(len(paths), "path"),
             paths=", ".join(paths[:_SHOWN_PATHS]) + more,
@@ -124,12 +129,12 @@ def _circumstances(host: Host) -> Iterator[Finding]:
             *(("Secure Boot is on",) if host.kernel.secure_boot else ()),
             *((f"the kernel is in lockdown ({host.kernel.lockdown})",) if locked else ()),
         )
-        yield finding("GPU007", place=host.hostname, state=" and ".join(said))
+        yield finding(Code.SECURE_BOOT, place=host.hostname, state=" and ".join(said))
 
 
 def _nvswitches(host: Host) -> Iterator[Finding]:
     if found := nvswitches(host):
-        yield finding("GPU008", place=host.hostname, count=count(len(found), "NVSwitch", "NVSwitches"))
+        yield finding(Code.NVSWITCH_FABRIC, place=host.hostname, count=count(len(found), "NVSwitch", "NVSwitches"))
 
 
 def _address_space(host: Host) -> Iterator[Finding]:
@@ -138,7 +143,7 @@ def _address_space(host: Host) -> Iterator[Finding]:
     memory = (host.memory_mib or 0) << 20
     if bits is not None and 0 < bits <= 64 and windows + memory > 1 << bits:
         yield finding(
-            "GPU009",
+            Code.BARS_BEYOND_CPU_ADDRESSES,
             place=host.hostname,
             bars=size(windows),
             memory=size(memory),

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from gpustack.codes import Code
 from gpustack.errors import GpustackError
 from gpustack_demo.examples import demo_cloud
 from gpustack_demo.examples.cloud import NotInstalledError
@@ -33,7 +34,9 @@ def a_host_as_it_is(stage: Stage) -> None:
     stage.host("talk_host", "gpu01")
     seen = stage.run("gpustack", "scan", "--root", "gpu01", "--save", "gpu01.json")
     stage.check("nouveau, snd_hda_intel" in seen, "both functions of both cards are in the hands of host drivers")
-    stage.check("GPU010" in seen, "so no guest can have them, and a finding with a code and a remedy says why")
+    stage.check(
+        Code.BOUND_TO_HOST_DRIVER in seen, "so no guest can have them, and a finding with a code and a remedy says why"
+    )
     stage.say(
         "The scan was saved as a snapshot. Everything from here on could be computed from that file, on another "
         "machine, without the host."

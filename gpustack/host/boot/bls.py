@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.host.boot import record
@@ -54,7 +55,7 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
         line = CommandLine(text=value or "")
         needs[path] = tuple(a for a in wanted if not fulfils(line, a))
         if line.for_init is not None and needs[path]:
-            found.append(finding("GPU128", place=f"{host.hostname} {path}"))
+            found.append(finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {path}"))
         content = record.edited(path, text, added=needs[path])
         if value is None or content is None:
             found += _no_line(host, path, text, needs[path])
@@ -69,7 +70,7 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
         if line.for_init is None:
             found += swallowed(host, source, with_arguments(line, needs[ENTRIES]), needs[ENTRIES])
     found += (
-        finding("GPU128", place=f"{host.hostname} {entry.source}")
+        finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {entry.source}")
         for entry in host.boot.entries
         if not entry.recovery and CommandLine(text=entry.arguments).for_init is not None
     )
@@ -94,11 +95,13 @@ def _no_line(host: Host, path: str, text: str, needed: tuple[str, ...]) -> Itera
         return
     for reason in defaults.unknown(LINUX):
         place = f"{host.hostname} {reason.file}:{reason.line}"
-        yield finding("GPU176", place=place, arguments=arguments, why=reason.why)
+        yield finding(Code.GRUB_DEFAULTS_WITHOUT_EFFECT, place=place, arguments=arguments, why=reason.why)
     if defaults.arguments(LINUX):
-        yield finding("GPU176", place=f"{host.hostname} {path}", arguments=arguments, why=_OVERRIDDEN)
+        yield finding(
+            Code.GRUB_DEFAULTS_WITHOUT_EFFECT, place=f"{host.hostname} {path}", arguments=arguments, why=_OVERRIDDEN
+        )
     elif not defaults.unknown(LINUX):
-        yield finding("GPU153", place=f"{host.hostname} {path}")
+        yield finding(Code.GRUB_DEFAULTS_LINE_MISSING, place=f"{host.hostname} {path}")
 
 
 _OVERRIDDEN = 'a later line overrides each plain line GRUB_CMDLINE_LINUX="…", or all such lines contain variables'
@@ -108,7 +111,7 @@ OPEN_QUOTE = "a double quote before them is not closed, so that they are a part 
 def swallowed(host: Host, source: str, line: CommandLine, added: tuple[str, ...]) -> Iterator[Finding]:
     """Arguments at the end of a line that the kernel would not see there: a quote before them is left open."""
     if line.for_init is None and (lost := [a for a in added if not line.has(a)]):
-        yield finding("GPU129", place=host.hostname, arguments=", ".join(lost), path=source, why=OPEN_QUOTE)
+        yield finding(Code.ARGUMENTS_LOST, place=host.hostname, arguments=", ".join(lost), path=source, why=OPEN_QUOTE)
 
 
 def with_arguments(line: CommandLine, added: tuple[str, ...]) -> CommandLine:
@@ -132,10 +135,16 @@ def _replaced(host: Host, lines: dict[str, CommandLine], add: tuple[str, ...]) -
         for text in add:
             for other in (o for o in line.all(argument(text).name) if not o.same_as(argument(text))):
                 if contradicts(other, text):
-                    continue  # GPU120 names it
+                    continue  # ARGUMENT_CONFLICTS names it
                 is_enough = fulfils(CommandLine(text=other.text), text)
                 both = other.text if is_enough else f"{other.text},{argument(text).value}"
-                yield finding("GPU154", place=f"{host.hostname} {source}", said=other.text, wanted=text, both=both)
+                yield finding(
+                    Code.ARGUMENT_REPLACED_BY_GRUBBY,
+                    place=f"{host.hostname} {source}",
+                    said=other.text,
+                    wanted=text,
+                    both=both,
+                )
 
 
 def _commands(remove: tuple[str, ...], add: tuple[str, ...]) -> Iterator[RunCommand]:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from gpustack.codes import Code
 from gpustack.facts.model import BootEntry, BootKernel, Host
 from gpustack.findings import Finding, finding
 from gpustack.host.boot import record
@@ -35,11 +36,11 @@ _WANTED = "systemd-boot with entries that kernel-install makes (layout=bls)"
 def hindrances(host: Host) -> Iterator[Finding]:
     """Why the entries can't be made anew on this host at all."""
     for what in _unsupported(host):
-        yield finding("GPU130", place=host.hostname, what=what, wanted=_WANTED)
+        yield finding(Code.NOT_SUPPORTED, place=host.hostname, what=what, wanted=_WANTED)
     for entry in _ordinary(host):
         if _kernel_of(host, entry) is None:
             why = "kernel-install did not make it, so it would keep the arguments that it has"
-            yield finding("GPU155", place=f"{host.hostname} {entry.source}", why=why)
+            yield finding(Code.ENTRY_NOT_REBUILDABLE, place=f"{host.hostname} {entry.source}", why=why)
 
 
 def _unsupported(host: Host) -> Iterator[str]:
@@ -87,7 +88,7 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     edits: dict[str, OwnedFile] = {}
     found = list(_differing(host, stands, in_entries))
     if stands.for_init is not None:
-        found.append(finding("GPU128", place=f"{host.hostname} {KERNEL_CMDLINE}"))
+        found.append(finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {KERNEL_CMDLINE}"))
     needs[KERNEL_CMDLINE] = needs[ENTRIES] = tuple(a for a in wanted if not fulfils(stands, a))
     there = host.files.get(KERNEL_CMDLINE)
     if text is not None and (there is not None or needs[KERNEL_CMDLINE] or _VENDORS not in host.files):
@@ -139,7 +140,7 @@ def _differing(host: Host, stands: CommandLine, ours: frozenset[str]) -> Iterato
             said = [f"{a} is only in the entry" for a in here if a not in file]
             said += [f"{a} is only in {KERNEL_CMDLINE}" for a in file if a not in here]
             why = f"it does not say what {KERNEL_CMDLINE} says: {', '.join(said) or 'an argument stands there twice'}"
-            yield finding("GPU155", place=f"{host.hostname} {entry.source}", why=why)
+            yield finding(Code.ENTRY_NOT_REBUILDABLE, place=f"{host.hostname} {entry.source}", why=why)
 
 
 def _commands(host: Host, wanted: tuple[str, ...], gone: frozenset[str]) -> Iterator[RunCommand]:

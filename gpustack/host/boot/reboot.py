@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gpustack.codes import Code
 from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, finding
 from gpustack.host.boot.rebuild import lacking, withdrawn
@@ -136,8 +137,10 @@ def stuck(host: Host, desired: Desired, why: tuple[str, ...]) -> Stuck | None:
         note = WriteFile(
             path=AGAIN, content=_again(host), before=before, why="no other boot is asked for after this one"
         )
-        return Stuck(finding=finding("GPU149", place=host.hostname, reasons="; ".join(why)), files=(note,))
-    return Stuck(finding=finding("GPU145", place=host.hostname, reasons="; ".join(why)))
+        return Stuck(
+            finding=finding(Code.FIRST_BOOT_WITHOUT_EFFECT, place=host.hostname, reasons="; ".join(why)), files=(note,)
+        )
+    return Stuck(finding=finding(Code.BOOTS_WITHOUT_EFFECT, place=host.hostname, reasons="; ".join(why)))
 
 
 def _again(host: Host) -> str:

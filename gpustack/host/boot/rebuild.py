@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from gpustack.codes import Code
 from gpustack.facts.model import BootEntry, BootKernel, Host
 from gpustack.findings import Finding, finding
 from gpustack.host.boot.tools import rebuild
@@ -142,6 +143,6 @@ def entry_findings(host: Host, desired: Desired) -> tuple[Finding, ...]:
     found = []
     for entry in wrong:
         arguments = ", ".join(lacking(CommandLine(text=entry.arguments), desired))
-        code = "GPU137" if entry is ordinary[0] else "GPU144"
+        code = Code.FIRST_ENTRY_LACKS_ARGUMENTS if entry is ordinary[0] else Code.ENTRY_LACKS_ARGUMENTS
         found.append(finding(code, place=f"{host.hostname} {entry.source}", title=entry.title, arguments=arguments))
     return tuple(found)

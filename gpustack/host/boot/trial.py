@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.host.decide.desired import Desired
@@ -120,7 +121,7 @@ def has_entry(host: Host, desired: Desired, wanted: Trial) -> bool:
 def findings(host: Host) -> Iterator[Finding]:
     """Why a trial is not possible on this host; nothing when it is."""
     for why in _hindrances(host):
-        yield finding("GPU160", place=host.hostname, why=why)
+        yield finding(Code.NO_TRIAL_BOOT, place=host.hostname, why=why)
 
 
 def _hindrances(host: Host) -> Iterator[str]:

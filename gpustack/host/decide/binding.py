@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from gpustack.codes import Code
 from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, finding
 from gpustack.host.boot.tools import has_dracut
@@ -178,7 +179,7 @@ def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
         function = host.functions[address]
         what = catalogue.describe(function.vendor, function.product, function.pci_class)
         place = f"{host.hostname} {address}"
-        yield finding("GPU141", place=place, modules=", ".join(sorted(modules)), what=what)
+        yield finding(Code.HOST_DRIVER_NOT_BLACKLISTED, place=place, modules=", ".join(sorted(modules)), what=what)
 
 
 def _staying(host: Host, targets: Targets) -> dict[str, tuple[Function, ...]]:
@@ -200,7 +201,7 @@ def _identical(host: Host, targets: Targets, staying: Mapping[str, Iterable[Func
     for target in targets.all:
         for function in {f.ids: f for f in target.gpu.functions if f.ids in staying}.values():
             yield finding(
-                "GPU113",
+                Code.BOUND_BY_ADDRESS,
                 place=f"{host.hostname} {target.address}",
                 ids=function.ids,
                 what=classes.word(function.pci_class),
@@ -219,7 +220,7 @@ def _two_drivers(host: Host, targets: Targets) -> Iterator[Finding]:
     for ids, found in drivers.items():
         if len(found) > 1:
             place = f"{host.hostname} {', '.join(sorted(going[ids]))}"
-            yield finding("GPU112", place=place, driver=DRIVERS[0], others=f"{ids} ({DRIVERS[1]})")
+            yield finding(Code.DRIVERS_DIFFER, place=place, driver=DRIVERS[0], others=f"{ids} ({DRIVERS[1]})")
 
 
 def _kernels(host: Host, drivers: Iterable[str]) -> Iterator[Finding]:
@@ -227,14 +228,16 @@ def _kernels(host: Host, drivers: Iterable[str]) -> Iterator[Finding]:
         for driver in drivers:
             if canonical(driver) not in kernel.modules:
                 image = kernel.image or "its image was not found"
-                yield finding("GPU115", place=host.hostname, release=kernel.release, image=image, driver=driver)
+                yield finding(
+                    Code.KERNEL_WITHOUT_DRIVER, place=host.hostname, release=kernel.release, image=image, driver=driver
+                )
 
 
 def _too_long(host: Host, ids: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
     for driver, found in ids.items():
         length = len(",".join(found))
         if length > _IDS_LONGEST:
-            yield finding("GPU116", place=host.hostname, driver=driver, length=length, longest=_IDS_LONGEST)
+            yield finding(Code.IDS_TOO_LONG, place=host.hostname, driver=driver, length=length, longest=_IDS_LONGEST)
 
 
 def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets, other: Elsewhere) -> Iterator[Finding]:
@@ -246,9 +249,9 @@ def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets,
         if (found.ids != mine and (mine or found.ids & all_ours)) or (mine and not found.takes_all(functions)):
             said = f"{found.driver} ids={found.text}"
             wanted = "; ".join(f"{driver} ids={','.join(of)}" for driver, of in ids.items()) or "binding by address"
-            yield finding("GPU135", place=f"{host.hostname} {found.place}", said=said, wanted=wanted)
+            yield finding(Code.BINDING_CONFLICTS, place=f"{host.hostname} {found.place}", said=said, wanted=wanted)
     for place, said, effect in switched_off(host, targets, other):
-        yield finding("GPU140", place=f"{host.hostname} {place}", said=said, effect=effect)
+        yield finding(Code.NEEDED_MODULE_DISABLED, place=f"{host.hostname} {place}", said=said, effect=effect)
     yield from _by_address(host, targets, other)
 
 
@@ -308,7 +311,7 @@ def _by_address(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Find
             if address in functions and said != functions[address][1]:
                 wanted = f"{functions[address][1]} for {address}"
                 yield finding(
-                    "GPU135",
+                    Code.BINDING_CONFLICTS,
                     place=f"{host.hostname} {path}",
                     said=f"driverctl override {said or 'none'}",
                     wanted=wanted,

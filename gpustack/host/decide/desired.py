@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gpustack.codes import Code
 from gpustack.facts.gpus import is_gpu
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding
@@ -33,8 +34,16 @@ from gpustack.spec.model import Spec
 PARAMETERS = (*iommu.NAMES, *IDS_ARGUMENTS)
 """The kernel parameters that gpustack sets: the only ones that it looks after."""
 # What plans cure, or say in words of their own.
-_NOT_REPEATED = frozenset({"GPU002", "GPU003", "GPU004", "GPU005", "GPU008"})
-_NOT_VISIBLE = "GPU032"
+_NOT_REPEATED = frozenset(
+    {
+        Code.IOMMU_INACTIVE,
+        Code.NO_INTERRUPT_REMAPPING,
+        Code.UNSAFE_INTERRUPTS_IN_FORCE,
+        Code.READ_IN_CONTAINER,
+        Code.NVSWITCH_FABRIC,
+    }
+)
+_NOT_VISIBLE = Code.IOMMU_UNKNOWN
 _LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE of x86 is 2048 (arch/x86/include/asm/setup.h)
 _BREAK = "\n"
 _BOOT_IMAGE = 128  # what GRUB adds in front: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
@@ -130,20 +139,24 @@ def _entries(host: Host, wanted: tuple[str, ...]) -> Entries | None:
 def _grub(host: Host, other: Elsewhere, added: tuple[str, ...], next_line: CommandLine | None) -> Iterator[Finding]:
     unknown = other.defaults.unknown(LINUX, LINUX_DEFAULT)
     for reason in unknown:
-        yield finding("GPU127", place=f"{host.hostname} {reason.file}:{reason.line}", why=reason.why)
+        yield finding(
+            Code.GRUB_DEFAULTS_NOT_EVALUABLE, place=f"{host.hostname} {reason.file}:{reason.line}", why=reason.why
+        )
     if unknown:
         return
     stands = other.defaults.line(LINUX, LINUX_DEFAULT)
     if stands is not None and stands.for_init is not None:
-        yield finding("GPU128", place=f"{host.hostname} {DEFAULTS}")
+        yield finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {DEFAULTS}")
         return
     line = "" if next_line is None else next_line.text
     lost = [a for a in added if next_line is None or _BREAK in line or not next_line.has(a)]
     if next_line is None or lost:
         why = _why_lost(lost, line)
-        yield finding("GPU129", place=host.hostname, arguments=", ".join(lost), path=GRUB, why=why)
+        yield finding(Code.ARGUMENTS_LOST, place=host.hostname, arguments=", ".join(lost), path=GRUB, why=why)
     elif len(next_line.text) + _BOOT_IMAGE > _LONGEST_COMMAND_LINE:
-        yield finding("GPU133", place=host.hostname, length=len(next_line.text), longest=_LONGEST_COMMAND_LINE)
+        yield finding(
+            Code.COMMAND_LINE_TOO_LONG, place=host.hostname, length=len(next_line.text), longest=_LONGEST_COMMAND_LINE
+        )
 
 
 def _why_lost(arguments: Iterable[str], line: str) -> str:
@@ -159,7 +172,7 @@ def _not_ours(host: Host, files: dict[str, OwnedFile]) -> Iterator[Finding]:
     for path in files:
         there = host.files.get(path)
         if there is not None and there.text.strip() and not is_ours(there.text):
-            yield finding("GPU138", place=f"{host.hostname} {path}")
+            yield finding(Code.FOREIGN_FILE_AT_OWN_PATH, place=f"{host.hostname} {path}")
 
 
 def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
@@ -175,7 +188,9 @@ def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
             if not is_gpu(f) and f.address not in functions and is_passthrough_driver(f.driver) and not is_ours:
                 what = f"{f.address} ({classes.word(f.pci_class)})"
                 place = f"{host.hostname} {target.address}"
-                yield finding("GPU157", place=place, group=f.iommu_group, what=what, driver=f.driver)
+                yield finding(
+                    Code.GROUP_CONTROLLER_BOUND_BY_OTHERS, place=place, group=f.iommu_group, what=what, driver=f.driver
+                )
 
 
 def _moved(host: Host) -> Iterator[Finding]:
@@ -183,4 +198,4 @@ def _moved(host: Host) -> Iterator[Finding]:
     for device in addresses.listed(host):
         if (there := device.stranger(host)) is not None:
             place = f"{host.hostname} {device.address}"
-            yield finding("GPU146", place=place, expected=device.identity, there=there)
+            yield finding(Code.ANOTHER_DEVICE_AT_ADDRESS, place=place, expected=device.identity, there=there)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from gpustack.codes import Code
 from gpustack.facts.model import BootKernel, Function, Host
 from gpustack.findings import Finding, finding
 from gpustack.host.decide.addresses import listed
@@ -50,11 +51,19 @@ def too_early(host: Host, targets: Targets) -> Iterator[Finding]:
         place, by_kernel = f"{host.hostname} {address}", _built_in(host, function, driver)
         if address in main:
             for release, names in by_kernel.items():
-                yield finding("GPU114", place=place, modules=", ".join(names), release=release, driver=driver)
+                yield finding(
+                    Code.HOST_DRIVER_BUILT_IN, place=place, modules=", ".join(names), release=release, driver=driver
+                )
         elif by_kernel:
             modules = sorted({name for names in by_kernel.values() for name in names})
             releases = ", ".join(by_kernel)
-            yield finding("GPU158", place=place, modules=", ".join(modules), releases=releases, driver=driver)
+            yield finding(
+                Code.BUILT_IN_DRIVER_DISPLACED,
+                place=place,
+                modules=", ".join(modules),
+                releases=releases,
+                driver=driver,
+            )
 
 
 def _built_in(host: Host, function: Function, driver: str) -> Mapping[str, tuple[str, ...]]:

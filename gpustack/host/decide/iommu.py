@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.host.prior_setup.foreign_config import Elsewhere
@@ -78,7 +79,9 @@ def contradictions(host: Host, options: Options, other: Elsewhere) -> Iterator[C
 
 def _conflicts(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding]:
     for found in contradictions(host, options, other):
-        yield finding("GPU120", place=f"{host.hostname} {found.place}", argument=found.text, reason=found.reason)
+        yield finding(
+            Code.ARGUMENT_CONFLICTS, place=f"{host.hostname} {found.place}", argument=found.text, reason=found.reason
+        )
 
 
 def _switches(host: Host, options: Options, other: Elsewhere) -> Iterator[Contradiction]:
@@ -111,10 +114,15 @@ def _switches(host: Host, options: Options, other: Elsewhere) -> Iterator[Contra
 def _interrupts(host: Host, options: Options) -> Iterator[Finding]:
     remapping = host.iommu.interrupt_remapping
     if options.allow_unsafe_interrupts:
-        yield finding("GPU124" if remapping is not True else "GPU125", place=host.hostname)
+        yield finding(
+            Code.UNSAFE_INTERRUPTS_ALLOWED if remapping is not True else Code.UNSAFE_INTERRUPTS_UNNECESSARY,
+            place=host.hostname,
+        )
     elif remapping is False:
         # Without an active IOMMU (an AMD one that is off) interrupts may not be remapped yet.
-        yield finding("GPU123" if host.iommu.units else "GPU126", place=host.hostname)
+        yield finding(
+            Code.INTERRUPTS_NOT_REMAPPED if host.iommu.units else Code.REMAPPING_NOT_KNOWN_YET, place=host.hostname
+        )
 
 
 def _unsafe_elsewhere(options: Options, other: Elsewhere) -> Iterator[Contradiction]:
@@ -136,15 +144,15 @@ def _unsafe_elsewhere(options: Options, other: Elsewhere) -> Iterator[Contradict
 def _kind_findings(host: Host, other: Elsewhere) -> Iterator[Finding]:
     for word, argument, place in _words(other, "amd_iommu"):
         if word == "on":
-            yield finding("GPU121", place=f"{host.hostname} {place}", argument=argument)
+            yield finding(Code.ARGUMENT_WITHOUT_EFFECT, place=f"{host.hostname} {place}", argument=argument)
     for sourced in other.all("pcie_acs_override"):
-        yield finding("GPU156", place=f"{host.hostname} {sourced.place}", argument=sourced.argument.text)
+        yield finding(Code.ACS_OVERRIDE, place=f"{host.hostname} {sourced.place}", argument=sourced.argument.text)
     unread = [f"{e.path}: {e.error}" for e in host.unread if e.path.startswith("/sys/firmware/acpi")]
     if not host.iommu.units and not host.iommu.acpi_tables:
-        # GPU001 tells of a firmware that announces none.
+        # NO_IOMMU reports a firmware that announces none.
         if unread:
             what = "which IOMMU the firmware announces"
-            yield finding("GPU132", place=host.hostname, what=what, paths="; ".join(unread))
+            yield finding(Code.PLAN_FACTS_UNREADABLE, place=host.hostname, what=what, paths="; ".join(unread))
     elif kind(host) is None:
         units = ", ".join(host.iommu.units or host.iommu.acpi_tables)
-        yield finding("GPU122", place=host.hostname, units=units)
+        yield finding(Code.IOMMU_KIND_UNKNOWN, place=host.hostname, units=units)

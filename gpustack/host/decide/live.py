@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gpustack.codes import Code
 from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, finding
 from gpustack.host.boot.reboot import is_held
@@ -44,7 +45,7 @@ def bind_live(host: Host, desired: Desired, options: Options) -> Live:
     if not waiting:
         return Live(operations=(), host=host, findings=())
     if against := tuple(_against_host(host, desired, options)):
-        found = finding("GPU180", place=host.hostname, why="; ".join(against))
+        found = finding(Code.LIVE_BINDING_IMPOSSIBLE, place=host.hostname, why="; ".join(against))
         return Live(operations=(), host=host, findings=(found,))
     operations: list[BindLive] = []
     findings: list[Finding] = []
@@ -106,7 +107,7 @@ def _against(host: Host, target: Assigned) -> Iterator[Finding]:
     variants = sorted({driver for f in _missing(target) if (driver := target.driver_of(f)) not in DRIVERS})
     if variants:
         why = f"{', '.join(variants)} is a VFIO variant driver, and those are bound at boot only"
-        yield finding("GPU180", place=f"{host.hostname} {target.address}", why=why)
+        yield finding(Code.LIVE_BINDING_IMPOSSIBLE, place=f"{host.hostname} {target.address}", why=why)
         return
     for function in _missing(target):
         place = f"{host.hostname} {function.address}"
@@ -116,6 +117,6 @@ def _against(host: Host, target: Assigned) -> Iterator[Finding]:
             bool(function.sriov_numvfs) and not any("virtual functions" in text for text in held)
         )
         if held:
-            yield finding("GPU181", place=place, held="; ".join(held))
+            yield finding(Code.FUNCTION_IN_USE, place=place, held="; ".join(held))
         elif function.driver is not None and function.holders is None:
-            yield finding("GPU182", place=place, driver=function.driver)
+            yield finding(Code.FUNCTION_USE_UNKNOWN, place=place, driver=function.driver)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 
+from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.host.decide.targets import Targets
@@ -19,13 +20,15 @@ def findings(host: Host, targets: Targets) -> Iterator[Finding]:
     for function in sorted(host.pci, key=lambda f: f.bdf):
         if function.mediated and (function.address in going or function.physical_function in going):
             place = f"{host.hostname} {function.address}"
-            yield finding("GPU178", place=place, devices=", ".join(function.mediated))
+            yield finding(Code.MEDIATED_DEVICES_ACTIVE, place=place, devices=", ".join(function.mediated))
     for path, file in sorted(host.files.items()):
         defined = _DEFINITION.fullmatch(path)
         if defined is not None and _starts(file.text):
             parent = host.functions.get(defined[1])
             if parent is not None and (parent.address in going or parent.physical_function in going):
-                yield finding("GPU179", place=f"{host.hostname} {path}", uuid=defined[2], address=defined[1])
+                yield finding(
+                    Code.MEDIATED_DEVICE_AT_BOOT, place=f"{host.hostname} {path}", uuid=defined[2], address=defined[1]
+                )
 
 
 def _starts(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.host.boot import kernel_install
@@ -38,50 +39,56 @@ def findings(host: Host) -> tuple[Finding, ...]:
 
 def _kind(host: Host) -> Iterator[Finding]:
     if host.container is not None:
-        yield finding("GPU131", place=host.hostname, container=host.container)
+        yield finding(Code.FACTS_FROM_CONTAINER, place=host.hostname, container=host.container)
     if host.architecture not in (None, "x86_64"):
-        yield finding("GPU142", place=host.hostname, architecture=host.architecture)
+        yield finding(Code.ARCHITECTURE_NOT_SUPPORTED, place=host.hostname, architecture=host.architecture)
     if not _XEN.isdisjoint(host.kernel.loaded_modules):
         what = "Linux under Xen, which keeps the IOMMU to itself,"
-        yield finding("GPU130", place=host.hostname, what=what, wanted="Linux on the machine itself, with KVM")
+        yield finding(
+            Code.NOT_SUPPORTED, place=host.hostname, what=what, wanted="Linux on the machine itself, with KVM"
+        )
     if family(host) is None:
         name = host.os_release.get("PRETTY_NAME") or host.os_release.get("ID") or "an unknown distribution"
-        yield finding("GPU130", place=host.hostname, what=name, wanted="Debian, Ubuntu, and RHEL with its kin")
+        yield finding(
+            Code.NOT_SUPPORTED, place=host.hostname, what=name, wanted="Debian, Ubuntu, and RHEL with its kin"
+        )
     if has_systemd_boot(host):
         yield from kernel_install.hindrances(host)
     elif host.boot.loader != "grub":
         unified = f"a unified kernel image that the firmware starts ({', '.join(host.boot.unified)})"
         loader = host.boot.loader or (unified if host.boot.unified else "an unknown boot loader")
-        yield finding("GPU130", place=host.hostname, what=loader, wanted="GRUB and systemd-boot")
+        yield finding(Code.NOT_SUPPORTED, place=host.hostname, what=loader, wanted="GRUB and systemd-boot")
     elif host.boot.bls and "grubby" not in host.boot.tools:
         what = "GRUB with boot loader entries (BLS) and without grubby"
-        yield finding("GPU130", place=host.hostname, what=what, wanted="a menu in grub.cfg, or grubby for the entries")
+        yield finding(
+            Code.NOT_SUPPORTED, place=host.hostname, what=what, wanted="a menu in grub.cfg, or grubby for the entries"
+        )
     elif host.boot.bls and host.boot.grubby_keeps_defaults is False:
         what = "a grubby without --no-etc-grub-update (RHEL 8.0 to 8.2)"
-        yield finding("GPU130", place=host.hostname, what=what, wanted="grubby 8.40-39 and later (RHEL 8.3)")
+        yield finding(Code.NOT_SUPPORTED, place=host.hostname, what=what, wanted="grubby 8.40-39 and later (RHEL 8.3)")
     elif not host.boot.bls and family(host) == "redhat":
         what = "GRUB without boot loader entries (BLS) on this distribution"
-        yield finding("GPU130", place=host.hostname, what=what, wanted="GRUB_ENABLE_BLSCFG=true, with grubby")
+        yield finding(Code.NOT_SUPPORTED, place=host.hostname, what=what, wanted="GRUB_ENABLE_BLSCFG=true, with grubby")
     uuids = host.files.get(_PROXMOX)
     if uuids is not None and uuids.text.strip():
-        yield finding("GPU177", place=f"{host.hostname} {_PROXMOX}")
+        yield finding(Code.PROXMOX_BOOT_TOOL, place=f"{host.hostname} {_PROXMOX}")
     if any((kernel.image or "").startswith("/boot/ostree/") for kernel in host.boot.kernels):
         what = "image mode (ostree, bootc)"
-        yield finding("GPU130", place=host.hostname, what=what, wanted="a system whose /usr can be written")
+        yield finding(Code.NOT_SUPPORTED, place=host.hostname, what=what, wanted="a system whose /usr can be written")
     if host.initramfs_tool not in _INITRAMFS:
         tool = host.initramfs_tool or "no initramfs tool that is known"
-        yield finding("GPU130", place=host.hostname, what=tool, wanted=" and ".join(_INITRAMFS))
+        yield finding(Code.NOT_SUPPORTED, place=host.hostname, what=tool, wanted=" and ".join(_INITRAMFS))
 
 
 def _boot(host: Host) -> Iterator[Finding]:
     if not host.boot.kernels:
-        yield finding("GPU136", place=host.hostname, what="kernel in /boot")
+        yield finding(Code.NO_KERNEL_OR_ENTRY, place=host.hostname, what="kernel in /boot")
     is_unread = any(entry.path.endswith("/grub.cfg") for entry in host.unread)
     if not is_unread and all(entry.recovery for entry in host.boot.entries):
-        yield finding("GPU136", place=host.hostname, what="ordinary boot entry")
+        yield finding(Code.NO_KERNEL_OR_ENTRY, place=host.hostname, what="ordinary boot entry")
     file = host.files.get(UPDATE_INITRAMFS)
     if host.initramfs_tool == "initramfs-tools" and file is not None and _NEVER.search(file.text):
-        yield finding("GPU134", place=f"{host.hostname} {UPDATE_INITRAMFS}")
+        yield finding(Code.UPDATE_INITRAMFS_OFF, place=f"{host.hostname} {UPDATE_INITRAMFS}")
 
 
 def _unknown(host: Host) -> Iterator[Finding]:
@@ -92,6 +99,8 @@ def _unknown(host: Host) -> Iterator[Finding]:
     ]
     if unread:
         said = sorted(f"{entry.path}: {entry.error}" for entry in unread)
-        yield finding("GPU132", place=host.hostname, what="the boot configuration", paths="; ".join(said[:5]))
+        yield finding(
+            Code.PLAN_FACTS_UNREADABLE, place=host.hostname, what="the boot configuration", paths="; ".join(said[:5])
+        )
     if host.kernel.command_line is None and not any(entry.path == "/proc/cmdline" for entry in unread):
-        yield finding("GPU139", place=host.hostname)
+        yield finding(Code.RUNNING_ARGUMENTS_UNKNOWN, place=host.hostname)

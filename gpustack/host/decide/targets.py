@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from gpustack.codes import Code
 from gpustack.facts import variants
 from gpustack.facts.gpus import gpus, nvswitches
 from gpustack.facts.model import Function, Host
@@ -17,10 +18,10 @@ from gpustack.spec.hosts import models_for, nearby, options_for
 from gpustack.spec.model import NvSwitch, Spec
 
 # What preparing the host cures, or what a plan says in words of its own.
-_NOT_REPEATED = frozenset({"GPU010", "GPU011"})
-_PEERS = "GPU014"
-_UNKNOWN = "GPU024"
-_NOTE = "GPU022"
+_NOT_REPEATED = frozenset({Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER})
+_PEERS = Code.GROUP_SHARED_WITH_GPUS
+_UNKNOWN = Code.READINESS_UNKNOWN
+_NOTE = Code.CARD_NOTE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +69,10 @@ def _variants(host: Host, choices: Mapping[str, variants.Choice]) -> Iterator[Fi
     for address, its in choices.items():
         place = f"{host.hostname} {address}"
         if its.module is not None:
-            yield finding("GPU147", place=place, driver=its.module)
+            yield finding(Code.VARIANT_DRIVER, place=place, driver=its.module)
         elif its.is_mixed:
             said = ", ".join(f"{module} in Linux {release}" for release, module in its.by_kernel)
-            yield finding("GPU148", place=place, said=said)
+            yield finding(Code.VARIANT_DRIVERS_DIFFER, place=place, said=said)
 
 
 def _is_beside_the_point(found: Finding) -> bool:
@@ -82,7 +83,7 @@ def _is_beside_the_point(found: Finding) -> bool:
 def _not_in_spec(spec: Spec, host: Host) -> Finding:
     patterns = nearby(spec, host.hostname)
     hint = f" ({', '.join(patterns)} fits it but for the domain)" if patterns else ""
-    return finding("GPU100", place=host.hostname, hint=hint)
+    return finding(Code.HOST_NOT_IN_SPEC, place=host.hostname, hint=hint)
 
 
 def _missing(host: Host, models: Iterable[str], there: set[str | None]) -> Iterator[Finding]:
@@ -91,7 +92,12 @@ def _missing(host: Host, models: Iterable[str], there: set[str | None]) -> Itera
     seen = f"it has {', '.join(cards)}" if cards else "it has no GPU at all"
     for name in models:
         if name not in there:
-            yield finding("GPU101" if there else "GPU102", place=host.hostname, model=name, seen=seen)
+            yield finding(
+                Code.MODEL_WITHOUT_CARD if there else Code.NO_MODEL_WITH_CARD,
+                place=host.hostname,
+                model=name,
+                seen=seen,
+            )
 
 
 def _fabric(host: Host, mode: NvSwitch | None, chosen: Collection[str]) -> Iterator[Finding]:
@@ -99,7 +105,7 @@ def _fabric(host: Host, mode: NvSwitch | None, chosen: Collection[str]) -> Itera
     if not switches or not chosen:
         return
     if mode is None:
-        yield finding("GPU118", place=host.hostname, count=len(switches))
+        yield finding(Code.NVSWITCH_MODE_MISSING, place=host.hostname, count=len(switches))
     elif mode is not NvSwitch.ISOLATED:
         left = [
             gpu.main.address
@@ -107,7 +113,7 @@ def _fabric(host: Host, mode: NvSwitch | None, chosen: Collection[str]) -> Itera
             if gpu.main.address not in chosen and _is_on_fabric(gpu.main, chosen, host)
         ]
         if left:
-            yield finding("GPU119", place=host.hostname, mode=mode.value, left=", ".join(left))
+            yield finding(Code.NVSWITCH_GPUS_SPLIT, place=host.hostname, mode=mode.value, left=", ".join(left))
 
 
 def _is_on_fabric(main: Function, chosen: Iterable[str], host: Host) -> bool:
@@ -129,12 +135,12 @@ def _about(host: Host, target: Assigned, targets: Targets) -> list[Finding]:
     if staying:
         names = ", ".join(f"{f.address} ({catalogue.describe(f.vendor, f.product, f.pci_class)})" for f in staying)
         found = [f for f in found if f.code != _PEERS]
-        found.append(finding("GPU111", place=place, group=group, peers=names))
+        found.append(finding(Code.GROUP_SHARED_WITH_HOST_GPU, place=place, group=group, peers=names))
     around = {f.address for f in gpu.neighbours}
     different = [t for t in targets.all if t.driver != target.driver]
     others = sorted(f"{f.address} ({t.driver})" for t in different for f in t.gpu.functions if f.address in around)
     if others:
-        found.append(finding("GPU112", place=place, driver=target.driver, others=", ".join(others)))
+        found.append(finding(Code.DRIVERS_DIFFER, place=place, driver=target.driver, others=", ".join(others)))
     if group is None and not host.groups:
-        found.append(finding("GPU117", place=place))
+        found.append(finding(Code.GROUP_NOT_KNOWN_YET, place=place))
     return found

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
+from gpustack.codes import Code
 from gpustack.errors import HostError
 from gpustack.facts.model import ConfigFile, Host
 from gpustack.findings import Finding, finding
@@ -66,7 +67,9 @@ def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
     for path, of_file in groupby(traces, key=lambda trace: trace.path):
         file = host.files.get(path)
         if file is None:  # a boot entry
-            found += [_told("GPU172", host, t, why=t.stays or _UNSAFE) for t in of_file if not t.agrees]
+            found += [
+                _told(Code.PRIOR_SETUP_NOT_ADOPTED, host, t, why=t.stays or _UNSAFE) for t in of_file if not t.agrees
+            ]
             continue
         texts = {other: entry.text for other, entry in host.files.items()}
         for line, on_line in reversed([(n, list(group)) for n, group in groupby(of_file, key=lambda t: t.line)]):
@@ -79,8 +82,12 @@ def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
                 texts = after or {}
                 for trace in wanted:
                     reasons.setdefault(path, []).append(trace.said)
-                    found.append(_told("GPU171", host, trace))
-            found += [_told("GPU172", host, t, why=t.stays or _UNSAFE) for t in left if not (t.agrees and t.stays)]
+                    found.append(_told(Code.PRIOR_SETUP_ADOPTED, host, trace))
+            found += [
+                _told(Code.PRIOR_SETUP_NOT_ADOPTED, host, t, why=t.stays or _UNSAFE)
+                for t in left
+                if not (t.agrees and t.stays)
+            ]
         if path not in reasons:
             continue
         now = texts.get(path)
@@ -103,7 +110,7 @@ def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
     )
 
 
-def _told(code: str, host: Host, trace: Trace, why: str = "") -> Finding:
+def _told(code: Code, host: Host, trace: Trace, why: str = "") -> Finding:
     return finding(code, place=f"{host.hostname} {trace.place}", said=trace.said[:200], why=why)
 
 
@@ -320,9 +327,9 @@ def give_back(host: Host) -> tuple[tuple[Operation, ...], tuple[Finding, ...], H
         there = host.files.get(path)
         text = entry.before if there is None else restored(there.text, entry)
         if there is not None and there.text not in (entry.before, entry.after):
-            found.append(finding("GPU174", place=f"{host.hostname} {path}"))
+            found.append(finding(Code.ADOPTED_FILE_MODIFIED, place=f"{host.hostname} {path}"))
         if there is None and entry.after is not None:
-            found.append(finding("GPU175", place=f"{host.hostname} {path}"))
+            found.append(finding(Code.ADOPTED_FILE_REMOVED, place=f"{host.hostname} {path}"))
             continue
         if there is None or there.text != text:
             before = None if there is None else there.text

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding
 from gpustack.host.boot.record import KERNEL_CMDLINE
@@ -66,11 +67,11 @@ def findings(host: Host, targets: Targets, found: tuple[Trace, ...], other: Else
     for trace in found:
         place = f"{host.hostname} {trace.place}"
         if trace.agrees:
-            yield finding("GPU170", place=place, said=trace.said[:200])
+            yield finding(Code.PRIOR_SETUP_AGREES, place=place, said=trace.said[:200])
         elif scripts.is_script(trace.path, other.texts.get(trace.path, "")):
             acts = scripts.acts(trace.path, trace.said)  # a line that only names devices may do nothing
             severity = Severity.ERROR if acts and scripts.runs(host, trace.path) else Severity.WARNING
-            yield finding("GPU143", place=place, line=trace.said[:200], severity=severity)
+            yield finding(Code.SCRIPT_TOUCHES_DEVICES, place=place, line=trace.said[:200], severity=severity)
         elif trace.part is Part.LINE and trace.path.startswith(_MODPROBE):
             yield from _needed(host, targets, trace, place)
 
@@ -80,7 +81,9 @@ def _needed(host: Host, targets: Targets, trace: Trace, place: str) -> Iterator[
     function = spared(host, targets).get(canonical(module))
     if command in ("blacklist", "install") and function is not None:
         what = catalogue.describe(function.vendor, function.product, function.pci_class)
-        yield finding("GPU173", place=place, said=trace.said[:200], what=f"{function.address} ({what})")
+        yield finding(
+            Code.HOST_DRIVER_DISABLED, place=place, said=trace.said[:200], what=f"{function.address} ({what})"
+        )
 
 
 def _parted(place: str) -> tuple[str, int]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import PurePosixPath
 
+from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding
 from gpustack.host.boot.record import KERNEL_CMDLINE
@@ -19,7 +20,9 @@ from gpustack.host.boot.tools import has_entries, has_systemd_boot
 from gpustack.host.prior_setup.traces import Part, Trace
 from gpustack.linux.grub import DEFAULTS, TUNED
 
-_CODES = frozenset({"GPU120", "GPU135", "GPU140", "GPU143"})
+_CODES = frozenset(
+    {Code.ARGUMENT_CONFLICTS, Code.BINDING_CONFLICTS, Code.NEEDED_MODULE_DISABLED, Code.SCRIPT_TOUCHES_DEVICES}
+)
 """The findings whose remedy offers to take something over."""
 _VARIABLE = re.compile(r"\s*(?:export\s+)?(\w+)=")
 _OWNERS = {"EDPM": "edpm_kernel_args of the node set", "TRIPLEO": "KernelArgs of the TripleO role"}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from gpustack.codes import Code
 from gpustack.facts.gpus import forwards
 from gpustack.facts.model import BootKernel, Function, Host
 from gpustack.findings import Finding, Severity, finding
@@ -64,13 +65,13 @@ def _ok(what: str, place: str, seen: str) -> Check:
     return Check(what=what, place=place, status=Status.OK, seen=seen)
 
 
-def _failed(code: str, what: str, place: str, seen: str, severity: Severity | None = None, **more: str) -> Check:
+def _failed(code: Code, what: str, place: str, seen: str, severity: Severity | None = None, **more: str) -> Check:
     found = finding(code, place=place, severity=severity, what=what, seen=seen, **more)
     return Check(what=what, place=place, status=Status.FAILED, seen=seen, finding=found)
 
 
 def _unknown(what: str, place: str, seen: str, severity: Severity | None = None) -> Check:
-    found = finding("GPU210", place=place, severity=severity, what=what, seen=seen)
+    found = finding(Code.VERIFY_UNPROVED, place=place, severity=severity, what=what, seen=seen)
     return Check(what=what, place=place, status=Status.UNKNOWN, seen=seen, finding=found)
 
 
@@ -82,7 +83,7 @@ def iommu(host: Host, options: Options) -> Iterator[Check]:
     if units and groups:
         yield _ok(what, place, seen)
     else:
-        yield _failed("GPU201", what, place, seen)
+        yield _failed(Code.VERIFY_IOMMU_INACTIVE, what, place, seen)
     what = "interrupts are remapped"
     remapping, unsafe = host.iommu.interrupt_remapping, host.iommu.unsafe_interrupts
     if remapping:
@@ -92,7 +93,7 @@ def iommu(host: Host, options: Options) -> Iterator[Check]:
     elif options.allow_unsafe_interrupts and unsafe:
         yield _ok(what, place, "they are not, and vfio was told to accept that (allow_unsafe_interrupts)")
     else:
-        yield _failed("GPU209", what, place, "they are not")
+        yield _failed(Code.VERIFY_INTERRUPTS_NOT_REMAPPED, what, place, "they are not")
 
 
 def arguments(host: Host, desired: Desired) -> Iterator[Check]:
@@ -106,18 +107,20 @@ def arguments(host: Host, desired: Desired) -> Iterator[Check]:
         for argument in desired.arguments:
             what = f"the running kernel has {argument}"
             if argument in missing:
-                yield _failed("GPU204", what, place, "it has not")
+                yield _failed(Code.VERIFY_RUNNING_ARGUMENTS_WRONG, what, place, "it has not")
             else:
                 yield _ok(what, place, "it has")
         for argument in withdrawn(line, desired):
             what = f"the running kernel does not have {argument}"
-            yield _failed("GPU204", what, place, "it was started with it, and it is no longer wanted")
+            yield _failed(
+                Code.VERIFY_RUNNING_ARGUMENTS_WRONG, what, place, "it was started with it, and it is no longer wanted"
+            )
 
 
 def not_in_trial(host: Host) -> Iterator[Check]:
     """A boot that is a trial is not for good."""
     if is_trial(host):
-        yield _failed("GPU214", "this boot is no trial", host.hostname, "the next boot is the old one")
+        yield _failed(Code.VERIFY_TRIAL_BOOT, "this boot is no trial", host.hostname, "the next boot is the old one")
 
 
 def menu(host: Host, desired: Desired) -> Iterator[Check]:
@@ -136,7 +139,7 @@ def menu(host: Host, desired: Desired) -> Iterator[Check]:
         if wrong:
             # Of entries that are files the newest kernel's is the first, or the one that was saved: any may be next.
             severity = None if entry is ordinary[0] or has_entries(host) else Severity.WARNING
-            yield _failed("GPU205", what, place, ", ".join(wrong), severity)
+            yield _failed(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, place, ", ".join(wrong), severity)
         else:
             yield _ok(what, place, ", ".join(desired.arguments) or "none needed")
 
@@ -148,15 +151,15 @@ def files(host: Host, desired: Desired) -> Iterator[Check]:
         place = f"{host.hostname} {path}"
         if wanted is None:
             if there is not None:
-                yield _failed("GPU206", "there is no such file", place, "it is still there")
+                yield _failed(Code.VERIFY_FILE_WRONG, "there is no such file", place, "it is still there")
             continue
         what = "the file is as planned"
         if there is None:
-            yield _failed("GPU206", what, place, "it is missing")
+            yield _failed(Code.VERIFY_FILE_WRONG, what, place, "it is missing")
         elif there.text != wanted.content:
-            yield _failed("GPU206", what, place, "its content differs")
+            yield _failed(Code.VERIFY_FILE_WRONG, what, place, "its content differs")
         elif there.mode.zfill(4) != wanted.mode:
-            yield _failed("GPU206", what, place, f"its mode is {there.mode}, not {wanted.mode}")
+            yield _failed(Code.VERIFY_FILE_WRONG, what, place, f"its mode is {there.mode}, not {wanted.mode}")
         else:
             yield _ok(what, place, f"{len(wanted.content.splitlines())} lines, mode {there.mode}")
 
@@ -168,7 +171,7 @@ def future(host: Host, desired: Desired) -> Iterator[Check]:
         if path in host.files and host.files[path].text == wanted.content:
             yield _ok(what, place, ", ".join(desired.arguments) or "none needed")
         else:
-            yield _failed("GPU206", what, place, "it lacks some, or has some too many")
+            yield _failed(Code.VERIFY_FILE_WRONG, what, place, "it lacks some, or has some too many")
 
 
 def addresses(host: Host, desired: Desired) -> Iterator[Check]:
@@ -176,7 +179,11 @@ def addresses(host: Host, desired: Desired) -> Iterator[Check]:
     for device in listed(host):
         what, place = f"the device to be bound here is {device.identity}", f"{host.hostname} {device.address}"
         there = device.stranger(host)
-        yield _ok(what, place, "it is") if there is None else _failed("GPU211", what, place, f"there is {there}")
+        yield (
+            _ok(what, place, "it is")
+            if there is None
+            else _failed(Code.VERIFY_ANOTHER_DEVICE, what, place, f"there is {there}")
+        )
     ours = kept_at_boot(host)
     for function in identical(host, desired.targets):
         what, place = f"this {function.ids} stays with the host", f"{host.hostname} {function.address}"
@@ -185,7 +192,7 @@ def addresses(host: Host, desired: Desired) -> Iterator[Check]:
         elif function.driver_override and function.address not in ours:
             yield _ok(what, place, f"it is on {function.driver}, by an override that is not gpustack's")
         else:
-            yield _failed("GPU212", what, place, f"it is on {function.driver}")
+            yield _failed(Code.VERIFY_HOST_DEVICE_TAKEN, what, place, f"it is on {function.driver}")
 
 
 def gpu(host: Host, target: Assigned) -> Iterator[Check]:
@@ -200,7 +207,7 @@ def gpu(host: Host, target: Assigned) -> Iterator[Check]:
         elif is_held(function, driver):
             yield _ok(what, place, f"it is on {function.driver}")
         else:
-            yield _failed("GPU202", what, place, f"it is on {function.driver or 'no driver'}")
+            yield _failed(Code.VERIFY_DRIVER_WRONG, what, place, f"it is on {function.driver or 'no driver'}")
         yield from _claims(host, function, place)
     yield _group(host, target)
 
@@ -214,7 +221,7 @@ def _claims(host: Host, function: Function, place: str) -> Iterator[Check]:
     if any(entry.path == "/proc/iomem" for entry in host.unread):
         yield _unknown(what, place, "/proc/iomem could not be read")
     elif others:
-        yield _failed("GPU208", what, place, f"held by {', '.join(others)}")
+        yield _failed(Code.VERIFY_MEMORY_HELD, what, place, f"held by {', '.join(others)}")
     else:
         yield _ok(what, place, f"{len(memory)} memory BAR{'s' if len(memory) > 1 else ''}, none held")
 
@@ -225,7 +232,7 @@ def _group(host: Host, target: Assigned) -> Check:
     what = "its IOMMU group is viable"
     number = target.gpu.main.iommu_group
     if number is None:
-        return _failed("GPU203", what, place, "it is in no IOMMU group")
+        return _failed(Code.VERIFY_GROUP_NOT_VIABLE, what, place, "it is in no IOMMU group")
     members = host.groups[number]
     others = [
         f"{f.address} is on {f.driver}"
@@ -238,7 +245,7 @@ def _group(host: Host, target: Assigned) -> Check:
         if f.iommu_group is None and f.address != target.address
     ]
     if others or apart:
-        return _failed("GPU203", what, place, f"group {number}: {', '.join([*others, *apart])}")
+        return _failed(Code.VERIFY_GROUP_NOT_VIABLE, what, place, f"group {number}: {', '.join([*others, *apart])}")
     return _ok(what, place, f"group {number}: {', '.join(f.address for f in members)}")
 
 
@@ -262,7 +269,7 @@ def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str,
     if not early and modprobe is None and script is None:
         return _ok(what, place, "nothing is needed in it")
     if image is None:
-        return _failed("GPU207", what, place, "this kernel has no initramfs", tool=tool)
+        return _failed(Code.VERIFY_INITRAMFS_WRONG, what, place, "this kernel has no initramfs", tool=tool)
     if "error" in image:
         return _unknown(what, place, f"it could not be read: {image['error']}")
     wrong: list[str] = []
@@ -279,7 +286,7 @@ def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str,
         find_wrong = _wrong_hook if has_dracut(host) else _wrong_script
         wrong += find_wrong(image, script.content)
     if wrong:
-        return _failed("GPU207", what, place, "; ".join(wrong), tool=tool)
+        return _failed(Code.VERIFY_INITRAMFS_WRONG, what, place, "; ".join(wrong), tool=tool)
     seen = [*(f"{name} is in it and loaded" for name in early), *([f"{MODPROBE} as planned"] if modprobe else [])]
     seen += ["the script that binds by address runs before udev"] if script else []
     return _ok(what, place, ", ".join(seen))

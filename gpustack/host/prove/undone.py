@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from gpustack.codes import Code
 from gpustack.facts.gpus import gpus
 from gpustack.facts.model import Host
 from gpustack.findings import Severity, finding
@@ -49,12 +50,12 @@ def _check(what: str, place: str, wrong: str | None, seen: str) -> Check:
         place=place,
         status=Status.FAILED,
         seen=wrong,
-        finding=finding("GPU213", place=place, what=what, seen=wrong),
+        finding=finding(Code.VERIFY_TRACE_LEFT, place=place, what=what, seen=wrong),
     )
 
 
 def _unknown(what: str, place: str, seen: str) -> Check:
-    found = finding("GPU210", place=place, what=what, seen=seen, severity=Severity.WARNING)
+    found = finding(Code.VERIFY_UNPROVED, place=place, what=what, seen=seen, severity=Severity.WARNING)
     return Check(what=what, place=place, status=Status.UNKNOWN, seen=seen, finding=found)
 
 

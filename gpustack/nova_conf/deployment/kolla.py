@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from gpustack.codes import Code
 from gpustack.errors import NovaConfigError
 from gpustack.findings import Finding, finding
 from gpustack.nova_conf.deployed import carried
@@ -158,7 +159,9 @@ def _read(directories: Sequence[Path]) -> tuple[dict[Path, Configuration], tuple
             except NovaConfigError as error:
                 text = file.read_text(encoding="utf-8", errors="replace")
                 if any(option.name in text for option in releases.all_options()):
-                    findings.append(finding("GPU327", place=error.where or str(file), error=error.what))
+                    findings.append(
+                        finding(Code.OVERRIDE_NOT_INSPECTED, place=error.where or str(file), error=error.what)
+                    )
     return found, tuple(findings)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.nova_conf.deployed import carried
 from gpustack.nova_conf.rendered import Job, RenderedFile, template
@@ -76,7 +77,7 @@ def _hidden(file: Path, directory: Path) -> Finding:
         move = f"mv {file} {file}.tmp && mkdir {directory} && mv {file}.tmp {directory}/main.yml"
     else:
         move = f"mkdir -p {directory} && mv {file} {directory}/main{file.suffix}"
-    return finding("GPU325", place=str(file), directory=directory, command=move)
+    return finding(Code.VARIABLES_FILE_HIDDEN, place=str(file), directory=directory, command=move)
 
 
 def _set_twice(below: Path, path: str, variables: dict[str, Any]) -> Iterator[Finding]:
@@ -86,11 +87,17 @@ def _set_twice(below: Path, path: str, variables: dict[str, Any]) -> Iterator[Fi
         theirs = _top_level(file) if winner else {}
         both = sorted(theirs.keys() & variables.keys())
         if both:
-            yield finding("GPU326", place=str(file), names=" and ".join(both), ours=f"{path}/{FILE}", winner=winner)
+            yield finding(
+                Code.VARIABLE_SET_TWICE, place=str(file), names=" and ".join(both), ours=f"{path}/{FILE}", winner=winner
+            )
         if _replaces_filters(theirs, variables.get(_FILTERS, ())):
             names = f"enabled_filters ({_FILTERS}, {_OVERRIDES})"
             yield finding(
-                "GPU326", place=str(file), names=names, ours=f"{path}/{FILE}", winner="the value of this file"
+                Code.VARIABLE_SET_TWICE,
+                place=str(file),
+                names=names,
+                ours=f"{path}/{FILE}",
+                winner="the value of this file",
             )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpustack.codes import Code
 from gpustack.errors import NovaConfigError, TemplateError
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding, worst
@@ -75,10 +76,15 @@ def lint(words: Sequence[str], *, release: Release, hosts: Sequence[Host] = ()) 
         try:
             sources += read_sources([word])
         except TemplateError as error:
-            unread.append(finding("GPU372", place=error.where or word, what=error.what))
+            unread.append(finding(Code.JINJA_TEMPLATE, place=error.where or word, what=error.what))
         except NovaConfigError as error:
             unread.append(
-                finding("GPU330", place=error.where or word, error=error.what, remedy=error.remedy or "check the path")
+                finding(
+                    Code.NOVA_FILE_UNREADABLE,
+                    place=error.where or word,
+                    error=error.what,
+                    remedy=error.remedy or "check the path",
+                )
             )
     files = Result(title="Files", findings=tuple(unread))
     # Of nothing that was read there is nothing to judge: no check has succeeded on it.

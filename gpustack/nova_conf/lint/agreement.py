@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpustack.codes import Code
 from gpustack.facts.gpus import gpus
 from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.lint.registry import check
@@ -35,7 +36,11 @@ def _compared(subject: Subject, reference: Source, other: Source) -> Iterator[Fi
             yield _missing(lines[0], reference)
         elif difference := _difference(theirs[name], lines):
             yield finding(
-                "GPU341", place=lines[0].place, alias=name, other=theirs[name][0].place, difference=difference
+                Code.ALIASES_DIFFER,
+                place=lines[0].place,
+                alias=name,
+                other=theirs[name][0].place,
+                difference=difference,
             )
     for name, lines in theirs.items():
         if name not in ours:
@@ -45,7 +50,7 @@ def _compared(subject: Subject, reference: Source, other: Source) -> Iterator[Fi
 def _missing(line: AliasLine, source: Source) -> Finding:
     """An alias that a configuration lacks; it is no more than a doubt where the service was not named."""
     grave = None if source.named else Severity.WARNING
-    return finding("GPU342", place=line.place, severity=grave, alias=line.name, other=source.label)
+    return finding(Code.ALIAS_MISSING, place=line.place, severity=grave, alias=line.name, other=source.label)
 
 
 def _by_name(lines: Sequence[AliasLine]) -> dict[str, list[AliasLine]]:
@@ -90,14 +95,16 @@ def satisfiable(subject: Subject) -> Iterator[Finding]:
         fitting = [entry for entry in subject.devices if _has_ids(line) and _ids_fit(line, entry)]
         having = _having(subject, line)
         if wanted and fitting and all(_class_of(entry) != wanted for entry in subject.devices):
-            yield finding("GPU368", place=line.place, alias=line.name, resource_class=wanted)
+            yield finding(Code.RESOURCE_CLASS_UNREPORTED, place=line.place, alias=line.name, resource_class=wanted)
         elif fitting:
             why = "where the ids fit, resource class, traits or live_migratable do not"
-            yield finding("GPU348", place=line.place, alias=line.name, why=why)
+            yield finding(Code.ALIAS_UNSATISFIED, place=line.place, alias=line.name, why=why)
         elif having:
-            yield finding("GPU348", place=line.place, alias=line.name, why=f"{', '.join(having)} has such a card")
+            yield finding(
+                Code.ALIAS_UNSATISFIED, place=line.place, alias=line.name, why=f"{', '.join(having)} has such a card"
+            )
         else:
-            yield finding("GPU375", place=line.place, alias=line.name)
+            yield finding(Code.ALIAS_OF_OTHER_HOSTS, place=line.place, alias=line.name)
 
 
 def _has_ids(line: AliasLine) -> bool:
@@ -173,7 +180,7 @@ def device_types(subject: Subject) -> Iterator[Finding]:
                     wrong.setdefault(kind, {})[host.hostname] = None
         for kind, hosts in wrong.items():
             yield finding(
-                "GPU364",
+                Code.ALIAS_DEVICE_TYPE_WRONG,
                 place=line.place,
                 alias=line.name,
                 asked=asked or "no device type",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 
+from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import ALIAS, SCHEDULE, AliasLine, Subject
@@ -25,12 +26,12 @@ def syntax(subject: Subject) -> Iterator[Finding]:
                 load(setting.value)
             except EntryError as error:
                 hint = quotes_hint(setting.value)
-                yield finding("GPU331", place=setting.place, option="alias", error=error, hint=hint)
+                yield finding(Code.VALUE_NOT_JSON, place=setting.place, option="alias", error=error, hint=hint)
                 continue
             try:
                 alias_of(setting.value)
             except EntryError as error:
-                yield finding("GPU332", place=setting.place, what=error)
+                yield finding(Code.ALIAS_NOT_OBJECT, place=setting.place, what=error)
 
 
 @check(_TITLE)
@@ -48,7 +49,7 @@ def keys(subject: Subject) -> Iterator[Finding]:
                 first = next(r for r in releases.releases() if r.major == every[key].since)
                 hint = f"; it came with {first}"
             yield finding(
-                "GPU334",
+                Code.ALIAS_KEY_UNKNOWN,
                 place=line.place,
                 release=subject.release,
                 key=key,
@@ -56,10 +57,10 @@ def keys(subject: Subject) -> Iterator[Finding]:
                 known=f"known are {', '.join(known)}",
             )
         for key, fault in alias_faults(line.data, subject.release):
-            yield finding("GPU336", place=line.place, where=key, error=fault)
+            yield finding(Code.VALUE_INVALID, place=line.place, where=key, error=fault)
         for character in ",:":
             if character in line.name:
-                yield finding("GPU367", place=line.place, alias=line.name, character=repr(character))
+                yield finding(Code.ALIAS_NAME_UNUSABLE, place=line.place, alias=line.name, character=repr(character))
 
 
 @check(_TITLE)
@@ -67,7 +68,7 @@ def device_type(subject: Subject) -> Iterator[Finding]:
     """Aliases that don't say which kind of function they want."""
     for line in subject.aliases:
         if "device_type" not in line.data and not subject.hosts:
-            yield finding("GPU365", place=line.place, alias=line.name)
+            yield finding(Code.ALIAS_WITHOUT_DEVICE_TYPE, place=line.place, alias=line.name)
 
 
 @check(_TITLE)
@@ -84,7 +85,7 @@ def what_is_asked(subject: Subject) -> Iterator[Finding]:
             if "resource_class" in line.data and possible:
                 use += ", or set [filter_scheduler] pci_in_placement = true in this configuration too"
             yield finding(
-                "GPU346",
+                Code.ALIAS_WITHOUT_IDS,
                 place=line.place,
                 alias=line.name,
                 lacks="vendor_id with product_id, and a resource_class" if scheduled else "vendor_id with product_id",
@@ -94,7 +95,7 @@ def what_is_asked(subject: Subject) -> Iterator[Finding]:
         # Of a compute host's configuration alone, nobody can tell what the API and the scheduler have.
         control = subject.serving("api", "scheduler", "conductor")
         if given and ids and control and subject.scheduled_by_placement is None and SCHEDULE.known_to(subject.release):
-            yield finding("GPU347", place=line.place, alias=line.name, keys=" and ".join(given))
+            yield finding(Code.ALIAS_PLACEMENT_KEYS_UNUSED, place=line.place, alias=line.name, keys=" and ".join(given))
 
 
 @check("Alias names")
@@ -114,13 +115,13 @@ def _together(subject: Subject, name: str, lines: Sequence[AliasLine]) -> Iterat
     if subject.on(SCHEDULE, first.source) or (
         subject.scheduled_by_placement is not None and "api" in first.source.services
     ):
-        yield finding("GPU345", place=lines[-1].place, alias=name, count=len(lines))
+        yield finding(Code.ALIAS_LINES_UNDER_PLACEMENT, place=lines[-1].place, alias=name, count=len(lines))
     for line in lines[1:]:
         why = _refused(first, line)
         if why:
-            yield finding("GPU344", place=line.place, alias=name, other=first.place, why=why)
+            yield finding(Code.ALIAS_LINES_INCOMPATIBLE, place=line.place, alias=name, other=first.place, why=why)
         else:
-            yield finding("GPU343", place=line.place, alias=name, other=first.place)
+            yield finding(Code.ALIAS_DUPLICATE, place=line.place, alias=name, other=first.place)
 
 
 def _refused(first: AliasLine, line: AliasLine) -> str | None:

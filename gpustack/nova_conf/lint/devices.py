@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
+from gpustack.codes import Code
 from gpustack.facts.gpus import gpus, is_gpu
 from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, Severity, finding
@@ -38,12 +39,12 @@ def syntax(subject: Subject) -> Iterator[Finding]:
                 load(setting.value)
             except EntryError as error:
                 hint = quotes_hint(setting.value)
-                yield finding("GPU331", place=setting.place, option=setting.name, error=error, hint=hint)
+                yield finding(Code.VALUE_NOT_JSON, place=setting.place, option=setting.name, error=error, hint=hint)
                 continue
             try:
                 specs_of(setting.value)
             except EntryError as error:
-                yield finding("GPU333", place=setting.place, what=error)
+                yield finding(Code.DEVICE_SPEC_NOT_OBJECT, place=setting.place, what=error)
 
 
 @check(_TITLE)
@@ -55,7 +56,7 @@ def keys(subject: Subject) -> Iterator[Finding]:
         try:
             DeviceSpec.parse(line.data, booleans=subject.normalised)
         except ValueError as error:
-            yield finding("GPU336", place=line.place, where="device_spec", error=error)
+            yield finding(Code.VALUE_INVALID, place=line.place, where="device_spec", error=error)
         for key in line.data:
             if key in known:
                 continue
@@ -65,7 +66,7 @@ def keys(subject: Subject) -> Iterator[Finding]:
                 first = next(r for r in releases.releases() if r.major == every[key].since)
                 hint = f"; it came with {first}"
             yield finding(
-                "GPU335",
+                Code.DEVICE_SPEC_TAG_UNKNOWN,
                 place=line.place,
                 severity=Severity.ERROR if near in _FIELDS and near not in line.data else None,
                 release=subject.release,
@@ -84,9 +85,9 @@ def placement_tags(subject: Subject) -> Iterator[Finding]:
         if REPORT.known_to(subject.release):
             for key in _NEEDS_REPORT:
                 if key in line.data:
-                    yield finding("GPU362", place=line.place, key=key)
+                    yield finding(Code.DEVICE_SPEC_PLACEMENT_KEY_UNUSED, place=line.place, key=key)
         if "one_time_use" in subject.normalised and is_true(line.data.get("one_time_use")):
-            yield finding("GPU363", place=line.place)
+            yield finding(Code.ONE_TIME_USE_WITHOUT_REPORT, place=line.place)
 
 
 @check(_TITLE)
@@ -97,9 +98,9 @@ def wide(subject: Subject) -> Iterator[Finding]:
             continue
         if line.spec.is_everything:
             what = "the entry lets every device of the host through"
-            yield finding("GPU349", place=line.place, severity=Severity.ERROR, what=what)
+            yield finding(Code.DEVICE_SPEC_TOO_BROAD, place=line.place, severity=Severity.ERROR, what=what)
         elif not subject.hosts and not _for_neutron(line) and (why := _wide(line.spec)):
-            yield finding("GPU349", place=line.place, what=why)
+            yield finding(Code.DEVICE_SPEC_TOO_BROAD, place=line.place, what=why)
 
 
 def _wide(spec: DeviceSpec) -> str | None:
@@ -123,7 +124,7 @@ def interface_names(subject: Subject) -> Iterator[Finding]:
         reported = subject.on(REPORT, line.source)
         if reported or not _for_neutron(line):
             yield finding(
-                "GPU352",
+                Code.DEVICE_SPEC_BY_INTERFACE,
                 place=line.place,
                 severity=None if reported else Severity.WARNING,
                 devname=devname,
@@ -143,7 +144,7 @@ def neutrons(subject: Subject) -> Iterator[Finding]:
         if of_gpu:
             reported = subject.on(REPORT, line.source) and line.data["physical_network"]
             yield finding(
-                "GPU354",
+                Code.PHYSICAL_NETWORK_ON_GPU,
                 place=line.place,
                 severity=Severity.ERROR if reported else None,
                 why=", and PCI in Placement passes over it" if reported else "",
@@ -165,7 +166,7 @@ def on_hosts(subject: Subject) -> Iterator[Finding]:
         for host in hosts:
             found = [f for f in sorted(host.pci, key=lambda f: f.bdf) if line.spec.matches(f, host)]
             if not found and len(hosts) == 1:
-                yield finding("GPU366", place=line.place, host=host.hostname)
+                yield finding(Code.DEVICE_SPEC_MATCHES_NOTHING, place=line.place, host=host.hostname)
             for function in found:
                 yield from _judged(line, host, function)
 
@@ -178,9 +179,18 @@ def _judged(line: DeviceLine, host: Host, function: Function) -> Iterator[Findin
     where, name, what = line.place, host.hostname, what_is(host, function.address)
     if any(function.address == companion.address for gpu in gpus(host) for companion in gpu.companions):
         grave = Severity.WARNING if exact else None
-        yield finding("GPU351", place=where, severity=grave, host=name, address=function.address, what=what)
+        yield finding(
+            Code.DEVICE_SPEC_MATCHES_COMPANION,
+            place=where,
+            severity=grave,
+            host=name,
+            address=function.address,
+            what=what,
+        )
     elif not _gpu_or_part(host, function) and (not exact or _in_use(function)):
-        yield finding("GPU350", place=where, host=name, address=function.address, what=what)
+        yield finding(
+            Code.DEVICE_SPEC_MATCHES_OTHER_DEVICE, place=where, host=name, address=function.address, what=what
+        )
 
 
 def _gpu_or_part(host: Host, function: Function) -> bool:
@@ -210,4 +220,10 @@ def dependent(subject: Subject) -> Iterator[Finding]:
                 if parts:
                     by = next(n for n in lines if n.spec and n.spec.matches(host.functions[parts[0]], host))
                     shown = ", ".join(parts)
-                    yield finding("GPU353", place=by.place, host=host.hostname, address=address, functions=shown)
+                    yield finding(
+                        Code.PHYSICAL_AND_VIRTUAL_FUNCTIONS,
+                        place=by.place,
+                        host=host.hostname,
+                        address=address,
+                        functions=shown,
+                    )

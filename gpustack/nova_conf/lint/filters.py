@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
+from gpustack.codes import Code
 from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.deployed import AVAILABLE, FILTERS, makes_available, values
 from gpustack.nova_conf.desired import PCI_FILTER
@@ -43,7 +44,7 @@ def enabled(subject: Subject) -> Iterator[Finding]:
         lines = [line.value for line in source.configuration.effective(AVAILABLE.of(subject.release))]
         better = ",".join(with_filters(startable(current, lines, subject.release)))
         grave = Severity.WARNING if supposed else None
-        yield finding("GPU355", place=place, severity=grave, what=what, filters=better)
+        yield finding(Code.PCI_FILTER_DISABLED, place=place, severity=grave, what=what, filters=better)
 
 
 @check(_TITLE)
@@ -52,7 +53,7 @@ def available(subject: Subject) -> Iterator[Finding]:
     for source in subject.serving("scheduler"):
         settings = source.configuration.effective(AVAILABLE.of(subject.release))
         if settings and not makes_available([s.value for s in settings], subject.release):
-            yield finding("GPU356", place=settings[-1].place)
+            yield finding(Code.AVAILABLE_FILTERS_WITHOUT_PCI, place=settings[-1].place)
 
 
 @check(_TITLE)
@@ -71,14 +72,14 @@ def known(subject: Subject) -> Iterator[Finding]:
 
 def _fault(subject: Subject, source: Source, line: Setting, fault: FilterFault) -> Finding:
     if fault.fault is Fault.UNAVAILABLE:
-        return finding("GPU374", place=line.place, filter=fault.name)
+        return finding(Code.FILTER_UNAVAILABLE, place=line.place, filter=fault.name)
     # Another file may name the class, where the service reads more than these.
     complete = any(PurePath(file).name == "nova.conf" for file in source.configuration.files)
     use = f"write {fault.instead}" if fault.instead else f"take {fault.name} out of enabled_filters"
     if fault.fault is Fault.UNKNOWN:
         use = f"add a line available_filters = MODULE.{fault.name}, or {use}"
     return finding(
-        "GPU373",
+        Code.FILTER_UNKNOWN,
         place=line.place,
         severity=Severity.WARNING if fault.fault is Fault.UNKNOWN and not complete else None,
         filter=fault.name,
@@ -97,4 +98,4 @@ def replaced(subject: Subject) -> Iterator[Finding]:
             lost = [f for f in values(setting.value) if f not in values(settings[-1].value)]
             if setting != settings[-1] and lost:
                 named = f", which lacks {', '.join(lost)}"
-                yield finding("GPU357", place=setting.place, other=settings[-1].place, lost=named)
+                yield finding(Code.FILTERS_REPLACED, place=setting.place, other=settings[-1].place, lost=named)

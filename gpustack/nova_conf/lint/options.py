@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
+from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.nova_conf.deployed import values
 from gpustack.nova_conf.desired import PCI_FILTER
@@ -34,7 +35,7 @@ def _name(setting: Setting, release: Release) -> Iterator[Finding]:
         option = read[0]
         if setting.path != option.path:
             yield finding(
-                "GPU339",
+                Code.OPTION_DEPRECATED,
                 place=setting.place,
                 group=setting.group,
                 name=setting.name,
@@ -47,7 +48,7 @@ def _name(setting: Setting, release: Release) -> Iterator[Finding]:
         yield _not_read(setting, other, release)
         return
     if hint := _meant(setting, release):
-        yield finding("GPU337", place=setting.place, group=setting.group, name=setting.name, hint=hint)
+        yield finding(Code.OPTION_UNKNOWN, place=setting.place, group=setting.group, name=setting.name, hint=hint)
 
 
 def _elsewhen(setting: Setting) -> Option | None:
@@ -65,7 +66,7 @@ def _not_read(setting: Setting, option: Option, release: Release) -> Finding:
     elif setting.path in option.old_names:
         use = f"write [{option.group}] {option.name} instead"
     return finding(
-        "GPU338",
+        Code.OPTION_NOT_IN_RELEASE,
         place=setting.place,
         release=release,
         group=setting.group,
@@ -103,7 +104,7 @@ def substitutions(subject: Subject) -> Iterator[Finding]:
                 if setting.names:
                     unset = " and ".join(f"${name}" for name in setting.unknown)
                     yield finding(
-                        "GPU370",
+                        Code.VALUE_NAMES_OPTION,
                         place=setting.place,
                         group=setting.group,
                         name=setting.name,
@@ -122,7 +123,7 @@ def templates(subject: Subject) -> Iterator[Finding]:
             for setting in source.configuration.effective(option) if source.serves(option) else ():
                 if setting.is_template:
                     what = f"[{setting.group}] {setting.name} is a Jinja expression"
-                    yield finding("GPU372", place=setting.place, what=what)
+                    yield finding(Code.JINJA_TEMPLATE, place=setting.place, what=what)
 
 
 @check(_TITLE)
@@ -135,7 +136,11 @@ def booleans(subject: Subject) -> Iterator[Finding]:
             for setting in source.configuration.all(option):
                 if not setting.unknown and setting.value.strip().lower() not in (*_TRUE, *_FALSE):
                     yield finding(
-                        "GPU340", place=setting.place, group=setting.group, name=setting.name, value=setting.value
+                        Code.BOOLEAN_INVALID,
+                        place=setting.place,
+                        group=setting.group,
+                        name=setting.name,
+                        value=setting.value,
                     )
 
 
@@ -149,7 +154,7 @@ def order(subject: Subject) -> Iterator[Finding]:
             usual, named = (c.effective(option) for c in (source.configuration, source.configuration.named_last()))
             if usual and _says(usual[-1], option) != _says(named[-1], option):
                 yield finding(
-                    "GPU371",
+                    Code.FILE_ORDER_DECIDES,
                     place=usual[-1].place,
                     group=option.group,
                     name=option.name,
@@ -173,7 +178,7 @@ def readers(subject: Subject) -> Iterator[Finding]:
             # nova-compute takes pci_in_placement as leave for aliases without ids.
             if settings and not source.serves(option) and option.path != "filter_scheduler/pci_in_placement":
                 yield finding(
-                    "GPU369",
+                    Code.OPTION_OF_OTHER_SERVICE,
                     place=settings[-1].place,
                     group=option.group,
                     name=option.name,

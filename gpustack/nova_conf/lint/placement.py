@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpustack.codes import Code
 from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import REPORT, SCHEDULE, Subject
@@ -23,10 +24,12 @@ def reports(subject: Subject) -> Iterator[Finding]:
         settings = source.configuration.effective(REPORT)
         place = settings[-1].place if settings else source.label
         if scheduled is not None:
-            yield finding("GPU359", place=place, other=scheduled.label, **subject.doubt(source))
+            yield finding(
+                Code.PCI_IN_PLACEMENT_WITHOUT_REPORT, place=place, other=scheduled.label, **subject.doubt(source)
+            )
         elif on:
             doubt = {**subject.doubt(source), "severity": Severity.WARNING}
-            yield finding("GPU358", place=place, other=on[0].label, **doubt)
+            yield finding(Code.PLACEMENT_REPORTS_DIFFER, place=place, other=on[0].label, **doubt)
 
 
 @check(_TITLE)
@@ -38,7 +41,7 @@ def switched_off(subject: Subject) -> Iterator[Finding]:
             continue
         before = [s for s in source.configuration.all(REPORT) if s.value.strip().lower() in ("true", "1", "on", "yes")]
         if before:
-            yield finding("GPU361", place=settings[-1].place, other=before[0].place)
+            yield finding(Code.PLACEMENT_REPORT_OFF_AGAIN, place=settings[-1].place, other=before[0].place)
 
 
 @check(_TITLE)
@@ -51,4 +54,6 @@ def everywhere(subject: Subject) -> Iterator[Finding]:
             services = [f"nova-{s}" for s in source.services if s != "compute"]
             place = settings[-1].place if settings else source.label
             doubt = subject.doubt(source)
-            yield finding("GPU360", place=place, other=scheduled.label, services=", ".join(services), **doubt)
+            yield finding(
+                Code.PCI_IN_PLACEMENT_DIFFERS, place=place, other=scheduled.label, services=", ".join(services), **doubt
+            )

@@ -20,6 +20,7 @@ from gpustack import errors
 from gpustack import plugin_api as controller
 from gpustack.cli.app import Gpustack
 from gpustack.cli.common import Lister
+from gpustack.codes import Code
 from gpustack.findings import finding
 from gpustack.playbook_runner.log import printable_log
 from gpustack.text import SafeStream, printable, printable_data
@@ -116,7 +117,7 @@ def test_errors_are_printable_wherever_they_are_shown() -> None:
 
 
 def test_msg_and_findings_of_action_plugins() -> None:
-    told = finding("GPU324", place=EVIL, words=EVIL, directory="/x")
+    told = finding(Code.DROP_INS_NOT_READ, place=EVIL, words=EVIL, directory="/x")
     result = controller._failure(EVIL, EVIL, [told])
     assert not set(json.dumps(result, ensure_ascii=False)) & set("\x1b\x07\x9b\u202e")
 

@@ -1,0 +1,68 @@
+"""Each finding's code has a name in code and a definition in data; each use gives the values that the texts name."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+import string
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpustack.codes import Code
+from gpustack.findings import Definition, definitions
+
+PACKAGE = Path(__file__).parents[2] / "gpustack"
+PATHS = [path for path in PACKAGE.rglob("*.py") if path.name != "codes.py"]
+
+
+def fields(definition: Definition) -> set[str]:
+    """The values that a definition's message and remedy name in braces."""
+    parsed = string.Formatter().parse(definition.message + definition.remedy)
+    return {re.split(r"[.!\[]", name)[0] for _, name, _, _ in parsed if name}
+
+
+@functools.cache
+def nodes() -> dict[str, list[ast.AST]]:
+    """All nodes of the syntax trees of all modules."""
+    return {str(path.relative_to(PACKAGE)): list(ast.walk(ast.parse(path.read_text()))) for path in PATHS}
+
+
+def uses() -> Iterator[tuple[str, Code, set[str]]]:
+    """Each call of finding() with the code by its name and all values by theirs: place, code, values."""
+    for path, node in ((path, node) for path, of_module in nodes().items() for node in of_module):
+        match node:
+            case ast.Call(func=ast.Name(id="finding"), args=[ast.Attribute(value=ast.Name(id="Code"), attr=name)]):
+                values = {keyword.arg for keyword in node.keywords}
+                if None not in values:
+                    yield f"{path}:{node.lineno}", Code[name], {*map(str, values)}
+
+
+def test_codes_and_definitions_are_the_same() -> None:
+    files = (PACKAGE / "data/findings").glob("*.toml")
+    defined = {code for path in files for code in tomllib.loads(path.read_text())}
+    undefined, unnamed = {*Code} - defined, defined - {*Code}
+    assert (undefined, unnamed) == (set(), set())
+
+
+def test_every_code_is_used() -> None:
+    attributes = (node for of_module in nodes().values() for node in of_module if isinstance(node, ast.Attribute))
+    used = {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id == "Code"}
+    assert {code.name for code in Code} - used == set()
+
+
+def test_code_names_findings_by_symbol_only() -> None:
+    """Comments may name the printed code, expressions may not."""
+    constants = ((path, node) for path, of_module in nodes().items() for node in of_module)
+    assert [
+        f"{path}:{node.lineno}"
+        for path, node in constants
+        if isinstance(node, ast.Constant) and re.fullmatch(r"GPU\d{3}", str(node.value))
+    ] == []
+
+
+def test_texts_get_their_values() -> None:
+    lacking = {place: fields(definitions()[code]) - values for place, code, values in uses()}
+    assert len(lacking) > len(Code) / 2  # the calls are recognised
+    assert {place: names for place, names in lacking.items() if names} == {}
