@@ -8,7 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gpustack.cli.cleanup_hosts import add_hypervisors, ssh_of
+from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cleanup_options import (
     NOTHING_TO_DO,
     add_cloud,
@@ -19,7 +19,7 @@ from gpustack.cli.cleanup_options import (
     selection_of,
     sources_of,
 )
-from gpustack.cli.common import Command
+from gpustack.cli.common import Command, ssh_options
 from gpustack.cli.numbers import positive
 from gpustack.errors import CloudError, UsageError
 
@@ -107,7 +107,7 @@ gpustack cleanup apply --sql"""
         if not wanted:
             self.say("there is nothing to repair")
             return 3 if made.unread else NOTHING_TO_DO
-        hypervisors = Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_of(parsed_args))
+        hypervisors = Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_options(parsed_args))
         if parsed_args.sql:
             now = {key(verdict.to_dict()): verdict for verdict in made.repairs}
             changed = [planned for planned in wanted if key(planned) not in now]

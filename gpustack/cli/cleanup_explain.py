@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING
 
-from gpustack.cli.cleanup_hosts import add_hypervisors, ssh_of
+from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cleanup_options import (
     add_cloud,
     add_databases,
@@ -15,7 +15,7 @@ from gpustack.cli.cleanup_options import (
     selection_of,
     sources_of,
 )
-from gpustack.cli.common import Command
+from gpustack.cli.common import Command, ssh_options
 from gpustack.errors import UsageError
 from gpustack.text import printable
 
@@ -76,7 +76,7 @@ gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
         subject = subject_of(parsed_args.subject, parsed_args.address)
         sources = sources_of(self, parsed_args)
         selection = selection_of(parsed_args, sources)
-        with Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_of(parsed_args)) as hypervisors:
+        with Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_options(parsed_args)) as hypervisors:
             for section in explain(sources, selection, subject, hypervisors.ask, cloud_of(parsed_args)):
                 print(printable(section.title), file=self.app.stdout)
                 for line in section.lines:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.cli.common import Command, Lister, reading
-from gpustack.cli.numbers import positive
+from gpustack.cli.common import Command, Lister, add_jobs, add_ssh_options, reading, ssh_options
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
     from gpustack.cleanup.hypervisor import Usage
     from gpustack.cleanup.plan import CleanupPlan, Selection, Sources
-    from gpustack.ssh.config import SshOptions
 
 _WHY = "hosts are asked over SSH which devices their domains use"
 
@@ -22,12 +19,7 @@ _WHY = "hosts are asked over SSH which devices their domains use"
 def add_hypervisors(parser: argparse.ArgumentParser, why: str = _WHY) -> argparse._ArgumentGroup:
     """Add the options for asking hosts over SSH."""
     group = parser.add_argument_group("hypervisors", why)
-    group.add_argument("--user", metavar="NAME", help="log in as this user")
-    group.add_argument("--identity", type=Path, metavar="FILE", help="offer this private key first")
-    group.add_argument("--sudo", action="store_true", help="look as root, through sudo -n")
-    group.add_argument("--ssh-config", type=Path, metavar="FILE", help="use this instead of ~/.ssh/config")
-    group.add_argument("--known-hosts", type=Path, metavar="FILE", help="use this instead of ~/.ssh/known_hosts")
-    group.add_argument("--timeout", type=float, default=15.0, metavar="S", help="wait S seconds (default: %(default)g)")
+    add_ssh_options(group, timeout=15.0)
     return group
 
 
@@ -39,23 +31,7 @@ def add_ask_hosts(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="compare the domains of the hosts with Nova's rows in both directions, for class T",
     )
-    group.add_argument(
-        "--jobs", type=positive, default=32, metavar="N", help="ask N hosts at the same time (default: %(default)s)"
-    )
-
-
-def ssh_of(parsed_args: argparse.Namespace) -> SshOptions:
-    """How to reach hosts."""
-    from gpustack.ssh.config import SshOptions
-
-    return SshOptions(
-        user=parsed_args.user,
-        identity=parsed_args.identity,
-        config=parsed_args.ssh_config,
-        known_hosts=parsed_args.known_hosts,
-        timeout=parsed_args.timeout,
-        sudo=parsed_args.sudo,
-    )
+    add_jobs(group)
 
 
 def asked_plan(
@@ -72,7 +48,7 @@ def asked_plan(
 
     if not parsed_args.ask_hosts:
         return plan.make(sources, selection, cloud), None
-    with Hypervisors(ssh=ssh_of(parsed_args)) as hypervisors:
+    with Hypervisors(ssh=ssh_options(parsed_args)) as hypervisors:
 
         def ask(hosts: set[str]) -> dict[str, Usage]:
             with reading(command, len(hosts)) as answered:

@@ -20,6 +20,7 @@ from gpustack.text import LAYOUT, printable, raw
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Failure, Gathered
+    from gpustack.ssh.config import SshOptions
 
 
 class _Voice(command.Command):
@@ -111,22 +112,49 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--root", type=Path, metavar="DIR", help="read this directory as if it were a host's /")
     source.add_argument("--snapshot", type=Path, metavar="FILE", help="read hosts from a file that scan --save wrote")
     ssh = parser.add_argument_group("SSH", "~/.ssh/config and known hosts apply; host keys are always checked")
-    ssh.add_argument("--user", metavar="NAME", help="user to log in as")
-    ssh.add_argument("--port", type=_port, metavar="N", help="port of the SSH server")
-    ssh.add_argument("--identity", type=Path, metavar="FILE", help="private key to offer first")
-    ssh.add_argument("--sudo", action="store_true", help="read as root, through sudo -n")
-    ssh.add_argument("--jobs", type=positive, default=32, metavar="N", help="hosts at the same time (%(default)s)")
-    ssh.add_argument("--ssh-config", type=Path, metavar="FILE", help="use this in place of ~/.ssh/config")
-    ssh.add_argument("--known-hosts", type=Path, metavar="FILE", help="use this in place of ~/.ssh/known_hosts")
-    ssh.add_argument(
-        "--timeout",
-        type=_seconds,
-        default=30.0,
-        metavar="S",
-        help="seconds to wait for a host to connect, and then to answer (%(default)g)",
-    )
+    add_ssh_options(ssh, timeout=30.0)
+    add_jobs(ssh)
     # HOST may stand before, between and after options.
     parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
+
+
+def add_ssh_options(group: argparse._ArgumentGroup, *, timeout: float) -> None:
+    """Add how to reach hosts over SSH, for :func:`ssh_options`."""
+    group.add_argument("--user", metavar="NAME", help="log in as this user")
+    group.add_argument("--port", type=_port, metavar="N", help="connect to this port")
+    group.add_argument("--identity", type=Path, metavar="FILE", help="offer this private key first")
+    group.add_argument("--sudo", action="store_true", help="read as root, through sudo -n")
+    group.add_argument("--ssh-config", type=Path, metavar="FILE", help="use this instead of ~/.ssh/config")
+    group.add_argument("--known-hosts", type=Path, metavar="FILE", help="use this instead of ~/.ssh/known_hosts")
+    group.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=timeout,
+        metavar="S",
+        help="wait S seconds for a host to connect, and then to answer (default: %(default)g)",
+    )
+
+
+def add_jobs(group: argparse._ArgumentGroup) -> None:
+    """Add how many hosts are read at the same time."""
+    group.add_argument(
+        "--jobs", type=positive, default=32, metavar="N", help="read N hosts at the same time (default: %(default)s)"
+    )
+
+
+def ssh_options(parsed_args: argparse.Namespace) -> SshOptions:
+    """How to reach hosts over SSH, from the options of :func:`add_ssh_options`."""
+    from gpustack.ssh.config import SshOptions
+
+    return SshOptions(
+        user=parsed_args.user,
+        port=parsed_args.port,
+        identity=parsed_args.identity,
+        config=parsed_args.ssh_config,
+        known_hosts=parsed_args.known_hosts,
+        timeout=parsed_args.timeout,
+        sudo=parsed_args.sudo,
+    )
 
 
 def gather(command: _Voice, parsed_args: argparse.Namespace) -> Gathered:
@@ -137,7 +165,6 @@ def gather(command: _Voice, parsed_args: argparse.Namespace) -> Gathered:
     :raises UsageError: when the options contradict one another.
     """
     from gpustack.facts import gather as facts
-    from gpustack.ssh.config import SshOptions
 
     hosts = expanded(parsed_args.hosts)
     if hosts and parsed_args.root:
@@ -149,15 +176,7 @@ def gather(command: _Voice, parsed_args: argparse.Namespace) -> Gathered:
             hosts,
             root=parsed_args.root,
             snapshot=parsed_args.snapshot,
-            ssh=SshOptions(
-                user=parsed_args.user,
-                port=parsed_args.port,
-                identity=parsed_args.identity,
-                config=parsed_args.ssh_config,
-                known_hosts=parsed_args.known_hosts,
-                timeout=parsed_args.timeout,
-                sudo=parsed_args.sudo,
-            ),
+            ssh=ssh_options(parsed_args),
             jobs=parsed_args.jobs,
             reported=reported,
         )
