@@ -20,7 +20,7 @@ from gpustack.cleanup.verdict import Status
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-    from gpustack.cleanup.connect import Cell
+    from gpustack.cleanup.cells import Cell
 
 
 def unset(

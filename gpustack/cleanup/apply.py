@@ -16,7 +16,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from gpustack.cleanup import permission as asking
 from gpustack.cleanup import tables
 from gpustack.cleanup.allocation_removal import unset
-from gpustack.cleanup.connect import BusyError, Cell, Database, connected, engine, snapshot, unreachable
+from gpustack.cleanup.cells import Cell
+from gpustack.cleanup.databases import BusyError, Database, connected, engine, snapshot, unreachable
 from gpustack.cleanup.guards import conditions
 from gpustack.cleanup.hypervisor import Ask
 from gpustack.cleanup.journal import Journal

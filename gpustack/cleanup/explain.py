@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import connect, placement, plan, read, schema, tables
-from gpustack.cleanup.connect import Cell
+from gpustack.cleanup import cells, databases, placement, plan, read, schema, tables
+from gpustack.cleanup.cells import Cell
 from gpustack.cleanup.hypervisor import Ask, Usage
 from gpustack.cleanup.owners import batches
 from gpustack.cleanup.permission import misnamed, names
@@ -63,7 +63,7 @@ def explain(
     """
     subject.hosts |= {subject.host} - {""}
     for cell in sources.cells:
-        if cell.uuid == connect.CELL0:
+        if cell.uuid == cells.CELL0:
             continue
         try:
             yield Section(title=f"cell {cell.name}", lines=tuple(_cell(cell, subject)))
@@ -91,7 +91,7 @@ def explain(
 
 @contextmanager
 def _snapshot(cell: Cell) -> Iterator[sa.Connection]:
-    with connect.snapshot(cell.database) as connection:
+    with databases.snapshot(cell.database) as connection:
         schema.read(connection, "cell", cell.database.where)
         yield connection
 

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import connect, schema, tables
-from gpustack.cleanup.connect import Cell, Database
+from gpustack.cleanup import databases, schema, tables
+from gpustack.cleanup.cells import Cell
+from gpustack.cleanup.databases import Database
 from gpustack.cleanup.model import Instance
 from gpustack.cleanup.values import UNREADABLE
 from gpustack.errors import DatabaseError
@@ -166,7 +167,7 @@ class OtherCells:
 
     def _open(self, database: Database, kind: schema.Kind) -> sa.Connection | DatabaseError:
         try:
-            connection = self._stack.enter_context(connect.snapshot(database))
+            connection = self._stack.enter_context(databases.snapshot(database))
             schema.read(connection, kind, database.where)
         except DatabaseError as error:
             return error

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import allocated, connect, hardware, placement, read, rules, schema, tables
+from gpustack.cleanup import allocated, cells, databases, hardware, placement, read, rules, schema, tables
 from gpustack.cleanup import domain_drift as drift
 from gpustack.cleanup import permission as asking
-from gpustack.cleanup.connect import Cell, Database
+from gpustack.cleanup.cells import Cell
+from gpustack.cleanup.databases import Database
 from gpustack.cleanup.model import Clock
 from gpustack.cleanup.owners import OtherCells
 from gpustack.cleanup.values import DAMAGE
@@ -55,14 +56,14 @@ class Sources:
     @classmethod
     def from_nova_conf(cls, paths: list[Path]) -> Sources:
         """The API database of a nova configuration and all the cells that it knows."""
-        api, main = connect.from_nova_conf(paths)
-        cells = connect.cells(api, main)
-        return cls(api=api, cells=cells, all_cells=cells, service_down_time=connect.service_down_time(paths))
+        api, main = cells.from_nova_conf(paths)
+        known = cells.cells(api, main)
+        return cls(api=api, cells=known, all_cells=known, service_down_time=cells.service_down_time(paths))
 
     @classmethod
     def from_url(cls, url: str) -> Sources:
         """One cell alone."""
-        cell = Cell(uuid="", name="cell", disabled=False, database=connect.database("cell database", url))
+        cell = Cell(uuid="", name="cell", disabled=False, database=databases.database("cell database", url))
         return cls(cells=(cell,))
 
     def named(self, names: Iterable[str]) -> Sources:
@@ -185,7 +186,7 @@ def reading(sources: Sources, cell: Cell, selection: Selection) -> Iterator[tupl
     """One read-only snapshot of a cell, and the other cells at hand."""
     others = OtherCells(api=sources.api, cells=sources.all_cells)
     try:
-        with connect.snapshot(cell.database) as connection:
+        with databases.snapshot(cell.database) as connection:
             reader = read.CellReader(
                 connection=connection,
                 schema=schema.read(connection, "cell", cell.database.where),
@@ -231,7 +232,7 @@ def leftovers_of(
     if devices is None:
         roots = None
         if selection.hosts is not None:
-            with connect.snapshot(cell.database) as connection:
+            with databases.snapshot(cell.database) as connection:
                 roots = list(allocated.nodes(connection, selection.hosts))
         devices = list(placement.providers(cloud, roots))
     if not devices:
@@ -257,8 +258,8 @@ def hosts_to_ask(sources: Sources, selection: Selection) -> set[str]:
     """
     found: set[str] = set()
     for cell in sources.cells:
-        if cell.uuid != connect.CELL0:
-            with suppress(DatabaseError), connect.snapshot(cell.database) as connection:
+        if cell.uuid != cells.CELL0:
+            with suppress(DatabaseError), databases.snapshot(cell.database) as connection:
                 found |= drift.hosts_with_rows(connection, selection.hosts)
     return found
 
@@ -275,8 +276,8 @@ def unknown_hosts(sources: Sources, hosts: Iterable[str]) -> set[str]:
     """
     missing = set(hosts)
     for cell in sources.cells:
-        if missing and cell.uuid != connect.CELL0:
-            with connect.snapshot(cell.database) as connection:
+        if missing and cell.uuid != cells.CELL0:
+            with databases.snapshot(cell.database) as connection:
                 host = tables.compute_nodes.c.host
                 missing -= set(connection.scalars(sa.select(host).where(host.in_(sorted(missing)))))
     return missing
@@ -313,7 +314,7 @@ def make(
     devices: list[Provider] | None = None
     asks = cloud is not None and (not selection.classes or allocated.CLASS in selection.classes)
     for cell in sources.cells:
-        if cell.uuid == connect.CELL0:
+        if cell.uuid == cells.CELL0:
             continue  # cell0 holds instances that were never placed, and no compute host
         try:
             with _rare_collections():
@@ -331,6 +332,6 @@ def make(
             unasked = error  # nor is it asked for the other cells: it may take long not to answer
         if unasked is not None:
             left.append(allocated.unasked(cell.name, unasked.what))
-    if failure is not None and len(unread) == sum(cell.uuid != connect.CELL0 for cell in sources.cells):
+    if failure is not None and len(unread) == sum(cell.uuid != cells.CELL0 for cell in sources.cells):
         raise failure
     return CleanupPlan(verdicts=(*verdicts, *left), unread=tuple(unread), unasked=unasked)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.cleanup.apply import relatives, statements
-from gpustack.cleanup.connect import snapshot
+from gpustack.cleanup.databases import snapshot
 from gpustack.cleanup.outcome import key, stub
 from gpustack.cleanup.plan import FORMAT, VERSION, Sources
 from gpustack.cleanup.repair import changes

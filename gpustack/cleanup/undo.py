@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gpustack.cleanup.allocation_removal import put_back
 from gpustack.cleanup.apply import whole_row, writing
-from gpustack.cleanup.connect import Cell
+from gpustack.cleanup.cells import Cell
 from gpustack.cleanup.evidence import in_flight
 from gpustack.cleanup.guards import around, conditions
 from gpustack.cleanup.journal import Entry

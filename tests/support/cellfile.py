@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpustack.cleanup import tables
-from gpustack.cleanup.connect import CELL0
+from gpustack.cleanup.cells import CELL0
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.plan import Sources
 

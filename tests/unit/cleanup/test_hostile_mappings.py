@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpustack.cleanup import connect
-from gpustack.cleanup.connect import Database
+from gpustack.cleanup import cells, databases
 from gpustack.cleanup.connection_options import without_secrets
+from gpustack.cleanup.databases import Database
 from gpustack.errors import DatabaseError, NovaConfigError
 from support.rogue_server import file_request, rogue_server
 
@@ -25,15 +25,15 @@ def test_a_rogue_server_receives_no_file(query: str, tmp_path: Path) -> None:
         target = Database(
             name="cell c", url=sa.make_url(f"mysql+pymysql://nova:secret@127.0.0.1:{rogue.port}/nova{query}")
         )
-        with pytest.raises(DatabaseError), connect.snapshot(target) as connection:
+        with pytest.raises(DatabaseError), databases.snapshot(target) as connection:
             connection.execute(sa.text("SELECT 1"))
     assert MINE.encode() not in b"".join(rogue.received)
 
 
 def test_a_malformed_answer_is_a_database_error() -> None:
     with rogue_server(b"\xfe") as rogue:
-        target = connect.database("cell c", f"mysql+pymysql://nova:secret@127.0.0.1:{rogue.port}/nova")
-        with pytest.raises(DatabaseError), connect.snapshot(target):
+        target = databases.database("cell c", f"mysql+pymysql://nova:secret@127.0.0.1:{rogue.port}/nova")
+        with pytest.raises(DatabaseError), databases.snapshot(target):
             pass
 
 
@@ -54,7 +54,7 @@ def test_a_malformed_answer_is_a_database_error() -> None:
 )
 def test_other_options_are_refused(url: str) -> None:
     with pytest.raises(DatabaseError, match="does not pass to the"):
-        connect.database("cell c", url)
+        databases.database("cell c", url)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_other_options_are_refused(url: str) -> None:
     ],
 )
 def test_options_of_the_way_to_a_server_are_accepted(url: str) -> None:
-    assert connect.database("cell c", url).url.query == sa.make_url(url).query
+    assert databases.database("cell c", url).url.query == sa.make_url(url).query
 
 
 @pytest.mark.parametrize("option", ["local_infile=1", "init_command=s3cr3t", "pass%1b[2J=s3cr3t"])
@@ -82,7 +82,7 @@ def test_a_row_with_a_refused_option_keeps_no_other_cell_from_being_read(option:
             connection.execute(sa.text("INSERT INTO cell_mappings VALUES (:n, :n, :u)"), values)
     problems = {
         cell.name: cell.database.problem
-        for cell in connect.cells(connect.database("API", f"sqlite:///{tmp_path}/api.sqlite"), None)
+        for cell in cells.cells(databases.database("API", f"sqlite:///{tmp_path}/api.sqlite"), None)
     }
     assert sorted(problems) == ["a", "b", "c", "d"]
     assert problems["b"] is None
@@ -95,7 +95,7 @@ def test_a_row_with_a_refused_option_keeps_no_other_cell_from_being_read(option:
 )
 def test_templates_fill_in_names_only(template: str) -> None:
     with pytest.raises(NovaConfigError, match="can't be filled in"):
-        connect.fill_template(template, "mysql://nova:s3cr3t@db:1/nova", "cell c")
+        cells.fill_template(template, "mysql://nova:s3cr3t@db:1/nova", "cell c")
 
 
 @pytest.mark.parametrize(

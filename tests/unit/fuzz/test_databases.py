@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack.cleanup import connect, metrics, placement, plan, show, tables
+from gpustack.cleanup import cells, databases, metrics, placement, plan, show, tables
 from gpustack.cleanup.plan import Selection, Sources
 from support.attack import JSON, SCALARS, TEXTS, attack, damaged, examples
 from support.cellfile import API_HEAD, CELL_TABLES, CellFile, fill
@@ -109,10 +109,10 @@ URLS = st.lists(
 @given(URLS, st.one_of(st.none(), URLS))
 def test_connections(url: str, default: str | None) -> None:
     with attack():
-        made = connect.database("cell c", connect.fill_template(url, default, "cell c"))
+        made = databases.database("cell c", cells.fill_template(url, default, "cell c"))
         assert "local_infile" not in made.url.query
         assert made.url.password is None or len(made.url.password) < 4 or made.url.password not in made.where
-        connect.engine(made).dispose()
+        databases.engine(made).dispose()
 
 
 @examples(40)
@@ -128,8 +128,8 @@ def test_cell_mappings(tmp_path_factory: pytest.TempPathFactory, rows: list[tupl
             plain = tuple(v.encode("utf-8", "replace").decode() if isinstance(v, str) else v for v in row)
             connection.exec_driver_sql("INSERT INTO cell_mappings VALUES (?, ?, ?, ?)", plain)
     with attack(directory):
-        api = connect.database("API", f"sqlite:///{directory}/api.sqlite")
-        for cell in connect.cells(api, "mysql://nova:s3cr3t@db/nova"):
+        api = databases.database("API", f"sqlite:///{directory}/api.sqlite")
+        for cell in cells.cells(api, "mysql://nova:s3cr3t@db/nova"):
             assert isinstance(cell.name, str)
             assert "s3cr3t" not in cell.database.where
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack.cleanup import connect, journal, show
+from gpustack.cleanup import cells, journal, show
 from gpustack.cleanup.repair import WRITTEN
 from gpustack.cleanup.verdict import Repair
 from gpustack.errors import JournalError
@@ -103,7 +103,7 @@ def test_specs_and_configurations_of_nova(file: Path, content: bytes) -> None:
     with attack():
         read_files([file])
     with attack():
-        connect.from_nova_conf([file])
+        cells.from_nova_conf([file])
 
 
 @pytest.mark.parametrize(("module", "read"), [(journal, journal.read), (show, show.load_plan)])

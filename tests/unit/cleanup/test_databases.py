@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpustack.cleanup import connect
+from gpustack.cleanup import cells, databases
 from gpustack.cli.app import main
 from gpustack.errors import DatabaseError, NovaConfigError
 
@@ -23,19 +23,19 @@ def test_a_missing_sqlite_file_is_not_made(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize("password", ["p@ss", "@", "p@ss@word"])
 def test_of_a_password_that_ends_the_url_early_nothing_is_shown(password: str) -> None:
     with pytest.raises(DatabaseError, match="percent-encoded") as told:
-        connect.database("cell1", f"mysql+pymysql://nova:{password}@db.example.org/nova")
+        databases.database("cell1", f"mysql+pymysql://nova:{password}@db.example.org/nova")
     assert "ss" not in str(told.value).replace("password", "")
 
 
 def test_a_percent_encoded_password() -> None:
-    made = connect.database("cell1", "mysql+pymysql://nova:p%40ss@db.example.org/nova")
+    made = databases.database("cell1", "mysql+pymysql://nova:p%40ss@db.example.org/nova")
     assert (made.url.password, made.url.host) == ("p@ss", "db.example.org")
 
 
 def test_devstacks_connection() -> None:
-    made = connect.database("cell1", "mysql+pymysql://root:x@127.0.0.1/nova_cell1?charset=utf8&plugin=dbcounter")
+    made = databases.database("cell1", "mysql+pymysql://root:x@127.0.0.1/nova_cell1?charset=utf8&plugin=dbcounter")
     assert dict(made.url.query) == {"charset": "utf8"}
-    connect.engine(made)
+    databases.engine(made)
 
 
 SECRET = "s3cr3t"
@@ -68,10 +68,10 @@ def test_a_connection_that_leads_nowhere(url: str, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize("default", [f"mysql://nova:x/{SECRET}@db/nova", f"mysql://nova:{SECRET}[@db/nova"])
 def test_a_template_that_can_not_be_filled_in(default: str) -> None:
     with pytest.raises(NovaConfigError, match="can't be filled in") as told:
-        connect.fill_template(TEMPLATE, default, "cell1")
+        cells.fill_template(TEMPLATE, default, "cell1")
     assert SECRET not in str(told.value)
     with pytest.raises(NovaConfigError, match="can't be filled in") as told:
-        connect.fill_template(f"mysql://nova:{SECRET}@{{hostname}}/{{nothing}}", "mysql://nova@db/nova", "cell1")
+        cells.fill_template(f"mysql://nova:{SECRET}@{{hostname}}/{{nothing}}", "mysql://nova@db/nova", "cell1")
     assert SECRET not in str(told.value)
 
 
@@ -79,7 +79,7 @@ def test_a_template_that_can_not_be_filled_in(default: str) -> None:
 def test_braces_of_a_password_are_no_template(default: str | None) -> None:
     """Nova leaves a connection as it is that it can't fill in."""
     for password in ("{x}", "{", "}{", "{0}", "{}"):
-        assert connect.fill_template(f"mysql://nova:{password}@db/nova", default, "cell1").endswith("@db/nova")
+        assert cells.fill_template(f"mysql://nova:{password}@db/nova", default, "cell1").endswith("@db/nova")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_braces_of_a_password_are_no_template(default: str | None) -> None:
     ],
 )
 def test_templates_as_nova_fills_them_in(template: str, default: str, filled: str) -> None:
-    assert connect.fill_template(template, default, "cell1") == filled
+    assert cells.fill_template(template, default, "cell1") == filled
 
 
 def test_references_in_nova_conf(tmp_path: Path) -> None:
@@ -107,14 +107,14 @@ def test_references_in_nova_conf(tmp_path: Path) -> None:
     )
     (tmp_path / "nova.conf.d").mkdir()
     (tmp_path / "nova.conf.d" / "ip.conf").write_text("[DEFAULT]\nmy_ip = 192.0.2.8\n")
-    api, main_connection = connect.from_nova_conf([tmp_path])
+    api, main_connection = cells.from_nova_conf([tmp_path])
     assert (api.url.password, api.url.host) == ("a$b$$", "192.0.2.8")
     assert main_connection == "mysql://nova:a$b@$nowhere/nova"
 
 
 def test_a_reference_to_itself(tmp_path: Path) -> None:
     (tmp_path / "nova.conf").write_text("[api_database]\nconnection = sqlite:///$connection\n")
-    assert connect.from_nova_conf([tmp_path])[0].url.database is not None
+    assert cells.from_nova_conf([tmp_path])[0].url.database is not None
 
 
 def test_an_api_database_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,31 +1,21 @@
-"""From nova.conf to the databases: the API database, and through its cell mappings every cell.
+"""A database: its URL, and connections that read one consistent state of it.
 
-A mapping's connection may be a template that Nova fills in from ``[database] connection``
-(``nova/objects/cell_mapping.py``, ``_format_url``). Passwords stay inside SQLAlchemy's URL objects: what this module
-prints or raises has them hidden.
+Passwords stay inside SQLAlchemy's URL objects: what this module prints or raises has them hidden.
 """
 
 from __future__ import annotations
 
-import re
-import string
 import struct
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlparse
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
-from gpustack.cleanup import connection_options, schema
-from gpustack.errors import DatabaseError, NovaConfigError
-from gpustack.nova_options.config import files_of, read_files
-from gpustack.nova_options.releases import Option
-
-CELL0 = "00000000-0000-0000-0000-000000000000"
+from gpustack.cleanup import connection_options
+from gpustack.errors import DatabaseError
 
 # Nova's own driver names, and those of the pure or binary drivers that gpustack depends on.
 _DRIVERS = {
@@ -34,34 +24,7 @@ _DRIVERS = {
     "postgresql": "postgresql+psycopg2",
     "sqlite": "sqlite",
 }
-_API_CONNECTION = Option(
-    group="api_database",
-    name="connection",
-    kind="list",
-    services=("api",),
-    since=15,
-    source="nova/conf/database.py",
-)
-_MAIN_CONNECTION = Option(
-    group="database",
-    name="connection",
-    kind="list",
-    services=("api",),
-    old_names=("DEFAULT/sql_connection", "database/sql_connection", "sql/connection"),
-    since=15,
-    source="oslo_db/options.py; nova/conf/database.py",
-)
-_SERVICE_DOWN_TIME = Option(
-    group="DEFAULT",
-    name="service_down_time",
-    kind="list",
-    services=("api",),
-    since=15,
-    source="nova/conf/service.py",
-)
-_TEMPLATE = re.compile(r"\{(\w+)")
 _MAX_URL = 16384
-_PARTS = ("username", "password", "hostname", "port", "scheme", "query", "fragment", "path")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,16 +66,6 @@ class Database:
         return f"Database({self.where})"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """A cell mapping whose connection is complete."""
-
-    uuid: str
-    name: str
-    disabled: bool
-    database: Database
-
-
 def database(name: str, url: str) -> Database:
     """A database from a connection URL as nova.conf has it.
 
@@ -137,40 +90,6 @@ def database(name: str, url: str) -> Database:
             remedy="write it percent-encoded: @ is %40, / is %2F, : is %3A, # is %23",
         )
     return Database(name=name, url=connection_options.accepted(parsed.set(drivername=_DRIVERS[kind]), name))
-
-
-def fill_template(template: str, default: str | None, where: str) -> str:
-    """A cell mapping's connection, its template filled in from ``[database] connection``.
-
-    :raises NovaConfigError: when a template can't be filled in; Nova itself would not reach the cell.
-    """
-    if not set(_TEMPLATE.findall(template)) & set(_PARTS):
-        return template  # other braces are a password's: Nova, which can't fill them in, leaves them as well
-    if default is None:
-        raise NovaConfigError(
-            "the cell mapping's database_connection is a template, but [database] connection is not set",
-            where=where,
-            remedy="name the nova.conf of a host that has it, as nova-api's does",
-        )
-    try:
-        parts = urlparse(default)
-        values = {name: getattr(parts, name) for name in _PARTS} | {"path": parts.path.lstrip("/")}
-        return "".join(_piece(values, *parsed) for parsed in string.Formatter().parse(template))
-    except (ValueError, LookupError, AttributeError):
-        # Their messages repeat pieces of the URLs, password and all.
-        raise NovaConfigError(
-            "the cell mapping's database_connection is a template that can't be filled in from [database] connection",
-            where=where,
-            remedy=f"it may name {', '.join(_PARTS)}; nova-manage cell_v2 list_cells -v shows it. In the connection's "
-            "user and password, what means something else in a URL is written percent-encoded",
-        ) from None
-
-
-def _piece(values: Mapping[str, object], text: str, name: str | None, form: str | None, conversion: str | None) -> str:
-    """A piece of a template: what precedes a name, and the name's value; nothing like ``{port:>999999999}``."""
-    if form or conversion:
-        raise ValueError("only names are filled in")
-    return text if name is None else f"{text}{values[name]}"
 
 
 def engine(of: Database, **arguments: object) -> sa.Engine:
@@ -304,61 +223,3 @@ def unreachable(of: Database, error: SQLAlchemyError) -> DatabaseError:
         where=of.where,
         remedy="see that this machine reaches the database with this connection, as Nova's own services do",
     )
-
-
-def cells(api: Database, default: str | None) -> tuple[Cell, ...]:
-    """The cells of an API database, those without a compute host (cell0) too.
-
-    :param default: ``[database] connection``, which templates are filled in from.
-    """
-    table = sa.table(
-        "cell_mappings", *(sa.column(name) for name in ("uuid", "name", "database_connection", "disabled"))
-    )
-    with snapshot(api) as connection:
-        schema.read(connection, "api", api.where)
-        has_disabled = "disabled" in {c["name"] for c in sa.inspect(connection).get_columns("cell_mappings")}
-        columns = [column for column in table.columns if column.name != "disabled" or has_disabled]
-        rows: Sequence[sa.RowMapping] = connection.execute(sa.select(*columns)).mappings().all()
-    # Nothing keeps two cells from having one name, nor a database such as SQLite's from having no text there.
-    names = Counter(row["name"] for row in rows)
-    found = []
-    for row in rows:
-        uuid = str(row["uuid"])
-        name = str(row["name"]) if row["name"] and names[row["name"]] == 1 else uuid
-        made = _of_cell(f"cell {name}", row["database_connection"], default)
-        found.append(Cell(uuid=uuid, name=name, disabled=bool(row.get("disabled")), database=made))
-    return tuple(sorted(found, key=lambda cell: (cell.uuid != CELL0, cell.name)))
-
-
-def _of_cell(name: str, template: object, default: str | None) -> Database:
-    """A cell's database; one whose connection is none can't be read, and keeps no other from being judged."""
-    try:
-        return database(name, fill_template(template if isinstance(template, str) else "", default, name))
-    except (DatabaseError, NovaConfigError) as error:
-        problem = DatabaseError(error.what, where=error.where, remedy=error.remedy)
-        return Database(name=name, url=sa.URL.create("sqlite"), problem=problem)
-
-
-def from_nova_conf(paths: Sequence[Path]) -> tuple[Database, str | None]:
-    """The API database of a nova configuration, and ``[database] connection``.
-
-    :raises NovaConfigError: when a file can't be read, or the files name no API database.
-    """
-    configuration = read_files([file for path in paths for file in files_of(path)])
-    api, main = (configuration.value(option) for option in (_API_CONNECTION, _MAIN_CONNECTION))
-    if not api:
-        raise NovaConfigError(
-            "[api_database] connection is not set",
-            where=", ".join(configuration.files),
-            remedy="name the configuration of nova-api (a compute host's has no database), or one cell with --db-url",
-        )
-    return database("API database", api), main or None
-
-
-def service_down_time(paths: Sequence[Path]) -> int | None:
-    """How long Nova waits for a service's report before it calls it down, in seconds; None when the files don't say.
-
-    :raises NovaConfigError: when a file can't be read.
-    """
-    said = read_files([file for path in paths for file in files_of(path)]).effective(_SERVICE_DOWN_TIME)
-    return int(said[-1].value) if said and said[-1].value.isdigit() else None
