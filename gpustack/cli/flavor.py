@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpustack.cli.common import Command, Lister, ShowOne, is_for_machines
 from gpustack.errors import FlavorError, GpustackError
+from gpustack.spec.extra_specs import AFFINITY, ALIAS
 from gpustack.text import printable
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ gpustack flavor list --long -f json"""
         """One line a flavor."""
         from gpustack.flavor.apply import answers
         from gpustack.flavor.compare import Questions
-        from gpustack.flavor.flavors import ALIAS, readable
+        from gpustack.flavor.flavors import readable
 
         spec = read_spec(parsed_args.spec)
         cloud = self.cloud(parsed_args)
@@ -227,7 +228,7 @@ def _models(spec: Spec | None, gpus: Mapping[str, int]) -> list[str]:
 
 
 def _numa_policy(spec: Spec | None, flavor: PresentFlavor) -> str | None:
-    own = flavor.extra_specs.get("hw:pci_numa_affinity_policy")
+    own = flavor.extra_specs.get(AFFINITY)
     if own is not None or spec is None:
         return own
     policies = [spec.models[model].numa_policy for model in _models(spec, flavor.gpus)]

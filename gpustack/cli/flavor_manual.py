@@ -134,8 +134,9 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         from gpustack.flavor.apply import answers, carry_out
         from gpustack.flavor.compare import Questions
         from gpustack.flavor.desired import extra_specs
-        from gpustack.flavor.flavors import ALIAS, alias_value, gpus_text
+        from gpustack.flavor.flavors import gpus_text
         from gpustack.flavor.manual import Changes, change, found, requested
+        from gpustack.spec.extra_specs import ALIAS, alias_value
 
         spec = _spec_at_hand(parsed_args)
         cloud = self.cloud(parsed_args)

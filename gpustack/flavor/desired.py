@@ -10,7 +10,11 @@ from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.flavor.fitting import fitting
-from gpustack.flavor.flavors import (
+from gpustack.flavor.flavors import Sizes, WantedFlavor
+from gpustack.flavor.shares import HostShare, host_shares, ram_for_each, vcpus_for_each
+from gpustack.nova_options import releases
+from gpustack.nova_options.releases import Release
+from gpustack.spec.extra_specs import (
     AFFINITY,
     ALIAS,
     CPU_POLICY,
@@ -19,13 +23,8 @@ from gpustack.flavor.flavors import (
     NUMA_NODES,
     OLD_HIDE,
     PAGE_SIZE,
-    Sizes,
-    WantedFlavor,
     alias_value,
 )
-from gpustack.flavor.shares import HostShare, host_shares, ram_for_each, vcpus_for_each
-from gpustack.nova_options import releases
-from gpustack.nova_options.releases import Release
 from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
 

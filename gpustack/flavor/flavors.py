@@ -19,14 +19,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-ALIAS = "pci_passthrough:alias"
-AFFINITY = "hw:pci_numa_affinity_policy"
-NUMA_NODES = "hw:numa_nodes"
-CPU_POLICY = "hw:cpu_policy"
-PAGE_SIZE = "hw:mem_page_size"
-MAXPHYSADDR = "hw:maxphysaddr_mode"
-HIDE = "hw:hide_hypervisor_id"
-OLD_HIDE = "hide_hypervisor_id"
+from gpustack.spec.extra_specs import (
+    AFFINITY,
+    ALIAS,
+    CPU_POLICY,
+    HIDE,
+    NAMESPACE,
+    NUMA_NODES,
+    OLD_HIDE,
+    PAGE_SIZE,
+    parse_alias,
+)
+
 _KNOWN = {
     ALIAS: r"[^\s:,]+:[1-9][0-9]*(,[^\s:,]+:[1-9][0-9]*)*",
     AFFINITY: "required|preferred|legacy",
@@ -37,7 +41,6 @@ _KNOWN = {
     OLD_HIDE: "true",
 }
 """Extra specs and values that every release takes: what gpustack writes of itself, mostly."""
-NAMESPACE = "gpustack:"
 SETS = "gpustack:sets"
 ORIGIN = "gpustack:origin"
 ACCESS = "gpustack:access"
@@ -198,24 +201,9 @@ def access_mark(words: Collection[str]) -> str:
     return hashlib.sha256("\n".join(sorted(set(words))).encode()).hexdigest()[:16]
 
 
-def alias_value(gpus: Mapping[str, int]) -> str:
-    """``K4200:2``, or ``K4200:1,P100:2``."""
-    return ",".join(f"{alias}:{count}" for alias, count in gpus.items())
-
-
 def gpus_text(gpus: Mapping[str, int]) -> str:
     """``2 x K4200``: the description of a flavor that has no other."""
     return ", ".join(f"{count} x {alias}" for alias, count in gpus.items())
-
-
-def parse_alias(value: str) -> dict[str, int]:
-    """``K4200:1,P100:2`` as Nova reads it (``nova/pci/request.py``); what is no request is left out."""
-    found: dict[str, int] = {}
-    for part in value.split(","):
-        name, _, count = part.partition(":")
-        if name.strip() and count.strip().isdecimal():
-            found[name.strip()] = found.get(name.strip(), 0) + int(count)
-    return found
 
 
 def readable(mib: int) -> str:

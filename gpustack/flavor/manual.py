@@ -8,18 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from gpustack.errors import FlavorError, UsageError
 from gpustack.flavor.compare import Answers, Choices, compare
-from gpustack.flavor.flavors import (
-    ACCESS,
-    ALIAS,
-    MARK,
-    ORIGIN,
-    PresentFlavor,
-    WantedFlavor,
-    access_mark,
-    gpus_text,
-    parse_alias,
-)
+from gpustack.flavor.flavors import ACCESS, MARK, ORIGIN, PresentFlavor, WantedFlavor, access_mark, gpus_text
 from gpustack.flavor.operations import ChangeFlavor, CreateFlavor
+from gpustack.spec.extra_specs import ALIAS, parse_alias
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gpustack.flavor.flavors import ACCESS, NAMESPACE, PresentFlavor, Sizes, is_sets_mark
+from gpustack.flavor.flavors import ACCESS, PresentFlavor, Sizes, is_sets_mark
 from gpustack.operations import Operation
+from gpustack.spec.extra_specs import NAMESPACE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,9 +37,9 @@ from gpustack.host.plan import HostPlan
 from gpustack.host.prior_setup.adopt import give_back
 from gpustack.host.prior_setup.foreign_config import Elsewhere, elsewhere
 from gpustack.linux.cmdline import CommandLine, canonical
+from gpustack.linux.drivers import is_passthrough_driver
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
-from gpustack.readiness.group_members import is_passthrough_driver
 
 LAST = (ADOPTED, AGAIN, RECORD, JOURNAL, record.KERNEL_CMDLINE)
 """What is removed once the commands have run: it tells an undo that is cut short what is left."""

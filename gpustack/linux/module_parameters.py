@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpustack.linux.cmdline import Argument, CommandLine, argument, same_name
+from gpustack.linux.drivers import IDS_ARGUMENTS
 
-_IDS = ("vfio-pci.ids", "pci-stub.ids")
 _LAST_WORD = {"iommu": "usedac"}  # iommu_setup returns there
 
 
@@ -74,7 +74,7 @@ def fulfils(line: CommandLine, wanted: str) -> bool:
     asked = argument(wanted)
     if (switch := _SWITCHES.get(wanted)) is not None:
         return switched(line.arguments, switch) is True
-    if any(same_name(asked.name, name) for name in _IDS):
+    if any(same_name(asked.name, name) for name in IDS_ARGUMENTS):
         last = line.last(asked.name)
         return last is not None and _listed(last) == _listed(asked)
     return line.has(wanted)

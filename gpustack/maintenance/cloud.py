@@ -19,6 +19,7 @@ from gpustack.maintenance.capacity import Amounts, Room
 from gpustack.maintenance.model import Action, Migration, Ports, Server, Service
 from gpustack.maintenance.placement import needs_of, room_of
 from gpustack.maintenance.ports import ports_of
+from gpustack.spec.extra_specs import ALIAS, alias_names
 
 if TYPE_CHECKING:
     from novaclient.v2.client import Client
@@ -249,8 +250,8 @@ def _devices(extra_specs: Mapping[str, str]) -> tuple[str, ...]:
     """What of a flavor ties a guest to devices of its host."""
     found: dict[str, None] = {}
     for key, value in extra_specs.items():
-        if key == "pci_passthrough:alias":
-            found.update(dict.fromkeys(one.partition(":")[0].strip() for one in value.split(",") if one.strip()))
+        if key == ALIAS:
+            found.update(dict.fromkeys(alias_names(value)))
         elif key.startswith("resources") and key.endswith(":VGPU"):
             found["VGPU"] = None
         elif key == "accel:device_profile":

@@ -9,7 +9,9 @@ from gpustack.codes import Code
 from gpustack.facts.gpus import nvswitches
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
+from gpustack.linux.drivers import is_held, is_passthrough_driver
 from gpustack.nova_options import releases
+from gpustack.nova_options.pci_values import reported_class
 from gpustack.nova_options.releases import Release
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.hosts import options_for
@@ -94,17 +96,12 @@ def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned
         yield finding(Code.HOSTS_WITHOUT_FACTS, place="spec", hosts=shown)
     unbound: dict[tuple[str, str], list[str]] = {}
     for target in targets:
-        driver = target.gpu.main.driver
-        # libvirt moves a card from pci-stub to vfio-pci while a guest has it.
-        if driver not in (spec.models[target.model].driver, "vfio-pci") and not _is_variant(driver):
-            unbound.setdefault((target.host.hostname, driver or "no driver"), []).append(target.gpu.main.address)
+        driver, assigned = target.gpu.main.driver, target.driver_of(target.gpu.main)
+        if not is_held(driver, assigned):
+            holder = f"{driver} instead of {assigned}" if is_passthrough_driver(driver) else driver or "no driver"
+            unbound.setdefault((target.host.hostname, holder), []).append(target.gpu.main.address)
     for (host, holder), addresses in unbound.items():
         yield finding(Code.GPU_NOT_YET_BOUND, place=host, addresses=", ".join(addresses), driver=holder)
-
-
-def _is_variant(driver: str | None) -> bool:
-    """Whether a driver is one of the kernel's variants of vfio-pci (``mlx5_vfio_pci``, ``nvgrace_gpu_vfio_pci``)."""
-    return driver is not None and driver.endswith("vfio_pci")
 
 
 def _alias_findings(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> Iterator[Finding]:
@@ -171,7 +168,7 @@ def _placement_findings(targets: Sequence[Assigned], placement: Placement, spec:
     counts: dict[tuple[str, str], int] = {}
     for target in targets:
         model = spec.models[target.model]
-        name = model.resource_class or f"CUSTOM_PCI_{model.match.vendor}_{model.match.product}".upper()
+        name = str(reported_class(model.resource_class, model.match.vendor, model.match.product))
         counts[target.host.hostname, name] = counts.get((target.host.hostname, name), 0) + 1
     for (host, name), count in counts.items():
         if count > _MANY and placement == "schedule":

@@ -13,6 +13,7 @@ from gpustack.nova_options.releases import Key, Release
 _HEX4 = re.compile(r"^([\da-fA-F]{4})$", re.ASCII)
 _BOOLEANS = frozenset(("1", "t", "true", "on", "y", "yes", "0", "f", "false", "off", "n", "no"))
 _LONGEST_NAME = 256
+_STANDARD_CLASSES = frozenset(("PGPU", "VGPU", "PCI_DEVICE", "SRIOV_NET_VF", "FPGA"))
 
 
 class EntryError(ValueError):
@@ -97,6 +98,19 @@ def _fault(key: Key, value: object, release: Release) -> str | None:
         return None if value.strip().lower() in _BOOLEANS else f"must be yes or no, not {value!r}"
     words = key.values_in(release)
     return f"must be one of {', '.join(words)}, not {value!r}" if words and value not in words else None
+
+
+def resource_class(name: object) -> str | None:
+    """A resource class as Nova normalises it (``pci_placement_translator._normalize_resource_class``)."""
+    text = str(name or "").upper()
+    if not text or text in _STANDARD_CLASSES or re.fullmatch("CUSTOM_[0-9A-Z_]+", text):
+        return text or None
+    return "CUSTOM_" + re.sub("[^0-9A-Z]+", "_", text)
+
+
+def reported_class(name: object, vendor: str, product: str) -> str | None:
+    """The resource class under which Nova reports devices; None when ``*`` stands for one of their ids."""
+    return resource_class(name) or (None if "*" in (vendor, product) else f"CUSTOM_PCI_{vendor}_{product}".upper())
 
 
 def is_true(value: object) -> bool:

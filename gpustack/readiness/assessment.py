@@ -17,8 +17,9 @@ from gpustack.codes import Code
 from gpustack.facts.gpus import Gpu, card_of, is_integrated
 from gpustack.facts.model import Bar, Function, Host, IommuGroup
 from gpustack.findings import Finding, Severity, finding
+from gpustack.linux.drivers import BY_ID, is_host_driver, is_passthrough_driver
 from gpustack.pci import catalogue, classes
-from gpustack.readiness.group_members import idle, in_the_way, is_host_driver, is_passthrough_driver, needs, peers
+from gpustack.readiness.group_members import idle, in_the_way, needs, peers
 from gpustack.readiness.host import GROUPS, count, host_reasons, iommu_active, size, unreadable
 
 PREPARATION = frozenset(
@@ -39,7 +40,6 @@ _FRAMEBUFFER = re.compile(r"bootfb|(?:efi|vesa|simple|offb?)[-_]?(?:fb|drm|frame
 _RESET_QUIRKS = frozenset({"amd-reset", "blackwell-reset", "instinct-reset"})
 _GRAVE_QUIRKS = frozenset({"coherent-memory", "nvlink5-bridge", "igd", "amd-apu", "shared-hbm"})
 _INTEGRATED_QUIRKS = {"8086": "igd", "1002": "amd-apu"}
-_PLAIN = ("vfio-pci", "pci-stub")
 _DEVICES = "/sys/bus/pci/devices"
 
 
@@ -180,7 +180,7 @@ def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
     free = [f for f in gpu.functions if f.driver is None and not unreadable(host, f"{_DEVICES}/{f.address}/driver")]
     if free:
         yield finding(Code.BOUND_TO_NO_DRIVER, place=place, functions=", ".join(_called(gpu, f) for f in free))
-    variants = sorted({f.driver for f in gpu.functions if f.driver and is_passthrough_driver(f.driver)} - {*_PLAIN})
+    variants = sorted({f.driver for f in gpu.functions if f.driver and is_passthrough_driver(f.driver)} - {*BY_ID})
     if variants:
         yield finding(Code.BOUND_TO_VARIANT_DRIVER, place=place, driver=", ".join(variants))
 

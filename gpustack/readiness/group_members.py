@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from gpustack.facts.gpus import Gpu, assemble, is_gpu
 from gpustack.facts.model import Function, Host
+from gpustack.linux.drivers import is_host_driver
 from gpustack.pci import catalogue, classes
 
 
@@ -28,21 +29,6 @@ class Need:
             *self.uses,
         )
         return f"{self.function.address} ({', '.join(said)})"
-
-
-def is_passthrough_driver(driver: str | None) -> bool:
-    """Whether a driver holds functions for guests: vfio-pci, its variants (``mlx5_vfio_pci``), pci-stub.
-
-    A variant driver registers with vfio's core as vfio-pci does, and is called ``*_vfio_pci`` throughout the kernel
-    (``drivers/vfio/pci``).
-    """
-    name = (driver or "").replace("-", "_")
-    return name == "pci_stub" or name.startswith("vfio") or name.endswith("vfio_pci")
-
-
-def is_host_driver(driver: str | None) -> bool:
-    """Whether a driver works for the host; ``pcieport`` only forwards, so it does not count."""
-    return driver is not None and driver != "pcieport" and not is_passthrough_driver(driver)
 
 
 def needs(host: Host, gpu: Gpu) -> tuple[Need, ...]:

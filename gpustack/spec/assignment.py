@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from gpustack.facts import variants
 from gpustack.facts.gpus import Gpu, assemble, gpus, nvswitches
 from gpustack.facts.model import Function, Host
+from gpustack.linux.drivers import VFIO
 from gpustack.spec.card_model import model_of
 from gpustack.spec.hosts import models_for, options_for
 from gpustack.spec.model import NvSwitch, Spec
 
-VFIO, STUB = "vfio-pci", "pci-stub"
 _BOUND_SWITCHES = (NvSwitch.FULL, NvSwitch.SHARED)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpustack.findings import Severity
+from gpustack.linux.drivers import STUB
 from gpustack.pci.address import Address
 from gpustack.pci.classes import is_gpu_class
 from gpustack.spec.card_model import disjoint, within
@@ -75,7 +76,7 @@ def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, An
 def _unmanaged(document: Document, models: Mapping[str, Any]) -> Iterator[Problem]:
     """Cards on pci-stub that libvirt shall not bind: no guest would start with one."""
     for name, model in models.items():
-        if isinstance(model, dict) and model.get("driver") == "pci-stub" and model.get("managed") is False:
+        if isinstance(model, dict) and model.get("driver") == STUB and model.get("managed") is False:
             message = "guests need the card on a VFIO driver: with pci-stub, libvirt has to bind it (managed: true)"
             yield document.problem(("models", name, "managed"), message)
 

@@ -9,20 +9,29 @@ from typing import Any
 
 from gpustack.findings import Severity
 from gpustack.spec.document import Document
+from gpustack.spec.extra_specs import (
+    AFFINITY,
+    ALIAS,
+    CPU_POLICY,
+    HIDE,
+    MAXPHYSADDR,
+    NAMESPACE,
+    NUMA_NODES,
+    OLD_HIDE,
+    PAGE_SIZE,
+)
 from gpustack.spec.flavors import named
 from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
 
 SIZES = ("vcpus", "ram", "disk")
-OWN_NAMESPACE = "gpustack:"
-ALIAS = "pci_passthrough:alias"
 _FIELDS = {
-    "hw:pci_numa_affinity_policy": ("numa", "policy"),
-    "hw:numa_nodes": ("numa", "nodes"),
-    "hw:cpu_policy": ("cpu_policy",),
-    "hw:mem_page_size": ("mem_page_size",),
-    "hw:maxphysaddr_mode": ("maxphysaddr",),
-    "hw:hide_hypervisor_id": ("hide_hypervisor",),
-    "hide_hypervisor_id": ("hide_hypervisor",),
+    AFFINITY: ("numa", "policy"),
+    NUMA_NODES: ("numa", "nodes"),
+    CPU_POLICY: ("cpu_policy",),
+    PAGE_SIZE: ("mem_page_size",),
+    MAXPHYSADDR: ("maxphysaddr",),
+    HIDE: ("hide_hypervisor",),
+    OLD_HIDE: ("hide_hypervisor",),
 }
 """Extra specs that have a field of their own."""
 _MAX_NAME = 255
@@ -85,8 +94,8 @@ def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> I
         if key == ALIAS:
             message = f"{key} is made of the flavor's model and count"
             yield document.problem(place, message, at_key=True)
-        elif key.startswith(OWN_NAMESPACE):
-            message = f"the names that begin with {OWN_NAMESPACE} are gpustack's own"
+        elif key.startswith(NAMESPACE):
+            message = f"the names that begin with {NAMESPACE} are gpustack's own"
             yield document.problem(place, message, at_key=True)
         elif key in _FIELDS and _given(flavor, _FIELDS[key]):
             message = f"{key} is what {'.'.join(_FIELDS[key])} says already"

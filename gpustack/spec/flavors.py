@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, StrictBool, StringConstraints, WithJsonSchema
 
+from gpustack.spec.extra_specs import CPU_POLICY, NUMA_NODES, PAGE_SIZE
 from gpustack.spec.fields import Name, NumaPolicy, Section, described
 
 SIZE_PATTERN = r"^([1-9][0-9]{0,8})(MiB|GiB|TiB)$"
@@ -233,9 +234,9 @@ class Flavor(Section):
         return (
             self.numa.nodes is not None
             or self.mem_page_size is not None
-            or "dedicated" in (self.cpu_policy, others.get("hw:cpu_policy"))
-            or others.get("hw:cpu_policy") == "mixed"
-            or not others.keys().isdisjoint({"hw:numa_nodes", "hw:mem_page_size", "hw:pmem"})
+            or "dedicated" in (self.cpu_policy, others.get(CPU_POLICY))
+            or others.get(CPU_POLICY) == "mixed"
+            or not others.keys().isdisjoint({NUMA_NODES, PAGE_SIZE, "hw:pmem"})
         )
 
 

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gpustack.codes import Code
-from gpustack.facts.model import Function, Host
+from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.host.boot.rebuild import lacking, withdrawn
 from gpustack.host.boot.tools import has_systemd_boot
 from gpustack.host.decide.addresses import kept_at_boot
-from gpustack.host.decide.binding import DRIVERS
 from gpustack.host.decide.desired import Desired
 from gpustack.host.own_files import AGAIN, MARK, MODPROBE, OWNED
 from gpustack.host.prior_setup.foreign_config import elsewhere
-from gpustack.linux.cmdline import CommandLine, canonical
+from gpustack.linux.cmdline import CommandLine
+from gpustack.linux.drivers import BY_ID, is_held
 from gpustack.linux.grub import paths as grub_paths
 from gpustack.linux.modprobe import parse
 from gpustack.operations import WriteFile
@@ -42,21 +42,11 @@ def argument_reasons(host: Host, desired: Desired) -> Iterator[str]:
 def _driver_reasons(host: Host, desired: Desired) -> Iterator[str]:
     elsewhere: dict[tuple[str, str], list[str]] = {}
     for address, (function, driver) in sorted(desired.targets.functions.items()):
-        if not is_held(function, driver):
+        if not is_held(function.driver, driver):
             elsewhere.setdefault((function.driver or "no driver", driver), []).append(address)
     for (now, driver), addresses in elsewhere.items():
         verb = "is" if len(addresses) == 1 else "are"
         yield f"{', '.join(addresses)} {verb} on {now} in place of {driver}"
-
-
-def is_held(function: Function, driver: str) -> bool:
-    """Whether a function is held for guests as wanted.
-
-    Before a guest starts, libvirt moves a managed device from pci-stub to vfio-pci, so both are right there
-    (libvirt, ``virHostdevPreparePCIDevices``).
-    """
-    now = canonical(function.driver or "")
-    return now == canonical(driver) or (driver == "pci-stub" and now == "vfio_pci")
 
 
 def _left_over(host: Host, desired: Desired) -> Iterator[str]:
@@ -79,7 +69,7 @@ def _left_over(host: Host, desired: Desired) -> Iterator[str]:
     now = {f.ids for address, (f, _) in wanted.items() if address not in _listed(desired)}
     others = frozenset().union(*(found.ids for found in elsewhere(host).ids()))
     for function in sorted(host.pci, key=lambda f: f.bdf):
-        if function.address in wanted or function.driver not in DRIVERS or function.driver_override:
+        if function.address in wanted or function.driver not in BY_ID or function.driver_override:
             continue
         if function.ids in before - now - others or (is_rewritten and function.ids not in now | others):
             yield f"{function.address} is on {function.driver}, which is no longer wanted"

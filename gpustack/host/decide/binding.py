@@ -21,13 +21,10 @@ from gpustack.host.decide.host_drivers import held_early, host_drivers, too_earl
 from gpustack.host.decide.targets import Targets
 from gpustack.host.prior_setup.foreign_config import DRIVERCTL, Elsewhere
 from gpustack.linux.cmdline import canonical
+from gpustack.linux.drivers import BY_ID, STUB, VFIO
 from gpustack.pci import catalogue, classes
 from gpustack.spec.model import Options
 
-DRIVERS = ("vfio-pci", "pci-stub")
-"""The drivers that can hold a function for guests."""
-IDS_ARGUMENTS = tuple(f"{driver}.ids" for driver in DRIVERS)
-"""The kernel parameters that stand for a driver's ids where it is built into the kernel."""
 _IDS_LONGEST = 1023  # static char ids[1024] (drivers/vfio/pci/vfio_pci.c, drivers/pci/pci-stub.c)
 _BACKEND = "vfio_iommu_type1"
 # Modules that only work together: if one of them is in use, none of its stack is blacklisted.
@@ -60,8 +57,8 @@ class Binding:
 def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Binding:
     """Decide how the targets get their drivers."""
     functions = targets.functions
-    drivers = tuple(driver for driver in DRIVERS if any(its == driver for _, its in functions.values()))
-    variants = sorted({its for _, its in functions.values()} - set(DRIVERS))
+    drivers = tuple(driver for driver in BY_ID if any(its == driver for _, its in functions.values()))
+    variants = sorted({its for _, its in functions.values()} - set(BY_ID))
     staying = _staying(host, targets)
     early = held_early(host, targets)
     by_driver = {
@@ -78,7 +75,7 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
     loadable = {driver for driver in drivers if "module" in _kinds(host, canonical(driver))}
     built_in = {driver for driver in ids if "builtin" in _kinds(host, canonical(driver))}
     needed = [canonical(driver) for driver in (*drivers, *variants)]
-    if ("vfio-pci" in drivers or variants) and _kinds(host, _BACKEND):
+    if (VFIO in drivers or variants) and _kinds(host, _BACKEND):
         needed.append(_BACKEND)
     blacklist = tuple(_blacklist(host, targets)) if options.blacklist_host_drivers else ()
     return Binding(
@@ -126,7 +123,7 @@ def _softdeps(targets: Targets, drivers: Iterable[str]) -> Iterator[tuple[str, t
             for module in host_drivers(function):
                 wanted.setdefault(module, set()).add(driver)
     for module in sorted(wanted):
-        yield module, tuple(driver for driver in DRIVERS if driver in wanted[module])
+        yield module, tuple(driver for driver in BY_ID if driver in wanted[module])
 
 
 def _kept_functions(host: Host, targets: Targets) -> Iterator[Function]:
@@ -213,14 +210,14 @@ def _two_drivers(host: Host, targets: Targets) -> Iterator[Finding]:
     going: dict[str, list[str]] = {}
     drivers: dict[str, set[str]] = {}
     for address, (function, driver) in targets.functions.items():
-        if driver not in DRIVERS:
+        if driver not in BY_ID:
             continue  # a variant driver is bound by address
         going.setdefault(function.ids, []).append(address)
         drivers.setdefault(function.ids, set()).add(driver)
     for ids, found in drivers.items():
         if len(found) > 1:
             place = f"{host.hostname} {', '.join(sorted(going[ids]))}"
-            yield finding(Code.DRIVERS_DIFFER, place=place, driver=DRIVERS[0], others=f"{ids} ({DRIVERS[1]})")
+            yield finding(Code.DRIVERS_DIFFER, place=place, driver=VFIO, others=f"{ids} ({STUB})")
 
 
 def _kernels(host: Host, drivers: Iterable[str]) -> Iterator[Finding]:

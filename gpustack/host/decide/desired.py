@@ -15,7 +15,7 @@ from gpustack.host.boot import kernel_install
 from gpustack.host.boot.bls import OPEN_QUOTE, Entries
 from gpustack.host.boot.tools import has_dracut, has_entries, has_systemd_boot
 from gpustack.host.decide import addresses, iommu, mediated, support
-from gpustack.host.decide.binding import DRIVERS, IDS_ARGUMENTS, Binding, bind
+from gpustack.host.decide.binding import Binding, bind
 from gpustack.host.decide.targets import Targets, choose
 from gpustack.host.own_files import DRACUT_SCRIPT, GRUB, MODPROBE, SCRIPT, OwnedFile, is_ours
 from gpustack.host.prior_setup import detect as handmade
@@ -23,10 +23,10 @@ from gpustack.host.prior_setup.foreign_config import Elsewhere, elsewhere
 from gpustack.host.prior_setup.traces import Trace
 from gpustack.host.render import render
 from gpustack.linux.cmdline import CommandLine
+from gpustack.linux.drivers import BY_ID, IDS_ARGUMENTS, is_passthrough_driver
 from gpustack.linux.grub import DEFAULTS, LINUX, LINUX_DEFAULT
 from gpustack.linux.modprobe import read_modprobe
 from gpustack.pci import classes
-from gpustack.readiness.group_members import is_passthrough_driver
 from gpustack.readiness.host import host_reasons
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
@@ -179,7 +179,7 @@ def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
     """Functions in a GPU's group that something else than gpustack has put on a driver for guests: DPDK does."""
     file = host.files.get(MODPROBE)
     config = read_modprobe({MODPROBE: file.text} if file is not None else {})
-    ids = {word for driver in DRIVERS for o in config.option(driver, "ids") for word in (o.value or "").split(",")}
+    ids = {word for driver in BY_ID for o in config.option(driver, "ids") for word in (o.value or "").split(",")}
     listed = {device.address for device in addresses.listed(host)}
     functions = targets.functions
     for target in targets.gpus:

@@ -15,8 +15,8 @@ from gpustack.findings import Finding, finding
 from gpustack.host.decide.addresses import listed
 from gpustack.host.decide.targets import Targets
 from gpustack.linux.cmdline import canonical
+from gpustack.linux.drivers import is_host_driver, is_passthrough_driver
 from gpustack.pci import catalogue, classes
-from gpustack.readiness.group_members import is_host_driver, is_passthrough_driver
 
 # Built in, it has no alias among the kernel's modules (drivers/usb/host/xhci-pci.c, PCI_CLASS_SERIAL_USB_XHCI).
 _XHCI_CLASS, _XHCI = "0c0330", "xhci_pci"

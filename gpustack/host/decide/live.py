@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from gpustack.codes import Code
 from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, finding
-from gpustack.host.boot.reboot import is_held
 from gpustack.host.boot.rebuild import lacking, withdrawn
-from gpustack.host.decide.binding import DRIVERS
 from gpustack.host.decide.desired import Desired
 from gpustack.linux.cmdline import CommandLine, canonical
+from gpustack.linux.drivers import BY_ID, is_held
 from gpustack.operations import BindLive, Moved
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.model import Options
@@ -64,7 +63,7 @@ def bind_live(host: Host, desired: Desired, options: Options) -> Live:
 
 def _missing(target: Assigned) -> Iterator[Function]:
     """The functions of a card that are not on their driver yet."""
-    return (function for function in target.gpu.functions if not is_held(function, target.driver_of(function)))
+    return (function for function in target.gpu.functions if not is_held(function.driver, target.driver_of(function)))
 
 
 def _bind(target: Assigned) -> BindLive:
@@ -104,7 +103,7 @@ def _against_host(host: Host, desired: Desired, options: Options) -> Iterator[st
 
 def _against(host: Host, target: Assigned) -> Iterator[Finding]:
     """What holds a card; nothing when it is free."""
-    variants = sorted({driver for f in _missing(target) if (driver := target.driver_of(f)) not in DRIVERS})
+    variants = sorted({driver for f in _missing(target) if (driver := target.driver_of(f)) not in BY_ID})
     if variants:
         why = f"{', '.join(variants)} is a VFIO variant driver, and those are bound at boot only"
         yield finding(Code.LIVE_BINDING_IMPOSSIBLE, place=f"{host.hostname} {target.address}", why=why)

@@ -17,12 +17,13 @@ from gpustack.findings import Finding, Severity, finding
 from gpustack.host.boot.record import KERNEL_CMDLINE
 from gpustack.host.boot.tools import has_entries, has_systemd_boot
 from gpustack.host.decide import iommu
-from gpustack.host.decide.binding import DRIVERS, Binding, spared, switched_off
+from gpustack.host.decide.binding import Binding, spared, switched_off
 from gpustack.host.decide.targets import Targets
 from gpustack.host.prior_setup import scripts
 from gpustack.host.prior_setup.foreign_config import DRIVERCTL, INITRAMFS_MODULES, Elsewhere
 from gpustack.host.prior_setup.traces import PASSTHROUGH, Part, Trace
 from gpustack.linux.cmdline import CommandLine, canonical
+from gpustack.linux.drivers import BY_ID
 from gpustack.linux.grub import TUNED
 from gpustack.linux.module_parameters import fulfils
 from gpustack.pci import catalogue
@@ -103,7 +104,7 @@ def _ids(host: Host, targets: Targets, binding: Binding, other: Elsewhere) -> It
     functions = tuple(function for function, _ in targets.functions.values())
     going = {function.ids for function in functions}
     staying = {f.ids for f in host.pci} - going
-    by_place = {(s.place, canonical(s.argument.name)): s for name in DRIVERS for s in other.all(f"{name}.ids")}
+    by_place = {(s.place, canonical(s.argument.name)): s for name in BY_ID for s in other.all(f"{name}.ids")}
     for found in other.ids():
         mine = ours.get(found.driver, frozenset())
         if not mine and not found.ids & going:
@@ -189,7 +190,7 @@ def _modprobe(
         yield Trace(path=statement.file, line=statement.line, said=str(statement), part=Part.LINE, agrees=agrees)
 
 
-_SPELT = {name for driver in DRIVERS for name in (driver, canonical(driver))}
+_SPELT = {name for driver in BY_ID for name in (driver, canonical(driver))}
 
 
 def _modules(other: Elsewhere) -> Iterator[Trace]:

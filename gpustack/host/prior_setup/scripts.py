@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 
 from gpustack.facts.model import Function, Host
-from gpustack.host.decide.binding import DRIVERS
 from gpustack.host.decide.targets import Targets
 from gpustack.host.prior_setup.foreign_config import RC_LOCAL, Elsewhere
 from gpustack.host.prior_setup.traces import PASSTHROUGH, Part, Trace
 from gpustack.linux.cmdline import canonical
+from gpustack.linux.drivers import BY_ID
 
 _RC_LOCALS = (RC_LOCAL, "/etc/rc.d/rc.local")
 _UDEV = "/udev/rules.d/"
@@ -148,7 +148,7 @@ def _means(line: str, wanted: set[str]) -> bool:
         return False
     driver = canonical(next(iter(wanted)))
     named = {canonical(name) for name in _DRIVER.findall(line)}
-    named |= {canonical(name) for name in DRIVERS if "driver_override" in line and name in line}
+    named |= {canonical(name) for name in BY_ID if "driver_override" in line and name in line}
     return named == {driver}
 
 

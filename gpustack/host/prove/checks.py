@@ -12,17 +12,16 @@ from gpustack.codes import Code
 from gpustack.facts.gpus import forwards
 from gpustack.facts.model import BootKernel, Function, Host
 from gpustack.findings import Finding, Severity, finding
-from gpustack.host.boot.reboot import is_held
 from gpustack.host.boot.rebuild import lacking, withdrawn
 from gpustack.host.boot.tools import by_hand, has_dracut, has_entries
 from gpustack.host.boot.trial import is_running as is_trial
 from gpustack.host.decide.addresses import kept_at_boot, listed
-from gpustack.host.decide.binding import DRIVERS, identical
+from gpustack.host.decide.binding import identical
 from gpustack.host.decide.desired import Desired
 from gpustack.host.own_files import DRACUT_SCRIPT, MODPROBE, OWNED, SCRIPT
 from gpustack.linux.cmdline import CommandLine, canonical
+from gpustack.linux.drivers import BY_ID, is_held, is_passthrough_driver
 from gpustack.pci import classes
-from gpustack.readiness.group_members import is_passthrough_driver
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.model import Options
 
@@ -187,7 +186,7 @@ def addresses(host: Host, desired: Desired) -> Iterator[Check]:
     ours = kept_at_boot(host)
     for function in identical(host, desired.targets):
         what, place = f"this {function.ids} stays with the host", f"{host.hostname} {function.address}"
-        if function.driver not in DRIVERS:
+        if function.driver not in BY_ID:
             yield _ok(what, place, f"it is on {function.driver or 'no driver'}")
         elif function.driver_override and function.address not in ours:
             yield _ok(what, place, f"it is on {function.driver}, by an override that is not gpustack's")
@@ -204,7 +203,7 @@ def gpu(host: Host, target: Assigned) -> Iterator[Check]:
         path = f"/sys/bus/pci/devices/{function.address}/driver"
         if any(entry.path == path for entry in host.unread):
             yield _unknown(what, place, "its driver could not be read")
-        elif is_held(function, driver):
+        elif is_held(function.driver, driver):
             yield _ok(what, place, f"it is on {function.driver}")
         else:
             yield _failed(Code.VERIFY_DRIVER_WRONG, what, place, f"it is on {function.driver or 'no driver'}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +12,7 @@ from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import AliasLine, DeviceLine, Subject
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options.device_spec import ANY
-from gpustack.nova_options.pci_values import is_true
-
-_STANDARD = frozenset(("PGPU", "VGPU", "PCI_DEVICE", "SRIOV_NET_VF", "FPGA"))
+from gpustack.nova_options.pci_values import is_true, reported_class, resource_class
 
 
 @check("API and computes agree")
@@ -91,7 +88,7 @@ def satisfiable(subject: Subject) -> Iterator[Finding]:
         if any(_can(subject, other, entry) for other in alternatives for entry in subject.devices):
             continue
         line = alternatives[0]
-        wanted = _resource_class(line.data) if subject.scheduled_by_placement else None
+        wanted = resource_class(line.data.get("resource_class")) if subject.scheduled_by_placement else None
         fitting = [entry for entry in subject.devices if _has_ids(line) and _ids_fit(line, entry)]
         having = _having(subject, line)
         if wanted and fitting and all(_class_of(entry) != wanted for entry in subject.devices):
@@ -127,7 +124,7 @@ def _can(subject: Subject, line: AliasLine, entry: DeviceLine) -> bool:
     if subject.scheduled_by_placement is None:
         return True
     asked, offered = _traits(line.data), _traits(entry.data)
-    wanted, given = _resource_class(line.data), _class_of(entry)
+    wanted, given = resource_class(line.data.get("resource_class")), _class_of(entry)
     return asked <= offered and (wanted is None or given is None or wanted == given)
 
 
@@ -141,22 +138,10 @@ def _ids_fit(line: AliasLine, entry: DeviceLine) -> bool:
     return (not vendor or spec.vendor_id in (ANY, vendor)) and (not product or spec.product_id in (ANY, product))
 
 
-def _resource_class(data: Mapping[str, Any]) -> str | None:
-    name = str(data.get("resource_class") or "").upper()
-    if not name:
-        return None
-    if name in _STANDARD or name.startswith("CUSTOM_"):
-        return name
-    return "CUSTOM_" + re.sub("[^0-9A-Z]+", "_", name)
-
-
 def _class_of(entry: DeviceLine) -> str | None:
     """The class under which an entry's devices are reported; None when their ids decide."""
-    named = _resource_class(entry.data)
-    spec = entry.spec
-    if named or spec is None or ANY in (spec.vendor_id, spec.product_id):
-        return named
-    return f"CUSTOM_PCI_{spec.vendor_id}_{spec.product_id}".upper()
+    name, spec = entry.data.get("resource_class"), entry.spec
+    return resource_class(name) if spec is None else reported_class(name, spec.vendor_id, spec.product_id)
 
 
 def _traits(data: Mapping[str, Any]) -> set[str]:

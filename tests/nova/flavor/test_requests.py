@@ -19,8 +19,9 @@ from gpustack.flavor.apply import apply, plan
 from gpustack.flavor.cloud import Cloud
 from gpustack.flavor.compare import Choices
 from gpustack.flavor.desired import wanted
-from gpustack.flavor.flavors import ALIAS, MARK, WantedFlavor
+from gpustack.flavor.flavors import MARK, WantedFlavor
 from gpustack.nova_options.releases import release
+from gpustack.spec.extra_specs import ALIAS
 from gpustack.spec.load import parse_spec
 from gpustack_demo.embedded.releases import available
 from support.flavor_clouds import Proxied, proxied

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from gpustack.flavor.apply import apply, carry_out, plan
 from gpustack.flavor.compare import Choices
-from gpustack.flavor.flavors import ACCESS, ALIAS, PresentFlavor, Sizes, WantedFlavor, access_mark
+from gpustack.flavor.flavors import ACCESS, PresentFlavor, Sizes, WantedFlavor, access_mark
 from gpustack.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor
+from gpustack.spec.extra_specs import ALIAS
 from support.flavor_model import NovaModel
 
 PROJECTS = {"research": "1" * 32, "teaching": "2" * 32, "admin": "3" * 32}

@@ -10,7 +10,8 @@ import pytest
 
 from gpustack.cli.app import main
 from gpustack.cli.flavor import InCloud
-from gpustack.flavor.flavors import ALIAS, PresentFlavor, Sizes
+from gpustack.flavor.flavors import PresentFlavor, Sizes
+from gpustack.spec.extra_specs import ALIAS
 from support.flavor_model import NovaModel
 
 SPEC = """\

@@ -8,18 +8,8 @@ import pytest
 
 from gpustack.findings import definitions
 from gpustack.flavor.compare import Answers, Choices, Plan, compare
-from gpustack.flavor.flavors import (
-    ACCESS,
-    ALIAS,
-    ORIGIN,
-    SETS,
-    PresentFlavor,
-    Sizes,
-    WantedFlavor,
-    access_mark,
-    parse_alias,
-    sets_mark,
-)
+from gpustack.flavor.flavors import ACCESS, ORIGIN, SETS, PresentFlavor, Sizes, WantedFlavor, access_mark, sets_mark
+from gpustack.spec.extra_specs import ALIAS, parse_alias
 
 SIZES = Sizes(vcpus=8, ram=32768, disk=40)
 FLAVOR = WantedFlavor(name="g1", sizes=SIZES, gpus={"K4200": 1}, extra_specs={ALIAS: "K4200:1"})

@@ -9,8 +9,9 @@ import pytest
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
 from gpustack.flavor.desired import Wanted, wanted
-from gpustack.flavor.flavors import ALIAS, Sizes, needs_judging
+from gpustack.flavor.flavors import Sizes, needs_judging
 from gpustack.nova_options.releases import release
+from gpustack.spec.extra_specs import ALIAS
 from gpustack.spec.load import parse_spec
 
 GIB = 1 << 30

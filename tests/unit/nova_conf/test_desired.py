@@ -212,3 +212,11 @@ def test_a_card_that_a_guest_has_is_on_vfio_pci_and_prepared_all_the_same(driver
     models = f'{{a: {{match: {{vendor: "10de", product: "11b4"}}, driver: {driver}}}}}'
     found = wanted(spec(models), [host(name)], release=release("2025.1")).findings
     assert ("GPU307" in {f.code for f in found}) is told
+
+
+def test_a_plain_driver_is_reported_where_a_variant_is_assigned():
+    """As host preparation does: it asks for another boot until the variant has the card."""
+    models = '{a: {match: {vendor: "10de", product: "11b4"}}}'
+    found = wanted(spec(models), [variant_host()], release=release("2025.1")).findings
+    (unbound,) = [f for f in found if f.code == "GPU307"]
+    assert "vfio-pci instead of nvgrace_gpu_vfio_pci" in unbound.message

@@ -6,7 +6,7 @@ import pytest
 
 from gpustack.facts.gpus import gpus
 from gpustack.facts.store import parse_host
-from gpustack.readiness.group_members import is_host_driver, is_passthrough_driver, needs, peers
+from gpustack.readiness.group_members import needs, peers
 from support.host_samples import first_gpu, function, host, snapshot
 
 GPU = function("0000:88:00.0")
@@ -93,19 +93,3 @@ def test_the_nic_of_a_shared_group_is_named():
     found = parse_host(snapshot("shared-nic"), "shared-nic")
     assert [need.function.address for need in needs(found, first_gpu(found))] == ["0000:1b:00.0"]
     assert needs(found, gpus(found)[1]) == ()
-
-
-@pytest.mark.parametrize("driver", ["vfio-pci", "vfio_pci", "pci-stub", "mlx5_vfio_pci", "nvgrace_gpu_vfio_pci"])
-def test_drivers_for_guests(driver):
-    assert is_passthrough_driver(driver)
-    assert not is_host_driver(driver)
-
-
-@pytest.mark.parametrize("driver", ["nouveau", "nvidia", "xhci_hcd", "i40e"])
-def test_drivers_for_the_host(driver):
-    assert is_host_driver(driver)
-    assert not is_passthrough_driver(driver)
-
-
-def test_no_driver_and_a_port_driver_are_neither():
-    assert not any(f(driver) for f in (is_host_driver, is_passthrough_driver) for driver in (None, "pcieport"))
