@@ -1,7 +1,8 @@
 """What the playbooks' action plugins call on the controller: the spec and a host's facts in, plain data out.
 
-The roles carry out what comes back and decide nothing themselves, so ``gpustack host plan`` and the playbooks
-can't disagree.
+The roles carry out the result and decide nothing themselves, so ``gpustack host plan`` and the playbooks can't
+disagree. Everything is imported at the top: Ansible loads an action plugin once and forks for each task and host, and
+an import inside a function would run again in every fork.
 """
 
 from __future__ import annotations
@@ -9,17 +10,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.errors import SpecError
+from gpustack.facts.images import checked_images
+from gpustack.facts.model import Host
+from gpustack.facts.store import parse_host
 from gpustack.findings import Finding, errors
+from gpustack.host.own_files import ADOPTED, AGAIN, JOURNAL, OWNED
+from gpustack.host.plan import HostPlan, plan_host
+from gpustack.host.prior_setup.adopt import digest
+from gpustack.host.prove import undone
+from gpustack.host.prove import verify as prove
+from gpustack.host.show import BOOTABLE, UNDONE, show_plan, show_verification
+from gpustack.host.undo import LAST, plan_undo
 from gpustack.operations import BindLive, RemoveFile, RunCommand, WriteFile
+from gpustack.spec.load import load_spec
+from gpustack.spec.model import Spec
 from gpustack.text import LAYOUT, printable, printable_data
-
-if TYPE_CHECKING:
-    from gpustack.facts.model import Host
-    from gpustack.host.plan import HostPlan
-    from gpustack.spec.model import Spec
 
 
 def plan(
@@ -45,8 +53,6 @@ def plan(
         ``failed``, ``msg`` and ``findings`` when the plan refuses.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
-    from gpustack.host.plan import plan_host
-
     host = _host(facts, hostname)
     outcome = _outcome(plan_host(_spec(spec_path), host, adopt=adopt, live=live, trial=trial), hostname)
     return {**outcome, "prove": host.boot.bls and bool(outcome.get("commands"))}
@@ -59,8 +65,6 @@ def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> dict[str, A
     :returns: as :func:`plan`, and ``last``: the files to remove once the commands have run.
     :raises gpustack.errors.GpustackError: when the facts can't be used.
     """
-    from gpustack.host.undo import LAST, plan_undo
-
     outcome = _outcome(plan_undo(_host(facts, hostname), force=force), hostname)
     removed = outcome.get("remove", [])
     return {
@@ -71,8 +75,6 @@ def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> dict[str, A
 
 
 def _outcome(planned: HostPlan, hostname: str) -> dict[str, Any]:
-    from gpustack.host.show import show_plan
-
     text = show_plan(planned)
     if planned.refused:
         return _failure(f"the plan for {hostname} refuses, and nothing is changed there", text, planned.findings)
@@ -96,9 +98,6 @@ def _outcome(planned: HostPlan, hostname: str) -> dict[str, Any]:
 
 def _written(operation: WriteFile) -> dict[str, str]:
     """A file to write; of one that is somebody else's, too, what must be there for that: it is read-modify-write."""
-    from gpustack.host.own_files import ADOPTED, AGAIN, JOURNAL, OWNED
-    from gpustack.host.prior_setup.adopt import digest
-
     entry = {"path": operation.path, "content": operation.content, "mode": operation.mode}
     if operation.path not in (*OWNED, ADOPTED, AGAIN, JOURNAL):
         entry["expected"] = "" if operation.before is None else digest(operation.before)
@@ -121,11 +120,9 @@ def verify(
         it does not hold.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
-    from gpustack.facts.images import checked_images
-    from gpustack.host.prove.verify import verify_host
-    from gpustack.host.show import show_verification
-
-    verified = verify_host(_spec(spec_path), _host(facts, hostname), checked_images(initramfs, hostname), trial=trial)
+    verified = prove.verify_host(
+        _spec(spec_path), _host(facts, hostname), checked_images(initramfs, hostname), trial=trial
+    )
     text = show_verification(verified)
     if not verified.passed:
         return _failure(f"{hostname} is not ready for guests", text, verified.findings)
@@ -138,10 +135,7 @@ def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict
     :returns: as :func:`verify`.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
-    from gpustack.host.prove.verify import verify_next as judge
-    from gpustack.host.show import BOOTABLE, show_verification
-
-    verified = judge(_spec(spec_path), _host(facts, hostname))
+    verified = prove.verify_next(_spec(spec_path), _host(facts, hostname))
     text = show_verification(verified, BOOTABLE)
     if not verified.passed:
         what = f"{hostname} is not rebooted: its commands have run, and its next boot would not have its arguments"
@@ -155,11 +149,7 @@ def verify_undone(facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None,
     :returns: as :func:`verify`.
     :raises gpustack.errors.GpustackError: when the facts can't be used.
     """
-    from gpustack.facts.images import checked_images
-    from gpustack.host.prove.undone import verify_undone as judge
-    from gpustack.host.show import UNDONE, show_verification
-
-    verified = judge(_host(facts, hostname), checked_images(initramfs, hostname))
+    verified = undone.verify_undone(_host(facts, hostname), checked_images(initramfs, hostname))
     text = show_verification(verified, UNDONE)
     if not verified.passed:
         return _failure(f"{hostname} is not as it was before gpustack", text, verified.findings)
@@ -178,8 +168,6 @@ def _failure(what: str, text: str, findings: Iterable[Finding]) -> dict[str, Any
 
 
 def _spec(path: str) -> Spec:
-    from gpustack.spec.load import load_spec
-
     place = Path.cwd() / Path(path).expanduser()
     if not place.is_file():
         raise SpecError(
@@ -191,6 +179,4 @@ def _spec(path: str) -> Spec:
 
 
 def _host(facts: Mapping[str, Any], hostname: str) -> Host:
-    from gpustack.facts.store import parse_host
-
     return parse_host({**facts, "hostname": hostname}, hostname)
