@@ -14,8 +14,7 @@ from typing import Any
 import yaml
 from sphinx.application import Sphinx
 
-from gpustack.cleanup import allocated, rules
-from gpustack.cleanup import domain_drift as drift
+from gpustack.cleanup.rules import CLASSES
 from gpustack.findings import definitions
 from gpustack.nova_conf import reference as nova_reference
 from gpustack.pci import catalogue
@@ -136,7 +135,6 @@ def tested_page() -> str:
     """What each class of clean-up is tested with, from the tests' own data."""
     file = Path(__file__).parents[2] / "tests" / "unit" / "cleanup" / "classes.yaml"
     tested = yaml.safe_load(file.read_text(encoding="utf-8"))
-    titles = {rule.CLASS: rule.TITLE for rule in (*rules.RULES, allocated, drift)}
     words = {"placement": "PCI in Placement", "mariadb": "MariaDB", "postgresql": "PostgreSQL"}
     lines = [
         "# What clean-up is tested with",
@@ -172,9 +170,9 @@ def tested_page() -> str:
     for klass, entry in sorted(tested["classes"].items()):
         met = Counter(_database(world) for test in entry["leak"] for world in _worlds(tested, test))
         counts = " | ".join(str(met[kind] or "") for kind in ("sqlite", "mariadb", "postgresql"))
-        lines.append(f"| {klass}: {titles[klass]} | {counts} |")
+        lines.append(f"| {klass}: {CLASSES[klass]} | {counts} |")
     for klass, entry in sorted(tested["classes"].items()):
-        lines += ["", f"## {klass}: {titles[klass]}", ""]
+        lines += ["", f"## {klass}: {CLASSES[klass]}", ""]
         for kind, title in (("leak", "The leak"), ("alike", "What looks like it")):
             lines += [f"{title}:", "", *(f"- `{test}`" for test in entry[kind]), ""]
     return "\n".join([*lines, ""])

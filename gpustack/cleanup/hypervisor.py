@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,6 +95,18 @@ class Hypervisors:
 
                 self._connections = Connections(self.ssh or SshOptions())
             return self._connections
+
+
+def ask_all(hosts: Iterable[str], ask: Ask, jobs: int, answered: Callable[[str], None]) -> dict[str, Usage]:
+    """The answers of hosts, so many of which are asked at a time.
+
+    :param answered: called with each host that has answered, or failed to, from the calling thread.
+    """
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        asked = {pool.submit(ask, host): host for host in sorted(hosts)}
+        for done in as_completed(asked):
+            answered(asked[done])
+    return {host: done.result() for done, host in asked.items()}
 
 
 def usage(answer: Mapping[str, Any]) -> Usage:

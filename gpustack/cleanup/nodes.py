@@ -65,3 +65,18 @@ def nodes_called(connection: sa.Connection, names: Collection[str], hosts: froze
         called = {short(name) for name in row[1:] if name}
         if called & wanted and (hosts is None or row.host in hosts):
             yield row.id
+
+
+def uuids_of(connection: sa.Connection, hosts: frozenset[str]) -> list[str]:
+    """The uuids of the live ones of hosts."""
+    nodes = tables.compute_nodes.c
+    found = sa.select(nodes.uuid).where(nodes.deleted == 0, nodes.uuid.is_not(None), nodes.host.in_(sorted(hosts)))
+    return list(connection.scalars(found))
+
+
+def hosts_with_rows(connection: sa.Connection, hosts: frozenset[str] | None) -> set[str]:
+    """The hosts of the live ones that have live rows; all, or some."""
+    rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
+    joined = tables.compute_nodes.join(tables.pci_devices, rows.compute_node_id == nodes.id)
+    query = sa.select(nodes.host).distinct().select_from(joined).where(nodes.deleted == 0, rows.deleted == 0)
+    return {host for host in connection.scalars(query) if host and (hosts is None or host in hosts)}

@@ -7,7 +7,7 @@ With PCI in Placement each device, or the physical function of virtual ones, is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -48,6 +48,14 @@ class Provider:
     address: str
     held: Mapping[str, int]
     unread: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """The devices of :func:`providers`, and the cloud that answers what else is to be known of them."""
+
+    devices: Sequence[Provider]
+    cloud: Connection
 
 
 def providers(cloud: Connection, roots: Iterable[str] | None = None) -> Iterator[Provider]:

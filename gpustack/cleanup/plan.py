@@ -10,17 +10,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import allocated, cells, databases, hardware, placement, read, rules, schema, tables
-from gpustack.cleanup import domain_drift as drift
+from gpustack.cleanup import cells, databases, hardware, nodes, placement, read, rules, schema, tables
 from gpustack.cleanup import permission as asking
 from gpustack.cleanup.cells import Cell
 from gpustack.cleanup.databases import Database
 from gpustack.cleanup.model import Clock
 from gpustack.cleanup.owners import OtherCells
+from gpustack.cleanup.rules import q_allocation_drift, t_domain_drift
 from gpustack.cleanup.values import DAMAGE
 from gpustack.cleanup.verdict import Status, Verdict
 from gpustack.errors import CloudError, DatabaseError, UsageError
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from gpustack.cleanup.hypervisor import Usage
     from gpustack.cleanup.placement import Provider
+    from gpustack.cleanup.rules._rule import CellRule
+
+Witness = TypeVar("Witness")
 
 FORMAT = "gpustack_cleanup_plan"
 VERSION = 1
@@ -233,22 +236,23 @@ def leftovers_of(
         roots = None
         if selection.hosts is not None:
             with databases.snapshot(cell.database) as connection:
-                roots = list(allocated.nodes(connection, selection.hosts))
+                roots = nodes.uuids_of(connection, selection.hosts)
         devices = list(placement.providers(cloud, roots))
     if not devices:
         return []
-    with reading(sources, cell, selection) as (reader, clock):
-        found = allocated.judge(reader, clock, devices, cloud, selection.hosts)
-        return [verdict for verdict in found if selection.wants(verdict)]
+    known = placement.Known(devices=devices, cloud=cloud)
+    return witnessed(sources, cell, selection, q_allocation_drift, known)
 
 
-def drift_of(sources: Sources, cell: Cell, selection: Selection, answers: Mapping[str, Usage]) -> list[Verdict]:
-    """Compare the domains of the hosts that were asked with one cell's rows (class T).
+def witnessed(
+    sources: Sources, cell: Cell, selection: Selection, rule: CellRule[Witness], witness: Witness
+) -> list[Verdict]:
+    """Compare one cell's rows with a witness from outside of the databases.
 
     :raises DatabaseError: when the cell can't be read.
     """
     with reading(sources, cell, selection) as (reader, clock):
-        return [one for one in drift.judge(reader, clock, answers, selection.hosts) if selection.wants(one)]
+        return list(filter(selection.wants, rule.judge(reader, clock, witness, selection.hosts)))
 
 
 def hosts_to_ask(sources: Sources, selection: Selection) -> set[str]:
@@ -260,7 +264,7 @@ def hosts_to_ask(sources: Sources, selection: Selection) -> set[str]:
     for cell in sources.cells:
         if cell.uuid != cells.CELL0:
             with suppress(DatabaseError), databases.snapshot(cell.database) as connection:
-                found |= drift.hosts_with_rows(connection, selection.hosts)
+                found |= nodes.hosts_with_rows(connection, selection.hosts)
     return found
 
 
@@ -312,14 +316,15 @@ def make(
     left: list[Verdict] = []
     unasked: CloudError | None = None
     devices: list[Provider] | None = None
-    asks = cloud is not None and (not selection.classes or allocated.CLASS in selection.classes)
+    asks = cloud is not None and (not selection.classes or q_allocation_drift.CLASS in selection.classes)
     for cell in sources.cells:
         if cell.uuid == cells.CELL0:
             continue  # cell0 holds instances that were never placed, and no compute host
         try:
             with _rare_collections():
                 verdicts += verdicts_of(sources, cell, selection)
-                verdicts += drift_of(sources, cell, selection, answers) if answers is not None else ()
+                if answers is not None:
+                    verdicts += witnessed(sources, cell, selection, t_domain_drift, answers)
             if cloud is not None and asks and unasked is None:
                 if devices is None and selection.hosts is None:  # one answer for all cells
                     devices = list(placement.providers(cloud))
@@ -331,7 +336,7 @@ def make(
         except CloudError as error:
             unasked = error  # nor is it asked for the other cells: it may take long not to answer
         if unasked is not None:
-            left.append(allocated.unasked(cell.name, unasked.what))
+            left.append(q_allocation_drift.unasked(cell.name, unasked.what))
     if failure is not None and len(unread) == sum(cell.uuid != cells.CELL0 for cell in sources.cells):
         raise failure
     return CleanupPlan(verdicts=(*verdicts, *left), unread=tuple(unread), unasked=unasked)

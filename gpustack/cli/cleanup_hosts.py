@@ -42,9 +42,8 @@ def asked_plan(
     cloud: Connection | None = None,
 ) -> tuple[CleanupPlan, dict[str, Usage] | None]:
     """The plan, and what the hosts answer; None where they are not to be asked."""
-    from gpustack.cleanup import domain_drift as drift
     from gpustack.cleanup import plan
-    from gpustack.cleanup.hypervisor import Hypervisors
+    from gpustack.cleanup.hypervisor import Hypervisors, ask_all
 
     if not parsed_args.ask_hosts:
         return plan.make(sources, selection, cloud), None
@@ -52,7 +51,7 @@ def asked_plan(
 
         def ask(hosts: set[str]) -> dict[str, Usage]:
             with reading(command, len(hosts)) as answered:
-                return drift.ask_all(hosts, hypervisors.ask, parsed_args.jobs, answered)
+                return ask_all(hosts, hypervisors.ask, parsed_args.jobs, answered)
 
         answers = ask(plan.hosts_to_ask(sources, selection))
         made = plan.make(sources, selection, cloud, answers)

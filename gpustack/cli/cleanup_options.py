@@ -22,7 +22,6 @@ NOTHING_TO_DO = 4
 URL_VARIABLE = "GPUSTACK_DB_URL"
 CLOUD_TIMEOUT = 60.0
 """Seconds that Placement may take to answer, unless clouds.yaml says otherwise (``api_timeout``)."""
-CLASSES = "ABCDEFGHIJKLMNOPQRTU"
 
 
 def seconds(text: str) -> float:
@@ -60,6 +59,8 @@ def add_databases(parser: argparse.ArgumentParser) -> None:
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
+    from gpustack.cleanup.rules import CLASSES
+
     group = parser.add_argument_group("selection")
     group.add_argument("--host", action="append", metavar="HOST", help="only rows of this host; may be repeated")
     group.add_argument("--instance", metavar="UUID", help="only rows that name this instance")
@@ -67,7 +68,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         "--cell", action="append", metavar="CELL", help="only this cell, by name or uuid; may be repeated"
     )
     group.add_argument(
-        "--class", dest="classes", action="append", choices=CLASSES, help="only this class; may be repeated"
+        "--class", dest="classes", action="append", choices=tuple(CLASSES), help="only this class; may be repeated"
     )
     add_judgement(parser)
 

@@ -1,13 +1,14 @@
-"""One module a class. A new class is a module with ``CLASS``, ``TITLE`` and ``judge``, named in :data:`RULES`.
+"""One module a class: a :class:`NodeRule` in :data:`RULES`, or a :class:`CellRule` in :data:`WITNESSED`.
 
-``judge`` gets one compute node with everything around it and yields verdicts. The rules are asked in the order of
-:data:`RULES`; a row belongs to the first class that has a word on it, so the classes that must be careful come first.
+The rules are asked in the order of :data:`RULES`; a row belongs to the first class that reports it, so the careful
+classes come first. A new class also needs a case in ``tests/unit/cleanup/cases``, an entry in
+``tests/unit/cleanup/classes.yaml`` and a page in ``docs/runbook``; ``test_classes.py`` names what is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import ModuleType
+from typing import Any
 
 from gpustack.cleanup.judgement import place
 from gpustack.cleanup.model import Clock, NodeView
@@ -29,15 +30,18 @@ from gpustack.cleanup.rules import (
     n_node_mismatch,
     o_hardware_drift,
     p_pool_drift,
+    q_allocation_drift,
     r_periodic_blocked,
+    t_domain_drift,
     u_unknown_value,
 )
+from gpustack.cleanup.rules._rule import CellRule, NodeRule
 from gpustack.cleanup.rules._stuck import stuck
 from gpustack.cleanup.rules._times import timely
 from gpustack.cleanup.values import DAMAGE
 from gpustack.cleanup.verdict import Status, Verdict
 
-RULES: tuple[ModuleType, ...] = (
+RULES: tuple[NodeRule, ...] = (
     u_unknown_value,
     c_orphan_node,
     d_soft_deleted,
@@ -57,6 +61,9 @@ RULES: tuple[ModuleType, ...] = (
     l_missing,
     p_pool_drift,
 )
+WITNESSED: tuple[CellRule[Any], ...] = (t_domain_drift, q_allocation_drift)
+CLASSES = {rule.CLASS: rule.TITLE for rule in sorted((*RULES, *WITNESSED), key=lambda rule: rule.CLASS)}
+"""The titles of all classes."""
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:

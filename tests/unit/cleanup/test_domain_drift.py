@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpustack.cleanup import domain_drift as drift
 from gpustack.cleanup import plan
-from gpustack.cleanup.hypervisor import Usage
+from gpustack.cleanup.hypervisor import Usage, ask_all
 from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.rules import t_domain_drift as drift
 from support.cellfile import CellFile, ago, nova_conf
 
 GPU, OTHER, SOUND = "0000:81:00.0", "0000:82:00.0", "0000:81:00.1"
@@ -202,7 +202,7 @@ def test_hosts_are_asked_beside_one_another_and_reported(tmp_path: Path) -> None
     hosts = plan.hosts_to_ask(sources, Selection())
     assert hosts == {"gpu0", "gpu1", "gpu2", "gpu3"}
     done: list[str] = []
-    assert drift.ask_all(hosts, lambda host: Usage(gap=host), 3, done.append) == {h: Usage(gap=h) for h in hosts}
+    assert ask_all(hosts, lambda host: Usage(gap=host), 3, done.append) == {h: Usage(gap=h) for h in hosts}
     assert sorted(done) == sorted(hosts)
 
 

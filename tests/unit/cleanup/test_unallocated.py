@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from gpustack.cleanup import placement, unallocated
+from gpustack.cleanup import placement
 from gpustack.cleanup.placement import Provider
+from gpustack.cleanup.rules import _unallocated as unallocated
 from gpustack.errors import CloudError
 from support import neighbourhood
 

@@ -9,15 +9,11 @@ protects.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-import sqlalchemy as sa
-
-from gpustack.cleanup import tables
 from gpustack.cleanup.evidence import doubts, in_flight, node_words, owner_words
-from gpustack.cleanup.hypervisor import Ask, Usage
+from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.judgement import place
 from gpustack.cleanup.model import Clock, NodeView, Owner, PciRow
 from gpustack.cleanup.permission import misnamed, names
@@ -29,26 +25,6 @@ from gpustack.cleanup.verdict import Status, Verdict, words
 CLASS = "T"
 TITLE = "the domains of the host and Nova's rows differ"
 _PAGE = "the page of class T"
-
-
-def hosts_with_rows(connection: sa.Connection, hosts: frozenset[str] | None) -> set[str]:
-    """The hosts of the live compute nodes that have live rows; all, or some."""
-    rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
-    joined = tables.compute_nodes.join(tables.pci_devices, rows.compute_node_id == nodes.id)
-    query = sa.select(nodes.host).distinct().select_from(joined).where(nodes.deleted == 0, rows.deleted == 0)
-    return {host for host in connection.scalars(query) if host and (hosts is None or host in hosts)}
-
-
-def ask_all(hosts: Iterable[str], ask: Ask, jobs: int, answered: Callable[[str], None]) -> dict[str, Usage]:
-    """The answers of hosts, so many of which are asked at a time.
-
-    :param answered: called with each host that has answered, or failed to, from the calling thread.
-    """
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        asked = {pool.submit(ask, host): host for host in sorted(hosts)}
-        for done in as_completed(asked):
-            answered(asked[done])
-    return {host: done.result() for done, host in asked.items()}
 
 
 def judge(

@@ -3,25 +3,26 @@
 Nova adds and changes allocations of devices, and never takes one away (``nova/compute/pci_placement_translator.py``):
 what stays after a row was freed keeps the device from being booted.
 
-An allocation may also be all that keeps a device in use from a second guest: where its instance is on this node and
-lacks a device (class L), it is only told. So is what :mod:`gpustack.cleanup.unallocated` finds: a device that is taken,
-and that Placement gives away all the same.
+An allocation may also be all that keeps a device in use from a second guest: if its instance is on this node and lacks
+a device (class L), it is only reported. So is a device that is taken, and that Placement gives away all the same
+(``_unallocated.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import tables, unallocated
+from gpustack.cleanup import tables
 from gpustack.cleanup.evidence import doubts, in_flight, lacks, node_words, owner_words, pinning
 from gpustack.cleanup.judgement import place
 from gpustack.cleanup.model import TERMINAL, Clock, HostState, NodeView, Owner, PciRow
 from gpustack.cleanup.permission import prepared
-from gpustack.cleanup.placement import Provider, get, stranger
+from gpustack.cleanup.placement import Known, Provider, get, stranger
 from gpustack.cleanup.read import CellReader
+from gpustack.cleanup.rules import _unallocated as unallocated
 from gpustack.cleanup.rules._stuck import stuck
 from gpustack.cleanup.rules._times import timely
 from gpustack.cleanup.verdict import Allocation, Repair, Status, Verdict, words
@@ -33,24 +34,11 @@ CLASS = "Q"
 TITLE = "allocated in Placement to somebody who has not got it"
 
 
-def nodes(connection: sa.Connection, hosts: frozenset[str] | None) -> dict[str, str]:
-    """The hosts of the live compute nodes of a cell, by the nodes' uuids; all, or some."""
-    table = tables.compute_nodes.c
-    query = sa.select(table.uuid, table.host).where(table.deleted == 0, table.uuid.is_not(None))
-    found = connection.execute(query if hosts is None else query.where(table.host.in_(sorted(hosts))))
-    return {uuid: host for uuid, host in found if host}
-
-
-def judge(
-    reader: CellReader,
-    clock: Clock,
-    devices: Iterable[Provider],
-    cloud: Connection,
-    hosts: frozenset[str] | None = None,
-) -> Iterator[Verdict]:
+def judge(reader: CellReader, clock: Clock, known: Known, hosts: frozenset[str] | None = None) -> Iterator[Verdict]:
     """Where the allocations of this cell's devices, and its rows, contradict one another."""
     by_node: dict[str, list[Provider]] = {}
-    for provider in devices:
+    cloud = known.cloud
+    for provider in known.devices:
         by_node.setdefault(provider.root, []).append(provider)
     for view in reader.views(hosts, uuids=by_node.keys()) if by_node else ():
         if view.unread:

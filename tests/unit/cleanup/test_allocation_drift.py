@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from gpustack.cleanup import allocated, plan
-from gpustack.cleanup.placement import Provider
+from gpustack.cleanup import plan
+from gpustack.cleanup.placement import Known, Provider
 from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.rules import q_allocation_drift
 from gpustack.cleanup.verdict import Verdict
 from support import neighbourhood
 from support.cellfile import CellFile, nova_conf
@@ -33,7 +34,7 @@ def judged(said: dict[str, Any], **headers: str) -> Verdict:
         reader = SimpleNamespace(
             connection=connection, owner=view.owners.__getitem__, views=lambda hosts, uuids: [view]
         )
-        (verdict,) = allocated.judge(reader, neighbourhood.clock(CASE), [device], cloud)  # type: ignore[arg-type]
+        (verdict,) = q_allocation_drift.judge(reader, neighbourhood.clock(CASE), Known(devices=[device], cloud=cloud))  # type: ignore[arg-type]
     return verdict
 
 

@@ -1,0 +1,35 @@
+"""What a class is: a module of this package. mypy checks each against one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol, TypeVar
+
+from gpustack.cleanup.model import Clock, NodeView
+from gpustack.cleanup.read import CellReader
+from gpustack.cleanup.verdict import Verdict
+
+Witness = TypeVar("Witness", contravariant=True)
+
+
+class Rule(Protocol):
+    """A class of wrong rows: its letter, and its name."""
+
+    CLASS: str
+    TITLE: str
+
+
+class NodeRule(Rule, Protocol):
+    """A class that judges one compute node by what the databases know of it."""
+
+    def judge(self, view: NodeView, clock: Clock, /) -> Iterator[Verdict]:
+        """The verdicts on a compute node."""
+
+
+class CellRule(Rule, Protocol[Witness]):
+    """A class that compares a cell with a witness from outside of the databases: Placement, or the hosts."""
+
+    def judge(
+        self, reader: CellReader, clock: Clock, witness: Witness, hosts: frozenset[str] | None, /
+    ) -> Iterator[Verdict]:
+        """The verdicts on a cell; on all of its hosts, or some."""
