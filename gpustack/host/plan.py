@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpustack.codes import Code
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, Severity, finding
+from gpustack.findings import Finding, errors, finding
 from gpustack.host.boot import reboot as reboots
 from gpustack.host.boot import rebuild as boot
 from gpustack.host.boot import trial as trials
@@ -73,11 +73,11 @@ class HostPlan:
 
     host: str
     gpus: tuple[PlannedGpu, ...]
-    operations: tuple[Operation, ...]
     findings: tuple[Finding, ...]
-    reboot: tuple[str, ...]
     refused: bool
-    expected: dict[str, Any]
+    operations: tuple[Operation, ...] = ()
+    reboot: tuple[str, ...] = ()
+    expected: dict[str, Any] = field(default_factory=dict)
     trial: trials.Trial | None = None
     in_trial: bool = False
 
@@ -93,7 +93,7 @@ class HostPlan:
             "refused": self.refused,
             "gpus": [gpu.to_dict() for gpu in self.gpus],
             "operations": [operation.to_dict() for operation in self.operations],
-            "findings": [found.to_dict() for found in self.findings],
+            "findings": [f.to_dict() for f in self.findings],
             "reboot": list(self.reboot),
             "expected": self.expected,
             "trial": None if self.trial is None else {**self.trial.to_dict(), "running": self.in_trial},
@@ -103,98 +103,152 @@ class HostPlan:
 def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False, trial: int | None = None) -> HostPlan:
     """Plan one host.
 
-    :param trial: whether new kernel arguments are tried first, and then how many seconds the host has to be
-        confirmed. In a boot that is a trial already, the plan is the one that makes it permanent.
-
-    One error finding refuses the whole plan, so that nothing is half done: the GPUs of a host share its files, its
+    One error finding refuses the complete plan, so that nothing is half done: the GPUs of a host share its files, its
     initramfs and its one reboot.
 
     :param adopt: whether to take over what was set up by hand.
-    :param live: whether to bind on the running host what can be bound there, in place of a reboot.
+    :param live: whether to bind on the running host what can be bound there, instead of a reboot.
+    :param trial: whether new kernel arguments are tried first, and then how many seconds the host has to be
+        confirmed. In a boot that is a trial already, the plan is the one that makes it permanent.
     """
+    draft = _compare(spec, host, adopt=adopt)
+    if draft.desired.targets.all:
+        draft = _try_arguments(draft, trial)
+        draft = _change_files(draft)
+        draft = _bind_live(spec, draft) if live else draft
+        draft = _boot_again(draft)
+    return _conclude(draft, trial)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Draft:
+    """A plan in the making.
+
+    :ivar host: with hand-made configuration taken over, if that was asked for.
+    :ivar taken: the operations that take it over.
+    """
+
+    host: Host
+    desired: Desired
+    taken: tuple[Operation, ...]
+    findings: tuple[Finding, ...]
+    trial: trials.Trial | None = None
+    files: tuple[Operation, ...] = ()
+    commands: tuple[Operation, ...] = ()
+    bound: tuple[BindLive, ...] = ()
+    reboot: tuple[str, ...] = ()
+
+    @property
+    def in_trial(self) -> bool:
+        return trials.is_running(self.host)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to change for the next boot."""
+        return not self.files and not self.commands and self.trial is None
+
+    def having(self, *findings: Finding, **changes: Any) -> _Draft:  # noqa: ANN401 - fields of several types
+        """The draft with more findings, and other values of its fields."""
+        return replace(self, findings=(*self.findings, *findings), **changes)
+
+
+def _compare(spec: Spec, host: Host, *, adopt: bool) -> _Draft:
+    """Compare the host with the spec; before that, take over what was set up by hand."""
     desired = desire(spec, host)
     taken: tuple[Operation, ...] = ()
-    told: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     if adopt and desired.targets.all:
         adoption = take_over(host, desired.by_hand)
-        host, taken, told = adoption.host, adoption.operations, adoption.findings
+        host, taken, findings = adoption.host, adoption.operations, adoption.findings
         desired = desire(spec, host)
-    files = (*taken, *boot.file_operations(host, desired)) if desired.targets.all else ()
-    why = reboots.reasons(host, desired) if desired.targets.all else ()
-    found = [*told, *with_remedies(host, desired.findings, desired.by_hand, adopted=adopt)]
-    in_trial = trials.is_running(host)
-    wanted = trials.trial(trial) if trial is not None and not in_trial and _is_for_arguments(host, desired) else None
-    if in_trial:
-        found.append(finding(Code.TRIAL_BOOT_RUNNING, place=host.hostname))
-    if wanted is not None and grub_paths([op.path for op in taken if isinstance(op, WriteFile)]):
-        found.append(finding(Code.NO_TRIAL_BOOT, place=host.hostname, why=_TAKEN_OVER))
-    if wanted is not None and desired.entries is None and not _changes(files, GRUB):
-        found.append(finding(Code.NOTHING_TO_TRY, place=host.hostname))
-        wanted = None
-    if wanted is not None:
-        found += trials.findings(host)
-        files = (*taken, *boot.file_operations(host, _staged(host, desired, wanted)))
-    commands = boot.commands(host, desired, files) if desired.targets.all else ()
-    if wanted is not None and not _updates_menu(commands) and not trials.has_entry(host, desired, wanted):
+    findings = (*findings, *with_remedies(host, desired.findings, desired.by_hand, adopted=adopt))
+    draft = _Draft(host=host, desired=desired, taken=taken, findings=findings)
+    return draft.having(finding(Code.TRIAL_BOOT_RUNNING, place=host.hostname)) if draft.in_trial else draft
+
+
+def _try_arguments(draft: _Draft, seconds: int | None) -> _Draft:
+    """Decide whether new kernel arguments get a trial boot: only those are worth one."""
+    host, desired = draft.host, draft.desired
+    if seconds is None or draft.in_trial or not any(reboots.argument_reasons(host, desired)):
+        return draft
+    if grub_paths([op.path for op in draft.taken if isinstance(op, WriteFile)]):
+        draft = draft.having(finding(Code.NO_TRIAL_BOOT, place=host.hostname, why=_TAKEN_OVER))
+    files = (*draft.taken, *boot.file_operations(host, desired))
+    if desired.entries is None and not any(isinstance(op, WriteFile | RemoveFile) and op.path == GRUB for op in files):
+        return draft.having(finding(Code.NOTHING_TO_TRY, place=host.hostname))
+    return draft.having(*trials.findings(host), trial=trials.trial(seconds))
+
+
+def _change_files(draft: _Draft) -> _Draft:
+    """Write the files, and regenerate for the next boot what is made of them."""
+    host, desired, trial = draft.host, draft.desired, draft.trial
+    staged = desired if trial is None else _staged(host, desired, trial)
+    files = (*draft.taken, *boot.file_operations(host, staged))
+    commands = boot.commands(host, desired, files)
+    if trial is not None and not _updates_menu(commands) and not trials.has_entry(host, desired, trial):
         commands = (*commands, RunCommand(argv=("update-grub",), why="GRUB's menu lacks the entry of the trial"))
-    is_settled = not files and not commands and bool(desired.targets.all) and wanted is None
-    if is_settled:
-        found += boot.entry_findings(host, desired)
-    bound: tuple[BindLive, ...] = ()
-    if live and why and wanted is None and not in_trial and not any(f.severity is Severity.ERROR for f in found):
-        outcome = bind_live(host, desired, options_for(spec, host.hostname))
-        bound = outcome.operations
-        found += outcome.findings
-        why = reboots.reasons(outcome.host, desire(spec, outcome.host)) if bound else why
-    if is_settled and not bound and (stuck := reboots.stuck(host, desired, why)) is not None:
-        found.append(stuck.finding)
-        files = stuck.files
-    refused = any(f.severity is Severity.ERROR for f in found)
-    if refused:
-        found = [f for f in found if f.code not in _MOOT_WHEN_REFUSED]
-    operations: tuple[Operation, ...] = ()
-    if not refused:
-        operations = (*files, *commands, *bound, *((_reboot(why, wanted),) if why else ()))
-    return HostPlan(
-        host=host.hostname,
-        gpus=tuple(_planned(host, target, desired.targets, found) for target in desired.targets.all),
-        operations=operations,
-        findings=tuple(sorted(found, key=lambda f: (-f.severity.rank, f.code, f.place))),
-        reboot=() if refused else why,
-        refused=refused,
-        expected={} if refused else desired.to_dict(),
-        trial=None if refused else trials.trial(trial or 0) if in_trial else wanted,
-        in_trial=in_trial and not refused,
+    draft = replace(draft, files=files, commands=commands, reboot=reboots.reasons(host, desired))
+    return draft.having(*boot.entry_findings(host, desired)) if draft.is_settled else draft
+
+
+def _bind_live(spec: Spec, draft: _Draft) -> _Draft:
+    """Bind on the running host what would otherwise need a reboot."""
+    if not draft.reboot or draft.trial is not None or draft.in_trial or errors(draft.findings):
+        return draft
+    live = bind_live(draft.host, draft.desired, options_for(spec, draft.host.hostname))
+    reboot = reboots.reasons(live.host, desire(spec, live.host)) if live.operations else draft.reboot
+    return draft.having(*live.findings, bound=live.operations, reboot=reboot)
+
+
+def _boot_again(draft: _Draft) -> _Draft:
+    """Ask for one more boot, and no more, where the last one had everything and the host is not right."""
+    stuck = reboots.stuck(draft.host, draft.desired, draft.reboot) if draft.is_settled and not draft.bound else None
+    return draft if stuck is None else draft.having(stuck.finding, files=stuck.files)
+
+
+def _conclude(draft: _Draft, seconds: int | None) -> HostPlan:
+    """The plan; one without operations if an error blocks it."""
+    is_refused = bool(errors(draft.findings))
+    findings = [f for f in draft.findings if not is_refused or f.code not in _MOOT_WHEN_REFUSED]
+    targets = draft.desired.targets
+    plan = HostPlan(
+        host=draft.host.hostname,
+        gpus=tuple(_planned(draft.host, target, targets, findings) for target in targets.all),
+        findings=tuple(sorted(findings, key=lambda f: (-f.severity.rank, f.code, f.place))),
+        refused=is_refused,
+    )
+    if is_refused:
+        return plan
+    last = (_reboot(draft.reboot, draft.trial),) if draft.reboot else ()
+    return replace(
+        plan,
+        operations=(*draft.files, *draft.commands, *draft.bound, *last),
+        reboot=draft.reboot,
+        expected=draft.desired.to_dict(),
+        trial=trials.trial(seconds or 0) if draft.in_trial else draft.trial,
+        in_trial=draft.in_trial,
     )
 
 
-def _reboot(why: tuple[str, ...], wanted: trials.Trial | None) -> Reboot:
-    return Reboot(why="; ".join(why)) if wanted is None else TrialReboot(why="; ".join(why), seconds=wanted.seconds)
-
-
-def _is_for_arguments(host: Host, desired: Desired) -> bool:
-    """Whether the running kernel lacks arguments, or has some that go: only those are worth a trial."""
-    return bool(desired.targets.all) and bool(tuple(reboots.argument_reasons(host, desired)))
-
-
-def _changes(files: Iterable[Operation], path: str) -> bool:
-    return any(isinstance(op, WriteFile | RemoveFile) and op.path == path for op in files)
+def _reboot(reasons: tuple[str, ...], trial: trials.Trial | None) -> Reboot:
+    why = "; ".join(reasons)
+    return Reboot(why=why) if trial is None else TrialReboot(why=why, seconds=trial.seconds)
 
 
 def _updates_menu(commands: Iterable[Operation]) -> bool:
     return any(isinstance(op, RunCommand) and op.argv == ("update-grub",) for op in commands)
 
 
-def _staged(host: Host, desired: Desired, wanted: trials.Trial) -> Desired:
-    """What the host shall be for the trial: GRUB's drop-in as it is, and the files of the trial beside it."""
+def _staged(host: Host, desired: Desired, trial: trials.Trial) -> Desired:
+    """The state for the trial: GRUB's drop-in as it is, and the files of the trial beside it."""
     files = {path: file for path, file in desired.files.items() if path != GRUB}
-    if (there := host.files.get(GRUB)) is not None:
-        files[GRUB] = OwnedFile(content=there.text, mode=there.mode, why="")
-    return replace(desired, files={**files, **trials.files(desired, wanted)})
+    if (current := host.files.get(GRUB)) is not None:
+        files[GRUB] = OwnedFile(content=current.text, mode=current.mode, why="")
+    return replace(desired, files={**files, **trials.files(desired, trial)})
 
 
 def _planned(host: Host, target: Assigned, targets: Targets, findings: Iterable[Finding]) -> PlannedGpu:
-    against = {f.place for f in findings if f.severity is Severity.ERROR}
+    blocked = {f.place for f in errors(findings)}
     places = {f"{host.hostname} {f.address}" for f in target.gpu.functions}
     return PlannedGpu(
         address=target.address,
@@ -202,5 +256,5 @@ def _planned(host: Host, target: Assigned, targets: Targets, findings: Iterable[
         name=target.gpu.name if not target.is_switch else f"NVIDIA NVSwitch [{target.gpu.main.ids}]",
         driver=target.driver_of(target.gpu.main),
         functions=tuple(f.address for f in target.gpu.functions),
-        refused=target.address in targets.refused or not against.isdisjoint(places),
+        refused=target.address in targets.refused or not blocked.isdisjoint(places),
     )
