@@ -19,7 +19,7 @@ from gpustack.findings import Finding, finding
 from gpustack.host.boot import record
 from gpustack.host.boot.bls import Entries, record_of, swallowed, with_arguments
 from gpustack.host.boot.record import ENTRIES, KERNEL_CMDLINE, MADE
-from gpustack.host.boot.tools import family, has_dracut, install_kernel
+from gpustack.host.boot.tools import install_kernel
 from gpustack.host.own_files import OwnedFile
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.module_parameters import fulfils
@@ -30,35 +30,38 @@ _TRIES = "/etc/kernel/tries"
 _SREL = "/loader/entries.srel"
 _MACHINE_ID = "systemd.machine_id"  # kernel-install adds it to what the file says
 _LAYOUT = re.compile(r"""^\s*layout=["']?([^"'\s#]*)""", re.MULTILINE)
-_WANTED = "systemd-boot with entries that kernel-install makes (layout=bls)"
 
 
 def hindrances(host: Host) -> Iterator[Finding]:
     """Why the entries can't be made anew on this host at all."""
-    for what in _unsupported(host):
-        yield finding(Code.NOT_SUPPORTED, place=host.hostname, what=what, wanted=_WANTED)
-    for entry in _ordinary(host):
-        if _kernel_of(host, entry) is None:
-            why = "kernel-install did not make it, so it would keep the arguments that it has"
-            yield finding(Code.ENTRY_NOT_REBUILDABLE, place=f"{host.hostname} {entry.source}", why=why)
+    for image in host.boot.unified:
+        yield finding(Code.UNIFIED_KERNEL_IMAGE, place=f"{host.hostname} {image}")
+    for place, why in _other_entries(host):
+        yield finding(Code.ENTRIES_OF_OTHER_LAYOUT, place=f"{host.hostname} {place}", why=why)
+    if _TRIES in host.files:
+        yield finding(Code.BOOT_COUNTING, place=f"{host.hostname} {_TRIES}")
+    for place, why in _not_rebuildable(host):
+        yield finding(Code.ENTRY_NOT_REBUILDABLE, place=f"{host.hostname} {place}", why=why)
 
 
-def _unsupported(host: Host) -> Iterator[str]:
+def _other_entries(host: Host) -> Iterator[tuple[str, str]]:
     if "kernel-install" not in host.boot.tools:
-        yield "systemd-boot without kernel-install"
-    if host.boot.unified:
-        # Their arguments are in the image itself, which may be signed.
-        yield f"a unified kernel image ({', '.join(host.boot.unified)})"
+        yield "kernel-install", "this program is in none of /usr/sbin, /usr/bin and /sbin"
     for path, layout in _layouts(host):
         if layout not in ("", "auto", "bls"):
-            yield f"kernel-install's layout {layout} ({path})"
-    if _TRIES in host.files:
-        yield f"systemd-boot that counts boots ({_TRIES})"
-    if has_dracut(host) and family(host) == "debian":
-        yield "dracut with systemd-boot on this distribution"
+            yield path, f"the layout here is {layout}"
+
+
+def _not_rebuildable(host: Host) -> Iterator[tuple[str, str]]:
+    for entry in _ordinary(host):
+        if _kernel_of(host, entry) is None:
+            yield entry.source, "kernel-install did not make it, so it would keep the arguments that it has"
     for kernel in host.boot.kernels:
         if kernel.source is None:
-            yield f"Linux {kernel.release} without the image of its package"
+            sources = [entry.source for entry in _ordinary(host) if _kernel_of(host, entry) == kernel]
+            place = sources[0] if sources else kernel.image or kernel.release
+            paths = f"/lib/modules/{kernel.release}/vmlinuz and /boot/vmlinuz-{kernel.release}"
+            yield place, f"its kernel's package is removed: no image at {paths}"
 
 
 def _layouts(host: Host) -> Iterator[tuple[str, str]]:

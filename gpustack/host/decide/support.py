@@ -28,56 +28,66 @@ _ESSENTIAL = (
     "/lib/modules",
     "/proc/cmdline",
 )
+_NO_LOADER = (
+    "none found (no grub.cfg in /boot/grub, /boot/grub2 or /boot/efi/EFI/*, no /etc/default/grub, "
+    "no loader/loader.conf in /boot, /efi or /boot/efi)"
+)
+_NO_TOOL = (
+    "none found (neither update-initramfs with mkinitramfs, nor dracut, nor mkinitcpio in /usr/sbin, /usr/bin or /sbin)"
+)
+_OSTREE = "/boot/ostree/"
 _PROXMOX = "/etc/kernel/proxmox-boot-uuids"
 _NEVER = re.compile(r"""^\s*update_initramfs=["']?no\b""", re.MULTILINE)
 
 
 def findings(host: Host) -> tuple[Finding, ...]:
     """What stands against preparing this host at all."""
-    return (*_kind(host), *_boot(host), *_unknown(host))
+    return (*_machine(host), *_boot_loader(host), *_images(host), *_boot(host), *_unknown(host))
 
 
-def _kind(host: Host) -> Iterator[Finding]:
+def _machine(host: Host) -> Iterator[Finding]:
     if host.container is not None:
         yield finding(Code.FACTS_FROM_CONTAINER, place=host.hostname, container=host.container)
     if host.architecture not in (None, "x86_64"):
         yield finding(Code.ARCHITECTURE_NOT_SUPPORTED, place=host.hostname, architecture=host.architecture)
     if not _XEN.isdisjoint(host.kernel.loaded_modules):
-        what = "Linux under Xen, which keeps the IOMMU to itself,"
-        yield finding(
-            Code.NOT_SUPPORTED, place=host.hostname, what=what, wanted="Linux on the machine itself, with KVM"
-        )
+        yield finding(Code.XEN, place=host.hostname, modules=", ".join(sorted(_XEN & set(host.kernel.loaded_modules))))
     if family(host) is None:
-        name = host.os_release.get("PRETTY_NAME") or host.os_release.get("ID") or "an unknown distribution"
-        yield finding(
-            Code.NOT_SUPPORTED, place=host.hostname, what=name, wanted="Debian, Ubuntu, and RHEL with its kin"
-        )
+        name, identity, like = (host.os_release.get(key) or "not set" for key in ("PRETTY_NAME", "ID", "ID_LIKE"))
+        place = f"{host.hostname} /etc/os-release"
+        yield finding(Code.DISTRIBUTION_NOT_SUPPORTED, place=place, name=name, identity=identity, like=like)
+    if any((kernel.image or "").startswith(_OSTREE) for kernel in host.boot.kernels):
+        yield finding(Code.IMAGE_MODE, place=f"{host.hostname} {_OSTREE}")
+
+
+def _boot_loader(host: Host) -> Iterator[Finding]:
     if has_systemd_boot(host):
         yield from kernel_install.hindrances(host)
     elif host.boot.loader != "grub":
-        unified = f"a unified kernel image that the firmware starts ({', '.join(host.boot.unified)})"
-        loader = host.boot.loader or (unified if host.boot.unified else "an unknown boot loader")
-        yield finding(Code.NOT_SUPPORTED, place=host.hostname, what=loader, wanted="GRUB and systemd-boot")
+        for image in host.boot.unified:
+            yield finding(Code.UNIFIED_KERNEL_IMAGE, place=f"{host.hostname} {image}")
+        if not host.boot.unified:
+            yield finding(Code.BOOT_LOADER_NOT_SUPPORTED, place=host.hostname, loader=host.boot.loader or _NO_LOADER)
     elif host.boot.bls and "grubby" not in host.boot.tools:
-        what = "GRUB with boot loader entries (BLS) and without grubby"
-        yield finding(
-            Code.NOT_SUPPORTED, place=host.hostname, what=what, wanted="a menu in grub.cfg, or grubby for the entries"
-        )
+        yield finding(Code.GRUBBY_MISSING, place=host.hostname)
     elif host.boot.bls and host.boot.grubby_keeps_defaults is False:
-        what = "a grubby without --no-etc-grub-update (RHEL 8.0 to 8.2)"
-        yield finding(Code.NOT_SUPPORTED, place=host.hostname, what=what, wanted="grubby 8.40-39 and later (RHEL 8.3)")
+        yield finding(Code.GRUBBY_TOO_OLD, place=host.hostname)
     elif not host.boot.bls and family(host) == "redhat":
-        what = "GRUB without boot loader entries (BLS) on this distribution"
-        yield finding(Code.NOT_SUPPORTED, place=host.hostname, what=what, wanted="GRUB_ENABLE_BLSCFG=true, with grubby")
+        yield finding(Code.BOOT_ENTRIES_OFF, place=host.hostname)
     uuids = host.files.get(_PROXMOX)
     if uuids is not None and uuids.text.strip():
         yield finding(Code.PROXMOX_BOOT_TOOL, place=f"{host.hostname} {_PROXMOX}")
-    if any((kernel.image or "").startswith("/boot/ostree/") for kernel in host.boot.kernels):
-        what = "image mode (ostree, bootc)"
-        yield finding(Code.NOT_SUPPORTED, place=host.hostname, what=what, wanted="a system whose /usr can be written")
-    if host.initramfs_tool not in _INITRAMFS:
-        tool = host.initramfs_tool or "no initramfs tool that is known"
-        yield finding(Code.NOT_SUPPORTED, place=host.hostname, what=tool, wanted=" and ".join(_INITRAMFS))
+
+
+def _images(host: Host) -> Iterator[Finding]:
+    # Debian's part of kernel-install adds the image of initramfs-tools to an entry, whatever dracut built.
+    is_debian = has_systemd_boot(host) and family(host) == "debian"
+    supported = _INITRAMFS[:1] if is_debian else _INITRAMFS
+    if host.initramfs_tool not in supported:
+        tool = host.initramfs_tool or _NO_TOOL
+        where = " with systemd-boot on Debian and derivatives" if is_debian else ""
+        said = " and ".join(supported) + where
+        yield finding(Code.INITRAMFS_TOOL_NOT_SUPPORTED, place=host.hostname, tool=tool, supported=said)
 
 
 def _boot(host: Host) -> Iterator[Finding]:

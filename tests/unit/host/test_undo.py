@@ -194,10 +194,10 @@ def test_what_another_reboot_would_not_change_is_told() -> None:
     assert not verify_undone(machine.host, machine.images).passed
 
 
-@pytest.mark.parametrize("code", ["GPU130", "GPU134"])
+@pytest.mark.parametrize("code", ["GPU197", "GPU134"])
 def test_a_host_whose_tools_are_not_known_is_refused(code: str) -> None:
     _, machine = prepared("prepared")
-    if code == "GPU130":
+    if code == "GPU197":
         machine.raw["initramfs_tool"] = "mkinitcpio"
     else:
         no = {"/etc/initramfs-tools/update-initramfs.conf": "update_initramfs=no\n"}
