@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterator
 
 from gpustack.codes import Code
@@ -78,6 +79,8 @@ def _not_read(setting: Setting, option: Option, release: Release) -> Finding:
 
 def _meant(setting: Setting, release: Release) -> str | None:
     """What was probably meant by an option that no release has; None when it is none of our business."""
+    if (section := _intended_section(setting, release)) is not None:
+        return f"; to oslo.config [{setting.group}] is another section: write [{section}]"
     known = {option.name: option for option in releases.options(release)}
     if setting.name in known and setting.name != "alias":
         return f"; it belongs in [{known[setting.name].group}]"
@@ -93,6 +96,16 @@ def _meant(setting: Setting, release: Release) -> str | None:
     if name:
         return f"; did you mean [{known[name].group}] {name}?"
     return "" if setting.group == "pci" and setting.name not in known else None
+
+
+def _intended_section(setting: Setting, release: Release) -> str | None:
+    """The section of an option whose section's name differs by spaces or quotes, or by the case of ``DEFAULT``."""
+    letters = re.sub(r"\W+", "", setting.group).lower()
+    for option in releases.options(release):
+        for group, _, name in (path.partition("/") for path in (option.path, *option.old_names)):
+            if letters == group.lower() and group != setting.group and (name == setting.name or group == "pci"):
+                return group
+    return None
 
 
 @check(_TITLE)
