@@ -14,6 +14,7 @@ from gpustack.nova_conf.deployment import drop_in, kolla, openstack_ansible, ope
 from gpustack.nova_conf.desired import Wanted
 from gpustack.nova_conf.rendered import Job, RenderedFile, Rendering
 from gpustack.nova_conf.sources import SERVICES
+from gpustack.nova_options import releases
 
 Deployment = Literal["drop-in", "kolla", "kayobe", "openstack-ansible", "rhoso", "openstack-helm"]
 DIRECTORIES: dict[Deployment, str] = {
@@ -80,6 +81,12 @@ def render(
     if overrides and not existing.named:
         found.append(finding(Code.MERGED_CONFIGURATION_NOT_SHOWN, place=job.directory))
     shown = [one for one in existing.documents if deployment != "rhoso" or rhoso.has_services(one)]
+    if deployment == "rhoso" and wanted.release.major < rhoso.SINCE:
+        oldest = next(known for known in releases.releases() if known.major == rhoso.SINCE)
+        what = "deployment: rhoso (Red Hat OpenStack Services on OpenShift)"
+        found.append(
+            finding(Code.SETTING_NOT_IN_RELEASE, place="nova.release", what=what, release=wanted.release, since=oldest)
+        )
     if deployment in ("rhoso", "openstack-helm") and not shown:
         found.append(finding(Code.REPLACED_VALUES_NOT_SHOWN, place=job.directory, what=_REPLACED[deployment]))
     if deployment == "openstack-helm" and any(openstack_helm.has_labels(one) for one in existing.documents):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.deployed import carried
 from gpustack.nova_conf.rendered import Job, RenderedFile, template
 from gpustack.nova_options import releases
@@ -25,6 +25,13 @@ FILE = "gpustack.yml"
 _GROUP = "group_vars/nova_all"
 _FILTERS, _OVERRIDES = "nova_scheduler_extra_filters", "nova_nova_conf_overrides"
 _OTHER_NAMES = ("", ".yml", ".yaml", ".json")
+_REPLACING = (
+    ("alias", "nova_pci_alias"),
+    ("device_spec", "nova_device_spec"),
+    ("passthrough_whitelist", "nova_pci_passthrough_whitelist"),
+)
+"""Options of [pci] in overrides, and the variables whose lines config_template replaces with them."""
+_VAULT = "$ANSIBLE_VAULT"
 _LISTS_SINCE = 27
 """The release (2023.1) from which os_nova's template takes a list of device_specs; before, one line of text."""
 
@@ -82,16 +89,23 @@ def _hidden(file: Path, directory: Path) -> Finding:
 
 def _set_twice(below: Path, path: str, variables: dict[str, Any]) -> Iterator[Finding]:
     """Other files that set a variable of gpustack's: Ansible takes one of the two values and loses the other."""
-    for file in sorted((*below.glob("user_*.y*ml"), *below.glob("*_vars/*"), *below.glob("*_vars/*/*"))):
-        winner = _winner(file.relative_to(below), path) if file.name != FILE and file.is_file() else None
-        theirs = _top_level(file) if winner else {}
+    for file in sorted((*below.glob("user_*.y*ml"), *below.glob("*_vars/**/*"))):
+        winner = _winner(file.relative_to(below), path) if _is_read(file) else None
+        if winner is None:
+            continue
+        try:
+            theirs = _top_level(file)
+        except _UnreadableError as error:
+            grave = Severity.INFO if error.is_encrypted else None
+            names = " or ".join((*variables, _OVERRIDES) if _OVERRIDES not in variables else variables)
+            yield finding(Code.VARIABLES_NOT_INSPECTED, place=str(file), severity=grave, error=error, names=names)
+            continue
         both = sorted(theirs.keys() & variables.keys())
         if both:
             yield finding(
                 Code.VARIABLE_SET_TWICE, place=str(file), names=" and ".join(both), ours=f"{path}/{FILE}", winner=winner
             )
-        if _replaces_filters(theirs, variables.get(_FILTERS, ())):
-            names = f"enabled_filters ({_FILTERS}, {_OVERRIDES})"
+        for names in _replaced(theirs, variables):
             yield finding(
                 Code.VARIABLE_SET_TWICE,
                 place=str(file),
@@ -101,10 +115,29 @@ def _set_twice(below: Path, path: str, variables: dict[str, Any]) -> Iterator[Fi
             )
 
 
-def _replaces_filters(theirs: Mapping[str, Any], needed: Collection[str]) -> bool:
+def _is_read(file: Path) -> bool:
+    """Whether Ansible reads a file of variables, by its name; gpustack's own aside."""
+    hidden = file.name.startswith(".") or file.name.endswith("~")
+    return file.name != FILE and not hidden and file.suffix in _OTHER_NAMES and file.is_file()
+
+
+def _replaced(theirs: Mapping[str, Any], variables: Mapping[str, Any]) -> Iterator[str]:
+    """Options of which overrides replace the lines that the role makes of gpustack's variables.
+
+    config_template removes an option and writes the override's value (``_option_write``): it adds nothing up.
+    """
+    overrides = theirs.get(_OVERRIDES)
+    sections = overrides if isinstance(overrides, dict) else {}
+    pci = sections.get("pci")
+    for option, variable in _REPLACING:
+        if variable in variables and isinstance(pci, dict) and option in pci:
+            yield f"[pci] {option} ({variable}, {_OVERRIDES})"
+    if _replaces_filters(sections.get("filter_scheduler"), variables.get(_FILTERS, ())):
+        yield f"enabled_filters ({_FILTERS}, {_OVERRIDES})"
+
+
+def _replaces_filters(section: object, needed: Collection[str]) -> bool:
     """Whether overrides set the scheduler's list, which the role has made of its filters, without those needed."""
-    section = theirs.get(_OVERRIDES)
-    section = section.get("filter_scheduler") if isinstance(section, dict) else None
     value = section.get("enabled_filters") if isinstance(section, dict) else None
     if value is None:
         return False
@@ -127,14 +160,35 @@ def _winner(other: Path, path: str) -> str | None:
 
 
 def _top_level(file: Path) -> dict[str, Any]:
-    """The variables that a file sets; none of one that is no YAML, or that is encrypted."""
+    """The variables that a file sets.
+
+    :raises _UnreadableError: when the file is encrypted, can't be read, or is no YAML.
+    """
     import yaml
 
     try:
-        data = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506 - it makes text only
-    except (OSError, yaml.YAMLError, ValueError, RecursionError):
-        return {}
+        text = file.read_text(encoding="utf-8")
+        if text.startswith(_VAULT):
+            raise _UnreadableError("the file is encrypted", is_encrypted=True)
+        data = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - it makes text only
+    except OSError as error:
+        raise _UnreadableError(str(error.strerror)) from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _UnreadableError(_why_no_yaml(error)) from error
     return {str(name): value for name, value in data.items()} if isinstance(data, dict) else {}
+
+
+def _why_no_yaml(error: Exception) -> str:
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    return f"the file is not YAML: {f'line {mark.line + 1}: {problem}' if mark and problem else error}"
+
+
+class _UnreadableError(Exception):
+    """A file of variables that gpustack can't read."""
+
+    def __init__(self, what: str, *, is_encrypted: bool = False) -> None:
+        super().__init__(what)
+        self.is_encrypted = is_encrypted
 
 
 def _in_one_line(lines: Sequence[str]) -> str:

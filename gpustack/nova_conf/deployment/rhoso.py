@@ -20,6 +20,8 @@ from gpustack.nova_options.config import parse_files
 from gpustack.nova_options.markers import BEGIN, END, MARK, without_block
 
 DIRECTORY = "rhoso"
+SINCE = 27
+"""The first release of Nova that RHOSO runs: 2023.1, in RHOSO 18.0."""
 PATTERN = "*nova*.conf"
 """The keys that edpm-ansible makes drop-ins of, and no others (``roles/edpm_nova/templates/config.json.j2``)."""
 KEY = "35-gpustack-nova.conf"

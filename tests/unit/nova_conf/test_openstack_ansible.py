@@ -80,6 +80,48 @@ def test_overrides_that_replace_the_filters_are_reported(tmp_path, filters, repo
     assert [f.place for f in found] == [str(file)] * reported
 
 
+@pytest.mark.parametrize(
+    ("section", "names"),
+    [
+        ({"pci": {"alias": '{"name": "fpga"}'}}, ["[pci] alias (nova_pci_alias, nova_nova_conf_overrides)"]),
+        ({"pci": {"device_spec": "{}"}}, ["[pci] device_spec (nova_device_spec, nova_nova_conf_overrides)"] * 2),
+        ({"pci": {"report_in_placement": True}, "libvirt": {"alias": "x"}}, []),
+        ("no mapping", []),
+    ],
+)
+def test_overrides_that_replace_aliases_or_devices_are_reported(tmp_path, section, names):
+    """config_template 2.1.1 removes an option before it writes the value of an override (``_option_write``)."""
+    file = tmp_path / DEPLOY / "user_variables.yml"
+    file.parent.mkdir(parents=True)
+    file.write_text(yaml.safe_dump({"nova_nova_conf_overrides": section}))
+    found = [f for f in rendered(tmp_path, "openstack-ansible").findings if f.code == "GPU326"]
+    assert {f.message.partition(": set here")[0] for f in found} == set(names)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "severity"),
+    [
+        ("user_variables.yml", "nova_pci_alias: [\n", "error"),
+        ("user_variables.yml", "a: {{ b }}\n", "error"),
+        ("user_variables.yml", b"\xff\xfe", "error"),
+        ("user_variables.yml", "[" * 100_000, "error"),
+        ("group_vars/nova_all/x/y.yml", "a: b: c\n", "error"),
+        ("user_secrets.yml", "$ANSIBLE_VAULT;1.1;AES256\n6162\n", "info"),
+        ("user_variables.yml.bak", "nova_pci_alias: [\n", None),
+        ("group_vars/nova_all/main.yml~", "nova_pci_alias: [\n", None),
+        ("group_vars/nova_all/README.md", "- a: [\n", None),
+        ("group_vars/glance_all.yml", "", None),
+        ("user_variables.yml", "", None),
+    ],
+)
+def test_variables_that_can_not_be_read_are_reported(tmp_path, file, text, severity):
+    path = tmp_path / DEPLOY / file
+    path.parent.mkdir(parents=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    found = {(f.place, str(f.severity)) for f in rendered(tmp_path, "openstack-ansible").findings if f.code == "GPU329"}
+    assert found == ({(str(path), severity)} if severity else set())
+
+
 @pytest.mark.parametrize(("release", "kind"), [("2023.1", list), ("zed", str), ("yoga", str)])
 def test_device_specs_have_the_type_that_the_role_takes(tmp_path, release, kind):
     """Before 2023.1 the role writes the variable into one line as it is: a list would become Python's text of it."""
