@@ -58,8 +58,8 @@ class Existing:
             if source.serves(option):
                 settings = source.configuration.effective(option)
                 for setting in settings if source in self.inspected else foreign(settings):
-                    if (setting.place, source.services) not in seen:
-                        seen.add((setting.place, source.services))
+                    if (setting.place, source.services, source.hosts) not in seen:
+                        seen.add((setting.place, source.services, source.hosts))
                         yield source, setting
 
 
@@ -186,6 +186,8 @@ def in_the_way(
     for source, setting in existing.effective(option):
         if _after_ours(setting, directories) and setting.path == option.path:
             found.append(finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting)))
+        elif setting.is_template:
+            found += _template_in_the_way(setting, wanted, hosts_of(source, hosts))
         elif not whole or setting.path != option.path or _fault(setting) or _beside(setting, directories):
             for host in hosts_of(source, hosts):
                 found += _device_in_the_way(setting, wanted, host)
@@ -255,6 +257,15 @@ def hosts_of(source: Source, hosts: Sequence[Host]) -> list[Host]:
     return exact or in_short or possible
 
 
+def _template_in_the_way(setting: Setting, wanted: Wanted, hosts: Sequence[Host]) -> Iterator[Finding]:
+    """A device_spec that is read or carried over beside ours, with devices that nobody knows before it is evaluated."""
+    names = [host.hostname for host in hosts if wanted.computes.get(host.hostname)]
+    if names:
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        why = f" on {shown}, and is a Jinja expression: if the same cards match, Nova goes by the first entry that fits"
+        yield finding(Code.FOREIGN_LINE_IN_FORCE, place=setting.place, line=_named(setting), why=why)
+
+
 def _alias_in_the_way(setting: Setting, wanted: Wanted) -> Iterator[Finding]:
     if setting.is_template:
         return
@@ -282,8 +293,6 @@ def _alias_in_the_way(setting: Setting, wanted: Wanted) -> Iterator[Finding]:
 
 
 def _device_in_the_way(setting: Setting, wanted: Wanted, host: Host) -> Iterator[Finding]:
-    if setting.is_template:
-        return
     try:
         specs = _specs(setting)
     except EntryError as error:

@@ -42,6 +42,7 @@ class Setting:
     :ivar written: the value as the file has it.
     :ivar names: the options that the value names (``$name``).
     :ivar unknown: those of them that the files do not set: the value is what Nova's default makes of it.
+    :ivar key: where the value is in a file that is no INI file (``conf.nova.pci.alias``); empty for a line of one.
     :ivar ours: whether gpustack wrote the line: the file, or the block that the line is in.
     """
 
@@ -53,6 +54,7 @@ class Setting:
     written: str
     names: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    key: str = ""
     ours: bool = False
 
     @property
@@ -67,8 +69,8 @@ class Setting:
 
     @property
     def place(self) -> str:
-        """``file:line``, for messages."""
-        return f"{self.file}:{self.line}"
+        """``file:line`` or ``file:key``, for messages."""
+        return f"{self.file}:{self.key or self.line}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -210,7 +210,9 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
         yield finding(Code.BOOT_FRAMEBUFFER, place=place, claims=", ".join(claims))
     if main.sriov_numvfs:
         enabled = f"{count(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
-        yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled)
+        bound = ", ".join(_passed_through(host, main))
+        given = f"; instances may use {bound}" if bound else ""
+        yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled, given=given)
     if not main.reset_methods:
         yield finding(Code.NO_RESET_METHOD, place=place)
     if not main.bdf.fits_nova:
@@ -219,6 +221,12 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
     if missing:
         sizes = ", ".join(f"BAR {b.index} ({size(b.size)})" for b in missing)
         yield finding(Code.BAR_UNASSIGNED, place=place, bars=sizes)
+
+
+def _passed_through(host: Host, main: Function) -> Iterator[str]:
+    """The virtual functions of a card that are bound for instances."""
+    found = (f for f in host.pci if f.physical_function == main.address and is_passthrough_driver(f.driver))
+    return (f"{f.address} ({f.driver})" for f in sorted(found, key=lambda f: f.bdf))
 
 
 def _is_unassigned(bar: Bar) -> bool:

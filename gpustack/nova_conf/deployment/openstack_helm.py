@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from gpustack.nova_conf.rendered import Job, RenderedFile, dumped, template
 from gpustack.nova_conf.sections import Section, sections
 from gpustack.nova_conf.sources import SERVICES, Source
 from gpustack.nova_options import releases
-from gpustack.nova_options.config import parse_files
+from gpustack.nova_options.config import Configuration, parse_files
 from gpustack.nova_options.markers import MARK
 
 DIRECTORY = "openstack-helm"
@@ -85,41 +86,52 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
     entries = _entries(document)
     hosts = tuple(str(entry.get("name")) for entry in entries)
     place = f"{path}:conf.nova"
-    common = parse_files({place: _ini(nova)})
+    common = _configuration(path, nova, {}, "")
     others = tuple(service for service in SERVICES if service != "compute")
     yield Source(label=place, services=others, configuration=common, named=True)
     yield Source(label=place, services=("compute",), configuration=common, named=True, but=hosts)
     for host, entry in zip(hosts, entries, strict=True):
-        merged = copy.deepcopy(dict(nova))
-        for group, values in _below(entry, "conf", "nova").items():
-            if isinstance(values, dict):
-                merged[group] = {**_below(merged, group), **values}
-        place = f"{path}:conf.overrides.nova_compute.{host}"
+        place = f"conf.overrides.nova_compute.hosts[{host}].conf.nova"
         yield Source(
-            label=place,
+            label=f"{path}:{place}",
             services=("compute",),
-            configuration=parse_files({place: _ini(merged)}),
+            configuration=_configuration(path, nova, _below(entry, "conf", "nova"), place),
             named=True,
             hosts=(host,),
         )
 
 
-def _ini(nova: Mapping[str, Any]) -> str:
-    """The options that matter here, as the chart writes them."""
+def _configuration(path: Path, nova: Mapping[str, Any], over: Mapping[str, Any], place: str) -> Configuration:
+    """The options that matter here, as the chart writes them: those of ``conf.nova`` with an override's over them.
+
+    :param place: the override's path in the values.
+    """
     known = {path for option in releases.all_options() for path in (option.path, *option.old_names)}
-    lines = []
-    for group, values in nova.items():
+    lines, keys = [], []
+    for group in dict.fromkeys((*nova, *over)):
         lines.append(f"[{group}]")
-        for name, value in values.items() if isinstance(values, dict) else ():
+        keys.append("")
+        own = _below(over, group)
+        for name, value in {**_below(nova, group), **own}.items():
             if f"{group}/{name}" not in known:
                 continue
-            if isinstance(value, dict) and value.get("type") == "multistring":
-                lines += [f"{name} = {one}" for one in _texts(value.get("values"))]
-            elif isinstance(value, dict | list):
-                lines.append(f"{name} = {','.join(_texts(value if isinstance(value, list) else value.get('values')))}")
-            elif value is not None:
-                lines.append(f"{name} = {value}")
-    return "\n".join(lines)
+            key = f"{place if name in own else 'conf.nova'}.{group}.{name}"
+            for ending, text in _lines(value):
+                written = f"{name} = {text}".rstrip("\n").split("\n")
+                lines += written
+                keys += [key + ending] * len(written)
+    read = parse_files({str(path): "\n".join(lines)})
+    return replace(read, settings=tuple(replace(s, key=keys[s.line - 1]) for s in read.settings))
+
+
+def _lines(value: object) -> Iterator[tuple[str, str]]:
+    """The lines that the chart makes of an option's value, each with the rest of its path in the values."""
+    if isinstance(value, dict) and value.get("type") == "multistring":
+        yield from ((f".values[{number}]", one) for number, one in enumerate(_texts(value.get("values"))))
+    elif isinstance(value, dict | list):
+        yield "", ",".join(_texts(value if isinstance(value, list) else value.get("values")))
+    elif value is not None:
+        yield "", str(value)
 
 
 def _texts(values: object) -> list[str]:

@@ -69,7 +69,10 @@ def test_jinja_expressions_are_carried_over_as_they_are_written(tmp_path):
     filters = "[filter_scheduler]\nenabled_filters = A,{{ more | join(',') }}\n"
     there(tmp_path, {"../nova.conf": f"[pci]\n{lines}{filters}"})
     rendering = rendered(tmp_path, "kolla")
-    assert codes(rendering, *WAYS, "GPU380", "GPU381") == []
+    assert codes(rendering, *WAYS, "GPU380", "GPU381") == [("GPU312", "nova.conf:3")]
+    (beside,) = (f for f in rendering.findings if f.code == "GPU312")
+    assert "gpu-amd01" in beside.message
+    assert "is a Jinja expression" in beside.message
     assert "alias = {{ fpga | to_json }}\n" in text_of(rendering, "nova-api.conf")
     assert "device_spec = {{ nic | to_json }}\n" in text_of(rendering, "gpu01/nova.conf")
     assert "= A,{{ more | join(',') }},PciPassthroughFilter\n" in text_of(rendering, "nova-scheduler.conf")

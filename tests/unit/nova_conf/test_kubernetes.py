@@ -208,7 +208,7 @@ def test_helm_keeps_the_operators_values(tmp_path):
     there.write_text(yaml.safe_dump(values))
     rendering = rendered(tmp_path, "openstack-helm", str(there))
     assert codes(rendering, "GPU312", "GPU380", "GPU383", "GPU384") == [
-        ("GPU380", "values.yaml:conf.nova:3"),
+        ("GPU380", "values.yaml:conf.nova.filter_scheduler.enabled_filters"),
         ("GPU384", "conf.overrides.nova_compute.labels"),
     ]
     (ours,) = documents(rendering, ".yaml")
@@ -221,6 +221,34 @@ def test_helm_keeps_the_operators_values(tmp_path):
     assert [json.loads(line) for line in found["cpu01"].pci.device_spec] == [json.loads(NIC)]
     hosts = {host["name"]: host["conf"]["nova"] for host in ours["conf"]["overrides"]["nova_compute"]["hosts"]}
     assert hosts["gpu01"]["DEFAULT"] == {"reserved_host_memory_mb": 4096}
+
+
+def test_places_in_values_are_named_by_their_path(tmp_path):
+    alias = json.dumps({"name": "k4200", "vendor_id": "10de", "product_id": "11b4"})
+    devices = {"type": "multistring", "values": [NIC, '{"vendor_id": "10de"}']}
+    own = {"name": "gpu01", "conf": {"nova": {"pci": {"passthrough_whitelist": devices}}}}
+    common = {"alias": {"type": "multistring", "values": [FPGA]}, "report_in_placement": "false"}
+    values = {
+        "conf": {
+            "nova": {"pci": common, "DEFAULT": {"pci_alias": alias}},
+            "overrides": {"nova_compute": {"hosts": [own]}},
+        }
+    }
+    there = tmp_path / "values.yaml"
+    there.write_text(yaml.safe_dump(values))
+    assert set(codes(rendered(tmp_path, "openstack-helm", str(there)), "GPU312", "GPU313")) == {
+        ("GPU313", "values.yaml:conf.nova.DEFAULT.pci_alias"),
+        (
+            "GPU312",
+            "values.yaml:conf.overrides.nova_compute.hosts[gpu01].conf.nova.pci.passthrough_whitelist.values[1]",
+        ),
+    }
+
+
+@pytest.mark.parametrize(("release", "refused"), [("zed", True), ("2023.1", False), ("2025.2", False)])
+def test_rhoso_is_refused_with_releases_that_it_does_not_run(tmp_path, release, refused):
+    found = codes(rendered(tmp_path, "rhoso", release=release), "GPU305")
+    assert found == [("GPU305", "nova.release")] * refused
 
 
 def test_hosts_with_the_same_devices_share_a_service(tmp_path):

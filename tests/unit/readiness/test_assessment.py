@@ -203,6 +203,17 @@ def test_every_code_has_a_host():
     assert told | {"GPU022"} == {code for code in definitions() if code < "GPU100"}
 
 
+def test_virtual_functions_that_instances_may_use_are_named():
+    card = function("0000:88:00.0", sriov_numvfs=3)
+    parts = [
+        function(f"0000:88:01.{n}", physical_function="0000:88:00.0", driver=driver, iommu_group=90 + n)
+        for n, driver in enumerate(["vfio-pci", None, "nvidia"])
+    ]
+    found = parse_host(raw_host(card, *parts), "a")
+    (enabled,) = (f for f in reasons(found, first_gpu(found)) if f.code == "GPU017")
+    assert enabled.message.endswith("at the same time; instances may use 0000:88:01.0 (vfio-pci)")
+
+
 def test_notes_of_the_catalogue():
     found = parse_host(snapshot("k4200-prepared"), "k4200-prepared")
     assessed = assess(found, first_gpu(found))
