@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from floors import picture
 from sphinx.application import Sphinx
 
 from gpustack.cleanup.rules import CLASSES
@@ -190,6 +191,7 @@ def write(app: Sphinx) -> None:
         "releases.md": nova_reference.markdown(),
         "schemas.md": schemas_page(),
         "tested.md": tested_page(),
+        "floors.svg": picture(Path(app.srcdir) / "explanation" / "architecture.md"),
     }
     for name, text in pages.items():
         path = directory / name

@@ -1,4 +1,4 @@
-"""The floors of CONTRIBUTING's table: a package imports from lower ones only."""
+"""The floors in the table of docs/explanation/architecture.md: a package imports from lower ones only."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).parents[2]
+PAGE = TOP / "docs" / "explanation" / "architecture.md"
 PACKAGES = (TOP / "gpustack", TOP / "demo" / "gpustack_demo")
 # Python's own names for a package's face and for its program.
 FACES = ("__init__", "__main__", "osc_plugin")
 
 
 def floors() -> dict[str, int]:
-    rows = re.findall(r"^\| (\d) \| (`.+?) \|", (TOP / "CONTRIBUTING.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (\d) \| (`.+?) \|", PAGE.read_text(), re.MULTILINE)
     return {name: int(floor) for floor, names in rows for name in re.findall(r"`(\w+)`", names)}
 
 
@@ -39,8 +40,15 @@ def imported(path: Path) -> Iterator[str]:
         yield from (module.split(".")[1] for module in modules if module.startswith(("gpustack.", "gpustack_demo.")))
 
 
-def test_every_package_has_a_floor() -> None:
-    assert set(rooms()) <= set(floors())
+def test_the_page_lists_the_packages_with_their_floors() -> None:
+    assert set(rooms()) == set(floors())
+
+
+def test_the_rooms_and_modules_that_the_page_names_exist() -> None:
+    """``host/decide``, ``spec/assignment.py``, …"""
+    named = re.findall(r"`([\w/]+/\w+(?:\.py)?|\w+\.py)`", PAGE.read_text())
+    assert len(named) > len(list((TOP / "gpustack").glob("*/*/__init__.py")))
+    assert not [name for name in named if not any((root / name).exists() for root in (TOP, *PACKAGES))]
 
 
 @pytest.mark.parametrize("room", sorted(rooms()))
