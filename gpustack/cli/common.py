@@ -19,7 +19,7 @@ from gpustack.findings import Finding, Severity, tellings
 from gpustack.text import LAYOUT, printable, raw
 
 if TYPE_CHECKING:
-    from gpustack.facts.gather import Failure, Gathered
+    from gpustack.facts.gather import Gathered, GatherFailure
     from gpustack.ssh.config import SshOptions
 
 
@@ -185,7 +185,7 @@ def gather(command: _Voice, parsed_args: argparse.Namespace) -> Gathered:
     return gathered
 
 
-def tell_failures(command: _Voice, failures: Sequence[Failure], total: int) -> None:
+def tell_failures(command: _Voice, failures: Sequence[GatherFailure], total: int) -> None:
     """Say which hosts could not be read, and end with the exit code for that when there are any.
 
     :param total: how many hosts there were to read.

@@ -58,7 +58,7 @@ class _Change(Play):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Plan, show, ask, change."""
-        from gpustack.playbook_runner.record import Outcome
+        from gpustack.playbook_runner.record import RunOutcome
 
         if not parsed_args.check and not parsed_args.yes and not sys.stdin.isatty():
             raise UsageError("there is nobody to ask whether to go on", remedy="look with --check, then say --yes")
@@ -78,7 +78,7 @@ class _Change(Play):
                 done = runner.run(self.playbook, told, hosts=[one.host for one in ready])
             left = {one.host: one for one in ready if one.host not in done}
             for one in left.values():
-                one.outcome = Outcome.NOT_BEGUN
+                one.outcome = RunOutcome.NOT_BEGUN
             self._tell(parsed_args, [done.get(name, one) for name, one in planned.items()])
         return 0
 

@@ -73,7 +73,7 @@ class Play(Command):
         return tuple(expanded(parsed_args.hosts))
 
     @contextlib.contextmanager
-    def _stage(self, parsed_args: argparse.Namespace) -> Iterator[Runner]:
+    def _stage(self, parsed_args: argparse.Namespace) -> Iterator[PlaybookRunner]:
         """Make the inventory and the log, and drive playbooks with them."""
         directory = tempfile.mkdtemp(prefix="gpustack-")
         try:
@@ -81,7 +81,7 @@ class Play(Command):
             inventory, limit = self._inventory(parsed_args, Path(directory))
             self._log = parsed_args.log or default_log(self.playbook)
             make_log(self._log)
-            yield Runner(
+            yield PlaybookRunner(
                 inventory=inventory,
                 limit=limit,
                 variables=self._variables(parsed_args),
@@ -141,7 +141,7 @@ class Play(Command):
         print(text, file=self.app.stdout)
 
 
-class Runner:
+class PlaybookRunner:
     """Runs playbooks with the same inventory, variables and log."""
 
     def __init__(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpustack.readiness.table import Row
 
 
-class Cell(FormattableColumn[Any]):
+class TableCell(FormattableColumn[Any]):
     """A field as people read it, sorted by what it stands for."""
 
     def __init__(self, value: object, text: str) -> None:
@@ -35,7 +35,7 @@ class Cell(FormattableColumn[Any]):
         return self._text
 
     def __lt__(self, other: object) -> bool:
-        if not isinstance(other, Cell):
+        if not isinstance(other, TableCell):
             return NotImplemented
         mine, theirs = self._value, other._value
         if type(mine) is type(theirs) and isinstance(mine, int | str):
@@ -84,7 +84,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         keys = keys or list(COLUMNS)
         titles = [COLUMNS.get(key, key) for key in keys]
         return titles, [
-            [Cell(fields[key], text(row, key, fields[key])) for key in keys]
+            [TableCell(fields[key], text(row, key, fields[key])) for key in keys]
             for row, fields in zip(self._rows, described, strict=True)
         ]
 

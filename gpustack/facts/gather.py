@@ -27,7 +27,7 @@ Documents = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class GatherFailure:
     """A host that gave no facts, as the user named it, and why."""
 
     host: str
@@ -46,7 +46,7 @@ class Gathered:
 
     hosts: tuple[Host, ...]
     raw: tuple[dict[str, Any], ...]
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[GatherFailure, ...] = ()
     others: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, host: Host, error: GpustackError) -> Gathered:
@@ -56,7 +56,7 @@ class Gathered:
             self,
             hosts=tuple(one for one, _ in kept),
             raw=tuple(raw for _, raw in kept),
-            failures=(*self.failures, Failure(host=host.hostname, error=error)),
+            failures=(*self.failures, GatherFailure(host=host.hostname, error=error)),
         )
 
 
@@ -97,7 +97,7 @@ def _from_snapshot(path: Path, wanted: Sequence[str]) -> Gathered:
         hosts=tuple(found.hosts[index] for index in known),
         raw=tuple(found.raw[index] for index in known),
         failures=tuple(
-            Failure(host=name, error=HostError(f"not in the snapshot {path}", where=name))
+            GatherFailure(host=name, error=HostError(f"not in the snapshot {path}", where=name))
             for name in wanted
             if name not in places
         ),
@@ -156,7 +156,7 @@ def _checked(targets: Iterable[str], raw: Documents, errors: dict[str, GpustackE
             hosts.append(parse_host(raw[target], target))
             kept.append(raw[target])
         except GpustackError as error:
-            failures.append(Failure(host=target, error=error))
+            failures.append(GatherFailure(host=target, error=error))
     return Gathered(hosts=tuple(hosts), raw=tuple(kept), failures=tuple(failures))
 
 

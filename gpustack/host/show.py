@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from gpustack.findings import Finding, tellings
 from gpustack.host.own_files import ADOPTED
 from gpustack.host.plan import HostPlan, PlannedGpu
-from gpustack.host.prove.checks import Status
+from gpustack.host.prove.checks import CheckStatus
 from gpustack.host.prove.verify import Verification
 from gpustack.operations import BindLive, Operation, Reboot, RemoveFile, RunCommand, WriteFile
 from gpustack.text import LAYOUT, printable
@@ -46,7 +46,7 @@ UNDONE = ("as it was before gpustack", "NOT as it was before gpustack")
 
 def show_verification(verification: Verification, verdicts: tuple[str, str] = READY) -> str:
     """A verification: every check with what it saw, then what stands against the host."""
-    failed = sum(check.status is not Status.OK for check in verification.checks)
+    failed = sum(check.status is not CheckStatus.OK for check in verification.checks)
     total = len(verification.checks)
     verdict = verdicts[0] if verification.passed else verdicts[1]
     said = f"{total} checks" + (f", {failed} of them not good" if failed else ", all good")

@@ -245,7 +245,7 @@ HEADER = re.compile(rb"07070[12]([0-9A-Fa-f]{104})")
 HEADER_LENGTH = 110
 
 
-class Entry(NamedTuple):
+class CpioEntry(NamedTuple):
     """One entry of an archive; ``link`` identifies the file among its hard links, ``None`` when it has none."""
 
     name: str
@@ -254,7 +254,7 @@ class Entry(NamedTuple):
     link: Optional[Tuple[int, int, int]]
 
 
-def entries(stream: Stream) -> Iterator[Entry]:
+def entries(stream: Stream) -> Iterator[CpioEntry]:
     """The entries of one archive; the caller reads or skips the ``size`` bytes and the padding of each."""
     while True:
         header = HEADER.match(stream.read(HEADER_LENGTH))
@@ -273,7 +273,7 @@ def entries(stream: Stream) -> Iterator[Entry]:
             return
         while name.startswith(("./", "/")):
             name = name[2:] if name.startswith("./") else name[1:]
-        yield Entry(name, mode, size, (inode, major, minor) if links > 1 and stat.S_ISREG(mode) else None)
+        yield CpioEntry(name, mode, size, (inode, major, minor) if links > 1 and stat.S_ISREG(mode) else None)
 
 
 _RELEASE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+~-]{0,127}")
@@ -307,7 +307,7 @@ class Contents:
             stream.skip(entry.size - used + -entry.size % 4)
         return count
 
-    def _note_module(self, entry: Entry) -> None:
+    def _note_module(self, entry: CpioEntry) -> None:
         _, found, inside = entry.name.partition("lib/modules/")
         release, slash, path = inside.partition("/")
         if not found or not slash or not _RELEASE.fullmatch(release):
@@ -319,7 +319,7 @@ class Contents:
         if len(self.modules) + len(self.releases) > MODULE_LIMIT:
             raise InitramfsError(f"more than {MODULE_LIMIT} kernel modules")
 
-    def _keep(self, entry: Entry, stream: Stream) -> int:
+    def _keep(self, entry: CpioEntry, stream: Stream) -> int:
         """Keep a wanted file or link; returns how many bytes of it were read."""
         names = [entry.name] if self._wanted.match(entry.name) and not _CONTROL.search(entry.name) else []
         if entry.link is not None:

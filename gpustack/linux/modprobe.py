@@ -56,7 +56,7 @@ class Statement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Option:
+class ModuleOption:
     """A module parameter's value and the place that says it."""
 
     name: str
@@ -85,15 +85,15 @@ class ModprobeConfig:
         """The lines that blacklist a module; empty when none does."""
         return self.about("blacklist", module)
 
-    def options(self, module: str) -> tuple[Option, ...]:
+    def options(self, module: str) -> tuple[ModuleOption, ...]:
         """The options of a module, in order."""
         return tuple(
-            Option(name=name, value=value if equals else None, place=statement.place)
+            ModuleOption(name=name, value=value if equals else None, place=statement.place)
             for statement in self.about("options", module)
             for name, equals, value in (word.partition("=") for word in statement.words)
         )
 
-    def option(self, module: str, name: str) -> tuple[Option, ...]:
+    def option(self, module: str, name: str) -> tuple[ModuleOption, ...]:
         """Every value given to one parameter of a module, in order."""
         return tuple(option for option in self.options(module) if same_name(option.name, name))
 

@@ -14,7 +14,7 @@ from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding
 from gpustack.hostnames import key, short
-from gpustack.nova_conf.desired import PCI_FILTER, Wanted
+from gpustack.nova_conf.desired import PCI_FILTER, DesiredConfig
 from gpustack.nova_conf.sections import Carried, with_filters
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options import releases
@@ -70,7 +70,7 @@ def values(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def filters(existing: Existing, wanted: Wanted) -> tuple[tuple[str, ...], Setting | None]:
+def filters(existing: Existing, wanted: DesiredConfig) -> tuple[tuple[str, ...], Setting | None]:
     """The scheduler's complete list, and the line it is carried over from (None: the release's default).
 
     Filters that the release no longer has are left out: nova-scheduler does not start with them.
@@ -89,7 +89,7 @@ def filters(existing: Existing, wanted: Wanted) -> tuple[tuple[str, ...], Settin
 
 
 def filter_findings(
-    existing: Existing, wanted: Wanted, setting: Setting, known: Collection[str] = ()
+    existing: Existing, wanted: DesiredConfig, setting: Setting, known: Collection[str] = ()
 ) -> Iterator[Finding]:
     """Filters of the list that is carried over with which nova-scheduler does not start.
 
@@ -103,13 +103,13 @@ def filter_findings(
             yield finding(code, place=setting.place, filter=fault.name, release=wanted.release, hint=fault.hint)
 
 
-def _kept_filters(source: Source, setting: Setting, wanted: Wanted) -> tuple[str, ...]:
+def _kept_filters(source: Source, setting: Setting, wanted: DesiredConfig) -> tuple[str, ...]:
     """A list with the filters that are needed, and without those that the release no longer has."""
     gone = {f.name for f in _filter_faults(source, setting, wanted) if f.fault is Fault.GONE}
     return with_filters([name for name in values(setting.value) if name not in gone], wanted.filters)
 
 
-def _filter_faults(source: Source, setting: Setting, wanted: Wanted) -> Iterator[FilterFault]:
+def _filter_faults(source: Source, setting: Setting, wanted: DesiredConfig) -> Iterator[FilterFault]:
     lines = [s.value for s in source.configuration.effective(AVAILABLE.of(wanted.release))]
     if setting.is_template or any("{{" in line for line in lines):
         return iter(())
@@ -118,7 +118,7 @@ def _filter_faults(source: Source, setting: Setting, wanted: Wanted) -> Iterator
 
 def carried(
     existing: Existing,
-    wanted: Wanted,
+    wanted: DesiredConfig,
     service: str,
     host: Host | None = None,
     hosts: Sequence[Host] = (),
@@ -157,7 +157,7 @@ def carried(
 
 def in_the_way(
     existing: Existing,
-    wanted: Wanted,
+    wanted: DesiredConfig,
     hosts: Sequence[Host],
     *,
     whole: bool,
@@ -215,7 +215,9 @@ def _beside(setting: Setting, directories: Collection[Path]) -> bool:
     return of_service or _of_one_host(setting, directories)
 
 
-def _decided_for_one_host(existing: Existing, wanted: Wanted, directories: Collection[Path]) -> Iterator[Finding]:
+def _decided_for_one_host(
+    existing: Existing, wanted: DesiredConfig, directories: Collection[Path]
+) -> Iterator[Finding]:
     """Options with one value that an override for one host decides against ours."""
     for option in _of_one_value(wanted) if directories else ():
         for _, setting in existing.effective(option):
@@ -257,7 +259,7 @@ def hosts_of(source: Source, hosts: Sequence[Host]) -> list[Host]:
     return exact or in_short or possible
 
 
-def _template_in_the_way(setting: Setting, wanted: Wanted, hosts: Sequence[Host]) -> Iterator[Finding]:
+def _template_in_the_way(setting: Setting, wanted: DesiredConfig, hosts: Sequence[Host]) -> Iterator[Finding]:
     """A device_spec that is read or carried over beside ours, with devices that nobody knows before it is evaluated."""
     names = [host.hostname for host in hosts if wanted.computes.get(host.hostname)]
     if names:
@@ -266,7 +268,7 @@ def _template_in_the_way(setting: Setting, wanted: Wanted, hosts: Sequence[Host]
         yield finding(Code.FOREIGN_LINE_IN_FORCE, place=setting.place, line=_named(setting), why=why)
 
 
-def _alias_in_the_way(setting: Setting, wanted: Wanted) -> Iterator[Finding]:
+def _alias_in_the_way(setting: Setting, wanted: DesiredConfig) -> Iterator[Finding]:
     if setting.is_template:
         return
     try:
@@ -292,7 +294,7 @@ def _alias_in_the_way(setting: Setting, wanted: Wanted) -> Iterator[Finding]:
         return
 
 
-def _device_in_the_way(setting: Setting, wanted: Wanted, host: Host) -> Iterator[Finding]:
+def _device_in_the_way(setting: Setting, wanted: DesiredConfig, host: Host) -> Iterator[Finding]:
     try:
         specs = _specs(setting)
     except EntryError as error:
@@ -309,7 +311,7 @@ def _device_in_the_way(setting: Setting, wanted: Wanted, host: Host) -> Iterator
         )
 
 
-def _later(existing: Existing, wanted: Wanted, own: str, *, drop_in: bool) -> Iterator[Finding]:
+def _later(existing: Existing, wanted: DesiredConfig, own: str, *, drop_in: bool) -> Iterator[Finding]:
     """Files that are read after our drop-in and decide against it, or may be.
 
     Of files that are named on a service's command line, nobody can tell from their names: drop-ins come before those,
@@ -337,7 +339,7 @@ def _later(existing: Existing, wanted: Wanted, own: str, *, drop_in: bool) -> It
                     )
 
 
-def _of_one_value(wanted: Wanted) -> Iterator[Option]:
+def _of_one_value(wanted: DesiredConfig) -> Iterator[Option]:
     """The rendered options of which the last line decides."""
     yield FILTERS.of(wanted.release)
     if wanted.placement != "off":
@@ -346,7 +348,7 @@ def _of_one_value(wanted: Wanted) -> Iterator[Option]:
         yield releases.option("filter_scheduler/pci_in_placement")
 
 
-def _right(setting: Setting, option: Option, wanted: Wanted) -> bool:
+def _right(setting: Setting, option: Option, wanted: DesiredConfig) -> bool:
     if option.kind == "list":
         return set(wanted.filters) <= set(values(setting.value))
     return _is_true(setting.value)
@@ -357,7 +359,7 @@ def _read_later(file: str, own: str) -> bool:
     return in_drop_in(file) and (path.parent.name != "nova.conf.d" or path.name > own)
 
 
-def _available(existing: Existing, wanted: Wanted) -> Iterator[Finding]:
+def _available(existing: Existing, wanted: DesiredConfig) -> Iterator[Finding]:
     option = AVAILABLE.of(wanted.release)
     for source in existing.sources:
         settings = source.configuration.effective(option) if source.serves(option) else ()
@@ -378,7 +380,7 @@ def _specs(setting: Setting) -> list[DeviceSpec]:
         raise EntryError(str(error)) from error
 
 
-def _reach(wanted: Wanted, host: Host) -> frozenset[str]:
+def _reach(wanted: DesiredConfig, host: Host) -> frozenset[str]:
     return offered([DeviceSpec.parse(e.to_dict()) for e in wanted.computes.get(host.hostname, ())], host)
 
 

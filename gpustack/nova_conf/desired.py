@@ -86,7 +86,7 @@ class DeviceEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class DesiredConfig:
     """What a whole deployment needs.
 
     :ivar aliases: for the API and every compute host.
@@ -108,7 +108,7 @@ class Wanted:
         return any(alias.vendor_id is None for alias in self.aliases)
 
 
-def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release, placement: Placement | None = None) -> Wanted:
+def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release, placement: Placement | None = None) -> DesiredConfig:
     """What Nova needs for ``spec`` on ``hosts``, and every finding that stands against it.
 
     :param hosts: the facts of all hosts of the spec: the API needs the aliases of all of them.
@@ -123,7 +123,7 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release, placement: Pl
     for host in ordered:
         entries = [entry.to_dict() for entry in computes[host.hostname]]
         findings += proof(host, entries, of_host[host.hostname])
-    return Wanted(
+    return DesiredConfig(
         release=release,
         placement=asked,
         aliases=_aliases(spec, found, asked),

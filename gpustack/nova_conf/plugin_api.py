@@ -17,7 +17,7 @@ from gpustack.facts.store import load_snapshot, parse_host
 from gpustack.findings import Finding, Severity, errors, finding
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.deployment.drop_in import DIRECTORY
-from gpustack.nova_conf.desired import Alias, DeviceEntry, Wanted, wanted
+from gpustack.nova_conf.desired import Alias, DesiredConfig, DeviceEntry, wanted
 from gpustack.nova_conf.module_answer import Answer
 from gpustack.nova_conf.render import render
 from gpustack.nova_conf.rendered import RenderedFile
@@ -87,7 +87,7 @@ def for_host(
     release = _release(spec)
     host = _host(hostname, facts) if facts else None
     entries = tuple(_entry(entry) for entry in decided["computes"].get(hostname, ()))
-    found = Wanted(
+    found = DesiredConfig(
         release=release,
         placement=spec.nova.placement if spec.nova else "off",
         aliases=tuple(_alias(alias) for alias in decided["aliases"]),

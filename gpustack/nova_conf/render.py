@@ -11,7 +11,7 @@ from gpustack.facts.model import Host
 from gpustack.findings import finding
 from gpustack.nova_conf.deployed import Existing, filter_findings, filters, in_the_way
 from gpustack.nova_conf.deployment import drop_in, kolla, openstack_ansible, openstack_helm, rhoso
-from gpustack.nova_conf.desired import Wanted
+from gpustack.nova_conf.desired import DesiredConfig
 from gpustack.nova_conf.rendered import Job, RenderedFile, Rendering
 from gpustack.nova_conf.sources import SERVICES
 from gpustack.nova_options import releases
@@ -34,7 +34,7 @@ _REPLACED = {
 
 
 def render(
-    wanted: Wanted,
+    wanted: DesiredConfig,
     *,
     deployment: Deployment = "drop-in",
     services: Sequence[str] = SERVICES,

@@ -12,8 +12,8 @@ from gpustack.facts.model import Host
 from gpustack.files import share_dir
 from gpustack.findings import Finding
 from gpustack.nova_conf.deployed import Existing, carried
-from gpustack.nova_conf.desired import Wanted
-from gpustack.nova_conf.sections import Carried, Section, sections
+from gpustack.nova_conf.desired import DesiredConfig
+from gpustack.nova_conf.sections import Carried, ConfigSection, sections
 from gpustack.nova_options.markers import without_block
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Job:
     :ivar root: the directory below which all files are put; None where that is not known.
     """
 
-    wanted: Wanted
+    wanted: DesiredConfig
     existing: Existing
     filters: tuple[str, ...]
     hosts: dict[str, Host]
@@ -79,7 +79,7 @@ class Job:
         """Where a file is put."""
         return self.root / path.lstrip("/") if self.root else None
 
-    def sections(self, services: Collection[str], host: str | None = None) -> tuple[Section, ...]:
+    def sections(self, services: Collection[str], host: str | None = None) -> tuple[ConfigSection, ...]:
         """The settings of services that read one configuration, complete."""
         devices = self.wanted.computes[host] if host else ()
         return sections(self.wanted, services, filters=self.filters, devices=devices)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpustack.nova_conf.desired import PCI_FILTER, DeviceEntry, Wanted
+from gpustack.nova_conf.desired import PCI_FILTER, DesiredConfig, DeviceEntry
 from gpustack.nova_options import releases
 
 CONTROL = ("api", "scheduler", "conductor")
@@ -22,7 +22,7 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Section:
+class ConfigSection:
     """A group with its settings."""
 
     group: str
@@ -50,14 +50,14 @@ def with_filters(filters: Sequence[str], needed: Sequence[str] = (PCI_FILTER,)) 
 
 
 def sections(
-    wanted: Wanted,
+    wanted: DesiredConfig,
     services: Collection[str],
     *,
     filters: Sequence[str] = (),
     devices: Sequence[DeviceEntry] = (),
     carried: Carried = NOTHING,
     parts: Collection[str] = ALL_PARTS,
-) -> tuple[Section, ...]:
+) -> tuple[ConfigSection, ...]:
     """The settings for services that read one configuration.
 
     :param filters: the scheduler's list, complete.
@@ -66,12 +66,12 @@ def sections(
     """
     pci = tuple(_pci(wanted, services, devices, carried, parts))
     scheduling = tuple(_scheduling(wanted, services, filters, parts))
-    found = (Section(group="pci", lines=pci), Section(group="filter_scheduler", lines=scheduling))
+    found = (ConfigSection(group="pci", lines=pci), ConfigSection(group="filter_scheduler", lines=scheduling))
     return tuple(section for section in found if section.lines)
 
 
 def _pci(
-    wanted: Wanted,
+    wanted: DesiredConfig,
     services: Collection[str],
     devices: Sequence[DeviceEntry],
     carried: Carried,
@@ -90,7 +90,7 @@ def _pci(
 
 
 def _scheduling(
-    wanted: Wanted, services: Collection[str], filters: Sequence[str], parts: Collection[str]
+    wanted: DesiredConfig, services: Collection[str], filters: Sequence[str], parts: Collection[str]
 ) -> Iterator[Line]:
     if "filters" in parts and "scheduler" in services:
         comment = "The whole list: the last file read decides."

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpustack.errors import NothingThereError, UsageError
-from gpustack.nova_options.config import Configuration, files_of, read_files
+from gpustack.nova_options.config import NovaConfiguration, files_of, read_files
 from gpustack.nova_options.releases import Option
 
 SERVICES = ("api", "compute", "scheduler", "conductor")
@@ -34,7 +34,7 @@ class Source:
 
     label: str
     services: tuple[str, ...]
-    configuration: Configuration
+    configuration: NovaConfiguration
     named: bool
     with_files: bool | None = None
     hosts: tuple[str, ...] | None = None

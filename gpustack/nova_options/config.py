@@ -74,7 +74,7 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration:
+class NovaConfiguration:
     """The files that one service reads, in the order in which it reads them."""
 
     files: tuple[str, ...]
@@ -109,7 +109,7 @@ class Configuration:
         settings = self.effective(option)
         return settings[-1].value if settings else None
 
-    def named_last(self) -> Configuration:
+    def named_last(self) -> NovaConfiguration:
         """The same files as a service reads them that is started with ``--config-file`` for those that are no drop-ins.
 
         oslo.config reads the default drop-in directories before what the command line names
@@ -133,7 +133,7 @@ def in_drop_in(file: str) -> bool:
     return PurePath(file).parent.name.endswith(".conf.d")
 
 
-def read_files(paths: Sequence[Path]) -> Configuration:
+def read_files(paths: Sequence[Path]) -> NovaConfiguration:
     """Read files in the given order, as one service does that is started with them.
 
     :raises NovaConfigError: when a file can't be read or is no INI file; the message names file and line.
@@ -141,13 +141,13 @@ def read_files(paths: Sequence[Path]) -> Configuration:
     return parse_files({str(path): _text_of(path) for path in paths})
 
 
-def parse_files(texts: Mapping[str, str]) -> Configuration:
+def parse_files(texts: Mapping[str, str]) -> NovaConfiguration:
     """Parse the texts of files by name, in the given order, as one service reads them. Nothing touches the disk.
 
     :raises NovaConfigError: when a text is too long or is no INI file; the message names file and line.
     """
     settings = [setting for file, text in texts.items() for setting in _settings_of(file, text)]
-    return Configuration(files=tuple(texts), settings=tuple(_filled(settings)))
+    return NovaConfiguration(files=tuple(texts), settings=tuple(_filled(settings)))
 
 
 def _filled(settings: Sequence[Setting]) -> Iterable[Setting]:

@@ -26,7 +26,7 @@ _LONGEST_DIRECTORY = 76
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configuration:
+class AnsibleConfiguration:
     """Where Ansible's configuration comes from.
 
     :param path: the file that is used; None for none.
@@ -72,7 +72,7 @@ class Configuration:
         }
 
 
-def configuration(variables: Mapping[str, str], directory: Path, *, system: Path = _SYSTEM) -> Configuration:
+def configuration(variables: Mapping[str, str], directory: Path, *, system: Path = _SYSTEM) -> AnsibleConfiguration:
     """Choose the configuration: ``ANSIBLE_CONFIG``, the user's, the machine's.
 
     :param variables: the environment; its ``HOME`` tells where the user's is.
@@ -88,12 +88,12 @@ def configuration(variables: Mapping[str, str], directory: Path, *, system: Path
             raise UsageError(
                 f"ANSIBLE_CONFIG: {path} is no readable file", remedy="correct ANSIBLE_CONFIG, or unset it"
             )
-        return Configuration(path=path, ignored=None if ignored is None or ignored.samefile(path) else ignored)
+        return AnsibleConfiguration(path=path, ignored=None if ignored is None or ignored.samefile(path) else ignored)
     user = Path(variables.get("HOME") or Path.home()) / f".{_NAME}"
     used = next((path for path in (user, system) if os.access(path, os.R_OK)), None)
     if ignored is not None and used is not None and ignored.samefile(used):
         ignored = None
-    return Configuration(path=used, ignored=ignored)
+    return AnsibleConfiguration(path=used, ignored=ignored)
 
 
 def _shares_connections(arguments: str) -> bool:

@@ -15,7 +15,7 @@ _END = "End the turn of a host that has failed"
 """The task that fails for what has failed before it, when the host's batch is back."""
 
 
-class Outcome(enum.StrEnum):
+class RunOutcome(enum.StrEnum):
     """How it ended for a host."""
 
     DONE = "done"
@@ -58,10 +58,10 @@ class HostRecord:
     changed: list[str] = field(default_factory=list)
     rebooted: bool = False
     verified: bool = False
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
     problem: str = ""
     findings: tuple[Mapping[str, str], ...] = ()
-    failure: tuple[Outcome, str, tuple[Mapping[str, str], ...]] | None = None
+    failure: tuple[RunOutcome, str, tuple[Mapping[str, str], ...]] | None = None
     malformed: str = ""
 
     def details(self) -> list[str]:
@@ -119,7 +119,7 @@ class Record:
             one.malformed = (
                 f"{event.get('task', 'a task')}: the host's answer is malformed; check the host before you trust it"
             )
-            one.outcome, one.problem, one.findings = Outcome.FAILED, one.malformed, ()
+            one.outcome, one.problem, one.findings = RunOutcome.FAILED, one.malformed, ()
             return ()
 
     def _take(self, event: Mapping[str, Any]) -> tuple[str, ...]:
@@ -165,13 +165,13 @@ class Record:
         one.findings = tuple({str(key): str(value) for key, value in f.items()} for f in result.get("findings") or ())
         one.problem = _problem(event, result)
         if event["state"] == "unreachable" or action in _READS:
-            one.outcome = Outcome.UNREACHABLE
+            one.outcome = RunOutcome.UNREACHABLE
         elif action in _PLANS and one.findings and not one.changed:
-            one.outcome = Outcome.REFUSED
+            one.outcome = RunOutcome.REFUSED
         elif action in (*_VERIFIES, "gpustack_undo") and one.findings:
-            one.outcome = Outcome.NOT_READY
+            one.outcome = RunOutcome.NOT_READY
         else:
-            one.outcome = Outcome.FAILED
+            one.outcome = RunOutcome.FAILED
         one.failure = one.outcome, one.problem, one.findings
 
     def _well(self, one: HostRecord, event: Mapping[str, Any], result: Mapping[str, Any], action: str) -> None:
@@ -193,20 +193,20 @@ class Record:
     def _total(self, one: HostRecord, totals: Mapping[str, int]) -> None:
         """Ansible's own count has the last word, but for a host whose answers are malformed."""
         if one.malformed:
-            one.outcome, one.problem = Outcome.FAILED, one.malformed
+            one.outcome, one.problem = RunOutcome.FAILED, one.malformed
         elif totals.get("unreachable"):
-            one.outcome = Outcome.UNREACHABLE
+            one.outcome = RunOutcome.UNREACHABLE
         elif totals.get("failures"):
-            one.outcome = one.outcome or Outcome.FAILED
+            one.outcome = one.outcome or RunOutcome.FAILED
             one.problem = one.problem or "a task has failed, and its result could not be read: see the log"
         elif one.outcome is None or totals.get("rescued"):
             one.outcome = None if self.planning and one.todo else _good(one)
 
 
-def _good(one: HostRecord) -> Outcome:
+def _good(one: HostRecord) -> RunOutcome:
     if one.todo and not one.begun:
-        return Outcome.NOT_BEGUN
-    return Outcome.DONE if one.changed or one.verified else Outcome.NOTHING
+        return RunOutcome.NOT_BEGUN
+    return RunOutcome.DONE if one.changed or one.verified else RunOutcome.NOTHING
 
 
 def _problem(event: Mapping[str, Any], result: Mapping[str, Any]) -> str:

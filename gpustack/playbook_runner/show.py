@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gpustack.errors import ApplyError, GpustackError, HostError, PlanError, VerifyError
-from gpustack.playbook_runner.record import HostRecord, Outcome
+from gpustack.playbook_runner.record import HostRecord, RunOutcome
 
-_GRAVEST: tuple[tuple[Outcome, type[GpustackError], str], ...] = (
-    (Outcome.FAILED, ApplyError, "failed"),
-    (Outcome.NOT_READY, VerifyError, "not ready"),
-    (Outcome.REFUSED, PlanError, "refused"),
-    (Outcome.UNREACHABLE, HostError, "could not be reached or read"),
+_GRAVEST: tuple[tuple[RunOutcome, type[GpustackError], str], ...] = (
+    (RunOutcome.FAILED, ApplyError, "failed"),
+    (RunOutcome.NOT_READY, VerifyError, "not ready"),
+    (RunOutcome.REFUSED, PlanError, "refused"),
+    (RunOutcome.UNREACHABLE, HostError, "could not be reached or read"),
 )
 
 
 def line(one: HostRecord, *, checked: bool = False) -> str:
     """One host in one line."""
     outcome = one.outcome or _running(one)
-    if checked and outcome == Outcome.DONE and one.changed:
+    if checked and outcome == RunOutcome.DONE and one.changed:
         outcome = "would change"
     details = ", ".join(one.details())
     return f"{one.host}: {outcome}" + (f" ({details})" if details else "")
@@ -27,7 +27,7 @@ def line(one: HostRecord, *, checked: bool = False) -> str:
 def _running(one: HostRecord) -> str:
     if one.todo and not one.begun:
         return "planned"
-    return str(Outcome.DONE if one.changed or one.verified else Outcome.NOTHING)
+    return str(RunOutcome.DONE if one.changed or one.verified else RunOutcome.NOTHING)
 
 
 def problems(one: HostRecord) -> str:
@@ -55,6 +55,6 @@ def verdict(records: Sequence[HostRecord], log: str) -> GpustackError | None:
         if hosts:
             names = ", ".join(hosts[:8]) + (", …" if len(hosts) > 8 else "")
             return error(f"{len(hosts)} of {len(records)} hosts {word}: {names}", remedy=f"the whole log is {log}")
-    if left := [one.host for one in records if one.outcome is Outcome.NOT_BEGUN]:
+    if left := [one.host for one in records if one.outcome is RunOutcome.NOT_BEGUN]:
         return ApplyError(f"{len(left)} of {len(records)} hosts were not begun", remedy=f"the whole log is {log}")
     return None

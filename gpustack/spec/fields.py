@@ -25,7 +25,7 @@ NumaPolicy = Literal["legacy", "preferred", "required", "socket"]
 """How strictly a guest lies on its devices' NUMA nodes (``nova/objects/fields.py``, ``PCINUMAAffinityPolicy``)."""
 
 
-class Section(BaseModel):
+class SpecSection(BaseModel):
     """The base of all sections: frozen, and without unknown keys."""
 
     model_config = ConfigDict(

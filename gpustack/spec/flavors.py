@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PlainValidator, StrictBool, StringConstraints, WithJsonSchema
 
 from gpustack.spec.extra_specs import CPU_POLICY, NUMA_NODES, PAGE_SIZE
-from gpustack.spec.fields import Name, NumaPolicy, Section, described
+from gpustack.spec.fields import Name, NumaPolicy, SpecSection, described
 
 SIZE_PATTERN = r"^([1-9][0-9]{0,8})(MiB|GiB|TiB)$"
 PAGE_PATTERN = r"^(small|large|any|[0-9]+([kKMGT]i?)?(b|bit|B)?)$"
@@ -124,7 +124,7 @@ Counts = Annotated[
 ]
 
 
-class PerGpu(Section):
+class PerGpu(SpecSection):
     """What a guest gets for each of its GPUs."""
 
     vcpus: AutoVcpus | None = None
@@ -135,7 +135,7 @@ class PerGpu(Section):
     """Root disk for each GPU, as `40GiB` or in GiB."""
 
 
-class Reserve(Section):
+class Reserve(SpecSection):
     """What `auto` leaves to a host."""
 
     vcpus: Annotated[int, PlainValidator(_number(0)), _integer(0, MAX_INT, "a number of processors")] = 2
@@ -144,7 +144,7 @@ class Reserve(Section):
     """Memory that stays with the host, as `16GiB` or in MiB; 8 GiB when not given."""
 
 
-class Numa(Section):
+class Numa(SpecSection):
     """How a guest lies on the NUMA nodes of its host."""
 
     policy: NumaPolicy | None = None
@@ -157,7 +157,7 @@ class Numa(Section):
     """How many NUMA nodes the guest has (`hw:numa_nodes`); `auto` is as few as hold its GPUs on the hosts, as their facts say."""  # noqa: E501
 
 
-class Flavor(Section):
+class Flavor(SpecSection):
     """A flavor, or several that differ in the number of GPUs."""
 
     model: Name | None = None

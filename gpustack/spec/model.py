@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from gpustack.pci.address import Address
-from gpustack.spec.fields import Name, NumaPolicy, Section, described
+from gpustack.spec.fields import Name, NumaPolicy, SpecSection, described
 from gpustack.spec.flavors import Flavor, FlavorName
 from gpustack.spec.patterns import MAX_LENGTH, HostPattern
 
@@ -94,7 +94,7 @@ Pattern = Annotated[
 ]
 
 
-class Match(Section):
+class Match(SpecSection):
     """Which functions are of a model: all that is given must fit."""
 
     vendor: Annotated[Hex4, Field(examples=["10de"])]
@@ -124,7 +124,7 @@ class NvSwitch(enum.StrEnum):
     """Every GPU works alone, without NVLink: the switches stay with the host."""
 
 
-class Options(Section):
+class Options(SpecSection):
     """How hosts are prepared."""
 
     iommu_pt: StrictBool = True
@@ -141,7 +141,7 @@ class Options(Section):
         return self.model_copy(update={name: getattr(other, name) for name in other.model_fields_set})
 
 
-class Model(Section):
+class Model(SpecSection):
     """A kind of GPU."""
 
     match: Match
@@ -172,7 +172,7 @@ _Names = Annotated[
 ]
 
 
-class HostEntry(Section):
+class HostEntry(SpecSection):
     """Hosts of one pattern: the models that they give to guests, and options of their own."""
 
     models: _Names
@@ -184,7 +184,7 @@ class HostEntry(Section):
 _Entry = Annotated[HostEntry, BeforeValidator(_long_form, json_schema_input_type=_Names | HostEntry)]
 
 
-class Nova(Section):
+class Nova(SpecSection):
     """The Nova that the hosts belong to."""
 
     release: ReleaseName
@@ -195,7 +195,7 @@ class Nova(Section):
     """PCI in Placement, in the order of its roll-out. `report` (Zed and later): every nova-compute reports its devices; it can't be switched off again. `schedule` (2023.1 and later): they are scheduled by what was reported; only once every nova-compute reports."""  # noqa: E501
 
 
-class Spec(Section):
+class Spec(SpecSection):
     """What gpustack is to make of hosts and their GPUs: `gpustack.yaml`, version 1."""
 
     version: Literal[1]

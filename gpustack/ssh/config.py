@@ -49,7 +49,7 @@ class SshOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class SshTarget:
     """Where and how to connect.
 
     :ivar name: the host as the user named it.
@@ -95,7 +95,7 @@ class SshConfig:
             names = ", ".join(map(str, files))
             raise HostError(f"can't be understood: {error}", where=names, remedy="correct that line") from error
 
-    def target(self, name: str, *, jump: bool = False) -> Target:
+    def target(self, name: str, *, jump: bool = False) -> SshTarget:
         """Resolve a host as the user named it (``[user@]host``).
 
         :param jump: it is a jump host (``[user@]host[:port]``): the command line's user, port and identity are not
@@ -129,7 +129,7 @@ class SshConfig:
             ) from error
         hostname = said.get("hostname", host)
         alias = said.get("hostkeyalias")
-        return Target(
+        return SshTarget(
             name=name,
             hostname=hostname,
             port=port,

@@ -18,7 +18,7 @@ from typing import Any, Self
 import paramiko
 
 from gpustack.errors import GpustackError, HostError
-from gpustack.ssh.config import SshConfig, SshOptions, Target
+from gpustack.ssh.config import SshConfig, SshOptions, SshTarget
 from gpustack.ssh.keys import authenticate, reason
 from gpustack.ssh.known_hosts import KnownHosts
 from gpustack.ssh.program import run_program
@@ -45,8 +45,8 @@ class Connections:
         self._known_hosts = functools.cache(KnownHosts.load)
         self._lock = threading.Lock()
         self._open: set[paramiko.Transport] = set()
-        self._jumps: dict[tuple[Target, ...], paramiko.Transport] = {}
-        self._jump_locks: dict[tuple[Target, ...], threading.Lock] = {}
+        self._jumps: dict[tuple[SshTarget, ...], paramiko.Transport] = {}
+        self._jump_locks: dict[tuple[SshTarget, ...], threading.Lock] = {}
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -79,7 +79,7 @@ class Connections:
 
     # --- connecting ------------------------------------------------------------------------------------------
 
-    def _connected(self, target: Target, via: paramiko.Transport | None) -> paramiko.Transport:
+    def _connected(self, target: SshTarget, via: paramiko.Transport | None) -> paramiko.Transport:
         """A connection with the host's key checked and the user authenticated."""
         channel = self._route(target, via)
         transport = None
@@ -119,7 +119,7 @@ class Connections:
             self._open.discard(transport)
         transport.close()
 
-    def _route(self, target: Target, via: paramiko.Transport | None) -> Stream:
+    def _route(self, target: SshTarget, via: paramiko.Transport | None) -> Stream:
         """What a transport can talk through: a TCP connection, a channel of a jump host, a proxy's pipes."""
         try:
             if via is None and target.jumps:
@@ -138,7 +138,7 @@ class Connections:
                 remedy="check its name, its power and the network between",
             ) from error
 
-    def _hops(self, target: Target) -> tuple[Target, ...]:
+    def _hops(self, target: SshTarget) -> tuple[SshTarget, ...]:
         """The jump hosts on the way to a host; before the first one come those that it needs itself."""
         hops = [self._config.target(name, jump=True) for name in target.jumps]
         while hops and hops[0].jumps and len(hops) <= _MAX_JUMPS:
@@ -151,7 +151,7 @@ class Connections:
             )
         return tuple(hops)
 
-    def _jump(self, hops: tuple[Target, ...]) -> paramiko.Transport:
+    def _jump(self, hops: tuple[SshTarget, ...]) -> paramiko.Transport:
         """The connection to the last of these jump hosts, opened by whoever needs it first."""
         with self._lock:
             lock = self._jump_locks.setdefault(hops, threading.Lock())

@@ -12,10 +12,10 @@ import paramiko
 from gpustack.errors import HostError
 
 if TYPE_CHECKING:
-    from gpustack.ssh.config import Target
+    from gpustack.ssh.config import SshTarget
 
 
-def authenticate(transport: paramiko.Transport, target: Target) -> None:
+def authenticate(transport: paramiko.Transport, target: SshTarget) -> None:
     """Offer the agent's keys and the identity files, one after the other.
 
     :raises HostError: when the host takes none of them. There are no passwords here.
@@ -40,7 +40,7 @@ def authenticate(transport: paramiko.Transport, target: Target) -> None:
     raise _refused(target, "; ".join(said))
 
 
-def _refused(target: Target, why: str) -> HostError:
+def _refused(target: SshTarget, why: str) -> HostError:
     return HostError(
         f"refuses the user {target.user}: {why}",
         where=target.name,
@@ -49,7 +49,7 @@ def _refused(target: Target, why: str) -> HostError:
     )
 
 
-def _keys(target: Target, agent: paramiko.Agent, skipped: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
+def _keys(target: SshTarget, agent: paramiko.Agent, skipped: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
     """The keys to offer: those of the agent first (with IdentitiesOnly the configured ones), then the files."""
     seen: set[bytes] = set()
     wanted = {blob for path in target.identities if (blob := _public_blob(path))}

@@ -20,7 +20,7 @@ from gpustack.errors import HostError
 if TYPE_CHECKING:
     import paramiko
 
-    from gpustack.ssh.config import Target
+    from gpustack.ssh.config import SshTarget
 
 
 _REVOKED = "@revoked"
@@ -80,11 +80,11 @@ class KnownHosts:
         files = tuple(files)
         return cls(files=files, _entries=tuple(entry for path in files for entry in _entries(path)))
 
-    def key_types(self, target: Target) -> set[str]:
+    def key_types(self, target: SshTarget) -> set[str]:
         """The types of the keys that a host is known by: what it should be asked to show."""
         return {e.key.get_name() for e in self._entries if e.marker is None and self._is_about(e, target)}
 
-    def check(self, target: Target, key: paramiko.PKey) -> None:
+    def check(self, target: SshTarget, key: paramiko.PKey) -> None:
         """Hold the key that a host showed against those it is known by.
 
         :raises HostError: when the key is revoked, unknown or another than the known one.
@@ -123,7 +123,7 @@ class KnownHosts:
         )
 
     @staticmethod
-    def _is_about(entry: _Entry, target: Target) -> bool:
+    def _is_about(entry: _Entry, target: SshTarget) -> bool:
         """As OpenSSH does, a key that is known for the host on port 22 is accepted on its other ports."""
         return any(entry.is_for(name) for name in target.key_names)
 

@@ -10,7 +10,7 @@ from gpustack.cleanup.model import ComputeNode, Instance, Migration
 from gpustack.facts.model import Host
 from gpustack.nova_conf.deployed import hosts_of
 from gpustack.nova_conf.sources import Source
-from gpustack.nova_options.config import Configuration
+from gpustack.nova_options.config import NovaConfiguration
 
 SHORT, CAPITALS, FULL, OTHER_DOMAIN, LONGER = "gpu1", "GPU1", "gpu1.example.org", "gpu1.example.com", "gpu11"
 
@@ -122,6 +122,6 @@ def test_a_path_names_the_hosts_of_a_configuration(directory: str, found: list[s
     hosts = [
         Host.model_validate({"version": 1, "hostname": name, "pci": []}) for name in (FULL, OTHER_DOMAIN, "10.0.0.7")
     ]
-    configuration = Configuration(files=(f"/etc/kolla/config/nova/{directory}/nova.conf",), settings=())
+    configuration = NovaConfiguration(files=(f"/etc/kolla/config/nova/{directory}/nova.conf",), settings=())
     source = Source(label="", services=("compute",), configuration=configuration, named=True)
     assert [host.hostname for host in hosts_of(source, hosts)] == found

@@ -6,7 +6,7 @@ from typing import Dict, Iterable, List, Optional, Tuple
 
 from .kernel import running_release
 from .limits import RELEASE
-from .reader import Host, version_key
+from .reader import HostRoot, version_key
 
 
 class Aliases:
@@ -61,7 +61,7 @@ def alias_matches(pattern: str, name: str) -> bool:
     return True
 
 
-def modules_directory(host: Host) -> Optional[str]:
+def modules_directory(host: HostRoot) -> Optional[str]:
     """Where the modules of the running kernel are; of the newest kernel in a root that runs none."""
     release = running_release(host)
     if release is None:
@@ -72,7 +72,7 @@ def modules_directory(host: Host) -> Optional[str]:
     return "/lib/modules/" + release
 
 
-def aliases(host: Host) -> Aliases:
+def aliases(host: HostRoot) -> Aliases:
     """The PCI aliases of ``modules.alias`` and, for built-in modules, of ``modules.builtin.modinfo``."""
     directory = modules_directory(host)
     if directory is None:

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional
 from .grub import expanded, grub_statements, grub_variables
 from .limits import CONTROL, CONTROL_BUT_TAB, LINE_LIMIT, TEXT_LIMIT
 from .mounts import BOOT_PARTITIONS, boot_path
-from .reader import Host
+from .reader import HostRoot
 
 LINUX_COMMANDS = ("linux", "linux16", "linuxefi")
 INITRD_COMMANDS = ("initrd", "initrd16", "initrdefi")
@@ -30,7 +30,7 @@ def is_recovery(title: str, image: str, arguments: str) -> bool:
 
 
 def boot_entry(
-    host: Host, source: str, title: str, image: str, initrds: List[str], arguments: str
+    host: HostRoot, source: str, title: str, image: str, initrds: List[str], arguments: str
 ) -> Optional[Dict[str, Any]]:
     """One entry of the boot menu; ``None``, with a note, when it holds what no boot loader would take."""
     kernel_path = boot_path(host, image)
@@ -53,7 +53,7 @@ def boot_entry(
     }
 
 
-def grub_entries(host: Host, source: str, text: str) -> List[Dict[str, Any]]:
+def grub_entries(host: HostRoot, source: str, text: str) -> List[Dict[str, Any]]:
     """The menu entries of a ``grub.cfg`` that boot this system's Linux kernels.
 
     Memory tests and the entries that os-prober made for other systems are none of them. Of variables only tuned's is
@@ -86,7 +86,7 @@ def grub_entries(host: Host, source: str, text: str) -> List[Dict[str, Any]]:
     return [entry for entry in found if entry is not None]
 
 
-def loader_entries(host: Host, variables: Dict[str, str]) -> List[Dict[str, Any]]:
+def loader_entries(host: HostRoot, variables: Dict[str, str]) -> List[Dict[str, Any]]:
     """The entries of the Boot Loader Specification, type 1: ``loader/entries/*.conf`` of the boot partition."""
     found = []
     for partition in BOOT_PARTITIONS:

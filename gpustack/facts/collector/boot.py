@@ -11,11 +11,11 @@ from .kernel import EFIVARS, LOADER_INFO
 from .limits import VALUE_LIMIT
 from .mounts import BOOT_PARTITIONS
 from .names import NAMED_MODULES
-from .reader import Host, version_key
+from .reader import HostRoot, version_key
 from .tools import BOOT_TOOLS, any_of, grubby_keeps_defaults
 
 
-def boot_loader(host: Host, grub: bool) -> Optional[str]:
+def boot_loader(host: HostRoot, grub: bool) -> Optional[str]:
     """The boot loader: what started this system according to its ``LoaderInfo`` variable, else what is configured.
 
     ``LoaderInfo`` (systemd.io/BOOT_LOADER_INTERFACE) holds UTF-16 after four bytes of attributes.
@@ -30,7 +30,7 @@ def boot_loader(host: Host, grub: bool) -> Optional[str]:
     return None
 
 
-def firmware(host: Host, machine_type: Optional[str]) -> Optional[str]:
+def firmware(host: HostRoot, machine_type: Optional[str]) -> Optional[str]:
     """``efi`` or ``bios``; ``None`` where neither can be told."""
     if host.exists("/sys/firmware/efi"):
         return "efi"
@@ -39,7 +39,7 @@ def firmware(host: Host, machine_type: Optional[str]) -> Optional[str]:
     return None
 
 
-def boot(host: Host, machine_type: Optional[str], gpu_modules: Iterable[str]) -> Dict[str, Any]:
+def boot(host: HostRoot, machine_type: Optional[str], gpu_modules: Iterable[str]) -> Dict[str, Any]:
     """Firmware, boot loader, its entries and the kernels that can boot.
 
     :param gpu_modules: further modules whose presence matters: the host drivers of the GPUs that are there.

@@ -4,10 +4,10 @@ import re
 from typing import Any, Dict, Iterator, List, Pattern, Set, Tuple
 
 from .addresses import last_address
-from .reader import Host
+from .reader import HostRoot
 
 
-def slot_names(host: Host) -> Dict[str, str]:
+def slot_names(host: HostRoot) -> Dict[str, str]:
     """The physical slots by the address they hold: ``0000:88:00``, or ``0000:88`` for a whole bus."""
     base = "/sys/bus/pci/slots"
     found = {}
@@ -21,7 +21,7 @@ def slot_names(host: Host) -> Dict[str, str]:
 _SLOT_ADDRESS = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})?")
 
 
-def class_devices(host: Host, directory: str, names: Pattern[str]) -> Iterator[Tuple[str, str, str]]:
+def class_devices(host: HostRoot, directory: str, names: Pattern[str]) -> Iterator[Tuple[str, str, str]]:
     """The devices of a class that hang off PCI functions: name, place in the device tree, function.
 
     Each device's link names its place. It belongs to the innermost function on that path, so a disk behind a USB
@@ -36,7 +36,7 @@ def class_devices(host: Host, directory: str, names: Pattern[str]) -> Iterator[T
                 yield name, place, address
 
 
-def usb_label(host: Host, path: str) -> str:
+def usb_label(host: HostRoot, path: str) -> str:
     """A USB device's maker and product, as it names itself, else its identifiers."""
     maker, product = (host.value(f"{path}/{name}") or "" for name in ("manufacturer", "product"))
     if not product:
@@ -52,7 +52,7 @@ _USB_DEVICE = re.compile(r"[0-9]+-[0-9.]+")
 USB_HUB = "09"
 
 
-def uses(host: Host) -> Dict[str, Dict[str, List[Any]]]:
+def uses(host: HostRoot) -> Dict[str, Dict[str, List[Any]]]:
     """What the running host makes of each PCI function: network interfaces, disks, USB devices and so on."""
     found: Dict[str, Dict[str, List[Any]]] = {}
 

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterable, List, Optional, Set
 
 from .limits import TEXT_LIMIT
 from .mounts import BOOT_PARTITIONS
-from .reader import Host
+from .reader import HostRoot
 
 RELEVANT = re.compile(
     r"\bblacklist\b|vfio|pci[-_]stub|nouveau|nvidia|nova[-_](?:core|drm)|amdgpu|radeon|\bi915\b|\bxe\b|snd[-_]hda[-_]intel"
@@ -93,7 +93,7 @@ _RUNS_PROGRAMS = ("/etc/crontab", "/etc/cron.d/", "/var/spool/cron/", "/etc/rc."
 _PROGRAM_LIMIT = 64
 
 
-def matching(host: Host, pattern: str) -> List[str]:
+def matching(host: HostRoot, pattern: str) -> List[str]:
     """The paths that match a shell pattern, one directory at a time."""
     found = [""]
     for part in pattern.split("/")[1:]:
@@ -109,13 +109,13 @@ def matching(host: Host, pattern: str) -> List[str]:
     return found
 
 
-def is_directory(host: Host, path: str) -> bool:
+def is_directory(host: HostRoot, path: str) -> bool:
     """Whether a path leads to a directory."""
     status = host.status(path)
     return status is not None and stat.S_ISDIR(status.st_mode)
 
 
-def configuration_file(host: Host, path: str) -> Optional[Dict[str, Any]]:
+def configuration_file(host: HostRoot, path: str) -> Optional[Dict[str, Any]]:
     """One file: text, mode, time. A link to ``/dev/null``, which masks a vendor's file, counts as an empty one."""
     if host.link(path) == "/dev/null":
         return {"text": "", "mode": "0666", "mtime_ns": None}
@@ -128,7 +128,7 @@ def configuration_file(host: Host, path: str) -> Optional[Dict[str, Any]]:
     return {"text": text, "mode": f"{stat.S_IMODE(status.st_mode):04o}", "mtime_ns": status.st_mtime_ns}
 
 
-def configuration_files(host: Host) -> Dict[str, Dict[str, Any]]:
+def configuration_files(host: HostRoot) -> Dict[str, Dict[str, Any]]:
     """The configuration files that passthrough depends on."""
     found: Dict[str, Dict[str, Any]] = {}
     merged = host.link("/lib") is not None  # /lib is /usr/lib: the same files under a second name
@@ -162,7 +162,7 @@ def configuration_files(host: Host) -> Dict[str, Dict[str, Any]]:
     return found
 
 
-def searched(host: Host, patterns: Iterable[str]) -> List[str]:
+def searched(host: HostRoot, patterns: Iterable[str]) -> List[str]:
     """The files that match patterns of several directories; of one name only the first."""
     chosen: Dict[str, str] = {}
     for pattern in patterns:

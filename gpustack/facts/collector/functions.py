@@ -10,7 +10,7 @@ from .aliases import aliases
 from .class_devices import slot_names, uses
 from .iomem import claims
 from .limits import ADDRESS, VALUE_LIMIT
-from .reader import Host
+from .reader import HostRoot
 from .resources import bars, config_serial, responds
 
 _HEX4 = re.compile(r"0x([0-9a-fA-F]{4})")
@@ -26,7 +26,7 @@ GPU_CLASSES = ("03", "12", "0403", "0c03", "0c80")
 class FunctionFiles:
     """The attributes of one function; those that its directory does not list are not asked for."""
 
-    def __init__(self, host: Host, address: str) -> None:
+    def __init__(self, host: HostRoot, address: str) -> None:
         self.host = host
         self.base = f"{PCI}/{address}"
         self.present = set(host.names(self.base))
@@ -117,14 +117,14 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class Tables:
     """What is read once for all functions."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: HostRoot) -> None:
         self.aliases = aliases(host)
         self.claims = claims(host)
         self.slots = slot_names(host)
         self.uses = uses(host)
 
 
-def function(host: Host, address: str, tables: Tables) -> Optional[Dict[str, Any]]:
+def function(host: HostRoot, address: str, tables: Tables) -> Optional[Dict[str, Any]]:
     """One PCI function; ``None``, with a note, when it went away or says not even what it is."""
     mark = len(host.unread)
     files = FunctionFiles(host, address)
@@ -186,7 +186,7 @@ def function(host: Host, address: str, tables: Tables) -> Optional[Dict[str, Any
 VANISHED = "the device went away while it was read"
 
 
-def pci(host: Host) -> List[Dict[str, Any]]:
+def pci(host: HostRoot) -> List[Dict[str, Any]]:
     """Every PCI function, in the order of the addresses."""
     addresses = []
     for name in host.names(PCI):

@@ -4,18 +4,18 @@ import re
 from typing import Any, Dict, Iterable, List, Set
 
 from .limits import TEXT_LIMIT
-from .reader import Host
+from .reader import HostRoot
 
 GROUPS = "/sys/kernel/iommu_groups"
 _REGION = re.compile(r"0x([0-9a-f]{1,16}) 0x([0-9a-f]{1,16}) ([a-z-]{1,32})")
 
 
-def numbers(host: Host) -> List[int]:
+def numbers(host: HostRoot) -> List[int]:
     """The numbers of all groups."""
     return sorted(int(name) for name in host.names(GROUPS) if name.isdigit())
 
 
-def without_iommu(host: Host) -> Set[int]:
+def without_iommu(host: HostRoot) -> Set[int]:
     """The groups that vfio made up for devices without an IOMMU (``drivers/vfio``, ``vfio_noiommu_group_alloc``).
 
     Their devices have the link ``iommu_group`` as others do; only the group's name tells them apart.
@@ -23,7 +23,7 @@ def without_iommu(host: Host) -> Set[int]:
     return {number for number in numbers(host) if host.value(f"{GROUPS}/{number}/name") == "vfio-noiommu"}
 
 
-def groups(host: Host, functions: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
+def groups(host: HostRoot, functions: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
     """What is known of the groups of some functions: reserved regions, and members that are no PCI function.
 
     The kernel lists a region as start, end and type (``Documentation/ABI/testing/sysfs-kernel-iommu_groups``).

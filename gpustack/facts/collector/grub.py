@@ -5,7 +5,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .limits import TEXT_LIMIT
 from .mounts import mounted
-from .reader import Host
+from .reader import HostRoot
 
 GRUB_LIMIT = 4 * 1024 * 1024
 GRUB_DIRECTORIES = ("/boot/grub", "/boot/grub2")
@@ -69,7 +69,7 @@ def grub_variables(text: str) -> Dict[str, str]:
     return found
 
 
-def grub_environment(host: Host, configuration: str, text: str) -> Dict[str, str]:
+def grub_environment(host: HostRoot, configuration: str, text: str) -> Dict[str, str]:
     """The variables that a boot entry's options may name: those of ``grubenv``, then those that ``grub.cfg`` sets.
 
     ``grubenv`` has a line for each variable, with a backslash before a backslash and a line's end, and is filled up
@@ -83,7 +83,7 @@ def grub_environment(host: Host, configuration: str, text: str) -> Dict[str, str
     return found
 
 
-def grub_environment_block(host: Host, configuration: str, text: str) -> Dict[str, Any]:
+def grub_environment_block(host: HostRoot, configuration: str, text: str) -> Dict[str, Any]:
     """``grubenv``, in which GRUB keeps what holds for one boot only, and whether GRUB can write it.
 
     :param configuration: the path of GRUB's menu, whose directory it is in.
@@ -110,7 +110,7 @@ def expanded(text: str, variables: Dict[str, str]) -> str:
     return re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda m: variables.get(m.group(1) or m.group(2), ""), text)
 
 
-def grub_configuration(host: Host) -> Optional[str]:
+def grub_configuration(host: HostRoot) -> Optional[str]:
     """The ``grub.cfg`` that the host boots from; on some EFI systems it is on the EFI system partition only."""
     for directory in GRUB_DIRECTORIES:
         if host.exists(directory + "/grub.cfg"):

@@ -7,10 +7,10 @@ from typing import Dict, Iterable, List, Optional, Tuple
 from .aliases import normalised
 from .installed import installed_images
 from .limits import RELEASE
-from .reader import Host
+from .reader import HostRoot
 
 
-def initramfs_of(host: Host, candidates: Iterable[str]) -> Tuple[Optional[str], Optional[int]]:
+def initramfs_of(host: HostRoot, candidates: Iterable[str]) -> Tuple[Optional[str], Optional[int]]:
     """The first initramfs image that exists, and when it was written (ns)."""
     for path in candidates:
         status = host.status(path)
@@ -19,7 +19,7 @@ def initramfs_of(host: Host, candidates: Iterable[str]) -> Tuple[Optional[str], 
     return None, None
 
 
-def kernel_images(host: Host, loader: Optional[str] = None) -> Dict[str, Tuple[str, List[str]]]:
+def kernel_images(host: HostRoot, loader: Optional[str] = None) -> Dict[str, Tuple[str, List[str]]]:
     """The kernel images by release, each with the paths that its initramfs may have.
 
     ``/boot/vmlinuz-RELEASE`` and ``vmlinux-RELEASE`` (Debian, Ubuntu, Red Hat, SUSE), the same below
@@ -57,7 +57,7 @@ _NO_KERNEL = re.compile(r"-0-rescue|\.(?:old|bak|gz|sig|hmac|signed|dpkg-\w+|rpm
 _VARIANT = re.compile(rb"/([A-Za-z0-9_-]*vfio[_-]pci[A-Za-z0-9_-]*)\.ko\b")
 
 
-def kernel_modules(host: Host, release: str, wanted: Iterable[str]) -> Dict[str, str]:
+def kernel_modules(host: HostRoot, release: str, wanted: Iterable[str]) -> Dict[str, str]:
     """Which of the modules that matter a kernel has, loadable (``modules.dep``) or built in (``modules.builtin``)."""
     found = {}
     for listing, kind in (("modules.dep", "module"), ("modules.builtin", "builtin")):
@@ -70,7 +70,7 @@ def kernel_modules(host: Host, release: str, wanted: Iterable[str]) -> Dict[str,
     return found
 
 
-def vfio_aliases(host: Host, release: str) -> List[Dict[str, str]]:
+def vfio_aliases(host: HostRoot, release: str) -> List[Dict[str, str]]:
     """The aliases of a kernel's VFIO variant drivers: those with ``vfio_pci:`` in the place of ``pci:``.
 
     vfio-pci's own alias, which matches everything, is none of them.

@@ -5,10 +5,10 @@ from typing import Dict, List, Optional, Tuple
 from .limits import RELEASE
 from .machine import os_release
 from .mounts import BOOT_PARTITIONS
-from .reader import Host
+from .reader import HostRoot
 
 
-def installed_images(host: Host) -> Dict[str, Tuple[str, List[str]]]:
+def installed_images(host: HostRoot) -> Dict[str, Tuple[str, List[str]]]:
     """The images ``ENTRY-TOKEN/RELEASE/linux`` by release, each with the paths that its initramfs may have."""
     found: Dict[str, Tuple[str, List[str]]] = {}
     for base in (f"{partition}/{token}" for partition in BOOT_PARTITIONS for token in entry_tokens(host)):
@@ -20,7 +20,7 @@ def installed_images(host: Host) -> Dict[str, Tuple[str, List[str]]]:
     return found
 
 
-def entry_tokens(host: Host) -> List[str]:
+def entry_tokens(host: HostRoot) -> List[str]:
     """What a host's directory on the boot partition may be named after."""
     identity = os_release(host)
     told = [host.word(path, RELEASE) for path in ("/etc/kernel/entry-token", "/etc/machine-id")]
@@ -28,13 +28,13 @@ def entry_tokens(host: Host) -> List[str]:
     return [token for token in dict.fromkeys(named) if token and RELEASE.fullmatch(token)]
 
 
-def kernel_source(host: Host, release: str) -> Optional[str]:
+def kernel_source(host: HostRoot, release: str) -> Optional[str]:
     """The image that a kernel is copied from: that of its package."""
     paths = (f"/lib/modules/{release}/vmlinuz", f"/boot/vmlinuz-{release}")
     return next((path for path in paths if host.exists(path)), None)
 
 
-def unified_images(host: Host) -> List[str]:
+def unified_images(host: HostRoot) -> List[str]:
     """Unified kernel images: entries of type 2 of the Boot Loader Specification."""
     directories = [partition + "/EFI/Linux" for partition in BOOT_PARTITIONS]
     return [f"{path}/{name}" for path in directories for name in host.names(path) if name.lower().endswith(".efi")]

@@ -5,7 +5,7 @@ import re
 from typing import Any, Dict, Iterable, List
 
 from .limits import ADDRESS, CONTROL
-from .reader import Host
+from .reader import HostRoot
 
 
 class Claims:
@@ -45,7 +45,7 @@ _IOMEM = re.compile(r" *([0-9a-f]{1,16})-([0-9a-f]{1,16}) : (.*?)\s*")
 _BOOK_KEEPING = re.compile(ADDRESS.pattern + r"|PCI (?:Bus|ECAM|MMCONFIG|CardBus)\b")
 
 
-def claims(host: Host) -> Claims:
+def claims(host: HostRoot) -> Claims:
     """The claims of ``/proc/iomem``, with a note when the kernel hides the addresses."""
     found = Claims(host.text("/proc/iomem") or "")
     if found.hidden:

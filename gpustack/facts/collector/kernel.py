@@ -5,14 +5,14 @@ from typing import Any, Container, Dict, List, Optional
 
 from .groups import numbers
 from .limits import CONTROL_BUT_TAB, LINE_LIMIT, MODULE_NAME, RELEASE, VALUE_LIMIT
-from .reader import Host
+from .reader import HostRoot
 
 EFIVARS = "/sys/firmware/efi/efivars"
 SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 LOADER_INFO = "LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 
 
-def secure_boot(host: Host) -> Optional[bool]:
+def secure_boot(host: HostRoot) -> Optional[bool]:
     """Whether the firmware enforces Secure Boot.
 
     An EFI variable file holds four bytes of attributes, then the data: one byte here. A firmware without EFI, or
@@ -32,25 +32,25 @@ def secure_boot(host: Host) -> Optional[bool]:
     return content[4] == 1
 
 
-def lockdown(host: Host) -> Optional[str]:
+def lockdown(host: HostRoot) -> Optional[str]:
     """The kernel's lockdown mode: the bracketed word of ``[none] integrity confidentiality``."""
     match = re.search(r"\[([a-z]+)\]", host.value("/sys/kernel/security/lockdown") or "")
     return match.group(1) if match else None
 
 
-def running_release(host: Host) -> Optional[str]:
+def running_release(host: HostRoot) -> Optional[str]:
     """The release of the running kernel."""
     return host.word("/proc/sys/kernel/osrelease", RELEASE)
 
 
-def loaded_modules(host: Host) -> List[str]:
+def loaded_modules(host: HostRoot) -> List[str]:
     """The names of the loaded modules, from ``/proc/modules``."""
     lines = (host.text("/proc/modules") or "").splitlines()
     names = {line.split(" ", 1)[0] for line in lines}
     return sorted(name for name in names if MODULE_NAME.fullmatch(name))
 
 
-def kernel(host: Host) -> Dict[str, Any]:
+def kernel(host: HostRoot) -> Dict[str, Any]:
     """The running kernel."""
     command_line = host.text("/proc/cmdline", LINE_LIMIT)
     if command_line is not None:
@@ -87,7 +87,7 @@ def interrupt_remapping(interrupts: str) -> Optional[bool]:
 IOMMU_TABLES = ("DMAR", "IVRS", "IORT", "VIOT")  # Intel, AMD, Arm SMMU, virtio-iommu
 
 
-def iommu(host: Host, no_iommu: Container[int]) -> Dict[str, Any]:
+def iommu(host: HostRoot, no_iommu: Container[int]) -> Dict[str, Any]:
     """The IOMMU: what the firmware announces and what the kernel made of it.
 
     :param no_iommu: the groups that stand for no IOMMU.

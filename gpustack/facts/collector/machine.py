@@ -6,10 +6,10 @@ import struct
 from typing import Any, Dict, List, Optional
 
 from .limits import CONTROL, HOST_NAME, LINE_LIMIT, MODULE_NAME, TEXT_LIMIT, VALUE_LIMIT
-from .reader import Host
+from .reader import HostRoot
 
 
-def hostname(host: Host) -> Optional[str]:
+def hostname(host: HostRoot) -> Optional[str]:
     """The name of the running system; of another root what its ``/etc/hostname`` says."""
     if host.running:
         return host.word("/proc/sys/kernel/hostname", HOST_NAME)
@@ -26,7 +26,7 @@ def hostname(host: Host) -> Optional[str]:
 ELF_MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 
 
-def architecture(host: Host) -> Optional[str]:
+def architecture(host: HostRoot) -> Optional[str]:
     """The machine's architecture, as ``uname -m`` prints it."""
     if host.running:
         return os.uname().machine
@@ -41,7 +41,7 @@ def architecture(host: Host) -> Optional[str]:
     return None
 
 
-def os_release(host: Host) -> Dict[str, str]:
+def os_release(host: HostRoot) -> Dict[str, str]:
     """``os-release(5)``: the fields of ``/etc/os-release``, else of ``/usr/lib/os-release``."""
     text = host.text("/etc/os-release", TEXT_LIMIT)
     if text is None:
@@ -61,7 +61,7 @@ def os_release(host: Host) -> Dict[str, str]:
     return found
 
 
-def container(host: Host) -> Optional[str]:
+def container(host: HostRoot) -> Optional[str]:
     """The kind of container that the root is inside of; ``None`` when nothing says that it is one.
 
     The marks are those of ``systemd-detect-virt`` (``src/basic/virt.c``): ``/run/systemd/container``, the files
@@ -86,7 +86,7 @@ def container(host: Host) -> Optional[str]:
     return {"libpod": "podman", "kubepods": "kubernetes"}.get(match.group(1), match.group(1)) if match else None
 
 
-def machine(host: Host) -> Dict[str, Optional[str]]:
+def machine(host: HostRoot) -> Dict[str, Optional[str]]:
     """Maker and model from the firmware's DMI tables, else the device tree's model."""
     vendor = host.value("/sys/class/dmi/id/sys_vendor") or None
     product = host.value("/sys/class/dmi/id/product_name") or None
@@ -109,7 +109,7 @@ def count_range(text: str) -> Optional[int]:
 CPU_FLAGS = ("vmx", "svm", "ept", "npt", "hypervisor")
 
 
-def cpu(host: Host) -> Dict[str, Any]:
+def cpu(host: HostRoot) -> Dict[str, Any]:
     """The first processor of ``/proc/cpuinfo`` and how many are online."""
     # The first part is enough and cheap: for each further processor the kernel has to ask that processor.
     first = host.head("/proc/cpuinfo", 65536) or b""
@@ -138,7 +138,7 @@ def memory_mib(text: Optional[str]) -> Optional[int]:
     return int(match.group(1)) // 1024 if match else None
 
 
-def numa_nodes(host: Host) -> List[Dict[str, Any]]:
+def numa_nodes(host: HostRoot) -> List[Dict[str, Any]]:
     """The NUMA nodes with their processors and memory."""
     base = "/sys/devices/system/node"
     found = []

@@ -3,12 +3,12 @@
 import re
 from typing import Optional, Tuple
 
-from .reader import Host
+from .reader import HostRoot
 
 BOOT_PARTITIONS = ("/boot", "/efi", "/boot/efi")
 
 
-def boot_path(host: Host, path: str) -> str:
+def boot_path(host: HostRoot, path: str) -> str:
     """A file that a boot loader names, as the running host names it.
 
     The loader sees the file system that holds the file: ``/vmlinuz-6.1`` on a boot partition, ``/@/boot/vmlinuz-6.1``
@@ -26,7 +26,7 @@ def boot_path(host: Host, path: str) -> str:
     return plain
 
 
-def mounted(host: Host, path: str) -> Tuple[Optional[str], Optional[str]]:
+def mounted(host: HostRoot, path: str) -> Tuple[Optional[str], Optional[str]]:
     """The kind of file system that holds a path, and of its block device (``disk`` when nothing lies between).
 
     See ``Documentation/filesystems/proc.rst``, 3.5, and ``Documentation/ABI/testing/sysfs-block-dm``.

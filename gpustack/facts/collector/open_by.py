@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from .class_devices import ANY, CARD, class_devices
 from .limits import TABLE_LIMIT, VALUE_LIMIT
-from .reader import Host
+from .reader import HostRoot
 
 GPU_BASE = ("03", "12")
 NVSWITCH = ("10de", "0680")
@@ -34,7 +34,7 @@ def near_gpus(functions: List[Dict[str, Any]]) -> Set[str]:
     }
 
 
-def device_nodes(host: Host, functions: List[Dict[str, Any]]) -> Dict[str, Set[str]]:
+def device_nodes(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, Set[str]]:
     """The addresses of the functions behind each device node, by the node's path.
 
     NVIDIA's control nodes and ``/dev/kfd`` belong to every card that its driver has: which of them a process uses
@@ -71,7 +71,7 @@ def behind(node: str, nodes: Dict[str, Set[str]]) -> Set[str]:
     return nodes["/dev/nvidia"] if node.startswith("/dev/nvidia") else set()
 
 
-def open_nodes(host: Host, process: str) -> Optional[Set[str]]:
+def open_nodes(host: HostRoot, process: str) -> Optional[Set[str]]:
     """The device nodes that a process has open or mapped; ``None`` when that can't be seen."""
     found = set()
     try:
@@ -89,7 +89,7 @@ def open_nodes(host: Host, process: str) -> Optional[Set[str]]:
     return {node for node in found if _DEVICE_NODE.match(node)}
 
 
-def processes(host: Host, nodes: Dict[str, Set[str]]) -> Tuple[Dict[str, List[str]], bool]:
+def processes(host: HostRoot, nodes: Dict[str, Set[str]]) -> Tuple[Dict[str, List[str]], bool]:
     """What has nodes open, by function; and whether every process could be looked at."""
     found: Dict[str, List[str]] = {}
     complete = True
@@ -105,7 +105,7 @@ def processes(host: Host, nodes: Dict[str, Set[str]]) -> Tuple[Dict[str, List[st
     return found, complete
 
 
-def consoles(host: Host, functions: List[Dict[str, Any]]) -> Iterator[Tuple[str, str]]:
+def consoles(host: HostRoot, functions: List[Dict[str, Any]]) -> Iterator[Tuple[str, str]]:
     """The functions that the kernel's console is drawn on, each with what it is.
 
     The kernel puts a frame buffer console on the frame buffer of the primary display when that has one, else on the
@@ -131,7 +131,7 @@ def consoles(host: Host, functions: List[Dict[str, Any]]) -> Iterator[Tuple[str,
             yield address, "the host's text console is on it"
 
 
-def sounding(host: Host) -> Set[str]:
+def sounding(host: HostRoot) -> Set[str]:
     """The sound cards (``card0``) that play or record."""
     found = set()
     for card in host.names("/proc/asound"):
@@ -146,7 +146,7 @@ def sounding(host: Host) -> Set[str]:
     return found
 
 
-def storage_in_use(host: Host) -> Iterator[Tuple[str, str]]:
+def storage_in_use(host: HostRoot) -> Iterator[Tuple[str, str]]:
     """The functions whose disks are mounted, swapped to or a part of something else, each with what it is."""
     table = host.text("/proc/1/mountinfo")
     mounted: Dict[str, str] = {}
@@ -165,7 +165,7 @@ def storage_in_use(host: Host) -> Iterator[Tuple[str, str]]:
             yield address, f"{name} is a part of {holder}"
 
 
-def holders(host: Host, functions: List[Dict[str, Any]]) -> Dict[str, Optional[List[str]]]:
+def holders(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, Optional[List[str]]]:
     """What uses each function of a GPU's slot or group right now, by address: an unbind would wait for it, or break it.
 
     ``None`` for a function where that could not be found out; those that no host driver has are left out.

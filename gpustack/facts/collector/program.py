@@ -15,7 +15,7 @@ from .kernel import iommu, kernel
 from .limits import MODULE_NAME, TEXT_LIMIT
 from .machine import architecture, container, cpu, hostname, machine, memory_mib, numa_nodes, os_release
 from .open_by import holders
-from .reader import Host
+from .reader import HostRoot
 from .tools import initramfs_tool
 
 VERSION = 1
@@ -29,7 +29,7 @@ def collect(root: str = "/") -> Dict[str, Any]:
     :param root: the directory to read as ``/``.
     :raises NotADirectoryError: when ``root`` is no directory.
     """
-    host = Host(root)
+    host = HostRoot(root)
     machine_type = architecture(host)
     functions = pci(host)
     in_use = holders(host, functions)

@@ -9,7 +9,7 @@ from typing import Callable, Dict, List, Optional, Pattern, Set, Tuple
 from .limits import CONTROL, LINK_LIMIT, TABLE_LIMIT, VALUE_LIMIT, Reader
 
 
-class Host:
+class HostRoot:
     """Reads files below one root directory and remembers what could not be read.
 
     Paths are given as seen from the root (``/proc/cmdline``). No method raises for what a path holds or lacks.

@@ -4,7 +4,7 @@ import re
 from typing import Any, Dict, List, Optional, Set
 
 from .limits import Reader
-from .reader import Host
+from .reader import HostRoot
 
 # Resource flags (kernel: include/linux/ioport.h).
 IORESOURCE_IO = 0x100
@@ -43,7 +43,7 @@ def bars(resource: str) -> List[Dict[str, Any]]:
 HEADER_SIZE = 64
 
 
-def responds(host: Host, path: str) -> Optional[bool]:
+def responds(host: HostRoot, path: str) -> Optional[bool]:
     """Whether a device answers: a read of one that is gone gives all ones, while sysfs has its ids cached.
 
     A virtual function has all ones for its ids only, never for its whole header.
@@ -81,7 +81,7 @@ def serial_number(read: Reader) -> Optional[str]:
     return None
 
 
-def config_serial(host: Host, path: str) -> Optional[str]:
+def config_serial(host: HostRoot, path: str) -> Optional[str]:
     """The serial number in a ``config`` file.
 
     A function with extended configuration space has 4096 bytes there; without CAP_SYS_ADMIN the kernel gives only

@@ -2,19 +2,19 @@
 
 from typing import Optional
 
-from .reader import Host
+from .reader import HostRoot
 
 GRUBBY = ("/usr/libexec/grubby/grubby-bls", "/usr/sbin/grubby", "/usr/bin/grubby")
 KERNEL_HOOKS = ("/etc/kernel/postinst.d", "/usr/share/kernel/postinst.d")  # packages' own are moving to the second
 BOOT_TOOLS = ("bootctl", "grub2-mkconfig", "grubby", "kernel-install", "update-grub")
 
 
-def any_of(host: Host, *names: str) -> bool:
+def any_of(host: HostRoot, *names: str) -> bool:
     """Whether one of the programs is installed."""
     return any(host.exists(directory + name) for name in names for directory in ("/usr/sbin/", "/usr/bin/", "/sbin/"))
 
 
-def grubby_keeps_defaults(host: Host) -> Optional[bool]:
+def grubby_keeps_defaults(host: HostRoot) -> Optional[bool]:
     """Whether grubby can leave ``/etc/default/grub`` alone: since 8.40-39, RHEL 8.3 (``--no-etc-grub-update``).
 
     ``None`` where its program, a shell script, is not where it is looked for.
@@ -25,7 +25,7 @@ def grubby_keeps_defaults(host: Host) -> Optional[bool]:
     return False if host.exists(GRUBBY[0]) else None
 
 
-def initramfs_tool(host: Host) -> Optional[str]:
+def initramfs_tool(host: HostRoot) -> Optional[str]:
     """What builds the initramfs.
 
     Debian's dracut package brings an ``update-initramfs`` of its own, and initramfs-tools-core may stay installed

@@ -32,7 +32,7 @@ _PRE_UDEV = "/hooks/pre-udev/"
 _RD_DRIVER_PRE = "rd.driver.pre"
 
 
-class Status(enum.StrEnum):
+class CheckStatus(enum.StrEnum):
     """How a check went."""
 
     OK = "ok"
@@ -41,7 +41,7 @@ class Status(enum.StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class HostCheck:
     """One thing that was looked at.
 
     :ivar what: what has to be so.
@@ -51,7 +51,7 @@ class Check:
 
     what: str
     place: str
-    status: Status
+    status: CheckStatus
     seen: str
     finding: Finding | None = None
 
@@ -60,21 +60,21 @@ class Check:
         return {"what": self.what, "place": self.place, "status": self.status.value, "seen": self.seen}
 
 
-def _ok(what: str, place: str, seen: str) -> Check:
-    return Check(what=what, place=place, status=Status.OK, seen=seen)
+def _ok(what: str, place: str, seen: str) -> HostCheck:
+    return HostCheck(what=what, place=place, status=CheckStatus.OK, seen=seen)
 
 
-def _failed(code: Code, what: str, place: str, seen: str, severity: Severity | None = None, **more: str) -> Check:
+def _failed(code: Code, what: str, place: str, seen: str, severity: Severity | None = None, **more: str) -> HostCheck:
     found = finding(code, place=place, severity=severity, what=what, seen=seen, **more)
-    return Check(what=what, place=place, status=Status.FAILED, seen=seen, finding=found)
+    return HostCheck(what=what, place=place, status=CheckStatus.FAILED, seen=seen, finding=found)
 
 
-def _unknown(what: str, place: str, seen: str, severity: Severity | None = None) -> Check:
+def _unknown(what: str, place: str, seen: str, severity: Severity | None = None) -> HostCheck:
     found = finding(Code.VERIFY_UNPROVED, place=place, severity=severity, what=what, seen=seen)
-    return Check(what=what, place=place, status=Status.UNKNOWN, seen=seen, finding=found)
+    return HostCheck(what=what, place=place, status=CheckStatus.UNKNOWN, seen=seen, finding=found)
 
 
-def iommu(host: Host, options: Options) -> Iterator[Check]:
+def iommu(host: Host, options: Options) -> Iterator[HostCheck]:
     """The IOMMU works: it has units and groups, and remaps interrupts."""
     what, place = "the IOMMU is active", host.hostname
     units, groups = len(host.iommu.units), host.iommu.group_count
@@ -95,7 +95,7 @@ def iommu(host: Host, options: Options) -> Iterator[Check]:
         yield _failed(Code.VERIFY_INTERRUPTS_NOT_REMAPPED, what, place, "they are not")
 
 
-def arguments(host: Host, desired: Desired) -> Iterator[Check]:
+def arguments(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """The running kernel got its arguments."""
     place = f"{host.hostname} /proc/cmdline"
     if host.kernel.command_line is None:
@@ -116,13 +116,13 @@ def arguments(host: Host, desired: Desired) -> Iterator[Check]:
             )
 
 
-def not_in_trial(host: Host) -> Iterator[Check]:
+def not_in_trial(host: Host) -> Iterator[HostCheck]:
     """A boot that is a trial is not for good."""
     if is_trial(host):
         yield _failed(Code.VERIFY_TRIAL_BOOT, "this boot is no trial", host.hostname, "the next boot is the old one")
 
 
-def menu(host: Host, desired: Desired) -> Iterator[Check]:
+def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """The next kernels will get their arguments."""
     ordinary = [entry for entry in host.boot.entries if not entry.recovery]
     if not ordinary:
@@ -143,7 +143,7 @@ def menu(host: Host, desired: Desired) -> Iterator[Check]:
             yield _ok(what, place, ", ".join(desired.arguments) or "none needed")
 
 
-def files(host: Host, desired: Desired) -> Iterator[Check]:
+def files(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """Every file of gpustack's is as planned."""
     for path in OWNED:
         wanted, there = desired.files.get(path), host.files.get(path)
@@ -163,7 +163,7 @@ def files(host: Host, desired: Desired) -> Iterator[Check]:
             yield _ok(what, place, f"{len(wanted.content.splitlines())} lines, mode {there.mode}")
 
 
-def future(host: Host, desired: Desired) -> Iterator[Check]:
+def future(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """The files that entries of kernels to come are made from have the arguments, too."""
     for path, wanted in desired.entries.edits.items() if desired.entries is not None else ():
         what, place = "kernels to come get the arguments", f"{host.hostname} {path}"
@@ -173,7 +173,7 @@ def future(host: Host, desired: Desired) -> Iterator[Check]:
             yield _failed(Code.VERIFY_FILE_WRONG, what, place, "it lacks some, or has some too many")
 
 
-def addresses(host: Host, desired: Desired) -> Iterator[Check]:
+def addresses(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """At each address that is bound stands what was planned, and its twins that stay are left to the host."""
     for device in listed(host):
         what, place = f"the device to be bound here is {device.identity}", f"{host.hostname} {device.address}"
@@ -194,7 +194,7 @@ def addresses(host: Host, desired: Desired) -> Iterator[Check]:
             yield _failed(Code.VERIFY_HOST_DEVICE_TAKEN, what, place, f"it is on {function.driver}")
 
 
-def gpu(host: Host, target: Assigned) -> Iterator[Check]:
+def gpu(host: Host, target: Assigned) -> Iterator[HostCheck]:
     """Every function of a GPU is on its driver, its group is viable, and nothing else holds its memory."""
     for function in target.gpu.functions:
         place = f"{host.hostname} {function.address}"
@@ -211,7 +211,7 @@ def gpu(host: Host, target: Assigned) -> Iterator[Check]:
     yield _group(host, target)
 
 
-def _claims(host: Host, function: Function, place: str) -> Iterator[Check]:
+def _claims(host: Host, function: Function, place: str) -> Iterator[HostCheck]:
     memory = [bar for bar in function.bars if not bar.io and bar.size]
     if not memory:
         return
@@ -225,7 +225,7 @@ def _claims(host: Host, function: Function, place: str) -> Iterator[Check]:
         yield _ok(what, place, f"{len(memory)} memory BAR{'s' if len(memory) > 1 else ''}, none held")
 
 
-def _group(host: Host, target: Assigned) -> Check:
+def _group(host: Host, target: Assigned) -> HostCheck:
     """As vfio judges it: whatever else has a driver makes a group not viable (``vfio_dev_viable``)."""
     place = f"{host.hostname} {target.address}"
     what = "its IOMMU group is viable"
@@ -248,7 +248,7 @@ def _group(host: Host, target: Assigned) -> Check:
     return _ok(what, place, f"group {number}: {', '.join(f.address for f in members)}")
 
 
-def initramfs(host: Host, desired: Desired, images: Images | None) -> Iterator[Check]:
+def initramfs(host: Host, desired: Desired, images: Images | None) -> Iterator[HostCheck]:
     """The initramfs of every kernel that can boot holds what binds the GPUs."""
     if images is None:
         what = "every initramfs binds the GPUs"
@@ -258,7 +258,7 @@ def initramfs(host: Host, desired: Desired, images: Images | None) -> Iterator[C
         yield _image(host, desired, kernel, images.get(kernel.release))
 
 
-def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str, Any] | None) -> Check:
+def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str, Any] | None) -> HostCheck:
     what = f"the initramfs of Linux {kernel.release} binds the GPUs"
     place = f"{host.hostname} {kernel.initramfs or kernel.release}"
     tool = by_hand(host, kernel)

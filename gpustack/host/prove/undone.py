@@ -11,7 +11,7 @@ from gpustack.facts.model import Host
 from gpustack.findings import Severity, finding
 from gpustack.host.own_files import ADOPTED, AGAIN, DRACUT_SCRIPT, JOURNAL, MODPROBE, OWNED, SCRIPT, is_ours
 from gpustack.host.prior_setup.foreign_config import Elsewhere, elsewhere
-from gpustack.host.prove.checks import Check, Images, Status
+from gpustack.host.prove.checks import CheckStatus, HostCheck, Images
 from gpustack.host.prove.verify import Verification
 from gpustack.host.undo import still_kept, too_many
 
@@ -42,24 +42,24 @@ def verify_undone(host: Host, initramfs: Images | None) -> Verification:
     )
 
 
-def _check(what: str, place: str, wrong: str | None, seen: str) -> Check:
+def _check(what: str, place: str, wrong: str | None, seen: str) -> HostCheck:
     if wrong is None:
-        return Check(what=what, place=place, status=Status.OK, seen=seen)
-    return Check(
+        return HostCheck(what=what, place=place, status=CheckStatus.OK, seen=seen)
+    return HostCheck(
         what=what,
         place=place,
-        status=Status.FAILED,
+        status=CheckStatus.FAILED,
         seen=wrong,
         finding=finding(Code.VERIFY_TRACE_LEFT, place=place, what=what, seen=wrong),
     )
 
 
-def _unknown(what: str, place: str, seen: str) -> Check:
+def _unknown(what: str, place: str, seen: str) -> HostCheck:
     found = finding(Code.VERIFY_UNPROVED, place=place, what=what, seen=seen, severity=Severity.WARNING)
-    return Check(what=what, place=place, status=Status.UNKNOWN, seen=seen, finding=found)
+    return HostCheck(what=what, place=place, status=CheckStatus.UNKNOWN, seen=seen, finding=found)
 
 
-def _files(host: Host) -> Iterator[Check]:
+def _files(host: Host) -> Iterator[HostCheck]:
     for path in (*OWNED, ADOPTED, AGAIN, JOURNAL):
         there = host.files.get(path)
         is_left = there is not None and is_ours(there.text)
@@ -68,7 +68,7 @@ def _files(host: Host) -> Iterator[Check]:
         yield _check(what, f"{host.hostname} {path}", "it is still there" if is_left else None, seen)
 
 
-def _arguments(host: Host, other: Elsewhere) -> Iterator[Check]:
+def _arguments(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
     lines = [("the running kernel has no argument of gpustack's", "/proc/cmdline", host.kernel.command_line)]
     lines += [
         (f"the menu entry {entry.title!r} has no argument of gpustack's", entry.source, entry.arguments)
@@ -83,7 +83,7 @@ def _arguments(host: Host, other: Elsewhere) -> Iterator[Check]:
             yield _check(what, place, f"it has {', '.join(wrong)}" if wrong else None, "it has none")
 
 
-def _images(host: Host, images: Images | None) -> Iterator[Check]:
+def _images(host: Host, images: Images | None) -> Iterator[HostCheck]:
     for kernel in host.boot.kernels:
         what = f"the initramfs of Linux {kernel.release} has nothing of gpustack's"
         place = f"{host.hostname} {kernel.initramfs or kernel.release}"
@@ -95,7 +95,7 @@ def _images(host: Host, images: Images | None) -> Iterator[Check]:
             yield _check(what, place, f"it has {', '.join(left)}" if left else None, "it has not")
 
 
-def _drivers(host: Host, other: Elsewhere) -> Iterator[Check]:
+def _drivers(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
     kept = {function.address for function in still_kept(host, other)}
     functions = {f.address: f for gpu in gpus(host) for f in gpu.functions} | {a: host.functions[a] for a in kept}
     for address, function in sorted(functions.items()):

@@ -10,7 +10,7 @@ from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity
 from gpustack.host.decide.desired import desire
 from gpustack.host.prove import checks
-from gpustack.host.prove.checks import Check, Images
+from gpustack.host.prove.checks import HostCheck, Images
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
@@ -20,7 +20,7 @@ class Verification:
     """Every check with what it saw, and the findings that stand against the host."""
 
     host: str
-    checks: tuple[Check, ...]
+    checks: tuple[HostCheck, ...]
     findings: tuple[Finding, ...]
 
     @property
@@ -53,7 +53,7 @@ def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool
     :param trial: whether this boot is a trial, and what is for good is not to be proved yet: menu and initramfs.
     """
     desired = desire(spec, host)
-    done: list[Check] = []
+    done: list[HostCheck] = []
     if desired.targets.all:
         done += checks.iommu(host, options_for(spec, host.hostname))
         done += checks.arguments(host, desired)
@@ -69,7 +69,7 @@ def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool
     return _verification(host, done, desired.findings)
 
 
-def _verification(host: Host, done: Iterable[Check], others: Iterable[Finding]) -> Verification:
+def _verification(host: Host, done: Iterable[HostCheck], others: Iterable[Finding]) -> Verification:
     checked = tuple(done)
     found = [*others, *(check.finding for check in checked if check.finding is not None)]
     return Verification(

@@ -15,10 +15,10 @@ from gpustack.errors import NovaConfigError
 from gpustack.findings import Finding, finding
 from gpustack.nova_conf.deployed import carried
 from gpustack.nova_conf.rendered import Job, RenderedFile, template
-from gpustack.nova_conf.sections import Section, sections
+from gpustack.nova_conf.sections import ConfigSection, sections
 from gpustack.nova_conf.sources import SERVICES, Source
 from gpustack.nova_options import releases
-from gpustack.nova_options.config import Configuration, Setting, foreign, read_files
+from gpustack.nova_options.config import NovaConfiguration, Setting, foreign, read_files
 from gpustack.nova_options.markers import BEGIN, END
 
 DIRECTORY = "/etc/kolla/config/nova"
@@ -65,7 +65,9 @@ def files(job: Job, names: Sequence[str], *, kayobe: bool) -> Iterator[RenderedF
             yield _file(job, path, ("compute",), made, kayobe=kayobe)
 
 
-def _file(job: Job, path: str, services: tuple[str, ...], made: Sequence[Section], *, kayobe: bool) -> RenderedFile:
+def _file(
+    job: Job, path: str, services: tuple[str, ...], made: Sequence[ConfigSection], *, kayobe: bool
+) -> RenderedFile:
     text = template("block.conf.j2").render(begin=BEGIN, end=END, release=job.wanted.release, sections=made, raw=kayobe)
     return RenderedFile(target="", path=path, text=text, services=services, shared=True)
 
@@ -116,7 +118,7 @@ def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Sourc
             [s for part in parts for s in (foreign(part.settings) if Path(part.files[0]) in ours else part.settings)]
             for parts in together
         ]
-        merged = Configuration(
+        merged = NovaConfiguration(
             files=tuple(file for parts in together for part in parts for file in part.files),
             settings=tuple(_last_of_each(lines)),
         )
@@ -145,7 +147,7 @@ def _at(directory: Path, name: str) -> Path:
     return directory.parent / name[3:] if name.startswith("../") else directory / name
 
 
-def _read(directories: Sequence[Path]) -> tuple[dict[Path, Configuration], tuple[Finding, ...]]:
+def _read(directories: Sequence[Path]) -> tuple[dict[Path, NovaConfiguration], tuple[Finding, ...]]:
     """Every file that kolla-ansible may read for Nova."""
     found, findings = {}, []
     for directory in directories:

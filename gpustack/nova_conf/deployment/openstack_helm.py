@@ -16,10 +16,10 @@ from typing import Any
 
 from gpustack.nova_conf.deployed import carried
 from gpustack.nova_conf.rendered import Job, RenderedFile, dumped, template
-from gpustack.nova_conf.sections import Section, sections
+from gpustack.nova_conf.sections import ConfigSection, sections
 from gpustack.nova_conf.sources import SERVICES, Source
 from gpustack.nova_options import releases
-from gpustack.nova_options.config import Configuration, parse_files
+from gpustack.nova_options.config import NovaConfiguration, parse_files
 from gpustack.nova_options.markers import MARK
 
 DIRECTORY = "openstack-helm"
@@ -66,7 +66,7 @@ def has_labels(document: Mapping[str, Any]) -> bool:
     return bool(_overrides(document).get("labels"))
 
 
-def _values(made: Sequence[Section]) -> dict[str, dict[str, Any]]:
+def _values(made: Sequence[ConfigSection]) -> dict[str, dict[str, Any]]:
     values: dict[str, dict[str, Any]] = {}
     for section in made:
         group = values.setdefault(section.group, {})
@@ -101,7 +101,7 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
         )
 
 
-def _configuration(path: Path, nova: Mapping[str, Any], over: Mapping[str, Any], place: str) -> Configuration:
+def _configuration(path: Path, nova: Mapping[str, Any], over: Mapping[str, Any], place: str) -> NovaConfiguration:
     """The options that matter here, as the chart writes them: those of ``conf.nova`` with an override's over them.
 
     :param place: the override's path in the values.

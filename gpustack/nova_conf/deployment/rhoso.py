@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.nova_conf.rendered import Job, RenderedFile, dumped, template
-from gpustack.nova_conf.sections import CONTROL, Section, sections
+from gpustack.nova_conf.sections import CONTROL, ConfigSection, sections
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options.config import parse_files
 from gpustack.nova_options.markers import BEGIN, END, MARK, without_block
@@ -154,7 +154,7 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
             yield Source(label=place, services=(service,), configuration=parse_files({place: text}), named=True)
 
 
-def _text(made: Sequence[Section]) -> str:
+def _text(made: Sequence[ConfigSection]) -> str:
     return template("sections.conf.j2").render(sections=made).lstrip("\n") if made else ""
 
 

@@ -15,7 +15,7 @@ from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding, worst
 from gpustack.nova_conf.lint import agreement, aliases, devices, filters, options, placement
 from gpustack.nova_conf.lint.registry import CHECKS
-from gpustack.nova_conf.lint.subject import Subject
+from gpustack.nova_conf.lint.subject import LintSubject
 from gpustack.nova_conf.sources import Source, read_sources
 from gpustack.nova_options.releases import Release
 
@@ -27,7 +27,7 @@ _CODES = {Severity.ERROR: FAILURE, Severity.WARNING: WARNING}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Result:
+class LintResult:
     """What one line of the report says."""
 
     title: str
@@ -53,7 +53,7 @@ class Result:
 class Report:
     """All lines."""
 
-    results: tuple[Result, ...]
+    results: tuple[LintResult, ...]
 
     @property
     def code(self) -> int:
@@ -86,16 +86,16 @@ def lint(words: Sequence[str], *, release: Release, hosts: Sequence[Host] = ()) 
                     remedy=error.remedy or "check the path",
                 )
             )
-    files = Result(title="Files", findings=tuple(unread))
+    files = LintResult(title="Files", findings=tuple(unread))
     # Of nothing that was read there is nothing to judge: no check has succeeded on it.
     return Report(results=(files, *(judged(sources, release=release, hosts=hosts) if sources else ())))
 
 
-def judged(sources: Sequence[Source], *, release: Release, hosts: Sequence[Host] = ()) -> tuple[Result, ...]:
+def judged(sources: Sequence[Source], *, release: Release, hosts: Sequence[Host] = ()) -> tuple[LintResult, ...]:
     """What the checks find of configurations."""
-    subject = Subject(release=release, sources=tuple(sources), hosts=tuple(hosts))
+    subject = LintSubject(release=release, sources=tuple(sources), hosts=tuple(hosts))
     by_title: dict[str, dict[Finding, None]] = {}
     order = [family.__name__ for family in FAMILIES]
     for one in sorted(CHECKS, key=lambda c: order.index(c.run.__module__)):
         by_title.setdefault(one.title, {}).update(dict.fromkeys(one.run(subject)))
-    return tuple(Result(title=title, findings=tuple(found)) for title, found in by_title.items())
+    return tuple(LintResult(title=title, findings=tuple(found)) for title, found in by_title.items())

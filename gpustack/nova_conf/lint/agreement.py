@@ -9,14 +9,14 @@ from gpustack.codes import Code
 from gpustack.facts.gpus import gpus
 from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.lint.registry import check
-from gpustack.nova_conf.lint.subject import AliasLine, DeviceLine, Subject
+from gpustack.nova_conf.lint.subject import AliasLine, DeviceLine, LintSubject
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options.device_spec import ANY
 from gpustack.nova_options.pci_values import is_true, reported_class, resource_class
 
 
 @check("API and computes agree")
-def agree(subject: Subject) -> Iterator[Finding]:
+def agree(subject: LintSubject) -> Iterator[Finding]:
     """Aliases must be the same on the API and on every compute host."""
     readers = [*subject.serving("api"), *(s for s in subject.serving("compute") if "api" not in s.services)]
     if not readers:
@@ -26,7 +26,7 @@ def agree(subject: Subject) -> Iterator[Finding]:
         yield from _compared(subject, reference, other)
 
 
-def _compared(subject: Subject, reference: Source, other: Source) -> Iterator[Finding]:
+def _compared(subject: LintSubject, reference: Source, other: Source) -> Iterator[Finding]:
     theirs, ours = _by_name(subject.aliases_of(reference)), _by_name(subject.aliases_of(other))
     for name, lines in ours.items():
         if name not in theirs:
@@ -80,7 +80,7 @@ def _normal(alias: Mapping[str, Any]) -> dict[str, str]:
 
 
 @check("A device for each alias")
-def satisfiable(subject: Subject) -> Iterator[Finding]:
+def satisfiable(subject: LintSubject) -> Iterator[Finding]:
     """Aliases that these configurations offer no device for: another host may, so only a contradiction is a warning."""
     if not subject.serving("compute"):
         return
@@ -108,7 +108,7 @@ def _has_ids(line: AliasLine) -> bool:
     return "vendor_id" in line.data and "product_id" in line.data
 
 
-def _having(subject: Subject, line: AliasLine) -> list[str]:
+def _having(subject: LintSubject, line: AliasLine) -> list[str]:
     """The hosts with such a card whose configuration is among those that are judged."""
     ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
     of_one_host = [hosts for source in subject.serving("compute") if len(hosts := subject.hosts_of(source)) == 1]
@@ -116,7 +116,7 @@ def _having(subject: Subject, line: AliasLine) -> list[str]:
     return [n for n, host in shown.items() if any((g.main.vendor, g.main.product) == ids for g in gpus(host))]
 
 
-def _can(subject: Subject, line: AliasLine, entry: DeviceLine) -> bool:
+def _can(subject: LintSubject, line: AliasLine, entry: DeviceLine) -> bool:
     if entry.spec is None or not _ids_fit(line, entry):
         return False
     if is_true(line.data.get("live_migratable")) and not is_true(entry.data.get("live_migratable")):
@@ -150,7 +150,7 @@ def _traits(data: Mapping[str, Any]) -> set[str]:
 
 
 @check("Device types")
-def device_types(subject: Subject) -> Iterator[Finding]:
+def device_types(subject: LintSubject) -> Iterator[Finding]:
     """Aliases whose device_type is not that of the hosts' cards."""
     for line in subject.aliases:
         asked = line.data.get("device_type")

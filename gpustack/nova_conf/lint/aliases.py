@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.nova_conf.lint.registry import check
-from gpustack.nova_conf.lint.subject import ALIAS, SCHEDULE, AliasLine, Subject
+from gpustack.nova_conf.lint.subject import ALIAS, SCHEDULE, AliasLine, LintSubject
 from gpustack.nova_options import releases
 from gpustack.nova_options.pci_values import EntryError, alias_faults, alias_of, load, quotes_hint
 
@@ -18,7 +18,7 @@ _CHECKS_IDS_SINCE = 32
 
 
 @check(_TITLE)
-def syntax(subject: Subject) -> Iterator[Finding]:
+def syntax(subject: LintSubject) -> Iterator[Finding]:
     """Values that are no JSON objects."""
     for source in subject.serving("api", "compute"):
         for setting in subject.lines(source, ALIAS):
@@ -35,7 +35,7 @@ def syntax(subject: Subject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
-def keys(subject: Subject) -> Iterator[Finding]:
+def keys(subject: LintSubject) -> Iterator[Finding]:
     """Keys and values that the release's schema refuses."""
     known = releases.keys("alias", subject.release)
     every = releases.keys("alias")
@@ -64,7 +64,7 @@ def keys(subject: Subject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
-def device_type(subject: Subject) -> Iterator[Finding]:
+def device_type(subject: LintSubject) -> Iterator[Finding]:
     """Aliases that don't say which kind of function they want."""
     for line in subject.aliases:
         if "device_type" not in line.data and not subject.hosts:
@@ -72,7 +72,7 @@ def device_type(subject: Subject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
-def what_is_asked(subject: Subject) -> Iterator[Finding]:
+def what_is_asked(subject: LintSubject) -> Iterator[Finding]:
     """Aliases without ids or resource class, and with keys that have no effect."""
     for line in subject.aliases:
         scheduled = subject.on(SCHEDULE, line.source)
@@ -99,7 +99,7 @@ def what_is_asked(subject: Subject) -> Iterator[Finding]:
 
 
 @check("Alias names")
-def repeated(subject: Subject) -> Iterator[Finding]:
+def repeated(subject: LintSubject) -> Iterator[Finding]:
     """Several lines of one name in one configuration."""
     for source in subject.serving("api", "compute"):
         by_name: dict[str, list[AliasLine]] = {}
@@ -110,7 +110,7 @@ def repeated(subject: Subject) -> Iterator[Finding]:
                 yield from _together(subject, name, lines)
 
 
-def _together(subject: Subject, name: str, lines: Sequence[AliasLine]) -> Iterator[Finding]:
+def _together(subject: LintSubject, name: str, lines: Sequence[AliasLine]) -> Iterator[Finding]:
     first = lines[0]
     if subject.on(SCHEDULE, first.source) or (
         subject.scheduled_by_placement is not None and "api" in first.source.services

@@ -11,7 +11,7 @@ from gpustack.facts.model import Function, Host
 from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.coverage import what_is
 from gpustack.nova_conf.lint.registry import check
-from gpustack.nova_conf.lint.subject import REPORT, DeviceLine, Subject
+from gpustack.nova_conf.lint.subject import REPORT, DeviceLine, LintSubject
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import ANY, DeviceSpec, offered
 from gpustack.nova_options.pci_values import EntryError, is_true, load, quotes_hint, specs_of
@@ -31,7 +31,7 @@ _NEEDS_REPORT = ("resource_class", "traits")
 
 
 @check(_TITLE)
-def syntax(subject: Subject) -> Iterator[Finding]:
+def syntax(subject: LintSubject) -> Iterator[Finding]:
     """Values that are no JSON objects or lists of them."""
     for source in subject.serving("compute"):
         for setting in subject.lines(source, subject.device_option):
@@ -48,7 +48,7 @@ def syntax(subject: Subject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
-def keys(subject: Subject) -> Iterator[Finding]:
+def keys(subject: LintSubject) -> Iterator[Finding]:
     """Values that Nova refuses, and tags that it keeps without knowing them."""
     known = releases.keys("device_spec", subject.release)
     every = releases.keys("device_spec")
@@ -77,7 +77,7 @@ def keys(subject: Subject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
-def placement_tags(subject: Subject) -> Iterator[Finding]:
+def placement_tags(subject: LintSubject) -> Iterator[Finding]:
     """Tags that only mean something with report_in_placement."""
     for line in subject.devices:
         if subject.on(REPORT, line.source):
@@ -91,7 +91,7 @@ def placement_tags(subject: Subject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
-def wide(subject: Subject) -> Iterator[Finding]:
+def wide(subject: LintSubject) -> Iterator[Finding]:
     """Entries that let through more than cards, by reasoning alone."""
     for line in subject.devices:
         if line.spec is None:
@@ -115,7 +115,7 @@ def _wide(spec: DeviceSpec) -> str | None:
 
 
 @check(_TITLE)
-def interface_names(subject: Subject) -> Iterator[Finding]:
+def interface_names(subject: LintSubject) -> Iterator[Finding]:
     """Entries by the name of a network interface."""
     for line in subject.devices:
         devname = line.data.get("devname")
@@ -133,7 +133,7 @@ def interface_names(subject: Subject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
-def neutrons(subject: Subject) -> Iterator[Finding]:
+def neutrons(subject: LintSubject) -> Iterator[Finding]:
     """GPUs with the tag of Neutron's networks."""
     for line in subject.devices:
         if line.spec is None or not _for_neutron(line):
@@ -157,7 +157,7 @@ def _for_neutron(line: DeviceLine) -> bool:
 
 
 @check("Devices of the hosts")
-def on_hosts(subject: Subject) -> Iterator[Finding]:
+def on_hosts(subject: LintSubject) -> Iterator[Finding]:
     """What entries match on hosts whose facts are known."""
     for line in subject.devices:
         if line.spec is None or _for_neutron(line):
@@ -208,7 +208,7 @@ def _in_use(function: Function) -> bool:
 
 
 @check("Devices of the hosts")
-def dependent(subject: Subject) -> Iterator[Finding]:
+def dependent(subject: LintSubject) -> Iterator[Finding]:
     """Physical functions that are offered beside their virtual ones."""
     for source in subject.serving("compute"):
         lines = [line for line in subject.devices_of(source) if line.spec is not None]

@@ -10,7 +10,7 @@ from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.deployed import AVAILABLE, FILTERS, makes_available, values
 from gpustack.nova_conf.desired import PCI_FILTER
 from gpustack.nova_conf.lint.registry import check
-from gpustack.nova_conf.lint.subject import Subject
+from gpustack.nova_conf.lint.subject import LintSubject
 from gpustack.nova_conf.sections import with_filters
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options import releases
@@ -21,7 +21,7 @@ _TITLE = "Scheduler filters"
 
 
 @check(_TITLE)
-def enabled(subject: Subject) -> Iterator[Finding]:
+def enabled(subject: LintSubject) -> Iterator[Finding]:
     """PciPassthroughFilter must be in the list that counts."""
     for source in subject.serving("scheduler"):
         settings = source.configuration.effective(FILTERS.of(subject.release))
@@ -48,7 +48,7 @@ def enabled(subject: Subject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
-def available(subject: Subject) -> Iterator[Finding]:
+def available(subject: LintSubject) -> Iterator[Finding]:
     """What may be enabled must include it."""
     for source in subject.serving("scheduler"):
         settings = source.configuration.effective(AVAILABLE.of(subject.release))
@@ -57,7 +57,7 @@ def available(subject: Subject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
-def known(subject: Subject) -> Iterator[Finding]:
+def known(subject: LintSubject) -> Iterator[Finding]:
     """Filters that can't be enabled: nova-scheduler does not start with them."""
     for source in subject.serving("scheduler"):
         enabled = source.configuration.effective(FILTERS.of(subject.release))[-1:]
@@ -70,7 +70,7 @@ def known(subject: Subject) -> Iterator[Finding]:
                 yield _fault(subject, source, (*enabled, *lines)[0], fault)
 
 
-def _fault(subject: Subject, source: Source, line: Setting, fault: FilterFault) -> Finding:
+def _fault(subject: LintSubject, source: Source, line: Setting, fault: FilterFault) -> Finding:
     if fault.fault is Fault.UNAVAILABLE:
         return finding(Code.FILTER_UNAVAILABLE, place=line.place, filter=fault.name)
     # Another file may name the class, where the service reads more than these.
@@ -90,7 +90,7 @@ def _fault(subject: Subject, source: Source, line: Setting, fault: FilterFault) 
 
 
 @check(_TITLE)
-def replaced(subject: Subject) -> Iterator[Finding]:
+def replaced(subject: LintSubject) -> Iterator[Finding]:
     """Lists that a later one replaces, with filters that it has not got."""
     for source in subject.serving("scheduler"):
         settings = source.configuration.effective(FILTERS.of(subject.release))

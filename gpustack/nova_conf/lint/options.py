@@ -11,7 +11,7 @@ from gpustack.findings import Finding, finding
 from gpustack.nova_conf.deployed import values
 from gpustack.nova_conf.desired import PCI_FILTER
 from gpustack.nova_conf.lint.registry import check
-from gpustack.nova_conf.lint.subject import Subject
+from gpustack.nova_conf.lint.subject import LintSubject
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.releases import Option, Release
@@ -23,7 +23,7 @@ _NEAR = 0.82
 
 
 @check(_TITLE)
-def names(subject: Subject) -> Iterator[Finding]:
+def names(subject: LintSubject) -> Iterator[Finding]:
     """Options of no release, of another release, and deprecated names."""
     for source in subject.sources:
         for setting in source.configuration.settings:
@@ -109,7 +109,7 @@ def _intended_section(setting: Setting, release: Release) -> str | None:
 
 
 @check(_TITLE)
-def substitutions(subject: Subject) -> Iterator[Finding]:
+def substitutions(subject: LintSubject) -> Iterator[Finding]:
     """Values that name other options: whether Nova has those, and what they are when no file sets them, is its own."""
     for source in subject.sources:
         for option in releases.options(subject.release):
@@ -129,7 +129,7 @@ def substitutions(subject: Subject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
-def templates(subject: Subject) -> Iterator[Finding]:
+def templates(subject: LintSubject) -> Iterator[Finding]:
     """Values that a deployment tool makes of Jinja expressions."""
     for source in subject.sources:
         for option in releases.options(subject.release):
@@ -140,7 +140,7 @@ def templates(subject: Subject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
-def booleans(subject: Subject) -> Iterator[Finding]:
+def booleans(subject: LintSubject) -> Iterator[Finding]:
     """Values of boolean options that oslo.config refuses."""
     for source in subject.sources:
         for option in releases.options(subject.release):
@@ -158,7 +158,7 @@ def booleans(subject: Subject) -> Iterator[Finding]:
 
 
 @check("Order of files")
-def order(subject: Subject) -> Iterator[Finding]:
+def order(subject: LintSubject) -> Iterator[Finding]:
     """Options whose value depends on whether a service is started with --config-file: then drop-ins come first."""
     for source in subject.sources:
         for option in releases.options(subject.release):
@@ -183,7 +183,7 @@ def _says(setting: Setting, option: Option) -> bool:
 
 
 @check(_TITLE)
-def readers(subject: Subject) -> Iterator[Finding]:
+def readers(subject: LintSubject) -> Iterator[Finding]:
     """Settings in the configuration of a service that does not read them."""
     for source in subject.sources:
         for option in releases.options(subject.release) if source.named else ():

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from gpustack.codes import Code
 from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.lint.registry import check
-from gpustack.nova_conf.lint.subject import REPORT, SCHEDULE, Subject
+from gpustack.nova_conf.lint.subject import REPORT, SCHEDULE, LintSubject
 
 _TITLE = "PCI in Placement"
 
 
 @check(_TITLE)
-def reports(subject: Subject) -> Iterator[Finding]:
+def reports(subject: LintSubject) -> Iterator[Finding]:
     """Compute hosts that do not report while others do, or while the scheduler counts on it."""
     computes = subject.serving("compute")
     on = [source for source in computes if subject.on(REPORT, source)]
@@ -33,7 +33,7 @@ def reports(subject: Subject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
-def switched_off(subject: Subject) -> Iterator[Finding]:
+def switched_off(subject: LintSubject) -> Iterator[Finding]:
     """report_in_placement on in one file and off in a later one."""
     for source in subject.serving("compute"):
         settings = source.configuration.effective(REPORT)
@@ -45,7 +45,7 @@ def switched_off(subject: Subject) -> Iterator[Finding]:
 
 
 @check(_TITLE)
-def everywhere(subject: Subject) -> Iterator[Finding]:
+def everywhere(subject: LintSubject) -> Iterator[Finding]:
     """pci_in_placement on for some of API, scheduler and conductor, and off for others."""
     scheduled = subject.scheduled_by_placement
     for source in subject.serving("api", "scheduler", "conductor"):

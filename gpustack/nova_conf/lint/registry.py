@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gpustack.findings import Finding
-from gpustack.nova_conf.lint.subject import Subject
+from gpustack.nova_conf.lint.subject import LintSubject
 
-Run = Callable[[Subject], Iterator[Finding]]
+Run = Callable[[LintSubject], Iterator[Finding]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class LintCheck:
     """One check, as a line of the report."""
 
     title: str
     run: Run
 
 
-CHECKS: list[Check] = []
+CHECKS: list[LintCheck] = []
 """Every check of the modules that were imported."""
 
 
@@ -27,7 +27,7 @@ def check(title: str) -> Callable[[Run], Run]:
     """Add a check to the report under a title; several under one title make one line."""
 
     def added(run: Run) -> Run:
-        CHECKS.append(Check(title=title, run=run))
+        CHECKS.append(LintCheck(title=title, run=run))
         return run
 
     return added

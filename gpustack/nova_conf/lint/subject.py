@@ -55,7 +55,7 @@ class DeviceLine:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Subject:
+class LintSubject:
     """What is judged."""
 
     release: Release

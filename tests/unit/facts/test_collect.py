@@ -17,7 +17,7 @@ from gpustack.facts.collector import collect
 from gpustack.facts.collector.aliases import Aliases, alias_matches
 from gpustack.facts.collector.kernel import interrupt_remapping
 from gpustack.facts.collector.machine import count_range
-from gpustack.facts.collector.reader import Host, version_key
+from gpustack.facts.collector.reader import HostRoot, version_key
 from gpustack.facts.collector.resources import bars
 from gpustack.facts.model import Host as HostFacts
 from support.sysroot import SysRoot, nvswitch_host, talk_host
@@ -530,7 +530,7 @@ def test_any_text_in_place_of_bars(text: str) -> None:
 
 
 def test_paths_that_no_system_has_are_absent(tmp_path: Path) -> None:
-    host = Host(str(tmp_path))
+    host = HostRoot(str(tmp_path))
     assert host.text("/a\0b") is None
     assert host.names("/" + "x" * 300) == []
     assert [entry["error"] for entry in host.unread] == ["File name too long"]

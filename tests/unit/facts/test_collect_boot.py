@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gpustack.facts.collector import collect
 from gpustack.facts.collector.bls import grub_entries
 from gpustack.facts.collector.grub import expanded, grub_environment, grub_statements
-from gpustack.facts.collector.reader import Host
+from gpustack.facts.collector.reader import HostRoot
 from gpustack.facts.model import Host as HostFacts
 from support.sysroot import SysRoot, talk_host
 
@@ -161,7 +161,7 @@ def test_entries_of_the_boot_loader_specification(tmp_path: Path) -> None:
 
 
 def test_kernelopts_of_grub_cfg_when_grubenv_has_none(tmp_path: Path) -> None:
-    host = Host(str(red_hat(tmp_path).path))
+    host = HostRoot(str(red_hat(tmp_path).path))
     variables = grub_environment(host, "/boot/grub2/grub.cfg", RED_HAT_GRUB)
     assert expanded("$kernelopts quiet$none ${x", variables) == "root=/dev/mapper/rl-root ro  quiet ${x"
 
@@ -316,7 +316,7 @@ def test_control_characters_in_the_menu_are_refused_but_the_rest_is_read(tmp_pat
 
 
 def test_nested_blocks_without_end_take_no_time(tmp_path: Path) -> None:
-    host = Host(str(tmp_path))
+    host = HostRoot(str(tmp_path))
     assert grub_entries(host, "/g", "{" * 200_000 + "linux /v a\n" * 1000) == []
     assert grub_entries(host, "/g", "menuentry 'a' {\n" * 20_000 + "}" * 20_000) == []
     assert grub_entries(host, "/g", '"\\"' * 100_000 + "'" * 100_001) == []
@@ -332,7 +332,7 @@ ARGUMENTS = st.lists(WORD, min_size=1).map(" ".join)
 def test_arguments_survive_byte_for_byte(
     tmp_path_factory: pytest.TempPathFactory, menu: list[tuple[str, str, str]]
 ) -> None:
-    host = Host(str(tmp_path_factory.getbasetemp()))
+    host = HostRoot(str(tmp_path_factory.getbasetemp()))
     text = "".join(
         f"submenu 's' {{\nmenuentry '{title}' {{\n\tlinux\t/boot/x-{image} {arguments}\n}}\n}}\n"
         for title, image, arguments in menu

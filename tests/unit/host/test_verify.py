@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpustack.host.plan import plan_host
-from gpustack.host.prove.checks import Status
+from gpustack.host.prove.checks import CheckStatus
 from gpustack.host.prove.verify import Verification, verify_host
 from gpustack.spec.model import Spec
 from support.boot_simulation import Machine, changed
@@ -35,7 +35,7 @@ def test_a_prepared_host_passes(prepared: tuple[Spec, Machine]) -> None:
     spec, machine = prepared
     verification = verify_host(spec, machine.host, machine.images)
     assert verification.passed
-    assert {check.status for check in verification.checks} == {Status.OK}
+    assert {check.status for check in verification.checks} == {CheckStatus.OK}
     said = " ".join(check.what for check in verification.checks)
     for proof in ("IOMMU is active", "remapped", "intel_iommu=on", "menu entry", "initramfs", "viable", "memory"):
         assert proof in said
@@ -174,7 +174,7 @@ def test_hidden_addresses_prove_nothing(prepared: tuple[Spec, Machine]) -> None:
     machine.raw["unread"] = [{"path": "/proc/iomem", "error": "hidden"}]
     verification = verify_host(spec, machine.host, machine.images)
     assert not verification.passed
-    assert {check.seen for check in verification.checks if check.status is Status.UNKNOWN} == {
+    assert {check.seen for check in verification.checks if check.status is CheckStatus.UNKNOWN} == {
         "/proc/iomem could not be read"
     }
 

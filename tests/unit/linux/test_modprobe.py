@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpustack.linux.cmdline import CommandLine
-from gpustack.linux.modprobe import Option, parse, paths, read_modprobe
+from gpustack.linux.modprobe import ModuleOption, parse, paths, read_modprobe
 
 VFIO = """\
 # by hand
@@ -35,7 +35,7 @@ def test_statements_come_with_their_lines() -> None:
 def test_questions_about_a_module_take_either_spelling() -> None:
     config = read_modprobe({"/etc/modprobe.d/vfio.conf": VFIO})
     assert config.option("vfio_pci", "ids") == (
-        Option(name="ids", value="10de:11b4,10de:0e0a", place="/etc/modprobe.d/vfio.conf:2"),
+        ModuleOption(name="ids", value="10de:11b4,10de:0e0a", place="/etc/modprobe.d/vfio.conf:2"),
     )
     assert config.options("vfio") == ()
     assert [s.place for s in config.blacklisted("nouveau")] == ["/etc/modprobe.d/vfio.conf:4"]

@@ -9,7 +9,7 @@ import pytest
 
 from gpustack.errors import ApplyError, HostError, PlanError, UsageError, VerifyError
 from gpustack.playbook_runner.inventory import hosts_of, inventory_of
-from gpustack.playbook_runner.record import HostRecord, Outcome, Record
+from gpustack.playbook_runner.record import HostRecord, Record, RunOutcome
 from gpustack.playbook_runner.show import line, verdict
 from gpustack.spec.load import parse_spec
 
@@ -38,20 +38,20 @@ VERIFIED = task(action="gpustack_verify", result={"verification": {"x": 1}})
 @pytest.mark.parametrize(
     ("events", "outcome", "error"),
     [
-        ([task(changed=True)], Outcome.DONE, None),
-        ([task()], Outcome.NOTHING, None),
-        ([task("failed", "gpustack_facts")], Outcome.UNREACHABLE, HostError),
-        ([task("unreachable")], Outcome.UNREACHABLE, HostError),
-        ([task("failed", "gpustack_plan", result={"findings": [ERROR]})], Outcome.REFUSED, PlanError),
-        ([task("failed", "gpustack_verify", result={"findings": [ERROR]})], Outcome.NOT_READY, VerifyError),
-        ([task("failed", "gpustack_plan")], Outcome.FAILED, ApplyError),
-        ([task("failed")], Outcome.FAILED, ApplyError),
-        ([task("failed", ignored=True)], Outcome.NOTHING, None),
+        ([task(changed=True)], RunOutcome.DONE, None),
+        ([task()], RunOutcome.NOTHING, None),
+        ([task("failed", "gpustack_facts")], RunOutcome.UNREACHABLE, HostError),
+        ([task("unreachable")], RunOutcome.UNREACHABLE, HostError),
+        ([task("failed", "gpustack_plan", result={"findings": [ERROR]})], RunOutcome.REFUSED, PlanError),
+        ([task("failed", "gpustack_verify", result={"findings": [ERROR]})], RunOutcome.NOT_READY, VerifyError),
+        ([task("failed", "gpustack_plan")], RunOutcome.FAILED, ApplyError),
+        ([task("failed")], RunOutcome.FAILED, ApplyError),
+        ([task("failed", ignored=True)], RunOutcome.NOTHING, None),
     ],
 )
-def test_outcomes(events: list[dict[str, Any]], outcome: Outcome, error: type | None) -> None:
-    bad = outcome not in (Outcome.DONE, Outcome.NOTHING)
-    record = told(*events, end(failures=int(bad and outcome is not Outcome.UNREACHABLE)))
+def test_outcomes(events: list[dict[str, Any]], outcome: RunOutcome, error: type | None) -> None:
+    bad = outcome not in (RunOutcome.DONE, RunOutcome.NOTHING)
+    record = told(*events, end(failures=int(bad and outcome is not RunOutcome.UNREACHABLE)))
     one = record.hosts["a"]
     assert one.outcome is outcome
     assert type(verdict([one], "log")) is (error or type(None))
@@ -59,7 +59,7 @@ def test_outcomes(events: list[dict[str, Any]], outcome: Outcome, error: type | 
 
 def test_a_failure_that_was_rescued_is_none() -> None:
     record = told(task("failed"), task(changed=True), end(failures=0, rescued=1))
-    assert record.hosts["a"].outcome is Outcome.DONE
+    assert record.hosts["a"].outcome is RunOutcome.DONE
 
 
 def test_a_failure_that_ends_the_turn_of_its_host_later_is_told_as_it_was() -> None:
@@ -67,18 +67,18 @@ def test_a_failure_that_ends_the_turn_of_its_host_later_is_told_as_it_was() -> N
     end_of_turn = task("failed", "fail", "End the turn of a host that has failed", result={"msg": "as told above"})
     record = told(failed, task(changed=True), end_of_turn, end(failures=1, rescued=1))
     one = record.hosts["a"]
-    assert (one.outcome, one.problem, one.findings) == (Outcome.NOT_READY, "a is not ready:", (ERROR,))
+    assert (one.outcome, one.problem, one.findings) == (RunOutcome.NOT_READY, "a is not ready:", (ERROR,))
 
 
 def test_a_host_whose_turn_did_not_come() -> None:
     plan = task(action="gpustack_plan", result={"todo": True, "reboot": ["why"], "text": "a: …"})
     record = told({"event": "play", "play": "Plan every host"}, plan, {"event": "play", "play": "Prepare"}, end())
-    assert record.hosts["a"].outcome is Outcome.NOT_BEGUN
+    assert record.hosts["a"].outcome is RunOutcome.NOT_BEGUN
     assert isinstance(verdict([record.hosts["a"]], "log"), ApplyError)
 
 
 def test_the_gravest_decides_the_exit_code() -> None:
-    records = [HostRecord(host=str(outcome), outcome=outcome) for outcome in Outcome]
+    records = [HostRecord(host=str(outcome), outcome=outcome) for outcome in RunOutcome]
     error = verdict(records, "the.log")
     assert isinstance(error, ApplyError)
     assert "1 of 7 hosts failed: failed" in str(error)
@@ -125,7 +125,7 @@ def test_what_nova_needs_is_told_beside_the_plan() -> None:
     assert one.text == "the plan\n\nwhat was left"
     assert one.todo, "a host with nothing else to do has its turn when an earlier run has left something"
     refused = told(task("failed", "gpustack_service", result={"findings": [ERROR]}), end(failures=1))
-    assert refused.hosts["a"].outcome is Outcome.REFUSED
+    assert refused.hosts["a"].outcome is RunOutcome.REFUSED
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_what_nova_needs_is_told_beside_the_plan() -> None:
 )
 def test_a_malformed_event_is_its_hosts_failure(event: dict[str, Any]) -> None:
     record = told(task(changed=True), event, task(host="b"), task(), end(ok=3))
-    assert (record.hosts["a"].outcome, record.hosts["b"].problem) == (Outcome.FAILED, "")
+    assert (record.hosts["a"].outcome, record.hosts["b"].problem) == (RunOutcome.FAILED, "")
     assert "malformed" in record.hosts["a"].problem
     assert line(record.hosts["a"]).startswith("a: failed")
 

@@ -24,7 +24,7 @@ from gpustack.facts.collector import collect
 from gpustack.facts.gather import gather
 from gpustack.ssh import connection as ssh
 from gpustack.ssh import program as ssh_program
-from gpustack.ssh.config import SshOptions, Target
+from gpustack.ssh.config import SshOptions, SshTarget
 from gpustack.ssh.known_hosts import KnownHosts
 from support.sshd import Sshd, free_port, keygen, program, user
 
@@ -230,7 +230,9 @@ def test_any_known_hosts_file_can_be_read(lines):
     path = Path("/tmp") / f"gpustack-known-hosts-{os.getpid()}"
     path.write_text("\n".join(lines))
     try:
-        target = Target(name="a", hostname="a", port=22, user="a", key_names=("a",), known_hosts=(path,), identities=())
+        target = SshTarget(
+            name="a", hostname="a", port=22, user="a", key_names=("a",), known_hosts=(path,), identities=()
+        )
         assert KnownHosts.load((path,)).key_types(target) == set()
     finally:
         path.unlink()
