@@ -18,12 +18,13 @@ from gpustack.cleanup.verdict import Verdict
 from support import neighbourhood
 from support.cellfile import CellFile, nova_conf
 
-CASE = {"rows": [{"status": "available"}], "service": {"seen": 5}, "owners": {"stranger": {"absent": True}}}
+OWNERS: dict[str, Any] = {"stranger": {"absent": True}}
+CASE = {"rows": [{"status": "available"}], "service": {"seen": 5}, "owners": OWNERS}
 
 
-def judged(said: dict[str, Any], **headers: str) -> Verdict:
+def judged(said: dict[str, Any], owners: dict[str, Any] = OWNERS, **headers: str) -> Verdict:
     """The verdict on the one device of the case, of which ``stranger`` has an allocation."""
-    view = neighbourhood.view(CASE)
+    view = neighbourhood.view({**CASE, "owners": owners})
     device = Provider(uuid="gpu", name="gpu1_X", root="node", address=view.rows[0].address, held={"stranger": 1})
     answer = SimpleNamespace(status_code=200, headers=headers, json=lambda: said)
     cloud = SimpleNamespace(placement=SimpleNamespace(get=lambda path, microversion: answer))

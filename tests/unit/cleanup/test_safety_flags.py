@@ -1,0 +1,119 @@
+"""What keeps each repair of each class from doing harm, against tables that are written here and derived from nothing.
+
+All cases of ``cases/*.yaml`` are judged: each line of a table must be met, and no case may add one.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from gpustack.cleanup import rules
+from gpustack.cleanup.verdict import Question, Verdict
+from support import neighbourhood
+from unit.cleanup.test_allocation_drift import judged as allocated
+from unit.cleanup.test_rules import CASES
+
+# Class, repair or status, state of the host, and whether nova-compute must be stopped, starts by itself, or is to be
+# started: the questions to this host and to the other end of a migration.
+# free: no guest has a device that becomes free; own: the owner has neither the device nor a relative;
+# start: each device in use stays its user's when nova-compute starts; near: relatives count too;
+# absent: the owner may have no device there at all; since: nova-compute has started since; spared: no answer is needed.
+QUESTIONS = """
+A fail-migration up: here free absent, other free since
+A free down: here free absent spared
+A free forced down: here free absent spared
+A free gone: here free absent
+A free stopped: here free absent spared
+B fail-migration up: here free absent, other free
+B free down: here free absent, other free
+C retire gone: here own near absent spared
+C retire gone: here own near spared
+D clear-deleted down: here own near absent spared
+D clear-deleted gone: here own near absent spared
+D clear-deleted up: here own near
+E fail-migration up: here free absent, other free absent
+E free down: here free absent
+E free down: here free absent spared
+F free up stop: here free, here start
+G free down: here free absent spared
+G free up stop: here free, here start
+H unblock down stop: here free near, here start
+H unblock down stop: here free, here start
+I block-parent down stop: here free, here start
+J clear-owner down stop: here free absent, here start
+J clear-owner up stop: here free, here start
+J heals down starts: none
+J restart up: here start
+K heals down starts: none
+K restart up: here start
+O report up then: here start
+P restart up: here start
+Q unset-allocation up: here own near absent
+R report up then: here start
+"""
+# The tables whose rows the statement that writes compares again; C has free rows as well, which name no owner.
+OF_A_HOST = {"compute_nodes", "services"}
+OF_A_DEVICE = OF_A_HOST | {"pci_devices"}
+OF_AN_OWNER = OF_A_DEVICE | {"instances", "migrations"}
+COMPARED = {
+    "A fail-migration": [OF_AN_OWNER],
+    "A free": [OF_AN_OWNER],
+    "B fail-migration": [OF_AN_OWNER],
+    "B free": [OF_AN_OWNER],
+    "C retire": [OF_AN_OWNER, OF_A_DEVICE],
+    "D clear-deleted": [OF_AN_OWNER],
+    "E fail-migration": [OF_AN_OWNER],
+    "E free": [OF_AN_OWNER],
+    "F free": [OF_AN_OWNER],
+    "G free": [OF_AN_OWNER],
+    "H unblock": [OF_A_DEVICE],
+    "I block-parent": [OF_A_DEVICE],
+    "J clear-owner": [OF_AN_OWNER],
+    "J restart": [OF_A_DEVICE],
+    "K restart": [OF_A_DEVICE],
+    "P restart": [OF_A_HOST],
+}
+
+
+@pytest.fixture(scope="module")
+def verdicts() -> list[Verdict]:
+    cases = [parameter.values[0] for parameter in CASES]
+    return [one for case in cases for one in rules.judge(neighbourhood.view(case), neighbourhood.clock(case))]
+
+
+def asked(question: Question) -> str:
+    kind = "start" if question.kept is not None else "own" if question.by is not None else "free"
+    words = {"near": question.near, "absent": question.absent, "since": question.started, "spared": question.spared}
+    host = {"gpu1": "here", "gpu2": "other"}[question.host]
+    return " ".join([host, kind, *(word for word, value in words.items() if value)])
+
+
+def line(verdict: Verdict) -> str:
+    words = {"stop": verdict.stop, "starts": verdict.starts, "then": verdict.then}
+    flags = " ".join(word for word, value in words.items() if value)
+    action = verdict.repair or verdict.status
+    head = f"{verdict.klass} {action.value} {verdict.host_state.value} {flags}".strip()
+    return f"{head}: {', '.join(map(asked, verdict.questions or ())) or 'none'}"
+
+
+def test_each_class_asks_what_the_table_says(verdicts: list[Verdict]) -> None:
+    allocation = allocated({}, owners={"stranger": {"age": 400}})
+    acting = [one for one in (*verdicts, allocation) if one.repair or one.then or one.starts]
+    assert sorted({line(one) for one in acting}) == sorted(QUESTIONS.strip().splitlines())
+
+
+def test_nothing_is_asked_or_stopped_where_nothing_is_done(verdicts: list[Verdict]) -> None:
+    for one in verdicts:
+        if not one.repair and not one.then:
+            assert not one.questions
+            assert not one.stop
+
+
+def test_each_class_compares_the_tables_that_the_table_says(verdicts: list[Verdict]) -> None:
+    found: dict[str, list[set[str]]] = {}
+    for one in verdicts:
+        tables = {fact.table for fact in one.seen}
+        if one.repair and tables not in found.setdefault(f"{one.klass} {one.repair.value}", []):
+            found[f"{one.klass} {one.repair.value}"].append(tables)
+    in_order = {head: sorted(tables, key=len, reverse=True) for head, tables in found.items()}
+    assert in_order == COMPARED
