@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gpustack.codes import Code
-from gpustack.errors import NovaConfigError
+from gpustack.errors import NovaConfigError, SnapshotError
 from gpustack.facts.model import Host
 from gpustack.facts.store import load_snapshot, parse_host
 from gpustack.findings import Finding, Severity, errors, finding
@@ -45,6 +45,7 @@ CONTAINERS = {
     "conductor": ("nova_conductor", "nova_super_conductor"),
 }
 """The containers of each service in kolla-ansible."""
+_SHOWN = 5
 
 
 def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = None) -> dict[str, Any]:
@@ -52,10 +53,12 @@ def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = 
 
     :param facts: by the name that the spec knows a host under, what the collector read.
     :param snapshot: a file with the facts of hosts that this run leaves out.
+    :raises NovaConfigError: when the facts of a host are malformed. That stops all hosts: without the cards of one of
+        them, aliases of the others may be wrong or missing.
     """
     spec = load_spec(Path(spec_path))
     release = _release(spec)
-    hosts = [_host(name, raw) for name, raw in sorted(facts.items())]
+    hosts = _hosts(facts)
     if snapshot:
         hosts += [host for host in load_snapshot(Path(snapshot)) if host.hostname not in facts]
     found = wanted(spec, [host for host in hosts if patterns_for(spec, host.hostname)], release=release)
@@ -133,6 +136,27 @@ def _release(spec: Spec) -> Release:
     if spec.nova is None:
         raise NovaConfigError("the spec has no section `nova`", remedy='add nova: {release: "2025.2"}')
     return releases.release(spec.nova.release)
+
+
+def _hosts(facts: Mapping[str, Any]) -> list[Host]:
+    """Every host of the run; those with malformed facts are reported together."""
+    hosts, failures = [], []
+    for name, raw in sorted(facts.items()):
+        try:
+            hosts.append(_host(name, raw))
+        except SnapshotError as error:
+            failures.append(error)
+    if failures:
+        shown = failures[:_SHOWN]
+        limit = ":".join(f"!{error.where}" for error in shown)
+        raise NovaConfigError(
+            f"the facts of {len(failures)} of {len(facts)} hosts are malformed. No host is changed,"
+            " since every host gets the aliases of all compute hosts: "
+            + "; ".join(f"{error.where}: {error.what}" for error in shown),
+            remedy=f"repair the hosts, or leave them out: --limit 'all:{limit}' -e gpustack_nova_snapshot=FILE,"
+            " with their facts from `gpustack scan HOST --save FILE`",
+        )
+    return hosts
 
 
 def _host(name: str, raw: object) -> Host:

@@ -124,7 +124,7 @@ def _is_read(file: Path) -> bool:
 def _replaced(theirs: Mapping[str, Any], variables: Mapping[str, Any]) -> Iterator[str]:
     """Options of which overrides replace the lines that the role makes of gpustack's variables.
 
-    config_template removes an option and writes the override's value (``_option_write``): it adds nothing up.
+    config_template 2.1.1 removes an option and writes the override's value (``_option_write``): nothing adds up.
     """
     overrides = theirs.get(_OVERRIDES)
     sections = overrides if isinstance(overrides, dict) else {}

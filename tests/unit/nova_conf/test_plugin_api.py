@@ -30,6 +30,18 @@ def decide(tmp_path: Path, there: object, services: tuple[str, ...] = ("compute"
     return controller.for_host(str(spec), decided, "gpu01", services=services, facts=facts, there=there, **more)
 
 
+def test_malformed_facts_stop_all_hosts_and_name_the_hosts(tmp_path):
+    """Without one host's cards nobody knows whether the aliases that every host gets are complete."""
+    spec = tmp_path / "gpustack.yaml"
+    spec.write_text(SPEC, encoding="utf-8")
+    facts: dict[str, Any] = {"gpu01": host("k4200-prepared").model_dump(mode="json", by_alias=True)}
+    facts |= {"gpu02": {"version": 1, "pci": [{"address": "evil"}]}, "gpu03": "x"}
+    with pytest.raises(NovaConfigError, match="the facts of 2 of 3 hosts are malformed") as raised:
+        controller.overall(str(spec), facts)
+    assert "No host is changed" in str(raised.value)
+    assert "--limit 'all:!gpu02:!gpu03' -e gpustack_nova_snapshot=FILE" in str(raised.value)
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An operator's home and temporary directory; whatever is written is seen in it."""
