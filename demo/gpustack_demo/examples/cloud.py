@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.errors import GpustackError
+from gpustack.files import write_atomic
 from gpustack_demo.embedded.environment import Environment, ensure
 from gpustack_demo.embedded.nova import Host, Nova, devices_of_snapshot
 from gpustack_demo.embedded.templates import ensure_templates
@@ -46,21 +47,24 @@ def install(say: Callable[[str], None]) -> Environment:
     return environment
 
 
-def start_nova(stage: Stage, *, snapshot: str, rendered: str) -> None:
-    """Start Nova with rendered configuration: each nova-compute of a snapshot's hosts with its own, the rest with
+def nova_of(directory: Path, snapshot: Path, rendered: Path) -> Nova:
+    """A Nova with rendered configuration: each nova-compute of a snapshot's hosts with its own, the rest with
     ``control``.
-
-    From then on the stage's commands find the cloud, and the ``openstack`` command.
     """
-    environment = install(stage.progress)
-    directory = stage.directory / "cloud"
-    nova = Nova(
+    return Nova(
         RELEASE,
-        hosts=[_host(facts, stage.directory / rendered) for facts in _facts(stage.directory / snapshot)],
-        config=[_drop_ins(stage.directory / rendered, "control")],
+        hosts=[_host(facts, rendered) for facts in _facts(snapshot)],
+        config=[_drop_ins(rendered, "control")],
         keystone=True,
         directory=directory,
     )
+
+
+def start_nova(stage: Stage, *, snapshot: str, rendered: str) -> None:
+    """Start :func:`nova_of` for a stage, whose commands find the cloud and the ``openstack`` command from then on."""
+    environment = install(stage.progress)
+    directory = stage.directory / "cloud"
+    nova = nova_of(directory, stage.directory / snapshot, stage.directory / rendered)
     stage.progress("starting Nova, Placement and Keystone")
     began = time.monotonic()
     stage.nova = stage.enter(nova)
@@ -71,24 +75,32 @@ def start_nova(stage: Stage, *, snapshot: str, rendered: str) -> None:
 
 
 def answer_over_ssh(stage: Stage) -> tuple[str, ...]:
-    """Let the example hosts answer over SSH which instances use which devices; returns the options that lead to them.
-
-    Each host gets the status files that libvirt keeps of its running domains.
-    """
+    """Let the example hosts answer over SSH which instances use which devices; return the SSH options."""
     if stage.nova is None:
         raise AssertionError("Nova runs")
-    names = stage.nova.control.hosts()
-    for name in names:
-        status = stage.directory / name / "run/libvirt/qemu"
+    roots = {name: stage.directory / name for name in stage.nova.control.hosts()}
+    write_domains(stage.nova, roots)
+    server = stage.enter(ExampleSshServer(roots, stage.directory / "ssh"))
+    return ("--ssh-config", str(server.config), "--known-hosts", str(server.known_hosts))
+
+
+def write_domains(nova: Nova, roots: Mapping[str, Path]) -> None:
+    """Write the status files that libvirt keeps of a host's running domains, into the directory of each host."""
+    for name, root in roots.items():
+        status = root / "run/libvirt/qemu"
         status.mkdir(parents=True, exist_ok=True)
         # Process 1 shows that no other process is hidden.
-        (stage.directory / name / "proc/1/fd").mkdir(parents=True, exist_ok=True)
-        for domain in stage.nova.control.domains(name):
-            if domain["state"] == "running":
-                xml = stage.nova.control.domain_xml(name, domain["uuid"])
-                (status / f"{domain['name']}.xml").write_text(f"<domstatus state='running'>{xml}</domstatus>")
-    server = stage.enter(ExampleSshServer({name: stage.directory / name for name in names}, stage.directory / "ssh"))
-    return ("--ssh-config", str(server.config), "--known-hosts", str(server.known_hosts))
+        (root / "proc/1/fd").mkdir(parents=True, exist_ok=True)
+        running = {
+            f"{domain['name']}.xml": nova.control.domain_xml(name, domain["uuid"])
+            for domain in nova.control.domains(name)
+            if domain["state"] == "running"
+        }
+        for path in status.glob("*.xml"):
+            if path.name not in running:
+                path.unlink()
+        for file, xml in running.items():
+            write_atomic(status / file, f"<domstatus state='running'>{xml}</domstatus>")
 
 
 def _facts(path: Path) -> list[Mapping[str, Any]]:

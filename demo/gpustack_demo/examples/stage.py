@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from gpustack.files import share_dir, write_atomic
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host
+from gpustack_demo.examples.inventory import inventory
 
 if TYPE_CHECKING:
     from gpustack_demo.embedded.nova import Nova
@@ -149,21 +150,7 @@ class Stage:
 
     def inventory(self, *names: str) -> None:
         """Write an inventory of example hosts."""
-        python = json.dumps(sys.executable)
-        lines = [
-            "gpu_hosts:",
-            "  hosts:",
-            *(f"    {name}:" for name in names),
-            "  vars:",
-            "    ansible_connection: local",
-            "    ansible_become: false",
-            f"    ansible_python_interpreter: {python}",
-            f'    gpustack_root: "{self.directory}/{{{{ inventory_hostname }}}}"',
-            "    gpustack_command_prefix:",
-            f'      [{python}, -m, gpustack_demo.examples.standin, --root, "{{{{ gpustack_root }}}}"]',
-            "    gpustack_reboot_command: \"{{ gpustack_command_prefix + ['reboot'] }}\"",
-        ]
-        self.write("inventory.yaml", "\n".join(lines) + "\n")
+        self.write("inventory.yaml", inventory(self.directory, names))
 
     # --- commands ---
 

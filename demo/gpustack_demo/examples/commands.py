@@ -1,0 +1,135 @@
+"""The functions behind ``gpustack example …``; :mod:`gpustack.cli.example` calls them by name."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import threading
+from collections.abc import Callable, Mapping
+from http.client import HTTPException
+from pathlib import Path
+
+from gpustack.errors import GpustackError, UsageError
+from gpustack.files import write_atomic
+from gpustack_demo.examples import hosts
+from gpustack_demo.examples.host import write_host
+from gpustack_demo.examples.inventory import inventory
+from gpustack_demo.examples.machine import Machine
+
+Print = Callable[[str], None]
+
+HOSTS: Mapping[str, Callable[[str], Machine]] = {
+    "gpu01": hosts.talk_host,
+    "gpu02": hosts.nvswitch_host,
+    "gpu03": hosts.shared_group_host,
+    "gpu04": hosts.talk_host,
+    "gpu05": hosts.rhel9_host,
+    "gpu06": hosts.rhel8_host,
+    "gpu07": hosts.systemd_boot_host,
+    "gpu08": hosts.epyc_host,
+}
+"""The example hosts by the names that the tutorial gives them."""
+
+
+def create(directory: Path, say: Print) -> None:
+    """Write the example hosts and ``inventory.yaml`` into a new or empty directory.
+
+    :raises UsageError: when the directory has content.
+    """
+    if directory.is_dir() and any(directory.iterdir()):
+        raise UsageError("the directory is not empty", where=str(directory), remedy="choose a new directory")
+    directory.mkdir(parents=True, exist_ok=True)
+    place = directory.resolve()
+    for name, machine in HOSTS.items():
+        described = machine(name)
+        write_host(place / name, described)
+        say(f"{name}: {described.vendor} {described.product}, {described.os_release['PRETTY_NAME']}")
+    write_atomic(place / "inventory.yaml", inventory(place, HOSTS))
+    say(f"\nNext: cd {shlex.quote(str(directory))} && gpustack scan --root gpu01")
+
+
+def cloud(snapshot: Path, rendered: Path, say: Print, wait: Callable[[], object] | None = None) -> None:
+    """Run a Nova with the hosts of a snapshot, beside the snapshot, until Ctrl-C or until ``wait`` returns.
+
+    :param rendered: the output of ``gpustack nova render``.
+    :raises GpustackError: when Nova cannot be installed or started.
+    """
+    from gpustack_demo.embedded.releases import cache_dir
+    from gpustack_demo.examples.cloud import RELEASE, install, nova_of, repeatedly, write_domains
+    from gpustack_demo.examples.devices import write_access
+    from gpustack_demo.examples.ssh_server import ExampleSshServer
+
+    for path in (snapshot, rendered):
+        if not path.exists():
+            raise UsageError("not found", where=str(path), remedy="run gpustack scan --save and gpustack nova render")
+    base = snapshot.resolve().parent
+    directory = base / "cloud"
+    if directory.exists():
+        raise UsageError("the directory of an earlier cloud exists", where=str(directory), remedy="remove it")
+    say(
+        f"This installs Nova {RELEASE}, Placement and Keystone from PyPI into {cache_dir()} unless they are there,"
+        " and runs them on loopback. Below Nova is its own stand-in for libvirt."
+    )
+    environment = install(say)
+    with contextlib.ExitStack() as stack:
+        nova = stack.enter_context(nova_of(directory, snapshot, rendered))
+        write_access(nova, directory / "demo.json")
+        roots = {name: base / name for name in nova.control.hosts()}
+        server = stack.enter_context(ExampleSshServer(roots, base / "ssh"))
+
+        def tick() -> None:
+            with contextlib.suppress(GpustackError, OSError, HTTPException):  # Nova is being stopped
+                write_domains(nova, roots)
+                nova.control.periodic()
+
+        write_domains(nova, roots)
+        stack.enter_context(repeatedly(1, tick))
+        say(f"Nova runs; its log is {nova.log}. SSH to the example hosts: {server.config}")
+        say("In another terminal:\n")
+        for name, value in (
+            ("OS_CLIENT_CONFIG_FILE", str(nova.clouds_yaml)),
+            ("OS_CLOUD", "embedded"),
+            ("PATH", f"{environment.program('openstack').parent}{os.pathsep}$PATH"),
+        ):
+            say(f'export {name}="{value}"')
+        say("\nCtrl-C stops Nova.")
+        with contextlib.suppress(KeyboardInterrupt):
+            (wait or threading.Event().wait)()
+
+
+def leak(access: Path, name: str, say: Print) -> None:
+    """Migrate an instance, with a libvirt that fails on the old host when the migration is confirmed.
+
+    :param access: ``cloud/demo.json``, which :func:`cloud` wrote.
+    :raises GpustackError: when the cloud or the instance is not there.
+    """
+    import openstack.connection
+    from openstack.config import loader
+
+    from gpustack_demo.embedded.control import Control
+    from gpustack_demo.embedded.servers import until
+
+    if not access.is_file():
+        raise UsageError("not found", where=str(access), remedy="run gpustack example cloud")
+    reach = json.loads(access.read_text(encoding="utf-8"))
+    control = Control(reach["port"], reach["token"])
+    files = [str(access.parent / "clouds.yaml")]
+    config = loader.OpenStackConfig(config_files=files, secure_files=[], vendor_files=[], load_envvars=False)
+    with openstack.connection.Connection(config=config.get_one("embedded")) as connection:
+        server = connection.compute.find_server(name)
+        if server is None:
+            raise UsageError(f"there is no instance {name}")
+        server = connection.compute.get_server(server)
+        source = server.compute_host
+        target = next((host for host in control.hosts() if host != source), None)
+        if target is None:
+            raise UsageError("the cloud has one host; a migration needs two")
+        connection.compute.migrate_server(server, host=target)
+        until(connection, server, lambda one: one.status == "VERIFY_RESIZE" and one.task_state is None)
+        control.fail(source, "confirm", when="after", error="builtins.ConnectionResetError", message="libvirt is gone")
+        connection.compute.confirm_server_resize(server)
+        until(connection, server, lambda one: one.status == "ERROR" and one.task_state is None)
+        control.clear_faults(source)
+    say(f"{name} runs on {target}. libvirt failed on {source} while the migration was confirmed.")

@@ -1,0 +1,112 @@
+"""``gpustack example …``: example hosts and an embedded cloud to try gpustack on, from ``nova-gpustack[demo]``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+from gpustack.cli.common import Command
+from gpustack.errors import GpustackError
+
+_COMMANDS = "gpustack_demo.examples.commands"
+
+
+def _demo() -> ModuleType:
+    """The functions of the demo's distribution, which an operator's installation does not have.
+
+    :raises GpustackError: when it is not installed.
+    """
+    try:
+        return importlib.import_module(_COMMANDS)
+    except ModuleNotFoundError as error:
+        if error.name not in ("gpustack_demo", "gpustack_demo.examples", _COMMANDS):
+            raise
+        raise GpustackError(
+            "the example hosts are not installed", remedy="pip install 'nova-gpustack[demo]'"
+        ) from error
+
+
+class _Example(Command):
+    def _print(self, text: str) -> None:
+        """Print a line at once: a cloud takes a while."""
+        print(text, file=self.app.stdout)
+        self.app.stdout.flush()
+
+
+class Create(_Example):
+    """Write the example hosts as directories, and their Ansible inventory.
+
+    Each directory looks like a host's /. Stand-ins play the distribution's tools and the boot on it.
+    """
+
+    epilog = "gpustack example create try; cd try; gpustack scan --root gpu01"
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Where to write."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("directory", type=Path, metavar="DIR", help="a new or empty directory")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Write the hosts."""
+        _demo().create(parsed_args.directory, self._print)
+        return 0
+
+
+class Cloud(_Example):
+    """Start a real Nova on loopback with the example hosts, and print its environment; installs Nova if needed.
+
+    Nova, Placement and Keystone come from PyPI. Below Nova is its own stand-in for libvirt.
+    """
+
+    epilog = "gpustack example cloud --snapshot hosts.json --rendered nova"
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The hosts and their configuration."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            "--snapshot",
+            type=Path,
+            metavar="FILE",
+            default=Path("hosts.json"),
+            help="read the hosts from a file that scan --save wrote (default: %(default)s)",
+        )
+        parser.add_argument(
+            "--rendered",
+            type=Path,
+            metavar="DIR",
+            default=Path("nova"),
+            help="read Nova's configuration from a directory that nova render wrote (default: %(default)s)",
+        )
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Run until Ctrl-C."""
+        _demo().cloud(parsed_args.snapshot, parsed_args.rendered, self._print)
+        return 0
+
+
+class Leak(_Example):
+    """Lose the GPUs of an instance: migrate it, and let libvirt fail when the migration is confirmed."""
+
+    epilog = "gpustack example leak vm1"
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The instance."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("server", metavar="SERVER", help="name or ID of an instance of the embedded cloud")
+        parser.add_argument(
+            "--cloud",
+            type=Path,
+            metavar="DIR",
+            default=Path("cloud"),
+            help="the directory of the cloud that example cloud runs (default: %(default)s)",
+        )
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Cause the leak."""
+        _demo().leak(parsed_args.cloud / "demo.json", parsed_args.server, self._print)
+        return 0

@@ -1,0 +1,137 @@
+"""The two distributions as a release builds them: what a wheel holds, and that it runs in a bare environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import venv
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpustack
+import gpustack_demo
+
+TOP = Path(__file__).parents[2]
+MAIN, DEMO = TOP, TOP / "demo"
+
+
+def run(*command: str | Path, cwd: Path, code: int = 0) -> str:
+    """The output of a program that sees nothing of this checkout."""
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
+    done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def build(project: Path, kind: str, out: Path) -> Path:
+    run(sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", out, cwd=project)
+    (made,) = out.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return made
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
+    """The wheel of each distribution, built from its source distribution as pip does."""
+    made = {}
+    for project in (MAIN, DEMO):
+        place = tmp_path_factory.mktemp("build")
+        with tarfile.open(build(project, "sdist", place)) as archive:
+            archive.extractall(place, filter="data")
+        (source,) = (path for path in place.iterdir() if path.is_dir())
+        made[project] = build(source, "wheel", place / "wheel")
+    return made
+
+
+def contents(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def committed(directory: Path) -> Iterator[Path]:
+    """The files of a directory that are in git; a link to a directory stands for the files there."""
+    command = ("git", "-C", directory, "ls-files", "-z")
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\0")
+    for path in (directory / name for name in names if name):
+        if path.is_dir():
+            yield from (path / below.relative_to(path.resolve()) for below in committed(path.resolve()))
+        else:
+            yield path
+
+
+def packaged(directory: Path, name: str) -> set[str]:
+    return {f"{name}/{path.relative_to(directory)}" for path in committed(directory)}
+
+
+def test_the_wheel_holds_the_package_and_what_it_writes_to_hosts(wheels: dict[Path, Path]) -> None:
+    expected = packaged(MAIN / "gpustack", "gpustack")
+    for name in ("playbooks", "templates"):
+        expected |= packaged(MAIN / name, f"gpustack/share/{name}")
+    shipped = {name for name in contents(wheels[MAIN]) if ".dist-info/" not in name}
+    assert shipped == expected
+
+
+def test_the_wheel_holds_nothing_of_the_demo(wheels: dict[Path, Path]) -> None:
+    strange = ("embedded", "examples", "gpustack_demo", "tests/")
+    assert not [name for name in contents(wheels[MAIN]) if any(word in name for word in strange)]
+    shipped = {name for name in contents(wheels[DEMO]) if ".dist-info/" not in name}
+    assert shipped == packaged(DEMO / "gpustack_demo", "gpustack_demo")
+
+
+def metadata(project: Path) -> dict[str, Any]:
+    table: dict[str, Any] = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return table
+
+
+def test_both_distributions_have_one_version() -> None:
+    assert gpustack_demo.__version__ == gpustack.__version__
+    extra = metadata(MAIN)["optional-dependencies"]["demo"]
+    assert extra == [f"nova-gpustack-demo=={gpustack.__version__}"]
+    assert metadata(DEMO)["dependencies"] == [f"nova-gpustack=={gpustack.__version__}"]
+
+
+@pytest.fixture(scope="module")
+def bare(wheels: dict[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Makes an environment that has some of the wheels, and of this one only the dependencies.
+
+    Site directories that a .pth file adds are not searched for .pth files, so the checkout is not importable there.
+    """
+
+    def make(*projects: Path) -> Path:
+        place = tmp_path_factory.mktemp("bare")
+        venv.create(place, symlinks=True)
+        python = place / "bin/python"
+        purelib = run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=place).strip()
+        (Path(purelib) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+        pip = (sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--quiet")
+        run(*pip, *(wheels[project] for project in projects), "--ignore-installed", cwd=place)
+        return place
+
+    return make
+
+
+def test_an_operators_installation_runs_without_the_demo(bare: Callable[..., Path]) -> None:
+    place = bare(MAIN)
+    program = place / "bin/gpustack"
+    assert run(program, "--version", cwd=place) == f"gpustack {gpustack.__version__}\n"
+    playbooks = run(program, "playbook", "path", "-f", "value", "-c", "playbooks", cwd=place).strip()
+    assert Path(playbooks).is_relative_to(place)
+    assert (Path(playbooks) / "prepare.yml").is_file()
+    message = run(program, "example", "create", "hosts", cwd=place, code=1)
+    assert "pip install 'nova-gpustack[demo]'" in message
+    assert not (place / "hosts").exists()
+
+
+def test_the_extra_adds_the_example_hosts(bare: Callable[..., Path]) -> None:
+    place = bare(MAIN, DEMO)
+    program = place / "bin/gpustack"
+    run(program, "example", "create", "hosts", cwd=place)
+    table = run(program, "scan", "--root", "gpu01", "-f", "value", "-c", "Address", cwd=place / "hosts")
+    assert table.splitlines()[:2] == ["0000:84:00.0", "0000:88:00.0"]
