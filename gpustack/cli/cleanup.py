@@ -21,8 +21,7 @@ from gpustack.cli.cleanup_options import (
     sources_of,
     with_hardware,
 )
-from gpustack.cli.common import Command, Lister
-from gpustack.cli.numbers import positive
+from gpustack.cli.common import Command, Lister, positive
 
 if TYPE_CHECKING:
     from gpustack.cleanup.hypervisor import Usage

@@ -19,8 +19,7 @@ from gpustack.cli.cleanup_options import (
     selection_of,
     sources_of,
 )
-from gpustack.cli.common import Command, ssh_options
-from gpustack.cli.numbers import positive
+from gpustack.cli.common import Command, positive, ssh_options
 from gpustack.errors import CloudError, UsageError
 
 MAX_COUNT_REACHED = 1

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from cliff import command, lister, show
 
-from gpustack.cli.numbers import positive
 from gpustack.errors import HostError, UsageError
 from gpustack.findings import Finding, Severity, tellings
 from gpustack.text import LAYOUT, printable, raw
@@ -250,3 +249,11 @@ def _seconds(text: str) -> float:
     if not 0 < seconds < 86400:
         raise argparse.ArgumentTypeError("must be more than 0 seconds, and less than a day")
     return seconds
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be 1 or more")
+    return number

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.cli.common import positive
 from gpustack.cli.flavor import InCloud, read_spec, tell_done
-from gpustack.cli.numbers import positive
 from gpustack.errors import FlavorError, GpustackError, UsageError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpustack.cli.common import positive
 from gpustack.cli.flavor import InCloud, tell_done
-from gpustack.cli.numbers import positive
 from gpustack.errors import FlavorError, NovaConfigError, PlanError, UsageError
 from gpustack.text import printable
 

@@ -1,4 +1,4 @@
-"""What is done to flavors: four operations, frozen, shown before they are made, each with its reverse."""
+"""What is done to flavors: three operations, frozen, shown before they are made, each with its reverse."""
 
 from __future__ import annotations
 

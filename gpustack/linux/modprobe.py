@@ -97,18 +97,6 @@ class ModprobeConfig:
         """Every value given to one parameter of a module, in order."""
         return tuple(option for option in self.options(module) if same_name(option.name, name))
 
-    def loads_before(self, module: str) -> tuple[str, ...]:
-        """The modules that softdeps load before a module."""
-        found: list[str] = []
-        for statement in self.about("softdep", module):
-            before = False
-            for word in statement.words:
-                if word in ("pre:", "post:"):
-                    before = word == "pre:"
-                elif before:
-                    found.append(word)
-        return tuple(found)
-
 
 def paths(files: Mapping[str, object]) -> tuple[str, ...]:
     """Those of ``files`` (by path) that modprobe reads, in its order."""

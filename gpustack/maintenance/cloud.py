@@ -221,10 +221,6 @@ def _service(entry: Mapping[str, Any]) -> Service:
     )
 
 
-def _action(entry: Mapping[str, Any]) -> Action:
-    return Action(name=str(entry["action"]), request=str(entry["request_id"]), user=str(entry.get("user_id") or ""))
-
-
 def _server(entry: Mapping[str, Any]) -> Server:
     task = entry.get("OS-EXT-STS:task_state")
     flavor = entry.get("flavor") or {}

@@ -19,7 +19,6 @@ MOVED = "gpustack_moved_from"
 """The host from which gpustack moved a guest."""
 AFTER = "gpustack_after"
 """The request that was the last before gpustack's own."""
-KEYS = (STOPPED, MOVED, AFTER)
 
 _OURS = "gpustack:"
 _LONGEST = 255

@@ -14,9 +14,6 @@ from typing import Any
 from gpustack.files import data_dir
 from gpustack.pci import classes
 
-KINDS = ("datacenter", "workstation", "consumer", "integrated")
-FUNCTIONS = ("display", "audio", "usb", "ucsi")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Quirk:
@@ -41,12 +38,12 @@ class Card:
         for the card that stands for all the rest.
     :ivar name: what its maker calls it, without the maker.
     :ivar family: its architecture, ``Kepler``.
-    :ivar kind: one of :data:`KINDS`.
+    :ivar kind: ``datacenter``, ``workstation``, ``consumer`` or ``integrated``.
     :ivar memory_gib: memory of one GPU in GiB, as its maker names it; several where one id covers several sizes,
         none where it is shared with the host or not known.
     :ivar gpus: how many GPUs, each a PCI function of its own, one board carries.
-    :ivar functions: what its slot usually shows, of :data:`FUNCTIONS`; ``display`` is the GPU itself, whatever its
-        class. A board may lack the later ones: the host's facts decide.
+    :ivar functions: what its slot usually shows: ``display`` (the GPU itself, whatever its class), ``audio``, ``usb``,
+        ``ucsi``. A board may lack the later ones: the host's facts decide.
     :ivar dev_type: how Nova is documented to list it (``type-PCI``, ``type-PF``); None where that is not known. The
         SR-IOV capability that the host shows goes before it.
     :ivar quirks: keys of its quirks.

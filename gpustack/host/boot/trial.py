@@ -33,7 +33,6 @@ ENTRY = "gpustack-trial"
 TITLE = "gpustack: new kernel arguments, tried once"
 MARKER = "gpustack.trial"
 """The argument by which a trial boot is known. The kernel passes over a word with a dot that no module claims."""
-FILES = (TRIAL_ENTRY, TRIAL_UNIT)
 _PANIC_SECONDS = 15
 _WATCHDOG_SECONDS = 60
 # GRUB writes its environment without the file system's help, in place (00_header of Ubuntu's GRUB, check_writable).

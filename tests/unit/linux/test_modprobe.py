@@ -40,7 +40,6 @@ def test_questions_about_a_module_take_either_spelling() -> None:
     assert config.options("vfio") == ()
     assert [s.place for s in config.blacklisted("nouveau")] == ["/etc/modprobe.d/vfio.conf:4"]
     assert config.blacklisted("nvidia") == ()
-    assert config.loads_before("nouveau") == ("vfio-pci", "drm")
     assert [str(s) for s in config.about("install", "nvidia")] == ["install nvidia /bin/false"]
 
 
