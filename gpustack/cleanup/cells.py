@@ -109,12 +109,13 @@ def cells(api: Database, default: str | None) -> tuple[Cell, ...]:
         has_disabled = "disabled" in {c["name"] for c in sa.inspect(connection).get_columns("cell_mappings")}
         columns = [column for column in table.columns if column.name != "disabled" or has_disabled]
         rows: Sequence[sa.RowMapping] = connection.execute(sa.select(*columns)).mappings().all()
-    # Nothing keeps two cells from having one name, nor a database such as SQLite's from having no text there.
-    names = Counter(row["name"] for row in rows)
+    # Nothing keeps two cells from having one name, nor one from being called as another's uuid, nor a database such as
+    # SQLite's from having no text there.
+    names = Counter(str(value) for row in rows for value in {row["name"], row["uuid"]} if value)
     found = []
     for row in rows:
         uuid = str(row["uuid"])
-        name = str(row["name"]) if row["name"] and names[row["name"]] == 1 else uuid
+        name = str(row["name"]) if row["name"] and names[str(row["name"])] == 1 else uuid
         made = _of_cell(f"cell {name}", row["database_connection"], default)
         found.append(Cell(uuid=uuid, name=name, disabled=bool(row.get("disabled")), database=made))
     return tuple(sorted(found, key=lambda cell: (cell.uuid != CELL0, cell.name)))

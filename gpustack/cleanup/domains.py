@@ -6,11 +6,11 @@ open.
 
     {"used": {"0000:81:00.0": ["UUID OF THE DOMAIN"]}, "unread": [["/run/libvirt/qemu/x.xml", "why"]],
      "functions": {"0000:81:00.0": "10de:11b4"}, "libvirt": true, "nova_compute": [4711],
-     "started": 1763788800, "names": ["gpu01"]}
+     "age": 86400.5, "names": ["gpu01"]}
 
 A user is an empty string where its domain is not known. When anything could not be read the answer is not complete.
 ``functions``, ``libvirt`` and ``names`` show which machine answered; ``nova_compute`` lists nova-compute's processes,
-none of which started before ``started`` (seconds since 1970; null when that is not known).
+none of which is older than ``age`` (in seconds; null when that is not known).
 """
 
 import glob
@@ -61,6 +61,11 @@ def from_libvirt(root: str, used: Used, unread: Unread) -> None:
                     numbers = [address.get(part) for part in _PARTS]
                     if all(numbers):
                         used.setdefault(_address(numbers), set()).add(uuid)
+                    elif address.get("uuid"):
+                        mdev = os.path.join(root, "sys/bus/mdev/devices", os.path.basename(address.get("uuid", "")))
+                        used.setdefault(_card_of(mdev), set()).add(uuid)
+                        if not os.path.exists(mdev):
+                            unread.append((mdev, "the card of this mediated device is not known"))
 
 
 def _of_interface(root: str, interface: ElementTree.Element) -> Set[str]:
@@ -112,17 +117,25 @@ def _functions(root: str, target: str, unread: Unread) -> Set[str]:
     """The functions behind what an open file leads to; none when it is not of VFIO."""
     device = _DEVICE.match(target)
     if device:
-        link = os.path.join(root, "sys/class/vfio-dev", device.group(1), "device")
-        return {os.path.basename(os.path.realpath(link))}
+        return {_card_of(os.path.join(root, "sys/class/vfio-dev", device.group(1), "device"))}
     group = _GROUP.match(target)
     if not group:
         return set()
     directory = os.path.join(root, "sys/kernel/iommu_groups", group.group(1), "devices")
     try:
-        return {address for address in os.listdir(directory) if not _is_bridge(os.path.join(directory, address))}
+        devices = [os.path.join(directory, name) for name in os.listdir(directory)]
+        return {_card_of(device) for device in devices if not _is_bridge(device)}
     except OSError as error:
         unread.append((directory, error.strerror or str(error)))
         return set()
+
+
+def _card_of(device: str) -> str:
+    """The function that a device of sysfs is, or is a part of: a mediated device (mdev) takes its card."""
+    if _BDF.match(os.path.basename(device)):
+        return os.path.basename(device)
+    found = _BDF.findall(os.path.realpath(device))  # type: List[str]
+    return found[-1] if found else os.path.basename(device)
 
 
 def _is_bridge(device: str) -> bool:
@@ -180,11 +193,14 @@ def nova_compute(root: str) -> List[int]:
     return sorted(found)
 
 
-def started(root: str) -> Optional[float]:
-    """When the oldest process of nova-compute started, or the machine where there is none."""
+def age(root: str) -> Optional[float]:
+    """How many seconds ago the oldest process of nova-compute started, or the machine where there is none.
+
+    By the kernel's count since the boot: the host's clock may be wrong.
+    """
     try:
-        with open(os.path.join(root, "proc/stat"), encoding="ascii") as stream:
-            (booted,) = [int(line.split()[1]) for line in stream if line.startswith("btime ")]
+        with open(os.path.join(root, "proc/uptime"), encoding="ascii") as stream:
+            uptime = float(stream.read().split()[0])
         ticks = []
         for pid in nova_compute(root):
             with open(os.path.join(root, "proc", str(pid), "stat"), encoding="utf-8", errors="replace") as stream:
@@ -192,7 +208,7 @@ def started(root: str) -> Optional[float]:
                 ticks.append(int(stream.read().rpartition(")")[2].split()[19]))
     except (OSError, ValueError, IndexError):
         return None
-    return booted + min(ticks) / os.sysconf("SC_CLK_TCK") if ticks else float(booted)
+    return uptime - min(ticks) / os.sysconf("SC_CLK_TCK") if ticks else uptime
 
 
 def names(root: str) -> List[str]:
@@ -228,7 +244,7 @@ def look(root: str = "/") -> Dict[str, object]:
         "functions": functions(root),
         "libvirt": os.path.isdir(os.path.join(root, STATUS)),
         "nova_compute": nova_compute(root),
-        "started": started(root),
+        "age": age(root),
         "names": names(root),
     }
 

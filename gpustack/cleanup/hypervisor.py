@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -35,7 +35,7 @@ class Usage:
     :ivar functions: by BDF address, vendor and product of each PCI function of the machine that answered.
     :ivar gap: why the answer is not complete, or why there is none; empty when it is complete.
     :ivar nova_compute: whether a process of nova-compute runs there.
-    :ivar started: no nova-compute that runs there started earlier (naive UTC); None when that is not known.
+    :ivar age: no nova-compute that runs there is older; None when that is not known.
     :ivar names: what the machine that answered calls itself.
     :ivar gone: the operator declared this host gone (``--gone``), which replaces what is missing of its answer.
     """
@@ -44,7 +44,7 @@ class Usage:
     functions: Mapping[str, str] = field(default_factory=dict)
     gap: str = ""
     nova_compute: bool = False
-    started: datetime | None = None
+    age: timedelta | None = None
     names: frozenset[str] = frozenset()
     gone: bool = False
 
@@ -134,7 +134,7 @@ def usage(answer: Mapping[str, Any]) -> Usage:
         functions=functions,
         gap=gap,
         nova_compute=_runs(answer),
-        started=_started(answer),
+        age=_age(answer),
         names=names,
     )
 
@@ -149,11 +149,12 @@ def _runs(answer: Mapping[str, Any]) -> bool:
     return isinstance(answer, Mapping) and bool(answer.get("nova_compute"))
 
 
-def _started(answer: Mapping[str, Any]) -> datetime | None:
+def _age(answer: Mapping[str, Any]) -> timedelta | None:
     try:
-        return datetime.fromtimestamp(answer["started"], UTC).replace(tzinfo=None)
-    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        found = timedelta(seconds=answer["age"])
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
+    return found if found >= timedelta(0) else None
 
 
 @functools.cache

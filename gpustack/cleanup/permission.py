@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpustack.cleanup.evidence import in_flight, interrupted, lacking, misread, pinning
 from gpustack.cleanup.guards import resting_on
@@ -202,8 +202,18 @@ def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Quest
             offered={} if there else found,
             absent=None if there or not verdict.owner else verdict.owner.lower(),
             state=clock.state(view.service_on(host)),
-            started=verdict.lingering.since if verdict.lingering and verdict.lingering.host == host else None,
+            younger=_since(verdict, host, clock),
         )
+
+
+def _since(verdict: Verdict, host: str, clock: Clock) -> timedelta | None:
+    """How long ago the migration was written on which that host worked, as far as clocks that differ show it.
+
+    By the plan's clock: what the host answers later is older by then, which is on the safe side.
+    """
+    if verdict.lingering is None or verdict.lingering.host != host:
+        return None
+    return clock.now - verdict.lingering.since - min(clock.grace, clock.service_down_time)
 
 
 def _offered(verdict: Verdict, view: NodeView) -> dict[str, str]:
@@ -339,8 +349,9 @@ def _unproved(question: Question, usage: Usage) -> str:
         return f"{question.host} could not be asked: {usage.gap}"
     if stranger := misnamed(usage, question.host, question.names):
         return stranger
-    if question.started is not None and (usage.started is None or usage.started <= question.started):
-        return f"{question.host} does not show that its nova-compute started after {question.started} UTC"
+    if question.younger is not None and (usage.age is None or usage.age >= question.younger):
+        moment = f"{question.younger.total_seconds():.0f} seconds ago"
+        return f"{question.host} does not show that its nova-compute started after the migration was written, {moment}"
     for address, model in sorted(question.offered.items()):
         found = usage.functions.get(address)
         if found != model:
@@ -354,7 +365,7 @@ def _unproved(question: Question, usage: Usage) -> str:
 
 def _contradicted(question: Question, usage: Usage) -> str:
     """Why a host is not gone; one that was reinstalled answers, and the operator vouches for what it does not prove."""
-    unheard = usage.gap or question.started or misnamed(usage, question.host, question.names)
+    unheard = usage.gap or question.younger is not None or misnamed(usage, question.host, question.names)
     if unheard and question.state in (HostState.UP, HostState.STOPPED):
         runs = "reports" if question.state is HostState.UP else "is to be started again"
         return f"{question.host} is not gone, contrary to --gone: its nova-compute {runs}"

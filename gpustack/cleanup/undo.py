@@ -75,7 +75,8 @@ def _undo_allocation(entry: Entry, cloud: Connection | None) -> Undoing:
 
 def _cell_of(entry: Entry, cells: Sequence[Cell]) -> Cell:
     for cell in cells:
-        if (cell.uuid, cell.name) == (entry.database, entry.cell):
+        # By its uuid: a cell may have another name since, or share its name with a new cell.
+        if cell.uuid == entry.database and (cell.uuid or cell.name == entry.cell):
             return cell
     raise JournalError(
         f"repair {entry.number} was made in cell {entry.cell}, which is not among the named databases",

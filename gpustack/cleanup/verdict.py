@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from gpustack.cleanup.model import HostState, PciRow
@@ -96,7 +96,7 @@ class Question:
     :ivar rows: vendor and product of rows of that compute node, by address: one of them proves the host.
     :ivar state: whether nova-compute runs there.
     :ivar spared: why no answer is needed; empty where one is.
-    :ivar started: nova-compute must have started there after this time; None where that does not matter.
+    :ivar younger: nova-compute must have started there within this time; None where that does not matter.
     :ivar names: the names that the machine may have which is that host, without their domains.
     :ivar resident: for instances that may run elsewhere although Nova places them there, the devices of which one must
         be in use by the instance.
@@ -112,7 +112,7 @@ class Question:
     rows: Mapping[str, str] = field(default_factory=dict)
     state: HostState = HostState.UNKNOWN
     spared: str = ""
-    started: datetime | None = None
+    younger: timedelta | None = None
     resident: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 

@@ -12,6 +12,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 try:
+    from gpustack.cleanup import restart as restarts
     from gpustack.errors import GpustackError
     from gpustack.nova_conf import plugin_api as controller
 except ImportError:
@@ -38,6 +39,10 @@ class ActionModule(ActionBase):
                 "root": {"type": "str", "default": "/"},
                 "kolla": {"type": "bool", "default": False},
                 "restart": {"type": "str", "default": "changed", "choices": ["changed", "always", "never"]},
+                "runs": {"type": "bool", "default": True},
+                "databases": {"type": "list", "elements": "str", "default": []},
+                "compute_host": {"type": "str", "default": ""},
+                "unchecked": {"type": "list", "elements": "str", "default": []},
             }
         )
         if controller is None:
@@ -76,7 +81,7 @@ class ActionModule(ActionBase):
         )
         if there.get("failed"):
             return {"text": "", "failed": True, "msg": str(there.get("msg", "the module has failed"))}
-        return controller.for_host(
+        outcome = controller.for_host(
             args["spec"],
             args["decided"],
             args["hostname"],
@@ -86,3 +91,26 @@ class ActionModule(ActionBase):
             kolla=args["kolla"],
             restart=args["restart"],
         )
+        if outcome.get("failed") or not outcome["restart"] or "compute" not in outcome["services"] or not args["runs"]:
+            return outcome
+        return self._checked(outcome, args, task_vars)
+
+    def _checked(
+        self, outcome: dict[str, Any], args: dict[str, Any], task_vars: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """The outcome, unless nova-compute must not be restarted: then nothing of it is carried out."""
+        answer = self._execute_module(
+            module_name="gpustack_domains", module_args={"root": args["root"]}, task_vars=task_vars
+        )
+        if answer.get("failed"):
+            return {"text": "", "failed": True, "msg": str(answer.get("msg", "the module has failed"))}
+        entries = args["decided"]["computes"].get(args["hostname"], ())
+        due = restarts.Restart(
+            host=args["compute_host"] or args["hostname"],
+            answer=answer,
+            managed=frozenset(f"{one['vendor_id']}:{one['product_id']}" for one in entries),
+        )
+        found = restarts.checked(due, args["databases"], args["unchecked"])
+        if found.get("failed"):
+            return found
+        return {**outcome, "text": "\n".join(filter(None, (outcome["text"], found["text"])))}

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -424,8 +423,7 @@ class World:
 
     def booted(self, host: str, *, seconds: int) -> None:
         """Let a host have booted so long ago, as its kernel has it."""
-        stat = self.ssh.directory / "roots" / host / "proc/stat"
-        stat.write_text(f"cpu 0\nbtime {int(time.time()) - seconds}\n")
+        (self.ssh.directory / "roots" / host / "proc/uptime").write_text(f"{seconds}.00 {seconds}.00\n")
 
     def said(self) -> str:
         """What Nova's log has to say of faults, the last of it."""

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpustack.cleanup import plan
+from gpustack.cleanup import apply, journal, plan
 from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.undo import Undone, undo
 from gpustack.cli.app import main
 from gpustack.errors import DatabaseError
-from support.cellfile import CellFile, nova_conf
+from support.cellfile import CELL1, CellFile, nova_conf
+from unit.cleanup.test_repair import run, wanted
 
 
 @pytest.fixture
@@ -130,3 +132,28 @@ def test_a_cell_whose_connection_is_none(two: tuple[CellFile, CellFile, Path], t
     assert [f"{v.klass} {v.status}" for v in made.verdicts] == ["A undecided", "C stale"]
     assert [name for name, _why in made.unread] == ["cell2"]
     assert main(["cleanup", "plan", "--config-file", str(two[2])]) == 3
+
+
+@pytest.mark.parametrize("name", ["cell1", "CELL1'S UUID"])
+def test_two_cells_of_one_name_are_repaired_apart(
+    two: tuple[CellFile, CellFile, Path], tmp_path: Path, name: str
+) -> None:
+    """Both have the same row; the second cell gets the first one's name, or its uuid, after the plan was made."""
+    first, second, conf = two
+    second.device(second.host("gpu1"), "0000:81:00.0", "allocated", instance_uuid="vm", request_id="x")
+    sources = Sources.from_nova_conf([conf])
+    before = first.dump()
+    (planned,) = [one for one in wanted(sources) if one["cell"] == "cell1"]
+    (outcome,) = run(sources, tmp_path / "journal", [planned])
+    assert outcome.result is apply.Result.REPAIRED
+    with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite").begin() as connection:
+        called = name.replace("CELL1'S UUID", CELL1)
+        connection.execute(sa.text("UPDATE cell_mappings SET name = :name WHERE id = 2"), {"name": called})
+
+    renamed = Sources.from_nova_conf([conf])
+    assert len({cell.name for cell in renamed.cells}) == 2
+    left = [verdict.cell for verdict in plan.make(renamed, Selection()).verdicts]
+    assert left == [cell.name for cell in renamed.cells if cell.uuid != CELL1]
+    (undone,) = undo(journal.read(tmp_path / "journal"), renamed)
+    assert undone.result is Undone.RESTORED, undone.detail
+    assert first.dump() == before

@@ -25,6 +25,8 @@ XML = """<domstatus state='running'><domain type='kvm'><uuid>vm-1</uuid><devices
 <hostdev mode='subsystem' type='mdev'><source><address uuid='c2177883'/></source></hostdev>
 </devices></domain></domstatus>"""
 
+MDEV = "sys/devices/pci0000:80/0000:80:03.0/0000:85:00.0/c2177883"
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
@@ -45,19 +47,23 @@ def root(tmp_path: Path) -> Path:
     device.mkdir(parents=True)
     (device / "vendor").write_text("0x10de\n")
     (device / "device").write_text("0x11B4\n")
+    (tmp_path / MDEV).mkdir(parents=True)
+    (tmp_path / "sys/bus/mdev/devices").mkdir(parents=True)
+    (tmp_path / "sys/bus/mdev/devices/c2177883").symlink_to(tmp_path / MDEV)
     called(tmp_path, "gpu1")
     (tmp_path / "proc/1/fd").mkdir(parents=True)
     return tmp_path
 
 
-def test_the_start_of_the_oldest_nova_compute_or_of_the_machine(root: Path) -> None:
-    (root / "proc/stat").write_text("cpu 1 2\nbtime 1000\n")
-    assert domains.look(str(root))["started"] == 1000
+def test_the_age_of_the_oldest_nova_compute_or_of_the_machine(root: Path) -> None:
+    """By the kernel's count since the boot: the host's clock may be ahead of the databases'."""
+    (root / "proc/uptime").write_text("1000.50 4000.00\n")
+    assert domains.look(str(root))["age"] == 1000.5
     for pid, ticks in ((78, 900), (79, 700)):
         (root / f"proc/{pid}/fd").mkdir(parents=True)
         (root / f"proc/{pid}/cmdline").write_bytes(b"/usr/bin/python3\0/usr/bin/nova-compute\0")
         (root / f"proc/{pid}/stat").write_text(f"{pid} (nova) compute) S {' 0' * 18} {ticks} 0\n")
-    assert domains.look(str(root))["started"] == 1000 + 700 / os.sysconf("SC_CLK_TCK")
+    assert domains.look(str(root))["age"] == 1000.5 - 700 / os.sysconf("SC_CLK_TCK")
 
 
 def called(root: Path, name: str) -> None:
@@ -74,12 +80,13 @@ def test_libvirt_and_the_kernel_are_both_asked(root: Path) -> None:
             "0000:81:00.0": ["vm-1"],
             "0000:82:00.0": ["vm-2"],
             "0000:82:00.1": ["vm-2"],
+            "0000:85:00.0": ["vm-1"],
         },
         "unread": [],
         "functions": {"0000:81:00.0": "10de:11b4"},
         "libvirt": True,
         "nova_compute": [],
-        "started": None,
+        "age": None,
         "names": ["gpu1"],
     }
 
@@ -88,6 +95,30 @@ def test_hidden_processes_leave_a_gap(root: Path) -> None:
     """Mounted with hidepid=2, /proc shows a user that is not root no QEMU, and refuses nothing."""
     shutil.rmtree(root / "proc/1")
     assert "hidden" in usage(domains.look(str(root))).gap
+
+
+@pytest.mark.parametrize("seen_by", ["libvirt", "the group", "the device"])
+def test_a_mediated_device_uses_its_card(root: Path, seen_by: str) -> None:
+    """The kernel's links: a group of the mdev's own, and since 6.2 a character device as well."""
+    links = {
+        "sys/kernel/iommu_groups/41/devices/c2177883": MDEV,
+        "sys/class/vfio-dev/vfio7": f"{MDEV}/vfio-dev/vfio7",
+        f"{MDEV}/vfio-dev/vfio7/device": MDEV,
+    }
+    (root / MDEV / "vfio-dev/vfio7").mkdir(parents=True)
+    for link, target in links.items():
+        (root / link).parent.mkdir(parents=True, exist_ok=True)
+        (root / link).symlink_to(root / target)
+    opened = {"the group": "/dev/vfio/41", "the device": "/dev/vfio/devices/vfio7"}.get(seen_by)
+    if opened:
+        (root / "run/libvirt/qemu/instance-1.xml").unlink()
+        (root / "proc/77/fd/14").symlink_to(opened)
+    assert domains.look(str(root))["used"]["0000:85:00.0"] == ["vm-2" if opened else "vm-1"]
+
+
+def test_a_mediated_device_without_a_card_leaves_a_gap(root: Path) -> None:
+    (root / "sys/bus/mdev/devices/c2177883").unlink()
+    assert "mediated device" in usage(domains.look(str(root))).gap
 
 
 def test_virtual_functions_that_vfio_does_not_know(root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -279,3 +280,16 @@ def test_no_class_starts_nova_compute_where_an_instance_lacks_its_device() -> No
 def test_all_rules_pass_through_one_place() -> None:
     assert len({rule.CLASS for rule in RULES}) == len(RULES)
     assert all(verdict.values[0].questions is not None for verdict in stale_verdicts())
+
+
+@pytest.mark.parametrize(
+    ("seconds", "status"),
+    # The migration was written an hour ago. A minute is left to the clocks of the host that wrote it and the database.
+    [(3539, Status.STALE), (3540, Status.UNDECIDED), (7200, Status.UNDECIDED), (None, Status.UNDECIDED)],
+)
+def test_a_lost_move_is_failed_only_if_its_source_is_younger(seconds: int | None, status: Status) -> None:
+    """Ages are compared, whatever time it is on the host."""
+    moves = "[{status: migrating, from: gpu2, to: gpu1, age: 3600}]"
+    verdict = judged(f"stuck_after: 3600\n{UP}\n{ROW}\nowners: {{vm: {{moves: {moves}}}}}", "A")
+    source = Usage(functions=GPUS, age=None if seconds is None else timedelta(seconds=seconds))
+    assert asking.settle(verdict, {"gpu1": COMPLETE, "gpu2": source}).status is status

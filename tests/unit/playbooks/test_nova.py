@@ -11,6 +11,7 @@ from gpustack.facts.collector import collect
 from gpustack.facts.store import save_snapshot
 from gpustack.nova_conf.lint import lint
 from gpustack.nova_options import releases
+from support.cellfile import CellFile, nova_conf
 
 from .conftest import Place, tree
 
@@ -231,3 +232,42 @@ def test_how_a_service_is_started_decides_which_file_does(cloud: Cloud) -> None:
     run = cloud.place.play("nova")
     assert run.code == 0, run.output
     assert (root / DROP_IN).exists()
+
+
+XML = (
+    "<domstatus><domain><uuid>vm</uuid><devices><hostdev><source>"
+    "<address domain='0x0000' bus='0x84' slot='0x00' function='0x0'/></source></hostdev></devices></domain></domstatus>"
+)
+
+
+def in_use(root: Path) -> None:
+    """An instance runs there with a GPU: libvirt's status file, and the kernel's list of processes."""
+    (root / "run/libvirt/qemu").mkdir(parents=True)
+    (root / "run/libvirt/qemu/instance-1.xml").write_text(XML, encoding="utf-8")
+    (root / "proc/1/fd").mkdir(parents=True)
+    name = root / "proc/sys/kernel/hostname"
+    name.parent.mkdir(parents=True, exist_ok=True)
+    name.write_text("talk\n", encoding="utf-8")
+
+
+def test_nova_compute_is_not_restarted_beside_a_gpu_that_nova_calls_free(cloud: Cloud) -> None:
+    """The rows are in a small cell of Nova's tables that stands for its databases."""
+    in_use(cloud.roots["talk"])
+    refused = cloud.place.play("nova", "--check")
+    assert "GPU385" in refused.fatal("talk"), refused.output
+    assert "0000:84:00.0" in refused.fatal("talk")
+
+    cell = CellFile(f"sqlite:///{cloud.place.path}/cell.sqlite")
+    cell.device(cell.host("talk", seen=5), "0000:84:00.0")
+    cell.instance("vm", "talk")
+    databases = {"gpustack_cleanup_config": str(nova_conf(cloud.place.path, {"cell1": cell.url}))}
+    refused = cloud.place.play("nova", **databases)
+    assert "GPU386" in refused.fatal("talk"), refused.output
+    assert "lacks a device" in refused.fatal("talk")
+    assert not (cloud.roots["talk"] / DROP_IN).exists()
+    assert not any(line.startswith("talk") for line in cloud.restarted())
+
+    named = cloud.place.play("nova", gpustack_nova_restart_unchecked=["talk"], **databases)
+    assert named.code == 0, named.output
+    assert "GPU388" in named.output
+    assert "talk nova-compute" in cloud.restarted()

@@ -1,0 +1,141 @@
+"""Whether nova-compute may be restarted on a host, outside a repair: asked by ``nova.yml`` before it does.
+
+When nova-compute starts, it takes the rows for the truth and forgets what it had in memory: a device in use whose row
+is free is offered. On a host that uses no device nothing can go wrong. Elsewhere the rows must be compared with the
+devices in use, as for the repair :attr:`~gpustack.cleanup.verdict.Repair.RESTART` (:mod:`gpustack.cleanup.permission`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gpustack.cleanup import cells, permission, plan
+from gpustack.cleanup.hypervisor import Usage, usage
+from gpustack.cleanup.judgement import place
+from gpustack.cleanup.model import Clock, NodeView
+from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.verdict import Repair, Status, Verdict
+from gpustack.codes import Code
+from gpustack.errors import GpustackError
+from gpustack.findings import Finding, errors, finding
+from gpustack.text import printable
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restart:
+    """A restart of nova-compute that is due.
+
+    :ivar host: what Nova calls the host.
+    :ivar answer: what :mod:`gpustack.cleanup.domains` printed there.
+    :ivar managed: vendor and product of the devices that nova-compute will manage, as 10de:11b4.
+    """
+
+    host: str
+    answer: Mapping[str, Any]
+    managed: frozenset[str] = frozenset()
+
+    @property
+    def usage(self) -> Usage:
+        """The answer; one that shows that nothing is in use is complete."""
+        found = usage(self.answer)
+        return replace(found, gap="") if self.idle else found
+
+    @property
+    def idle(self) -> bool:
+        """Whether no device of the host is in use, by the kernel, which knows all open VFIO devices."""
+        return self.answer.get("used") == {} and self.answer.get("unread") == []
+
+    @property
+    def used(self) -> str:
+        """The devices in use."""
+        return ", ".join(sorted(address for address, users in self.usage.users.items() if users))
+
+
+def checked(restart: Restart, databases: Collection[str], unchecked: Collection[str]) -> dict[str, Any]:
+    """What speaks against a restart, as plain data for the action plugin.
+
+    :param databases: files or directories of nova-api's configuration; none if the databases are out of reach.
+    :param unchecked: hosts for which the operator has checked it.
+    """
+    found = list(objections(restart, [Path(one) for one in databases]))
+    if found and restart.host in unchecked:
+        found = [finding(Code.RESTART_UNCHECKED, place=restart.host, what="; ".join(one.message for one in found))]
+    text = printable("\n".join(str(one) for one in found))
+    return {"text": text, "failed": True, "msg": text} if errors(found) else {"text": text}
+
+
+def objections(restart: Restart, databases: Collection[Path]) -> Iterator[Finding]:
+    """What speaks against it; nothing if it is safe."""
+    if not databases:
+        if not restart.idle:
+            what = f"devices in use: {restart.used}" if restart.used else restart.usage.gap
+            yield _against(Code.RESTART_UNCHECKABLE, restart, what)
+        return
+    try:
+        yield from _compared(restart, Sources.from_nova_conf(list(databases)))
+    except GpustackError as error:
+        yield _against(Code.RESTART_UNDECIDED, restart, error.what)
+
+
+def _compared(restart: Restart, sources: Sources) -> Iterator[Finding]:
+    selection = Selection(hosts=frozenset({restart.host}))
+    known = False
+    for cell in sources.cells:
+        if cell.uuid == cells.CELL0:
+            continue
+        with plan.reading(sources, cell, selection) as (reader, clock):
+            for view in reader.views(selection.hosts):
+                known |= not view.node.deleted
+                yield from _of_node(restart, view, clock)
+    if not known and not restart.idle:
+        yield finding(
+            Code.RESTART_UNDECIDED,
+            place=restart.host,
+            host=restart.host,
+            because=f"no cell has a compute node of {restart.host}",
+        )
+
+
+def _of_node(restart: Restart, view: NodeView, clock: Clock) -> Iterator[Finding]:
+    if view.node.deleted:
+        return
+    verdict = judged(view, clock, restart.usage)
+    if verdict.status is Status.UNDECIDED:
+        yield _against(Code.RESTART_UNDECIDED, restart, verdict.because)
+    elif verdict.status is not Status.STALE:
+        yield _against(Code.RESTART_HARMFUL, restart, verdict.because.removeprefix("; but "))
+    rows = {row.address.lower() for row in view.rows if row.live}
+    for address, users in sorted(restart.usage.users.items()):
+        if users and address not in rows and restart.usage.functions.get(address) in restart.managed:
+            because = f"{address} is in use and has no row: nova-compute would make one and offer it"
+            yield _against(Code.RESTART_HARMFUL, restart, because)
+
+
+def _against(code: Code, restart: Restart, because: str) -> Finding:
+    return finding(code, place=restart.host, host=restart.host, because=because)
+
+
+def judged(view: NodeView, clock: Clock, found: Usage) -> Verdict:
+    """A restart of this node's nova-compute as a verdict: *stale* if it is permitted."""
+    if view.unread:
+        wanted = replace(_wanted(view, clock), status=Status.UNDECIDED, because=view.unread)
+    else:
+        wanted = permission.prepared(_wanted(view, clock), view, clock)
+    return permission.settle(wanted, {view.node.host or "": found})
+
+
+def _wanted(view: NodeView, clock: Clock) -> Verdict:
+    return Verdict(
+        klass="",
+        title="a restart of nova-compute",
+        status=Status.STALE,
+        **place(view, clock),
+        rows=(),
+        owner=None,
+        evidence=(),
+        because="",
+        repair=Repair.RESTART,
+    )

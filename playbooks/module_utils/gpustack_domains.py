@@ -1,0 +1,1 @@
+../../gpustack/cleanup/domains.py
