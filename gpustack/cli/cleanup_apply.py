@@ -51,7 +51,7 @@ gpustack cleanup apply --sql"""
             help="ask the hosts, show what would be done, and change nothing; exit code 3: something may not be done",
         )
         parser.add_argument("--max-count", type=positive, metavar="N", help="stop after so many repairs")
-        parser.add_argument("--sql", action="store_true", help="print the statements in place of running them")
+        parser.add_argument("--sql", action="store_true", help="print the statements instead of running them")
         parser.add_argument(
             "--journal", type=Path, metavar="FILE", help="where to write the journal (default: made up)"
         )

@@ -117,7 +117,7 @@ gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
             "--adopt", action="store_true", help="take over what was set up by hand for the same devices"
         )
         parser.add_argument(
-            "--live", action="store_true", help="bind on the running host what can be bound there, in place of a reboot"
+            "--live", action="store_true", help="bind on the running host what can be bound there, instead of a reboot"
         )
         parser.add_argument("--trial", action="store_true", help="try new kernel arguments for one boot first")
         return parser

@@ -186,7 +186,7 @@ def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
 
 
 def _held(gpu: Gpu, held: Iterable[Function]) -> Iterator[str]:
-    return (f"{f.driver} holds {_called(gpu, f)}" for f in held)
+    return (f"{f.driver}" if f is gpu.main else f"{f.driver} of {_called(gpu, f)}" for f in held)
 
 
 def _called(gpu: Gpu, function: Function) -> str:

@@ -52,9 +52,9 @@ def _iommu(host: Host) -> Iterator[Finding]:
         if unreadable(host, GROUPS):
             return  # READINESS_UNKNOWN reports it, for each GPU
         if announced := iommu.acpi_tables or iommu.units:
-            firmware = f"though the firmware announces it ({', '.join(announced)})"
+            firmware = f"though the firmware declares it ({', '.join(announced)})"
         elif unreadable(host, "/sys/firmware/acpi/tables"):
-            firmware = "and whether the firmware announces it could not be read"
+            firmware = "and whether the firmware declares it could not be read"
         else:
             yield _no_iommu(host)
             return

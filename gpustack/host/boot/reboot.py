@@ -46,7 +46,7 @@ def _driver_reasons(host: Host, desired: Desired) -> Iterator[str]:
             elsewhere.setdefault((function.driver or "no driver", driver), []).append(address)
     for (now, driver), addresses in elsewhere.items():
         verb = "is" if len(addresses) == 1 else "are"
-        yield f"{', '.join(addresses)} {verb} on {now} in place of {driver}"
+        yield f"{', '.join(addresses)} {verb} on {now} instead of {driver}"
 
 
 def _left_over(host: Host, desired: Desired) -> Iterator[str]:

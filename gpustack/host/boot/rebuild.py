@@ -33,7 +33,7 @@ def _file_operations(host: Host, desired: Desired) -> Iterator[Operation]:
             if there is None or (there.text, _mode(there.mode)) != (wanted.content, _mode(wanted.mode)):
                 why = wanted.why
                 if there is not None and there.text == wanted.content:
-                    why = f"its mode is {there.mode} in place of {wanted.mode}"
+                    why = f"its mode is {there.mode} instead of {wanted.mode}"
                 before = None if there is None else there.text
                 yield WriteFile(path=path, content=wanted.content, before=before, mode=wanted.mode, why=why)
         elif there is not None:

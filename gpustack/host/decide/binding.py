@@ -281,7 +281,7 @@ def _off_switches(module: str, other: Elsewhere) -> Iterator[tuple[str, str, str
     for statement in () if is_needed_only else other.modprobe.blacklisted(module):
         yield statement.place, str(statement), kept_out
     for statement in other.modprobe.about("install", module):
-        effect = kept_out if statement.does_nothing else f"modprobe runs that in place of loading {module}"
+        effect = kept_out if statement.does_nothing else f"modprobe runs that instead of loading {module}"
         yield statement.place, str(statement), effect
     for place, said in other.omitted(module):
         yield place, said, kept_out

@@ -88,7 +88,7 @@ def _switches(host: Host, options: Options, other: Elsewhere) -> Iterator[Contra
     off = "it switches the IOMMU off"
     sticky = {
         "amd_iommu": {"off": off},
-        "iommu": {"off": off, "soft": "it has DMA copied by software in place of the IOMMU"},
+        "iommu": {"off": off, "soft": "it has DMA copied by software instead of the IOMMU"},
     }
     switches = {INTEL_IOMMU: off}
     if options.iommu_pt:

@@ -71,7 +71,7 @@ def _bind(target: Assigned) -> BindLive:
     ordered = sorted(_missing(target), key=lambda f: (f.address == target.address, f.bdf))
     names = sorted({function.driver or "no driver" for function in ordered})
     return BindLive(
-        why=f"nothing uses it, and it is on {', '.join(names)} in place of {target.driver}",
+        why=f"nothing uses it, and it is on {', '.join(names)} instead of {target.driver}",
         card=target.address,
         driver=target.driver,
         functions=tuple(

@@ -16,7 +16,7 @@ FLAVOR = WantedFlavor(name="g1", sizes=SIZES, gpus={"K4200": 1}, extra_specs={AL
 MARKS = {SETS: ALIAS, ORIGIN: "spec"}
 BY_HAND = {**MARKS, ALIAS: "K4200:1", ORIGIN: "hand"}
 HALF_MADE = definitions()["GPU402"].message
-OTHER = "is there with other properties that Nova can't change"
+OTHER = "exists with properties that Nova can't change"
 
 
 def there(**changes: Any) -> PresentFlavor:
@@ -59,7 +59,7 @@ def lines(plan: Plan) -> list[str]:
         (
             [there(extra_specs={ALIAS: "K4200:1", "a": "1"}, description="")],
             {},
-            ["GPU401 g1: is there already, and gpustack did not make it"],
+            ["GPU401 g1: exists already, and gpustack does not manage it"],
         ),
         (
             [there(extra_specs={"a": "1"}, description="theirs")],
@@ -100,7 +100,7 @@ def lines(plan: Plan) -> list[str]:
         (
             [there(), there(id="2", name="old")],
             {},
-            ["GPU404 old: carries gpustack's mark and is not in the spec"],
+            ["GPU404 old: has gpustack's mark and is not in the spec"],
         ),
         (
             [there(), there(id="2", name="old")],
@@ -110,7 +110,7 @@ def lines(plan: Plan) -> list[str]:
         (
             [there(), there(id="used", name="old")],
             {"prune": True},
-            ["GPU405 old: is not in the spec, but used by 3 instances"],
+            ["GPU405 old: is not in the spec, but instances use it: 3 instances"],
         ),
         (
             [there(), there(id="2", name="hand", extra_specs={**MARKS, ALIAS: "x:1", ORIGIN: "hand"})],
@@ -128,13 +128,13 @@ def test_what_is_planned(present: list[PresentFlavor], choices: dict[str, Any], 
 def test_a_flavor_in_use_is_not_replaced() -> None:
     present = [there(sizes=Sizes(vcpus=4, ram=32768, disk=40))]
     plan = compare([FLAVOR], present, Choices(replace=frozenset({"g1"})), Answers(users={"1": 1}))
-    assert lines(plan) == ["GPU406 g1: can't be replaced: it is used by 1 instance"]
+    assert lines(plan) == ["GPU406 g1: can't be replaced: instances use it: 1 instance"]
 
 
 def test_an_id_that_another_flavor_has() -> None:
     wanted = WantedFlavor(name="g1", id="7", sizes=SIZES, gpus={"K4200": 1}, extra_specs={ALIAS: "K4200:1"})
     plan = compare([wanted], [there(id="7", name="other", description="", extra_specs={})])
-    assert lines(plan) == ["GPU403 g1: wants the id 7, which other has"]
+    assert lines(plan) == ["GPU403 g1: requests the id 7, which the flavor other has"]
 
 
 def test_access_is_changed_by_projects() -> None:

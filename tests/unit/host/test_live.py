@@ -81,8 +81,8 @@ def test_a_card_in_use_is_named_and_left_to_a_reboot() -> None:
     assert bound(plan) == []
     assert "process Xorg (812) has /dev/dri/card1 open" in told(plan)["GPU181"]
     assert plan.reboot == (
-        "0000:88:00.0 is on nouveau in place of vfio-pci",
-        "0000:88:00.1 is on snd_hda_intel in place of vfio-pci",
+        "0000:88:00.0 is on nouveau instead of vfio-pci",
+        "0000:88:00.1 is on snd_hda_intel instead of vfio-pci",
     )
 
 
@@ -104,8 +104,8 @@ def test_one_card_in_use_does_not_keep_the_other() -> None:
     plan = live(parse_host(raw, "test"))
     assert bound(plan) == ["0000:88:00.1", SECOND]
     assert plan.reboot == (
-        "0000:84:00.0 is on nouveau in place of vfio-pci",
-        "0000:84:00.1 is on snd_hda_intel in place of vfio-pci",
+        "0000:84:00.0 is on nouveau instead of vfio-pci",
+        "0000:84:00.1 is on snd_hda_intel instead of vfio-pci",
     )
 
 
@@ -175,7 +175,7 @@ def test_a_card_on_its_variant_driver_is_left_alone() -> None:
 def test_variant_drivers_are_left_to_the_boot() -> None:
     plan = live(variant_host(FIRST, SECOND))
     assert bound(plan) == []
-    assert plan.reboot == (f"{SECOND} is on nouveau in place of nvgrace_gpu_vfio_pci",)
+    assert plan.reboot == (f"{SECOND} is on nouveau instead of nvgrace_gpu_vfio_pci",)
     assert "bound at boot only" in told(plan)["GPU180"]
 
 

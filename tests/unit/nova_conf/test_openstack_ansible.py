@@ -64,7 +64,7 @@ def test_a_variable_that_is_set_twice_is_reported(tmp_path, file, variable, winn
     path.parent.mkdir(parents=True)
     path.write_text(f"{variable}\n")
     found = [f for f in rendered(tmp_path, "openstack-ansible").findings if f.code == "GPU326"]
-    assert {f.message.partition("takes ")[2] for f in found} == ({winner} if winner else set())
+    assert {f.message.partition("Ansible uses ")[2] for f in found} == ({winner} if winner else set())
 
 
 @pytest.mark.parametrize(

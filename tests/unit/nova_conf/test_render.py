@@ -157,7 +157,7 @@ def test_the_remedy_leaves_out_filters_that_are_gone(tmp_path):
     file = tmp_path / "nova.conf"
     file.write_text("[filter_scheduler]\nenabled_filters = RetryFilter,ComputeFilter\n")
     found = {f.code: f.remedy for f in rendered("drop-in", existing=sources(file)).findings}
-    assert found["GPU323"].endswith("say ComputeFilter,PciPassthroughFilter")
+    assert found["GPU323"].endswith("set the line there to ComputeFilter,PciPassthroughFilter")
 
 
 def codes(rendering) -> list[tuple[str, str]]:

@@ -109,7 +109,7 @@ def test_without_leave_nothing_is_rebooted(place: Place) -> None:
     run = place.play("prepare")
     assert run.code == 0, run.output
     assert "talk needs a reboot before guests can have its GPUs" in run.output
-    assert "are on nouveau in place of vfio-pci" in run.output
+    assert "are on nouveau instead of vfio-pci" in run.output
     assert "gpustack_reboot=true" in run.output
     assert "ready for guests" not in run.output
     assert drivers(root) == {"nouveau", "snd_hda_intel"}

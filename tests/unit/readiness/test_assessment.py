@@ -234,8 +234,8 @@ def test_the_reasons_name_drivers_but_not_what_the_host_keeps():
     assessed = assess(found, first_gpu(found))
     nic = "0000:1b:00.0 (network controller, driver i40e, interface ens3f0 (up))"
     assert [(f.code, f.message) for f in assessed.reasons] == [
-        ("GPU013", f"its IOMMU group 21 holds what this host uses: {nic}"),
-        ("GPU010", "not bound for guests yet: nouveau holds the GPU"),
+        ("GPU013", f"IOMMU group 21 contains devices that the host uses: {nic}"),
+        ("GPU010", "not bound to vfio-pci (current driver: nouveau)"),
     ]
 
 
