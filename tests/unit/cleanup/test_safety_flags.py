@@ -16,22 +16,23 @@ from unit.cleanup.test_rules import CASES
 # Class, repair or status, state of the host, and whether nova-compute must be stopped, starts by itself, or is to be
 # started: the questions to this host and to the other end of a migration.
 # free: no guest has a device that becomes free; own: the owner has neither the device nor a relative;
-# start: each device in use stays its user's when nova-compute starts; near: relatives count too;
-# absent: the owner may have no device there at all; since: nova-compute has started since; spared: no answer is needed.
+# answer: no device becomes free there, but it must answer; start: each device in use stays its user's when nova-compute
+# starts; near: relatives count too; absent: the owner may have no device there at all; since: nova-compute has started
+# since; spared: no answer is needed.
 QUESTIONS = """
-A fail-migration up: here free absent, other free since
+A fail-migration up: here free absent, other answer since
 A free down: here free absent spared
 A free forced down: here free absent spared
 A free gone: here free absent
 A free stopped: here free absent spared
-B fail-migration up: here free absent, other free
-B free down: here free absent, other free
+B fail-migration up: here free absent, other answer
+B free down: here free absent, other answer
 C retire gone: here own near absent spared
 C retire gone: here own near spared
 D clear-deleted down: here own near absent spared
 D clear-deleted gone: here own near absent spared
 D clear-deleted up: here own near
-E fail-migration up: here free absent, other free absent
+E fail-migration up: here free absent, other answer absent
 E free down: here free absent
 E free down: here free absent spared
 F free up stop: here free, here start
@@ -39,7 +40,7 @@ G free down: here free absent spared
 G free up stop: here free, here start
 H unblock down stop: here free near, here start
 H unblock down stop: here free, here start
-I block-parent down stop: here free, here start
+I block-parent down stop: here answer, here start
 J clear-owner down stop: here free absent, here start
 J clear-owner up stop: here free, here start
 J heals down starts: none
@@ -82,7 +83,8 @@ def verdicts() -> list[Verdict]:
 
 
 def asked(question: Question) -> str:
-    kind = "start" if question.kept is not None else "own" if question.by is not None else "free"
+    kinds = {"start": question.kept is not None, "own": question.by is not None, "free": question.offered}
+    kind = next((kind for kind, value in kinds.items() if value), "answer")
     words = {"near": question.near, "absent": question.absent, "since": question.started, "spared": question.spared}
     host = {"gpu1": "here", "gpu2": "other"}[question.host]
     return " ".join([host, kind, *(word for word, value in words.items() if value)])
