@@ -7,18 +7,10 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from gpustack.cleanup.model import (
-    ERROR,
-    STATUSES,
-    Clock,
-    HostState,
-    Instance,
-    NodeView,
-    Owner,
-    PciRow,
-    Whereabouts,
-)
+from gpustack.cleanup.clock import Clock, HostState
+from gpustack.cleanup.model import ERROR, STATUSES, Instance, PciRow
 from gpustack.cleanup.verdict import words
+from gpustack.cleanup.view import NodeView, Owner, Whereabouts
 
 # VERIFY_RESIZE looks exactly like a leak: both rows are allocated and the instance is at its destination.
 _BUSY_VM_STATES = ("resized", "building")

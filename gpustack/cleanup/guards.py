@@ -12,8 +12,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from gpustack.cleanup import tables
-from gpustack.cleanup.model import TERMINAL, Clock, HostState, NodeView, Owner, PciRow
+from gpustack.cleanup.clock import Clock, HostState
+from gpustack.cleanup.model import TERMINAL, PciRow
 from gpustack.cleanup.verdict import NotBefore, NotIn, Seen, Verdict
+from gpustack.cleanup.view import NodeView, Owner
 
 _ROW = ("compute_node_id", "address", "status", "instance_uuid", "request_id", "deleted")
 _MOVE = ("instance_uuid", "status", "source_compute", "source_node", "dest_compute", "dest_node")

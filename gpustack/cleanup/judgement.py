@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypedDict
 
+from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import doubts, fresh, in_flight, owner_of, seen
-from gpustack.cleanup.model import Clock, HostState, NodeView, Owner, PciRow
+from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.verdict import Repair, Status, Verdict
+from gpustack.cleanup.view import NodeView, Owner
 
 
 class Place(TypedDict):

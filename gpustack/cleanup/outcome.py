@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.cleanup.model import HostState
+from gpustack.cleanup.clock import HostState
 from gpustack.cleanup.verdict import Status, Verdict
 
 

@@ -21,12 +21,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import in_flight, interrupted, lacking, misread, pinning
 from gpustack.cleanup.guards import resting_on
 from gpustack.cleanup.hypervisor import UNKNOWN, Ask, Usage
-from gpustack.cleanup.model import ERROR, Clock, HostState, NodeView, Owner, PciRow
+from gpustack.cleanup.model import ERROR, PciRow
 from gpustack.cleanup.repair import Change, changes
 from gpustack.cleanup.verdict import Question, Repair, Status, Verdict, words
+from gpustack.cleanup.view import NodeView, Owner
 from gpustack.hostnames import same, short
 
 _SILENT = (HostState.DOWN, HostState.FORCED_DOWN, HostState.STOPPED)

@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from gpustack.cleanup import cells, databases, hardware, nodes, placement, read, rules, schema, tables
 from gpustack.cleanup import permission as asking
 from gpustack.cleanup.cells import Cell
+from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.databases import Database
-from gpustack.cleanup.model import Clock
 from gpustack.cleanup.owners import OtherCells
 from gpustack.cleanup.rules import q_allocation_drift, t_domain_drift
 from gpustack.cleanup.values import DAMAGE

@@ -15,23 +15,12 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from gpustack.cleanup import tables
-from gpustack.cleanup.model import (
-    TERMINAL,
-    ComputeNode,
-    Instance,
-    Migration,
-    NodeView,
-    Owner,
-    PciRow,
-    Place,
-    Request,
-    Service,
-    Whereabouts,
-)
+from gpustack.cleanup.model import TERMINAL, ComputeNode, Instance, Migration, PciRow, Place, Request, Service
 from gpustack.cleanup.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
 from gpustack.cleanup.owners import OtherCells, batches, instance, instance_columns, read_instances
 from gpustack.cleanup.schema import Schema
 from gpustack.cleanup.values import DAMAGE, UNREADABLE, count, parsed
+from gpustack.cleanup.view import NodeView, Owner, Whereabouts
 from gpustack.hostnames import find, index
 
 _NODES_AT_ONCE = 100

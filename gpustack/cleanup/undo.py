@@ -18,12 +18,13 @@ from sqlalchemy.exc import IntegrityError
 from gpustack.cleanup.allocation_removal import put_back
 from gpustack.cleanup.apply import whole_row, writing
 from gpustack.cleanup.cells import Cell
+from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import in_flight
 from gpustack.cleanup.guards import around, conditions
 from gpustack.cleanup.journal import Entry
-from gpustack.cleanup.model import Clock, HostState, NodeView, Owner
 from gpustack.cleanup.plan import Selection, Sources, reading
 from gpustack.cleanup.verdict import Repair, Seen
+from gpustack.cleanup.view import NodeView, Owner
 from gpustack.errors import JournalError
 
 if TYPE_CHECKING:

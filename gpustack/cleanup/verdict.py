@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpustack.cleanup.model import HostState, PciRow
+from gpustack.cleanup.clock import HostState
+from gpustack.cleanup.model import PciRow
 
 
 class Status(enum.StrEnum):

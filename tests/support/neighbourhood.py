@@ -11,20 +11,11 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
 
+from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.hardware import Hardware, Present
-from gpustack.cleanup.model import (
-    Clock,
-    ComputeNode,
-    Instance,
-    Migration,
-    NodeView,
-    Owner,
-    PciRow,
-    Request,
-    Service,
-    Whereabouts,
-)
+from gpustack.cleanup.model import ComputeNode, Instance, Migration, PciRow, Request, Service
 from gpustack.cleanup.values import UNREADABLE
+from gpustack.cleanup.view import NodeView, Owner, Whereabouts
 
 NOW = datetime(2026, 11, 21, 12, 0, 0)  # noqa: DTZ001 - naive UTC, as Nova writes it
 HOUR = 3600

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.judgement import place
-from gpustack.cleanup.model import Clock, NodeView
 from gpustack.cleanup.permission import prepared
 from gpustack.cleanup.rules import (
     a_moved,
@@ -40,6 +40,7 @@ from gpustack.cleanup.rules._stuck import stuck
 from gpustack.cleanup.rules._times import timely
 from gpustack.cleanup.values import DAMAGE
 from gpustack.cleanup.verdict import Status, Verdict
+from gpustack.cleanup.view import NodeView
 
 RULES: tuple[NodeRule, ...] = (
     u_unknown_value,

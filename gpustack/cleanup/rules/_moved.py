@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.model import NodeView, Owner, PciRow
+from gpustack.cleanup.model import PciRow
+from gpustack.cleanup.view import NodeView, Owner
 from gpustack.hostnames import extends
 
 

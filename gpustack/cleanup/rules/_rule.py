@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
-from gpustack.cleanup.model import Clock, NodeView
+from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.read import CellReader
 from gpustack.cleanup.verdict import Verdict
+from gpustack.cleanup.view import NodeView
 
 Witness = TypeVar("Witness", contravariant=True)
 

@@ -17,9 +17,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
+from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import in_flight
-from gpustack.cleanup.model import ERROR, Clock, HostState, Migration, NodeView, Owner
+from gpustack.cleanup.model import ERROR, Migration
 from gpustack.cleanup.verdict import Lingering, Repair, Status, Verdict
+from gpustack.cleanup.view import NodeView, Owner
 from gpustack.hostnames import extends
 
 _LONG_TASKS = frozenset(

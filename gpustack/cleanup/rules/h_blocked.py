@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.evidence import in_flight, owner_of
 from gpustack.cleanup.judgement import Case
-from gpustack.cleanup.model import Clock, NodeView, PciRow
+from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.verdict import Repair, Status, Verdict
+from gpustack.cleanup.view import NodeView
 
 CLASS = "H"
 TITLE = "blocked, though nothing blocks it"

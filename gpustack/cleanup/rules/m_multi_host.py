@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpustack.cleanup.model import Clock, NodeView
+from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.verdict import Verdict
+from gpustack.cleanup.view import NodeView
 
 CLASS = "M"
 TITLE = "devices of several hosts"

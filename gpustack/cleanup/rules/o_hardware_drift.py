@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
+from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.evidence import node_words
 from gpustack.cleanup.hardware import Hardware, Present
 from gpustack.cleanup.judgement import Case, place
-from gpustack.cleanup.model import Clock, NodeView, PciRow
+from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.verdict import Status, Verdict
+from gpustack.cleanup.view import NodeView
 
 CLASS = "O"
 TITLE = "not what the host has"

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from gpustack.cleanup import tables
+from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import doubts, in_flight, lacks, node_words, owner_words, pinning
 from gpustack.cleanup.judgement import place
-from gpustack.cleanup.model import TERMINAL, Clock, HostState, NodeView, Owner, PciRow
+from gpustack.cleanup.model import TERMINAL, PciRow
 from gpustack.cleanup.permission import prepared
 from gpustack.cleanup.placement import Known, Provider, get, stranger
 from gpustack.cleanup.read import CellReader
@@ -26,6 +27,7 @@ from gpustack.cleanup.rules import _unallocated as unallocated
 from gpustack.cleanup.rules._stuck import stuck
 from gpustack.cleanup.rules._times import timely
 from gpustack.cleanup.verdict import Allocation, Repair, Status, Verdict, words
+from gpustack.cleanup.view import NodeView, Owner
 
 if TYPE_CHECKING:
     from openstack.connection import Connection

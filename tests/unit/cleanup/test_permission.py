@@ -11,8 +11,8 @@ import yaml
 
 from gpustack.cleanup import permission as asking
 from gpustack.cleanup import rules
+from gpustack.cleanup.clock import HostState
 from gpustack.cleanup.hypervisor import Usage
-from gpustack.cleanup.model import HostState
 from gpustack.cleanup.rules import RULES
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 from support import neighbourhood
