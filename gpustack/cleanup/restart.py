@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.cleanup import cells, permission, plan
+from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.hypervisor import Usage, usage
 from gpustack.cleanup.judgement import place
-from gpustack.cleanup.model import Clock, NodeView
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.verdict import Repair, Status, Verdict
+from gpustack.cleanup.view import NodeView
 from gpustack.codes import Code
 from gpustack.errors import GpustackError
 from gpustack.findings import Finding, errors, finding
