@@ -85,7 +85,7 @@ def verdicts() -> list[Verdict]:
 def asked(question: Question) -> str:
     kinds = {"start": question.kept is not None, "own": question.by is not None, "free": question.offered}
     kind = next((kind for kind, value in kinds.items() if value), "answer")
-    words = {"near": question.near, "absent": question.absent, "since": question.started, "spared": question.spared}
+    words = {"near": question.near, "absent": question.absent, "since": question.younger, "spared": question.spared}
     host = {"gpu1": "here", "gpu2": "other"}[question.host]
     return " ".join([host, kind, *(word for word, value in words.items() if value)])
 
