@@ -41,6 +41,7 @@ _RESET_QUIRKS = frozenset({"amd-reset", "blackwell-reset", "instinct-reset"})
 _GRAVE_QUIRKS = frozenset({"coherent-memory", "nvlink5-bridge", "igd", "amd-apu", "shared-hbm"})
 _INTEGRATED_QUIRKS = {"8086": "igd", "1002": "amd-apu"}
 _DEVICES = "/sys/bus/pci/devices"
+_VGPU_DRIVER = "nvidia"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,9 +211,9 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
         yield finding(Code.BOOT_FRAMEBUFFER, place=place, claims=", ".join(claims))
     if main.sriov_numvfs:
         enabled = f"{count(main.sriov_numvfs, 'virtual function')} of it {'is' if main.sriov_numvfs == 1 else 'are'}"
-        bound = ", ".join(_passed_through(host, main))
-        given = f"; instances may use {bound}" if bound else ""
-        yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled, given=given)
+        yield finding(Code.VIRTUAL_FUNCTIONS_ENABLED, place=place, enabled=enabled)
+    if bound := ", ".join(_of_instances(host, main)):
+        yield finding(Code.VIRTUAL_FUNCTIONS_OF_INSTANCES, place=place, functions=bound)
     if not main.reset_methods:
         yield finding(Code.NO_RESET_METHOD, place=place)
     if not main.bdf.fits_nova:
@@ -223,10 +224,12 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
         yield finding(Code.BAR_UNASSIGNED, place=place, bars=sizes)
 
 
-def _passed_through(host: Host, main: Function) -> Iterator[str]:
-    """The virtual functions of a card that are bound for instances."""
-    found = (f for f in host.pci if f.physical_function == main.address and is_passthrough_driver(f.driver))
-    return (f"{f.address} ({f.driver})" for f in sorted(found, key=lambda f: f.bdf))
+def _of_instances(host: Host, main: Function) -> Iterator[str]:
+    """The virtual functions of a card that are passed through, or on the driver that serves vGPUs with them."""
+    for function in sorted(host.pci, key=lambda f: f.bdf):
+        serves = is_passthrough_driver(function.driver) or function.driver == _VGPU_DRIVER
+        if function.physical_function == main.address and serves:
+            yield f"{function.address} ({function.driver})"
 
 
 def _is_unassigned(bar: Bar) -> bool:

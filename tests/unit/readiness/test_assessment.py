@@ -170,6 +170,21 @@ HOSTS = {
     "simpledrm": (raw_host(function("0000:88:00.0", claims=["simpledrm"])), {"GPU016"}),
     "its own driver's claim": (raw_host(function("0000:88:00.0", claims=["vfio-pci", "nouveau"])), set()),
     "virtual functions": (raw_host(function("0000:88:00.0", sriov_totalvfs=16, sriov_numvfs=4)), {"GPU017"}),
+    **{
+        f"a virtual function on {driver}": (
+            raw_host(
+                function("0000:88:00.0", sriov_numvfs=1),
+                function("0000:88:00.4", physical_function="0000:88:00.0", driver=driver, iommu_group=90),
+            ),
+            expected,
+        )
+        for driver, expected in (
+            ("vfio-pci", {"GPU017", "GPU035"}),
+            ("nvidia", {"GPU017", "GPU035"}),
+            ("i915", {"GPU017"}),
+            (None, {"GPU017"}),
+        )
+    },
     "the capability alone": (raw_host(function("0000:88:00.0", sriov_totalvfs=16, sriov_numvfs=0)), set()),
     "no reset": (raw_host(function("0000:88:00.0", reset_methods=[])), {"GPU018"}),
     "an old kernel's reset": (raw_host(function("0000:88:00.0", reset_methods=["unspecified"])), set()),
@@ -201,17 +216,6 @@ def test_every_code_has_a_host():
     """GPU022, the catalogue's notes, stands alone below."""
     told = {code for _, expected in HOSTS.values() for code in expected}
     assert told | {"GPU022"} == {code for code in definitions() if code < "GPU100"}
-
-
-def test_virtual_functions_that_instances_may_use_are_named():
-    card = function("0000:88:00.0", sriov_numvfs=3)
-    parts = [
-        function(f"0000:88:01.{n}", physical_function="0000:88:00.0", driver=driver, iommu_group=90 + n)
-        for n, driver in enumerate(["vfio-pci", None, "nvidia"])
-    ]
-    found = parse_host(raw_host(card, *parts), "a")
-    (enabled,) = (f for f in reasons(found, first_gpu(found)) if f.code == "GPU017")
-    assert enabled.message.endswith("at the same time; instances may use 0000:88:01.0 (vfio-pci)")
 
 
 def test_notes_of_the_catalogue():
