@@ -16,8 +16,9 @@ from gpustack.cleanup import cells, databases, placement, plan, read, schema, ta
 from gpustack.cleanup.cells import Cell
 from gpustack.cleanup.hypervisor import Ask, Usage
 from gpustack.cleanup.owners import batches
-from gpustack.cleanup.permission import misnamed, names
+from gpustack.cleanup.permission import misnamed
 from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.questions import names
 from gpustack.cleanup.verdict import Verdict
 from gpustack.errors import CloudError, DatabaseError
 from gpustack.hostnames import same

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpustack.cleanup import cells, permission, plan
+from gpustack.cleanup import cells, permission, plan, questions
 from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.hypervisor import Usage, usage
 from gpustack.cleanup.judgement import place
@@ -124,7 +124,7 @@ def judged(view: NodeView, clock: Clock, found: Usage) -> Verdict:
     if view.unread:
         wanted = replace(_wanted(view, clock), status=Status.UNDECIDED, because=view.unread)
     else:
-        wanted = permission.prepared(_wanted(view, clock), view, clock)
+        wanted = questions.prepared(_wanted(view, clock), view, clock)
     return permission.settle(wanted, {view.node.host or "": found})
 
 

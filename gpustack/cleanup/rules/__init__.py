@@ -12,7 +12,7 @@ from typing import Any
 
 from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.judgement import place
-from gpustack.cleanup.permission import prepared
+from gpustack.cleanup.questions import prepared
 from gpustack.cleanup.rules import (
     a_moved,
     b_pinned,

@@ -20,8 +20,8 @@ from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import doubts, in_flight, lacks, node_words, owner_words, pinning
 from gpustack.cleanup.judgement import place
 from gpustack.cleanup.model import TERMINAL, PciRow
-from gpustack.cleanup.permission import prepared
 from gpustack.cleanup.placement import Known, Provider, get, stranger
+from gpustack.cleanup.questions import prepared
 from gpustack.cleanup.read import CellReader
 from gpustack.cleanup.rules import _unallocated as unallocated
 from gpustack.cleanup.rules._stuck import stuck

@@ -17,7 +17,8 @@ from gpustack.cleanup.evidence import doubts, in_flight, node_words, owner_words
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.judgement import place
 from gpustack.cleanup.model import PciRow
-from gpustack.cleanup.permission import misnamed, names
+from gpustack.cleanup.permission import misnamed
+from gpustack.cleanup.questions import names
 from gpustack.cleanup.read import CellReader
 from gpustack.cleanup.rules._stuck import stuck
 from gpustack.cleanup.rules._times import timely

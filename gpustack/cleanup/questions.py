@@ -1,0 +1,223 @@
+"""Whom a repair must ask, and about which devices: :mod:`gpustack.cleanup.permission` has the invariants."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from gpustack.cleanup.clock import Clock, HostState
+from gpustack.cleanup.evidence import in_flight, interrupted, lacking, misread, pinning
+from gpustack.cleanup.guards import resting_on
+from gpustack.cleanup.hypervisor import UNKNOWN
+from gpustack.cleanup.model import ERROR, PciRow
+from gpustack.cleanup.repair import changes
+from gpustack.cleanup.verdict import Question, Repair, Status, Verdict, words
+from gpustack.cleanup.view import NodeView, Owner
+from gpustack.hostnames import same, short
+
+_SILENT = (HostState.DOWN, HostState.FORCED_DOWN, HostState.STOPPED)
+_ANY_TIME = datetime(1970, 1, 1)  # noqa: DTZ001 - only which rows are written matters
+
+
+def prepared(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
+    """The verdict with its questions and the facts that it rests on; or a more careful one."""
+    if verdict.questions is not None:
+        return verdict
+    verdict = _without_start(verdict, view, clock)
+    if verdict.status is Status.STALE:
+        questions = tuple(_questions(verdict, view, clock))
+        return replace(verdict, questions=questions, seen=resting_on(verdict, view, clock))
+    if verdict.then and verdict.status is Status.REPORT:
+        ask = f"before nova-compute is restarted, run gpustack cleanup plan --ask-hosts --host {verdict.host}"
+        return replace(
+            verdict,
+            questions=(_at_start(verdict, view, clock),),
+            advice="; ".join(filter(None, (verdict.advice, ask))),
+            then="; ".join(filter(None, (verdict.advice, verdict.then))),
+        )
+    return replace(verdict, then="")
+
+
+def names(host: str | None, node: str | None) -> frozenset[str]:
+    """What a machine calls itself that is this host: Nova's node is the name that libvirt returns."""
+    return frozenset(short(name) for name in (host, node) if name)
+
+
+def _without_start(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
+    """The verdict, or a report where it wants a start of nova-compute that would do harm."""
+    wants = verdict.stop or verdict.repair is Repair.RESTART or verdict.starts or verdict.then
+    if not wants or verdict.status not in (Status.STALE, Status.HEALS, Status.REPORT):
+        return verdict
+    harm = _harm(view, clock)
+    if harm is None:
+        return verdict
+    status, because, advice = harm
+    return replace(
+        verdict,
+        status=status,
+        because=f"{verdict.because}; but {because}",
+        repair=None,
+        stop=False,
+        starts=False,
+        then="",
+        advice=advice,
+    )
+
+
+def _harm(view: NodeView, clock: Clock) -> tuple[Status, str, str] | None:
+    """What a start of nova-compute would do: the status that follows, why, and what to do first."""
+    if owners := list(lacking(view)):
+        guests = ", ".join(owner.uuid for owner in owners)
+        because = f"instance {guests} lacks a device, or may: when nova-compute starts, it may offer one that is in use"
+        if any(in_flight(owner) for owner in owners):
+            return Status.PROTECTED, because, ""
+        advice = "do not restart nova-compute on this host before class L is settled; then plan again"
+        return Status.REPORT, because, advice
+    if row := next(misread(view), None):
+        because = (
+            f"{words(row)}, and Nova can't read it so: a nova-compute that starts fails, or offers a device in use"
+        )
+        advice = "do not restart nova-compute on this host before class U is settled; then plan again"
+        return Status.REPORT, because, advice
+    if view.host_state(clock) is HostState.UP and (work := list(interrupted(view))):
+        because = f"a stop of nova-compute would break off work: {'; '.join(work)}"
+        return Status.REPORT, because, "do not stop or restart nova-compute before this work ends; then plan again"
+    return None
+
+
+def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Question]:
+    owner = view.owners.get(verdict.owner or "")
+    own_only = verdict.repair in (Repair.RETIRE, Repair.CLEAR_DELETED, Repair.UNSET_ALLOCATION)
+    here = owner is not None and owner.on(view.node)
+    if verdict.repair is Repair.RESTART:
+        yield _at_start(verdict, view, clock)
+        return
+    offered = _offered(verdict, view)
+    # A row that Nova does not manage any more: its device may rightly be gone, or be another's by another row.
+    retired = verdict.repair in (Repair.RETIRE, Repair.CLEAR_DELETED)
+    family = _family(offered, view)
+    yield Question(
+        host=verdict.host,
+        names=names(verdict.host, verdict.node),
+        offered={} if retired else offered,
+        near=frozenset(offered) if own_only else frozenset(family),
+        rows=({row.address.lower(): _model(row) for row in view.rows if row.live} or offered) if retired else {},
+        by=frozenset({(verdict.owner or "").lower(), UNKNOWN}) if own_only else None,
+        absent=None if here or not verdict.owner else verdict.owner.lower(),
+        state=view.host_state(clock),
+        spared=_spared(verdict, view, clock),
+    )
+    if verdict.stop:
+        yield _at_start(verdict, view, clock)
+    for host, called in _other_ends(verdict, owner).items():
+        elsewhere = view.elsewhere.get(verdict.owner or "", ())
+        there = owner is not None and owner.alive and owner.instance is not None and owner.instance.host == host
+        found = {row.address.lower(): _model(row) for name, row in elsewhere if same(name, host)}
+        yield Question(
+            host=host,
+            names=called,
+            offered={} if there else found,
+            absent=None if there or not verdict.owner else verdict.owner.lower(),
+            state=clock.state(view.service_on(host)),
+            younger=_since(verdict, host, clock),
+        )
+
+
+def _since(verdict: Verdict, host: str, clock: Clock) -> timedelta | None:
+    """How long ago the migration was written on which that host worked, as far as clocks that differ show it.
+
+    By the plan's clock: what the host answers later is older by then, which is on the safe side.
+    """
+    if verdict.lingering is None or verdict.lingering.host != host:
+        return None
+    return clock.now - verdict.lingering.since - min(clock.grace, clock.service_down_time)
+
+
+def _offered(verdict: Verdict, view: NodeView) -> dict[str, str]:
+    """The devices that the repair, or Nova after it, may make available; by address, with vendor and product."""
+    if verdict.allocation is not None:
+        rows = {row.address.lower(): row for row in view.rows if row.live}
+        return {one: _model(rows[one]) for one in verdict.allocation.addresses.split() if one in rows}
+    freeing = verdict
+    if verdict.repair is Repair.FAIL_MIGRATION:  # Nova frees each device of the owner, whatever row the verdict is on
+        freeing = replace(verdict, repair=Repair.FREE, rows=view.held.get(verdict.owner or "", verdict.rows))
+    made = changes(freeing, view.by_address, _ANY_TIME)
+    freed = verdict.repair is Repair.CLEAR_OWNER  # the device is free by its row already
+    written = {change.id for change in made if freed or change.new.get("status") == "available"}
+    return {row.address.lower(): _model(row) for row in view.rows if row.id in written}
+
+
+def _family(addresses: Collection[str], view: NodeView) -> Iterator[str]:
+    """A physical function must not be offered while a guest has a virtual one of it, nor the other way round."""
+    for row in view.rows:
+        address, parent = row.address.lower(), (row.parent_addr or "").lower()
+        if row.live and address in addresses and parent:
+            yield parent
+        elif row.live and parent in addresses:
+            yield address
+
+
+def _other_ends(verdict: Verdict, owner: Owner | None) -> dict[str, frozenset[str]]:
+    """The other hosts of the migrations that are failed, with the names of each."""
+    found: dict[str, frozenset[str]] = {}
+    for move in owner.migrations if owner else ():
+        ends = ((move.source_compute, move.source_node), (move.dest_compute, move.dest_node))
+        for host, node in ends if move.id in verdict.migrations else ():
+            if host and host != verdict.host:
+                found[host] = found.get(host, frozenset()) | names(host, node)
+    return found
+
+
+def _at_start(verdict: Verdict, view: NodeView, clock: Clock) -> Question:
+    """What must hold when nova-compute starts: each device that a guest has is that guest's by a row which stays."""
+    kept = {
+        row.address.lower(): (row.instance_uuid or "").lower()
+        for row in view.taken
+        if (owner := view.owners.get(row.instance_uuid or "")) is not None
+        and (owner.on(view.node) or any(move.touches(view.node) and not move.over for move in owner.migrations))
+    }
+    return Question(
+        host=verdict.host,
+        names=names(verdict.host, verdict.node),
+        kept=kept,
+        rows={row.address.lower(): _model(row) for row in sorted(view.rows, key=lambda row: row.live)},
+        state=view.host_state(clock),
+        resident=dict(_doubtful_residents(view)),
+    )
+
+
+def _doubtful_residents(view: NodeView) -> Iterator[tuple[str, frozenset[str]]]:
+    """Active instances of the node whose live migration ended in error, with their devices there.
+
+    Their domain may run on the other host (``_reset_live_migration``). A nova-compute that starts with
+    ``resume_guests_state_on_host_boot`` would start a second one here (nova/compute/manager.py, ``_init_instance``).
+    """
+    for owner in view.owners.values():
+        instance = owner.instance
+        if instance is None or not owner.on(view.node) or instance.vm_state != "active":
+            continue
+        if any(move.migration_type == "live-migration" and move.status == ERROR for move in owner.migrations):
+            held = (row.address.lower() for row in view.taken if row.instance_uuid == owner.uuid)
+            yield owner.uuid.lower(), frozenset(held)
+
+
+def _spared(verdict: Verdict, view: NodeView, clock: Clock) -> str:
+    """Why no answer is needed: nova-compute frees the device by itself when it starts, before it offers anything.
+
+    That is so where it does not run, and nothing keeps the device for the owner: the owner is not on this node, and no
+    migration that Nova counts leads from or to it (``nova/pci/manager.py``, ``clean_usage``).
+    """
+    silent = view.node.deleted or view.host_state(clock) in _SILENT
+    plain = verdict.repair in (Repair.FREE, Repair.RETIRE, Repair.CLEAR_DELETED)
+    if not silent or not plain or verdict.stop or verdict.migrations:
+        return ""
+    for row in verdict.rows:
+        owner = view.owners.get(row.instance_uuid or "")
+        if owner is not None and (owner.on(view.node) or in_flight(owner) or pinning(view, owner)):
+            return ""
+    return "nova-compute does the same when it starts, before it offers the device"
+
+
+def _model(row: PciRow) -> str:
+    return f"{row.vendor_id}:{row.product_id}".lower()
