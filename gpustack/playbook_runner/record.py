@@ -10,9 +10,17 @@ from typing import Any
 _PLANS = ("gpustack_plan", "gpustack_undo", "gpustack_service")
 _VERIFIES = ("gpustack_verify",)
 _READS = ("gpustack_facts",)
-_PLANNING = "Plan every host"
-_END = "End the turn of a host that has failed"
-"""The task that fails for what has failed before it, when the host's batch is back."""
+
+
+class Phase(enum.StrEnum):
+    """What the variable ``gpustack_phase`` of a play or a task says."""
+
+    PLAN = "plan"
+    """A play that changes nothing."""
+    REBOOT = "reboot"
+    """A task that reboots the host."""
+    END = "end"
+    """The task that fails for an earlier failure of its host, once the host's batch is back."""
 
 
 class RunOutcome(enum.StrEnum):
@@ -131,7 +139,7 @@ class Record:
             case "task":
                 self._task(self._host(event["host"]), event)
             case "play":
-                self.planning = event["play"] == _PLANNING
+                self.planning = event["phase"] == Phase.PLAN
                 return self._batch_over()
             case "no hosts":
                 self.no_hosts = True
@@ -159,7 +167,7 @@ class Record:
             return
         if event["ignored"]:
             return
-        if event["task"] == _END and one.failure is not None:
+        if event["phase"] == Phase.END and one.failure is not None:
             one.outcome, one.problem, one.findings = one.failure
             return
         one.findings = tuple({str(key): str(value) for key, value in f.items()} for f in result.get("findings") or ())
@@ -179,7 +187,7 @@ class Record:
         one.outcome, one.problem, one.findings = None, "", ()
         if event["changed"]:
             one.changed.append(event["task"])
-            one.rebooted = one.rebooted or (event["task"].startswith("Reboot ") and not self.checked)
+            one.rebooted = one.rebooted or (event["phase"] == Phase.REBOOT and not self.checked)
         if result.get("text"):
             # What Nova needs is told beside what the host needs.
             one.text = f"{one.text}\n\n{result['text']}" if action == "gpustack_service" else str(result["text"])

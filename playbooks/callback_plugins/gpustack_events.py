@@ -27,6 +27,8 @@ _ANY = ("msg", "cmd", "rc")
 _OURS = ("text", "todo", "reboot", "findings", "plan", "verification", "service")
 """What only action plugins report: they run on the controller, while the answer of a module is the host's."""
 _PLUGINS = frozenset(path.stem for path in (Path(__file__).parent.parent / "action_plugins").glob("gpustack_*.py"))
+_PHASE = "gpustack_phase"
+"""The variable of a play, block or task that names its phase: names of tasks are for people, and may change."""
 _TAIL = 2000
 _LONGEST = 64 << 10
 
@@ -79,6 +81,7 @@ class CallbackModule(CallbackBase):
             host=result._host.get_name(),
             task=result._task.get_name().rpartition(" : ")[2].strip(),
             action=action,
+            phase=_phase(result._task),
             state=state,
             changed=bool(found.get("changed")),
             ignored=ignored,
@@ -86,7 +89,7 @@ class CallbackModule(CallbackBase):
         )
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        self._tell("play", play=play.get_name())
+        self._tell("play", phase=_phase(play))
 
     def v2_playbook_on_no_hosts_matched(self) -> None:
         self._tell("no hosts")
@@ -112,6 +115,11 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         self._tell("end", hosts={host: stats.summarize(host) for host in stats.processed})
+
+
+def _phase(owner: Any) -> str:
+    """The phase that the playbooks' own text names: no host and no variable of the operator can change it."""
+    return str(owner.get_vars().get(_PHASE, ""))
 
 
 def _short(value: Any) -> Any:

@@ -24,7 +24,7 @@ def told(*events: dict[str, Any]) -> Record:
 
 
 def task(state: str = "ok", action: str = "command", name: str = "Run", **more: Any) -> dict[str, Any]:
-    entry = {"event": "task", "host": "a", "task": name, "action": action, "state": state}
+    entry = {"event": "task", "host": "a", "task": name, "action": action, "phase": "", "state": state}
     return {**entry, "changed": False, "ignored": False, "result": {}, **more}
 
 
@@ -64,7 +64,7 @@ def test_a_failure_that_was_rescued_is_none() -> None:
 
 def test_a_failure_that_ends_the_turn_of_its_host_later_is_told_as_it_was() -> None:
     failed = task("failed", "gpustack_verify", result={"findings": [ERROR], "msg": "a is not ready:"})
-    end_of_turn = task("failed", "fail", "End the turn of a host that has failed", result={"msg": "as told above"})
+    end_of_turn = task("failed", "fail", phase="end", result={"msg": "see the report above"})
     record = told(failed, task(changed=True), end_of_turn, end(failures=1, rescued=1))
     one = record.hosts["a"]
     assert (one.outcome, one.problem, one.findings) == (RunOutcome.NOT_READY, "a is not ready:", (ERROR,))
@@ -72,7 +72,7 @@ def test_a_failure_that_ends_the_turn_of_its_host_later_is_told_as_it_was() -> N
 
 def test_a_host_whose_turn_did_not_come() -> None:
     plan = task(action="gpustack_plan", result={"todo": True, "reboot": ["why"], "text": "a: …"})
-    record = told({"event": "play", "play": "Plan every host"}, plan, {"event": "play", "play": "Prepare"}, end())
+    record = told({"event": "play", "phase": "plan"}, plan, {"event": "play", "phase": ""}, end())
     assert record.hosts["a"].outcome is RunOutcome.NOT_BEGUN
     assert isinstance(verdict([record.hosts["a"]], "log"), ApplyError)
 
@@ -88,7 +88,7 @@ def test_the_gravest_decides_the_exit_code() -> None:
 def test_one_line_a_host() -> None:
     record = told(
         task(changed=True),
-        task(changed=True, name="Reboot the host"),
+        task(changed=True, phase="reboot"),
         task(action="gpustack_verify", result={"verification": {"x": 1}}),
         end(),
     )
@@ -116,7 +116,7 @@ def test_an_inventory_runs_nothing() -> None:
 
 def test_what_nova_needs_is_told_beside_the_plan() -> None:
     record = told(
-        {"event": "play", "play": "Plan every host"},
+        {"event": "play", "phase": "plan"},
         task(action="gpustack_plan", result={"todo": False, "reboot": [], "text": "the plan"}),
         task(action="gpustack_service", result={"todo": True, "text": "what was left", "service": {}}),
         end(),

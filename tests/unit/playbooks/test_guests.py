@@ -21,7 +21,7 @@ def test_no_reboot_under_running_guests(place: Place) -> None:
     run = place.play("prepare", gpustack_reboot=True)
     assert run.code == 2
     assert tree(root) == before
-    assert "guests run there: instance-0000000a" in run.fatal("talk")
+    assert "instances run there: instance-0000000a" in run.fatal("talk")
     run = place.play("prepare", gpustack_reboot=True, gpustack_ignore_guests=True)
     assert run.code == 0, run.output
     assert drivers(root) == {"vfio-pci"}
@@ -30,7 +30,7 @@ def test_no_reboot_under_running_guests(place: Place) -> None:
     run = place.play("undo", gpustack_reboot=True)
     assert run.code == 2
     assert tree(root) == before
-    assert "guests run there: instance-0000000a" in run.fatal("talk")
+    assert "instances run there: instance-0000000a" in run.fatal("talk")
 
 
 def test_a_guest_that_comes_while_the_commands_run(place: Place) -> None:
@@ -42,6 +42,6 @@ def test_a_guest_that_comes_while_the_commands_run(place: Place) -> None:
     before = drivers(root)
     run = place.play("prepare", gpustack_reboot=True)
     assert run.code == 2
-    assert "guests run there: instance-0000000b" in run.fatal("talk")
+    assert "instances run there: instance-0000000b" in run.fatal("talk")
     assert run.count("talk", "changed") > 0
     assert drivers(root) == before

@@ -108,7 +108,7 @@ def test_without_leave_nothing_is_rebooted(place: Place) -> None:
     root = place.add("talk")
     run = place.play("prepare")
     assert run.code == 0, run.output
-    assert "talk needs a reboot before guests can have its GPUs" in run.output
+    assert "talk needs a reboot before its GPUs are available for passthrough" in run.output
     assert "are on nouveau instead of vfio-pci" in run.output
     assert "gpustack_reboot=true" in run.output
     assert "ready for guests" not in run.output
@@ -156,7 +156,7 @@ def test_a_command_that_fails_is_the_last_and_the_message_says_what_to_do(place:
     assert run.code == 2
     assert said in run.output
     assert hint in run.output
-    assert "Run the playbook again" in run.output
+    assert "run the playbook again" in run.output
     assert run.output.count("TASK [gpustack : Run a command]") == 1
     assert (root / "boot/grub/grub.cfg").read_text(encoding="utf-8") == menu
 
@@ -177,7 +177,7 @@ def test_below_another_root_commands_without_a_prefix_are_only_shown(place: Plac
     assert run.code == 0, run.output
     assert written(root) == set(OWNED)
     assert '"msg": "run yourself: update-grub"' in run.output
-    assert f"Boot what is below {root}, then run verify.yml." in run.output
+    assert f"Boot the system in {root}, then run verify.yml." in run.output
     assert collect(str(root))["kernel"] == before
     again = place.play("prepare", gpustack_reboot=True)
     assert again.count("talk", "changed") == 0
@@ -189,7 +189,7 @@ def test_a_prefix_alone_reboots_nothing(place: Place) -> None:
     run = place.play("prepare", gpustack_reboot=True)
     assert run.code == 0, run.output
     assert collect(str(root))["kernel"] == before
-    assert f"Boot what is below {root}, then run verify.yml." in run.output
+    assert f"Boot the system in {root}, then run verify.yml." in run.output
 
 
 def test_a_file_that_is_no_longer_wanted_is_removed(prepared_place: Place) -> None:
@@ -208,7 +208,7 @@ def test_rebooting_the_machine_that_ansible_runs_on_is_refused(place: Place) -> 
     place.variables["localhost"] = {}
     run = place.play("prepare", gpustack_reboot=True)
     assert run.code == 2
-    assert "the reboot would take Ansible with it" in run.output
+    assert "the reboot would end Ansible" in run.output
     assert "Read the host" not in run.output
 
 
@@ -284,7 +284,7 @@ def test_a_reboot_that_fails_keeps_no_other_host_of_its_batch_from_its_verificat
     second, third = (place.add("talk", name) for name in ("talk-b", "talk-c"))
     run = place.play("prepare", gpustack_serial=2, gpustack_reboot=True)
     assert run.code == 2
-    assert "talk-a has failed at 'Reboot what stands for the host', as told above." in run.output
+    assert "talk-a failed at 'Reboot the machine that the root belongs to': see the report above." in run.output
     assert "talk-b: ready for guests" in run.output
     assert [run.count(name, "failed") for name in ("talk-a", "talk-b", "talk-c")] == [1, 0, 0]
     assert [drivers(root) == {"vfio-pci"} for root in (first, second)] == [False, True]

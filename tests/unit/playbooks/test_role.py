@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from gpustack.files import share_dir
+from gpustack.playbook_runner.record import Phase
 
 PLAYBOOKS = share_dir("playbooks")
 ROLE = PLAYBOOKS / "roles/gpustack"
@@ -48,12 +49,20 @@ def test_entry_points_say_the_same_of_a_variable() -> None:
             assert said.setdefault(name, option) == option
 
 
+def test_phases_of_tasks_are_known_to_the_runner() -> None:
+    texts = [path.read_text(encoding="utf-8") for path in PLAYBOOKS.rglob("*.yml")]
+    assert {phase for text in texts for phase in re.findall(r"gpustack_phase: (\w+)", text)} == set(Phase)
+
+
 def test_every_variable_that_is_used_is_described_or_made() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROLE / "tasks").glob("*.yml"))
     used = set(re.findall(r"\bgpustack_[a-z_]+", text))
     made = set(re.findall(r"(?:register|loop_var): (gpustack_\w+)", text)) | set(
-        re.findall(r"^    (gpustack_\w+):", text, re.MULTILINE)
+        re.findall(r"^ +(gpustack_\w+):", text, re.MULTILINE)
     )
+    shared = (ROLE / "vars/main.yml").read_text(encoding="utf-8")
+    used |= set(re.findall(r"\bgpustack_[a-z_]+", shared))
+    made |= set(re.findall(r"^(gpustack_\w+):", shared, re.MULTILINE))
     modules = {
         path.stem for directory in ("library", "action_plugins") for path in (PLAYBOOKS / directory).glob("*.py")
     }
@@ -73,9 +82,9 @@ def test_the_readmes_list_every_variable() -> None:
 
 
 def test_the_host_runs_the_same_collector() -> None:
-    ours, theirs = share_dir("playbooks").parent / "gpustack/facts", PLAYBOOKS / "module_utils"
-    names = sorted(path.name for path in (ours / "collector").glob("*.py"))
+    ours, theirs = share_dir("playbooks").parent / "gpustack", PLAYBOOKS / "module_utils"
+    names = sorted(path.name for path in (ours / "facts/collector").glob("*.py"))
     assert names == sorted(path.name for path in (theirs / "gpustack_collector").glob("*.py"))
     for name in names:
-        assert (theirs / "gpustack_collector" / name).read_bytes() == (ours / "collector" / name).read_bytes()
-    assert (theirs / "gpustack_initramfs.py").read_bytes() == (ours / "initramfs.py").read_bytes()
+        assert (theirs / "gpustack_collector" / name).read_bytes() == (ours / "facts/collector" / name).read_bytes()
+    assert (theirs / "gpustack_initramfs.py").read_bytes() == (ours / "linux/initramfs.py").read_bytes()

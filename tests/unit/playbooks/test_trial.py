@@ -75,7 +75,7 @@ def test_a_host_that_comes_back_wrong_is_rebooted_into_its_old_boot(place: Place
     path.write_text(json.dumps({**machine, "interrupt_remapping": False}), encoding="utf-8")
     run = place.play("prepare", gpustack_reboot=True, gpustack_trial=True)
     assert run.code == 2
-    assert "talk came up with the new kernel arguments, and is not right with them" in run.output
+    assert "talk came up with the new kernel arguments, but does not pass verification" in run.output
     assert "GPU123 talk" in run.output
     assert "has been rebooted into its old boot" in run.output
     assert arguments(root) == old

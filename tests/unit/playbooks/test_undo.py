@@ -67,7 +67,7 @@ def test_without_a_reboot_the_run_says_that_one_is_needed(prepared_place: Place)
     root = prepared_place.add("talk")
     run = prepared_place.play("undo")
     assert run.code == 0, run.output
-    assert "talk needs a reboot before it is as it was" in run.output
+    assert "talk needs a reboot before the undo is complete" in run.output
     assert drivers(root) == {"vfio-pci"}
     assert not (root / "var/lib/gpustack").exists()
     boot(root)
