@@ -13,8 +13,6 @@ from gpustack.maintenance.plan import ServicePlan, show
 from gpustack.maintenance.run import Runner, Target
 from gpustack.text import printable, printable_data
 
-PHASES = ("plan", "disable", "empty", "resume", "failed")
-
 
 def carry_out(
     phase: str,

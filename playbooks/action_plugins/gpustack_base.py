@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Base class of the action plugins that call gpustack on the controller.
+
+Plugins beside playbooks are no package, so they get this class from Ansible's own plugin loader. Ansible loads a plugin
+once and forks for each task and host: an import inside a function would run again in every fork.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+try:
+    from gpustack.errors import GpustackError
+except ImportError as error:
+    raise AnsibleError(
+        f"gpustack is not installed for the Python that runs Ansible, {sys.executable}: run ansible-playbook from "
+        "gpustack's own environment, or install nova-gpustack beside Ansible"
+    ) from error
+
+
+class ActionModule(ActionBase):
+    """Validates the arguments, calls the controller, and shows its text. ``gpustack_base`` itself is no task.
+
+    :cvar arguments: the argument spec of the plugin.
+    """
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+    _supports_check_mode = True
+    arguments: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def outcome(self, args: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Call the controller; → the result of the task, with ``text`` to show."""
+        raise NotImplementedError
+
+    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Run the task on the controller."""
+        result = super().run(tmp, task_vars)
+        _, args = self.validate_argument_spec(argument_spec=self.arguments)
+        try:
+            outcome = self.outcome(args, task_vars or {})
+        except GpustackError as error:
+            raise AnsibleActionFail(str(error)) from error
+        if outcome.get("text") and outcome["text"] not in (args.get("shown"), outcome.get("msg")):
+            Display().display(outcome["text"])
+        if outcome.get("failed"):
+            outcome.pop("text", None)  # Ansible prints all of a failed result
+        return {**result, "changed": False, **outcome}
