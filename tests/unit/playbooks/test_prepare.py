@@ -82,7 +82,7 @@ def test_a_host_that_is_lost_on_the_way_ends_the_run(place: Place, playbook: str
     assert run.code != 0
     assert run.count("talk1", "unreachable") == 1
     assert run.count("talk2", "failed") == 0
-    assert "talk1 can't be reached any more since gpustack was at work there" in run.fatal("talk3")
+    assert "talk1: unreachable since gpustack changed the host" in run.fatal("talk3")
     assert tree(last) == before
 
 
