@@ -26,6 +26,7 @@ from gpustack.cleanup import apply, plan, tables
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.model import ComputeNode, PciRow
+from gpustack.cleanup.outcome import Result
 from gpustack.cleanup.owners import INSTANCE
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack_demo.embedded.database import DatabaseServer
@@ -193,7 +194,7 @@ def longest_lock(url: str) -> tuple[int, float]:
                 sources, wanted, Selection(), journal, ask=lambda host: Usage(gap="no host is asked here"), wait=0
             )
         )
-    return sum(outcome.result is apply.Result.REPAIRED for outcome in outcomes), longest
+    return sum(outcome.result is Result.REPAIRED for outcome in outcomes), longest
 
 
 HOSTS = frozenset(f"node-{number}" for number in range(10))

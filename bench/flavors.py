@@ -9,6 +9,7 @@ rounds are compared. At most flavor-manager's time without latency, and 0.4 of i
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -144,8 +145,8 @@ def compare(cloud: Proxied, tools: dict[str, Sequence[str]], latency: float, dir
     for _ in range(ROUNDS[latency]):
         for name, command in tools.items():
             clear(cloud)
-            keep("create", name, lambda command=command: measured(cloud, command))
-            keep("no-op", name, lambda command=command: measured(cloud, command))
+            keep("create", name, functools.partial(measured, cloud, command))
+            keep("no-op", name, functools.partial(measured, cloud, command))
     clear(cloud)
     best["create", "openstack loop"] = loop(cloud)
     clear(cloud)

@@ -124,7 +124,7 @@ def schemas_page() -> str:
 
 
 def _worlds(tested: dict[str, Any], test: str) -> list[str]:
-    worlds = tested["worlds"]
+    worlds: dict[str, list[str]] = tested["worlds"]
     return worlds.get(test) or worlds[test.partition("::")[0]]
 
 

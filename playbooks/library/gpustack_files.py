@@ -82,7 +82,7 @@ import hashlib  # noqa: E402
 import os  # noqa: E402
 import stat  # noqa: E402
 import tempfile  # noqa: E402
-from typing import Optional, Tuple  # noqa: E402
+from typing import Dict, List, Optional, Tuple  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 
@@ -113,8 +113,8 @@ class Files:
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
         self.root = os.path.realpath(module.params["root"])
-        self.paths = []
-        self.diffs = []
+        self.paths: List[str] = []
+        self.diffs: List[Dict[str, str]] = []
 
     def place(self, path: str) -> str:
         """Where a path lies on the disk; fails when a link on the way leads out of the root."""
@@ -171,7 +171,7 @@ class Files:
 
     def make(self, directory: str) -> None:
         """Make a directory, and those above it that are missing, remembering all of them before."""
-        missing = []
+        missing: List[str] = []
         while not os.path.isdir(directory):
             missing.insert(0, directory)
             directory = os.path.dirname(directory)

@@ -284,7 +284,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     bus = Bus(module)
-    bound = []
+    bound: List[str] = []
     for wanted in module.params["cards"]:
         try:
             if not module.check_mode:

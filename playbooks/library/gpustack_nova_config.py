@@ -82,6 +82,7 @@ import glob  # noqa: E402
 import os  # noqa: E402
 import re  # noqa: E402
 import tempfile  # noqa: E402
+from typing import Dict, Iterable, List  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 
@@ -117,7 +118,7 @@ def blanked(text: str) -> str:
     return "\n".join(kept) + "\n"
 
 
-def read(root: str, patterns: tuple) -> list:
+def read(root: str, patterns: Iterable[str]) -> List[Dict[str, str]]:
     """The files that fit, without what does not matter."""
     found = []
     for pattern in patterns:
@@ -128,7 +129,7 @@ def read(root: str, patterns: tuple) -> list:
     return found
 
 
-def units(root: str) -> list:
+def units(root: str) -> List[str]:
     """The names of Nova's units."""
     found = set()
     for directory in UNITS:
@@ -137,9 +138,9 @@ def units(root: str) -> list:
     return sorted(found)
 
 
-def started(root: str) -> dict:
+def started(root: str) -> Dict[str, List[str]]:
     """For each service that runs, the words of its command line that name files and directories."""
-    found = {}
+    found: Dict[str, List[str]] = {}
     for path in sorted(glob.glob(os.path.join(root, "proc/[0-9]*/cmdline"))):
         try:
             with open(path, encoding="utf-8", errors="replace") as stream:
@@ -154,7 +155,7 @@ def started(root: str) -> dict:
     return found
 
 
-def pending(root: str) -> list:
+def pending(root: str) -> List[str]:
     """The services that the note of an interrupted run names."""
     path = os.path.join(root, NOTE)
     if not os.path.isfile(path) or os.path.islink(path):
@@ -183,7 +184,7 @@ def block_of(text: str) -> str:
     return found.group(0) if found else ""
 
 
-def write(module: AnsibleModule, root: str, block: dict) -> dict:
+def write(module: AnsibleModule, root: str, block: Dict[str, str]) -> Dict[str, str]:
     """Write one block; answers what is shown of it, or nothing when it is there already."""
     path = os.path.realpath(os.path.join(root, block["path"].lstrip("/")))
     if os.path.commonpath([root, path]) != root:

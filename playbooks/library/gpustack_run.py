@@ -63,6 +63,7 @@ import fcntl  # noqa: E402
 import os  # noqa: E402
 import struct  # noqa: E402
 import time  # noqa: E402
+from typing import Callable  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 
@@ -132,7 +133,7 @@ def take_all(root: str, wait: float) -> int:
     return patient(take_own, own, end) if os.path.isdir(own) else -1
 
 
-def patient(step, path: str, end: float) -> int:  # noqa: ANN001  (a function; typing.Callable says no more)
+def patient(step: Callable[[str], int], path: str, end: float) -> int:
     """Try until it works or the time is over."""
     while True:
         try:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -70,7 +69,7 @@ class CellFile:
 
     url: str
     engine: sa.Engine = field(init=False)
-    _ids: Any = field(default_factory=lambda: itertools.count(1))
+    _ids: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def __post_init__(self) -> None:
         self.engine = sa.create_engine(self.url, poolclass=sa.NullPool)

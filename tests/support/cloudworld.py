@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
@@ -77,7 +77,10 @@ BOTH_WAYS = [
 NOT_LIVE = ("yoga", "2023.1")
 """Guests with GPUs can be moved live since 2025.1."""
 LIVE_WORLDS = [
-    pytest.param((*values, "live"), id=one.id) for one in WORLDS for values in one.values if values[0] not in NOT_LIVE
+    pytest.param((*values, "live"), id=world.id)
+    for world in WORLDS
+    for values in cast("tuple[tuple[str, bool, str | None], ...]", world.values)
+    if values[0] not in NOT_LIVE
 ]
 
 
@@ -199,7 +202,7 @@ class World:
         servers.force_down(self.api, host)
         self.silent.add(host)
 
-    def back(self, host: str, **changes: object) -> None:
+    def back(self, host: str, **changes: Any) -> None:
         """The host comes back."""
         self.silent.discard(host)
         self.nova.control.restart_compute(host, **changes)

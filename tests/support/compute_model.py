@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gpustack.cloudapi import Refused
 from gpustack.maintenance.capacity import Amounts, Room
@@ -45,7 +46,7 @@ class Nova:
     asked: dict[str, list[Action]] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
     _requests: int = 0
-    _tasks: dict[str, tuple[int, dict[str, object]]] = field(default_factory=dict)
+    _tasks: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
     _left: list[str] = field(default_factory=list)
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
@@ -177,13 +178,14 @@ class Nova:
             assert not [other for other in others if other.task or other.status == "VERIFY_RESIZE"], "they would race"
         request = f"r{next(self._numbers)}"
         self.asked[server_id].insert(0, Action(name=_NAMES[action], request=request, user=user))
-        change: dict[str, object] = {
+        changes: dict[str, dict[str, Any]] = {
             "stop": {"status": "SHUTOFF", "power": 4},
             "start": {"status": "ACTIVE", "power": 1},
             "live_migrate": {"host": "gpu2"},
             "cold_migrate": {"host": "gpu2", "status": "VERIFY_RESIZE"},
             "confirm": {"status": "ACTIVE"},
-        }[action]
+        }
+        change = changes[action]
         if action.endswith("migrate"):
             self._left.append(server_id)
             self.places -= 1

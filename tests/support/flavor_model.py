@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from gpustack.cloudapi import Refused, Unanswered
 from gpustack.flavor.flavors import PresentFlavor, Sizes
 
 NEVER = 10**9
+T = TypeVar("T")
 
 
 class NovaModel:
@@ -53,7 +54,7 @@ class NovaModel:
             found[flavor.name] = entry
         return found
 
-    def _request(self, line: str, carry_out: Callable[[], Any]) -> Any:
+    def _request(self, line: str, carry_out: Callable[[], T]) -> T:
         number = len(self.requests)
         self.requests.append(line)
         if number in (self.dies_at, self.fails_at) and self.carried_out:

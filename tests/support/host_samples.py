@@ -15,6 +15,7 @@ SNAPSHOTS = Path(__file__).parents[1] / "unit" / "data" / "snapshots"
 
 def snapshot(name: str) -> dict[str, Any]:
     """The plain data of the only host of a snapshot."""
+    raw: dict[str, Any]
     (raw,) = json.loads((SNAPSHOTS / f"{name}.json").read_text(encoding="utf-8"))["hosts"]
     return raw
 

@@ -2,15 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from gpustack.facts.model import Host
 
 SNAPSHOTS = Path(__file__).parents[1] / "unit" / "data" / "snapshots"
 
 
-def raw(name: str) -> dict:
+def raw(name: str) -> dict[str, Any]:
     """The first host of a snapshot, as plain data."""
-    return json.loads((SNAPSHOTS / f"{name}.json").read_text(encoding="utf-8"))["hosts"][0]
+    found: dict[str, Any] = json.loads((SNAPSHOTS / f"{name}.json").read_text(encoding="utf-8"))["hosts"][0]
+    return found
 
 
 def host(name: str, **changes: object) -> Host:

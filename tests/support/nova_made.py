@@ -1,6 +1,7 @@
 """Hosts and specs as hypothesis makes them up, and what should come of them."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -10,13 +11,14 @@ from gpustack.nova_options.releases import Release
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 
-IDS = [("10de", "11b4"), ("10de", "20b2"), ("1002", "74a1"), ("8086", "56c0"), ("10de", "0001")]
+Ids = tuple[str, str]
+IDS: list[Ids] = [("10de", "11b4"), ("10de", "20b2"), ("1002", "74a1"), ("8086", "56c0"), ("10de", "0001")]
 NIC = ("15b3", "1017", "020000")
 AUDIO = ("10de", "0e0a", "040300")
 POLICIES = ["legacy", "preferred", "required", "socket"]
 
 
-def function(address: str, vendor: str, product: str, pci_class: str, **more: object) -> dict:
+def function(address: str, vendor: str, product: str, pci_class: str, **more: object) -> dict[str, Any]:
     """One function, with what Nova looks at."""
     return {"address": address, "vendor": vendor, "product": product, "class": pci_class, **more}
 
@@ -33,13 +35,13 @@ class Made:
 
 
 @st.composite
-def cards(draw: st.DrawFn, pf: dict[tuple[str, str], bool]) -> tuple[list[dict], list[tuple[str, tuple[str, str]]]]:
+def cards(draw: st.DrawFn, pf: dict[Ids, bool]) -> tuple[list[dict[str, Any]], list[tuple[str, Ids]]]:
     """The functions of one host: GPUs with and without companions, network cards, and the GPUs' addresses."""
     functions, mains = [], []
     for bus in range(draw(st.integers(1, 6))):
-        kind = draw(st.sampled_from([*IDS, NIC]))
+        kind = draw(st.sampled_from([*IDS, None]))  # None: a network card
         slot = f"0000:{bus + 1:02x}:00"
-        if kind is NIC:
+        if kind is None:
             vfs = [f"{slot}.{n}" for n in range(1, draw(st.integers(0, 2)) + 1)]
             functions.append(function(f"{slot}.0", *NIC, sriov_totalvfs=8, virtual_functions=vfs))
             functions += [function(vf, "15b3", "1018", "020000", physical_function=f"{slot}.0") for vf in vfs]
@@ -68,7 +70,8 @@ def made(draw: st.DrawFn, placements: tuple[str, ...] = ("off", "report", "sched
         functions, mains[name] = draw(cards(pf))
         hosts.append(Host.model_validate({"version": 1, "hostname": name, "pci": functions}))
     there = sorted({ids for found in mains.values() for _, ids in found})
-    models, lines, targets = [], [], {host.hostname: {} for host in hosts}
+    models, lines = [], []
+    targets: dict[str, dict[str, list[str]]] = {host.hostname: {} for host in hosts}
     for index, ids in enumerate(there):
         if not draw(st.booleans()):
             continue

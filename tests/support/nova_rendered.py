@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gpustack.nova_conf.desired import wanted
 from gpustack.nova_conf.inspection import existing_for
-from gpustack.nova_conf.render import render
+from gpustack.nova_conf.render import Deployment, render
 from gpustack.nova_conf.rendered import Rendering
 from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
@@ -25,7 +25,7 @@ FPGA = '{"name": "fpga", "vendor_id": "1172", "product_id": "09c4", "device_type
 
 def rendered(
     root: Path,
-    deployment: str,
+    deployment: Deployment,
     *words: str,
     release: str = "2025.2",
     placement: str = "off",

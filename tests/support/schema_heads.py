@@ -12,6 +12,7 @@ import yaml
 
 from gpustack.cleanup import apply, journal, plan
 from gpustack.cleanup.journal import Journal
+from gpustack.cleanup.outcome import Result
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import Repair
@@ -134,7 +135,7 @@ def check(dialect: str, release: str, api: sa.URL, cell: sa.URL, directory: Path
     wanted = [v.to_dict() for v in made.repairs if v.klass in "ABCE"]
     with contextlib.closing(Journal(path=directory / "journal")) as written:
         outcomes = list(apply.carry_out(sources, wanted, selection, written, ask=answering(sources), wait=0))
-    assert {o.result for o in outcomes} == {apply.Result.REPAIRED, apply.Result.WAITING}, outcomes
+    assert {o.result for o in outcomes} == {Result.REPAIRED, Result.WAITING}, outcomes
     assert not [
         v for v in plan.make(sources, selection).repairs if v.repair in (Repair.FREE, Repair.RETIRE) and not v.stop
     ]

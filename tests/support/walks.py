@@ -11,6 +11,7 @@ import contextlib
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import sqlalchemy as sa
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from openstack.exceptions import BadRequestException, SDKException
 from gpustack.errors import CloudError
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.control import ControlError
+from gpustack_demo.embedded.nova import IMAGE
 from support.cloudworld import World
 
 HOSTS = 3
@@ -115,7 +117,8 @@ def _story(draw: st.DrawFn) -> list[Step]:
     acts, guest, host = draw(st.sampled_from(STORIES)), draw(_guests), draw(_hosts)
     told = [Step(act=act, guest=guest, host=host) for act in acts]
     faulty = [number for number, act in enumerate(acts) if act in FAULTS]
-    if faulty and draw(st.booleans()):
+    fails = draw(st.booleans())
+    if faulty and fails:
         at = draw(st.sampled_from(faulty))
         fault, kill, late = draw(st.sampled_from(FAULTS[acts[at]])), draw(st.booleans()), draw(st.booleans())
         told[at] = replace(told[at], fault=fault, kill=kill, late=late)
@@ -249,7 +252,7 @@ class Walk:
         name = f"vm{next(self.world._numbers)}"
         self.world.made.append(
             self.world.api.compute.create_server(
-                name=name, flavor_id=flavor.id, image_id=servers.IMAGE, networks="none", host=host
+                name=name, flavor_id=flavor.id, image_id=IMAGE, networks="none", host=host
             )
         )
         self.wait(self.world.made[-1])
@@ -363,7 +366,7 @@ class Walk:
         )
         with self.world.engine.connect() as connection:
             found = connection.execute(query, {"host": host}).all()
-        values = {
+        values: dict[str, Any] = {
             "nobody": str(uuid.uuid4()),
             "taken": next((row.id for row in found if row.instance_uuid), None),
             "free": next((row.id for row in found if not row.instance_uuid), None),
