@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gpustack.cleanup import permission as asking
 from gpustack.cleanup import placement
 from gpustack.cleanup.hypervisor import Ask
-from gpustack.cleanup.journal import Entry, Journal
+from gpustack.cleanup.journal import Journal, JournalEntry
 from gpustack.cleanup.outcome import Outcome, Result, key, stub
 from gpustack.cleanup.plan import Selection, Sources, leftovers_of
 from gpustack.cleanup.verdict import Status
@@ -68,7 +68,7 @@ def unset(
     return Outcome(verdict=verdict, result=Result.REPAIRED, detail=f"the allocation was removed; {witness}")
 
 
-def put_back(cloud: Connection, entry: Entry) -> tuple[bool | None, str]:
+def put_back(cloud: Connection, entry: JournalEntry) -> tuple[bool | None, str]:
     """Give a consumer the allocation back that an entry tells of, if nothing has used it since.
 
     :return: True when it was put back, None when it was never taken away, False when something was used since.

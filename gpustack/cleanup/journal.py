@@ -25,7 +25,7 @@ _MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class JournalEntry:
     """One repair in a journal.
 
     :ivar before: the whole rows before, in the order of the changes.
@@ -121,7 +121,7 @@ def _plain(value: object) -> object:
     raise TypeError(f"{type(value).__name__} does not belong into a journal")
 
 
-def read(path: Path) -> tuple[Entry, ...]:
+def read(path: Path) -> tuple[JournalEntry, ...]:
     """The repairs of a journal in the order in which they were begun.
 
     A last line that was cut short by a crash is left out: what it would have told of was not begun.
@@ -148,14 +148,14 @@ def read(path: Path) -> tuple[Entry, ...]:
         raise JournalError("a line is none of a journal's", where=str(path)) from error
 
 
-def _entries(lines: Sequence[dict[str, Any]]) -> Iterator[Entry]:
+def _entries(lines: Sequence[dict[str, Any]]) -> Iterator[JournalEntry]:
     from gpustack.cleanup.journal_lines import Begin
 
     outcomes = {line["end"]: line["outcome"] for line in lines if "end" in line}
     for line in lines:
         if "begin" in line:
             begin = Begin.model_validate(line)
-            yield Entry(
+            yield JournalEntry(
                 number=begin.begin,
                 cell=begin.cell,
                 database=begin.database,

@@ -18,7 +18,7 @@ from gpustack.cleanup import tables
 from gpustack.cleanup.model import TERMINAL, ComputeNode, Instance, Migration, PciRow, Place, Request, Service
 from gpustack.cleanup.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
 from gpustack.cleanup.owners import OtherCells, batches, instance, instance_columns, read_instances
-from gpustack.cleanup.schema import Schema
+from gpustack.cleanup.schema import DatabaseSchema
 from gpustack.cleanup.values import DAMAGE, UNREADABLE, count, parsed
 from gpustack.cleanup.view import NodeView, Owner, Whereabouts
 from gpustack.hostnames import find, index
@@ -78,7 +78,7 @@ class CellReader:
     """
 
     connection: sa.Connection
-    schema: Schema
+    schema: DatabaseSchema
     cell: str
     cell_uuid: str
     others: OtherCells

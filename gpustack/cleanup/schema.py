@@ -21,7 +21,7 @@ Kind = Literal["cell", "api"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schema:
+class DatabaseSchema:
     """The schema of one database.
 
     :ivar version: alembic's revision, or sqlalchemy-migrate's number as text.
@@ -43,7 +43,7 @@ def _known() -> dict[str, Any]:
     return tomllib.loads((data_dir("") / "schemas.toml").read_text(encoding="utf-8"))
 
 
-def identify(kind: Kind, *, alembic: str | None, migrate: int | None, where: str) -> Schema:
+def identify(kind: Kind, *, alembic: str | None, migrate: int | None, where: str) -> DatabaseSchema:
     """The schema with these version marks.
 
     :param where: what to call the database in an error.
@@ -53,7 +53,7 @@ def identify(kind: Kind, *, alembic: str | None, migrate: int | None, where: str
     if alembic is not None:
         if alembic not in known["alembic"]:
             raise _unknown(kind, f"revision {alembic}", where)
-        return Schema(kind=kind, version=alembic, since=known["alembic"][alembic])
+        return DatabaseSchema(kind=kind, version=alembic, since=known["alembic"][alembic])
     if migrate is None:
         raise DatabaseError(
             "has neither alembic_version nor migrate_version: it is no Nova database, or an empty one",
@@ -64,10 +64,10 @@ def identify(kind: Kind, *, alembic: str | None, migrate: int | None, where: str
     if not min(numbers.values()) <= migrate <= max(numbers.values()):
         raise _unknown(kind, f"number {migrate}", where)
     since = max((name for name, number in numbers.items() if number <= migrate), key=numbers.__getitem__)
-    return Schema(kind=kind, version=str(migrate), since=since)
+    return DatabaseSchema(kind=kind, version=str(migrate), since=since)
 
 
-def read(connection: sa.Connection, kind: Kind, where: str) -> Schema:
+def read(connection: sa.Connection, kind: Kind, where: str) -> DatabaseSchema:
     """Read the version marks of a database and name its schema.
 
     :raises DatabaseError: when it is none that clean-up knows.

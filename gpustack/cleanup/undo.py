@@ -21,7 +21,7 @@ from gpustack.cleanup.cells import Cell
 from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import in_flight
 from gpustack.cleanup.guards import around, conditions
-from gpustack.cleanup.journal import Entry
+from gpustack.cleanup.journal import JournalEntry
 from gpustack.cleanup.plan import Selection, Sources, reading
 from gpustack.cleanup.verdict import Repair, Seen
 from gpustack.cleanup.view import NodeView, Owner
@@ -45,12 +45,12 @@ class Undone(enum.StrEnum):
 class Undoing:
     """One repair of a journal and how its undoing ended."""
 
-    entry: Entry
+    entry: JournalEntry
     result: Undone
     detail: str
 
 
-def undo(entries: Sequence[Entry], sources: Sources, cloud: Connection | None = None) -> Iterator[Undoing]:
+def undo(entries: Sequence[JournalEntry], sources: Sources, cloud: Connection | None = None) -> Iterator[Undoing]:
     """Undo the repairs of a journal, the last one first; each in one transaction, wholly or not at all.
 
     :param cloud: whose Placement was written, where it was.
@@ -66,7 +66,7 @@ def undo(entries: Sequence[Entry], sources: Sources, cloud: Connection | None = 
             yield _undo_one(entry, _cell_of(entry, sources.cells), sources)
 
 
-def _undo_allocation(entry: Entry, cloud: Connection | None) -> Undoing:
+def _undo_allocation(entry: JournalEntry, cloud: Connection | None) -> Undoing:
     if cloud is None:
         raise JournalError(f"repair {entry.number} was made in Placement", remedy="name its cloud with --os-cloud")
     done, detail = put_back(cloud, entry)
@@ -74,7 +74,7 @@ def _undo_allocation(entry: Entry, cloud: Connection | None) -> Undoing:
     return Undoing(entry=entry, result=result, detail=detail)
 
 
-def _cell_of(entry: Entry, cells: Sequence[Cell]) -> Cell:
+def _cell_of(entry: JournalEntry, cells: Sequence[Cell]) -> Cell:
     for cell in cells:
         # By its uuid: a cell may have another name since, or share its name with a new cell.
         if cell.uuid == entry.database and (cell.uuid or cell.name == entry.cell):
@@ -85,7 +85,7 @@ def _cell_of(entry: Entry, cells: Sequence[Cell]) -> Cell:
     )
 
 
-def _undo_one(entry: Entry, cell: Cell, sources: Sources) -> Undoing:
+def _undo_one(entry: JournalEntry, cell: Cell, sources: Sources) -> Undoing:
     def ended(result: Undone, detail: str) -> Undoing:
         return Undoing(entry=entry, result=result, detail=detail)
 
@@ -120,7 +120,7 @@ def _undo_one(entry: Entry, cell: Cell, sources: Sources) -> Undoing:
     return ended(Undone.RESTORED, "the rows are as they were before the repair")
 
 
-def _present(entry: Entry, cell: Cell, sources: Sources) -> tuple[tuple[Seen, ...], list[str]]:
+def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[Seen, ...], list[str]]:
     """The facts that the undoing rests on, and what speaks against it."""
     verdict = entry.verdict
     down = timedelta(seconds=sources.service_down_time or Selection().service_down_time.total_seconds())
@@ -183,7 +183,7 @@ def _against_migration(view: NodeView, verdict: Mapping[str, Any]) -> Iterator[s
             yield f"Nova has freed {device['address']}, which {who} by now"
 
 
-def _as_before(connection: sa.Connection, entry: Entry, index: int) -> bool:
+def _as_before(connection: sa.Connection, entry: JournalEntry, index: int) -> bool:
     change, before = entry.changes[index], entry.before[index]
     now = whole_row(connection, change)
     return now is not None and all(now[name] == before[name] for name in change.new)

@@ -17,7 +17,7 @@ from gpustack.spec.extra_specs import AFFINITY, ALIAS
 from gpustack.text import printable
 
 if TYPE_CHECKING:
-    from gpustack.flavor.cloud import Cloud
+    from gpustack.flavor.cloud import FlavorCloud
     from gpustack.flavor.flavors import PresentFlavor
     from gpustack.flavor.operations import FlavorOperation
     from gpustack.spec.model import Spec
@@ -44,15 +44,15 @@ class InCloud(Command):
             )
         return parser
 
-    def cloud(self, parsed_args: argparse.Namespace) -> Cloud:
+    def cloud(self, parsed_args: argparse.Namespace) -> FlavorCloud:
         """The cloud, signed in to."""
         from gpustack.cloudapi import connect
-        from gpustack.flavor.cloud import Cloud
+        from gpustack.flavor.cloud import FlavorCloud
 
         if self.in_openstack:
             manager: Any = getattr(self.app, "client_manager", None)
-            return Cloud(manager.sdk_connection)
-        return Cloud(connect(parsed_args.os_cloud))
+            return FlavorCloud(manager.sdk_connection)
+        return FlavorCloud(connect(parsed_args.os_cloud))
 
     def run(self, parsed_args: argparse.Namespace) -> int:
         """Run; ``openstack`` knows no exit codes for kinds of errors, so they are made here."""
@@ -199,7 +199,7 @@ class Delete(InCloud):
         return 0
 
 
-def _may_go(cloud: Cloud, flavor: PresentFlavor) -> None:
+def _may_go(cloud: FlavorCloud, flavor: PresentFlavor) -> None:
     from gpustack.flavor.compare import counted
 
     if not flavor.ours:

@@ -16,8 +16,8 @@ from gpustack.text import printable
 
 if TYPE_CHECKING:
     from gpustack.flavor.apply import Failure
-    from gpustack.flavor.cloud import Cloud
-    from gpustack.flavor.compare import Plan as FlavorPlan
+    from gpustack.flavor.cloud import FlavorCloud
+    from gpustack.flavor.compare import FlavorPlan
     from gpustack.flavor.operations import FlavorOperation
     from gpustack.nova_options.releases import Release
     from gpustack.spec.model import Spec
@@ -78,19 +78,19 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         self._tell_findings()
         return 0
 
-    def _planned(self, parsed_args: argparse.Namespace) -> Cloud:
+    def _planned(self, parsed_args: argparse.Namespace) -> FlavorCloud:
         import dataclasses
 
         from gpustack.facts.store import load_snapshot
         from gpustack.flavor.apply import plan
-        from gpustack.flavor.compare import Choices
+        from gpustack.flavor.compare import FlavorChoices
         from gpustack.flavor.desired import wanted
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         asked = wanted(spec, release=_release(parsed_args.release, spec), hosts=hosts)
-        choices = Choices(
+        choices = FlavorChoices(
             adopt=parsed_args.adopt,
             replace=frozenset(parsed_args.replace),
             prune=parsed_args.prune,

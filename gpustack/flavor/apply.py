@@ -19,12 +19,12 @@ from typing import Any
 from gpustack.cloudapi import Refused, Unanswered
 from gpustack.errors import CloudError, FlavorError
 from gpustack.flavor.api import FlavorApi
-from gpustack.flavor.compare import Answers, Choices, Plan, Questions, compare, questions
+from gpustack.flavor.compare import Answers, FlavorChoices, FlavorPlan, Questions, compare, questions
 from gpustack.flavor.flavors import ACCESS, ACCESS_CHANGES, WantedFlavor
 from gpustack.flavor.operations import ChangeFlavor, CreateFlavor, FlavorOperation
 
 _SERVER_ERRORS = 500
-NOTHING = Choices()
+NOTHING = FlavorChoices()
 JOBS = 8
 """Flavors that are worked on at the same time."""
 
@@ -37,7 +37,9 @@ class Failure:
     error: CloudError | FlavorError
 
 
-def plan(api: FlavorApi, wanted: Sequence[WantedFlavor], choices: Choices = NOTHING, *, jobs: int = JOBS) -> Plan:
+def plan(
+    api: FlavorApi, wanted: Sequence[WantedFlavor], choices: FlavorChoices = NOTHING, *, jobs: int = JOBS
+) -> FlavorPlan:
     """Read what the cloud has and plan; with nothing to do this is one request.
 
     :raises CloudError: when the API can't be read.

@@ -28,7 +28,7 @@ _EPHEMERAL = "OS-FLV-EXT-DATA:ephemeral"
 _PUBLIC = "os-flavor-access:is_public"
 
 
-class Cloud:
+class FlavorCloud:
     """:class:`gpustack.flavor.api.FlavorApi` of a real cloud. Its methods may be called from several threads."""
 
     def __init__(self, connection: Connection) -> None:

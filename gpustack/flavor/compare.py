@@ -17,7 +17,7 @@ from gpustack.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices:
+class FlavorChoices:
     """What the operator allows.
 
     :ivar adopt: take over flavors that gpustack did not make.
@@ -56,7 +56,7 @@ class Answers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class FlavorPlan:
     """The operations, in the order in which they are carried out, and the findings."""
 
     operations: tuple[FlavorOperation, ...]
@@ -72,7 +72,7 @@ class Plan:
         }
 
 
-def questions(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], choices: Choices) -> Questions:
+def questions(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], choices: FlavorChoices) -> Questions:
     """What must be asked before these can be compared."""
     by_name = {flavor.name: flavor for flavor in present}
     access, users, projects = set(), set(), set()
@@ -94,9 +94,9 @@ def questions(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], 
 def compare(
     wanted: Sequence[WantedFlavor],
     present: Sequence[PresentFlavor],
-    choices: Choices = Choices(),
+    choices: FlavorChoices = FlavorChoices(),
     answers: Answers = Answers(),
-) -> Plan:
+) -> FlavorPlan:
     """The plan that makes ``present`` be as ``wanted``, and leaves what is not gpustack's alone."""
     by_name = {flavor.name: flavor for flavor in present}
     ids = {flavor.id: flavor for flavor in present}
@@ -123,11 +123,11 @@ def compare(
         choices.replace - replaced - {f.place for f in findings if f.code == Code.FLAVOR_IN_USE_NOT_REPLACED}
     ):
         findings.append(finding(Code.FLAVOR_WITHOUT_REPLACEMENT, place=name))
-    return Plan(operations=(*operations, *removed), findings=(*findings, *said), unchanged=tuple(unchanged))
+    return FlavorPlan(operations=(*operations, *removed), findings=(*findings, *said), unchanged=tuple(unchanged))
 
 
 def _of_one(
-    flavor: WantedFlavor, there: PresentFlavor, choices: Choices, answers: Answers
+    flavor: WantedFlavor, there: PresentFlavor, choices: FlavorChoices, answers: Answers
 ) -> tuple[list[FlavorOperation], list[Finding]]:
     if not _may_change(there, choices):
         return [], [finding(Code.FLAVOR_NAME_TAKEN, place=flavor.name)]
@@ -149,11 +149,11 @@ def _of_one(
     return ([change] if change else []), findings
 
 
-def _may_change(there: PresentFlavor, choices: Choices) -> bool:
+def _may_change(there: PresentFlavor, choices: FlavorChoices) -> bool:
     return there.ours or choices.adopt
 
 
-def _replaced(flavor: WantedFlavor, there: PresentFlavor, choices: Choices) -> bool:
+def _replaced(flavor: WantedFlavor, there: PresentFlavor, choices: FlavorChoices) -> bool:
     return flavor.name in choices.replace and _may_change(there, choices) and bool(_differences(flavor, there))
 
 
@@ -168,7 +168,7 @@ def _differences(flavor: WantedFlavor, there: PresentFlavor) -> list[str]:
     return found
 
 
-def _access_in_doubt(flavor: WantedFlavor, there: PresentFlavor, choices: Choices) -> bool:
+def _access_in_doubt(flavor: WantedFlavor, there: PresentFlavor, choices: FlavorChoices) -> bool:
     if flavor.access is None:
         return False
     return choices.check_access or there.extra_specs.get(ACCESS) != access_mark(flavor.access)
@@ -188,7 +188,9 @@ def _create(flavor: WantedFlavor, answers: Answers, *, why: str) -> CreateFlavor
     )
 
 
-def _change(flavor: WantedFlavor, there: PresentFlavor, choices: Choices, answers: Answers) -> ChangeFlavor | None:
+def _change(
+    flavor: WantedFlavor, there: PresentFlavor, choices: FlavorChoices, answers: Answers
+) -> ChangeFlavor | None:
     specs = there.extra_specs
     after = {**flavor.extra_specs, **flavor.marks}
     set_specs = {key: value for key, value in after.items() if specs.get(key) != value}
@@ -221,7 +223,7 @@ def _change(flavor: WantedFlavor, there: PresentFlavor, choices: Choices, answer
     )
 
 
-def _why(there: PresentFlavor, choices: Choices) -> str:
+def _why(there: PresentFlavor, choices: FlavorChoices) -> str:
     if there.half_made:
         return "it is only half made"
     return "it is not as the spec has it" if there.managed else "it is taken over"
@@ -235,7 +237,7 @@ def _superfluous(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor
 
 
 def _pruned(
-    wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], choices: Choices, answers: Answers
+    wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], choices: FlavorChoices, answers: Answers
 ) -> tuple[list[DeleteFlavor], list[Finding]]:
     operations: list[DeleteFlavor] = []
     findings: list[Finding] = []

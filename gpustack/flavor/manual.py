@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpustack.errors import FlavorError, UsageError
-from gpustack.flavor.compare import Answers, Choices, compare
+from gpustack.flavor.compare import Answers, FlavorChoices, compare
 from gpustack.flavor.flavors import ACCESS, MARK, ORIGIN, PresentFlavor, WantedFlavor, access_mark, gpus_text
 from gpustack.flavor.operations import ChangeFlavor, CreateFlavor
 from gpustack.spec.extra_specs import ALIAS, parse_alias
@@ -132,7 +132,7 @@ def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | Non
     )
     # To whom it is open is looked at below: compared as public, it is left out of this.
     shown = replace(flavor, public=True)
-    operations = compare([wanted], [shown], Choices(adopt=True)).operations
+    operations = compare([wanted], [shown], FlavorChoices(adopt=True)).operations
     made = operations[0] if operations else ChangeFlavor(why="", id=flavor.id, name=flavor.name)
     assert isinstance(made, ChangeFlavor)  # noqa: S101 - sizes are the same
     more = [key for key in sorted(changes.unset_specs) if key in specs and key not in made.unset_specs]

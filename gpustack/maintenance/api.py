@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from gpustack.maintenance.capacity import Amounts, Room
-from gpustack.maintenance.model import Action, Migration, Ports, Server, Service
+from gpustack.maintenance.model import Action, ComputeService, Ports, Server, ServerMigration
 
 
 class ServiceApi(Protocol):
@@ -18,7 +18,7 @@ class ServiceApi(Protocol):
     def user(self) -> str:
         """The id of the user that is signed in; empty when it can't be known."""
 
-    def services(self) -> tuple[Service, ...]:
+    def services(self) -> tuple[ComputeService, ...]:
         """Every nova-compute service, of all cells."""
 
     def servers(self, host: str) -> tuple[Server, ...]:
@@ -33,7 +33,7 @@ class ServiceApi(Protocol):
     def server(self, server_id: str) -> Server | None:
         """One guest; None when there is none."""
 
-    def migrations(self, host: str) -> tuple[Migration, ...]:
+    def migrations(self, host: str) -> tuple[ServerMigration, ...]:
         """Moves to or from a host that are not over."""
 
     def ports(self, host: str) -> Ports:

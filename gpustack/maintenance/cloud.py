@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gpustack.cloudapi import Unanswered, compute_of, numbers, refusal, told
 from gpustack.errors import CloudError
 from gpustack.maintenance.capacity import Amounts, Room
-from gpustack.maintenance.model import Action, Migration, Ports, Server, Service
+from gpustack.maintenance.model import Action, ComputeService, Ports, Server, ServerMigration
 from gpustack.maintenance.placement import needs_of, room_of
 from gpustack.maintenance.ports import ports_of
 from gpustack.spec.extra_specs import ALIAS, alias_names
@@ -34,7 +34,7 @@ _READ_RETRIES = 3
 """For requests that only read: a drain takes up to an hour and polls every few seconds."""
 
 
-class Cloud:
+class ServiceCloud:
     """:class:`gpustack.maintenance.api.ServiceApi` of a real cloud."""
 
     def __init__(self, connection: Connection) -> None:
@@ -56,7 +56,7 @@ class Cloud:
         with told("sign in"):
             return str(self._connection.session.get_user_id() or "")
 
-    def services(self) -> tuple[Service, ...]:
+    def services(self) -> tuple[ComputeService, ...]:
         with self._asking("list services"):
             return tuple(_service(entry.to_dict()) for entry in self._read.services.list(binary="nova-compute"))
 
@@ -76,16 +76,16 @@ class Cloud:
             return _server(self._read.servers.get(server_id).to_dict())
         return None
 
-    def migrations(self, host: str) -> tuple[Migration, ...]:
+    def migrations(self, host: str) -> tuple[ServerMigration, ...]:
         moves = [entry for entry in self._migrations(host) if str(entry.get("status")).lower() not in _OVER]
         pairs = [(entry, self.server(entry["instance_uuid"])) for entry in moves]
         return tuple(self._migration(entry, server) for entry, server in pairs if server is not None)
 
     @staticmethod
-    def _migration(entry: Mapping[str, Any], server: Server) -> Migration:
+    def _migration(entry: Mapping[str, Any], server: Server) -> ServerMigration:
         # Only the migration itself shows that a confirmation is under way.
         busy = server.task is not None or entry["status"] == "confirming"
-        return Migration(
+        return ServerMigration(
             server=str(entry["instance_uuid"]),
             kind=str(entry.get("migration_type") or "migration"),
             status=str(entry["status"]),
@@ -209,8 +209,8 @@ def _missing_ok() -> Iterator[None]:
         yield
 
 
-def _service(entry: Mapping[str, Any]) -> Service:
-    return Service(
+def _service(entry: Mapping[str, Any]) -> ComputeService:
+    return ComputeService(
         id=str(entry.get("id") or ""),
         host=str(entry["host"]),
         enabled=entry.get("status") == "enabled",

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
-from gpustack.maintenance.instances import Verdict, confirm, half_moved, judge, key
+from gpustack.maintenance.instances import Treatment, confirm, half_moved, judge, key
 from gpustack.maintenance.metadata import reason
-from gpustack.maintenance.model import Choices, Server, World
+from gpustack.maintenance.model import InstanceChoices, Server, World
 from gpustack.maintenance.plan import ServicePlan
 from gpustack.maintenance.steps import ColdMigrate, DisableService, GuestStep, LiveMigrate
 from gpustack.operations import Operation
@@ -22,7 +22,7 @@ NOTHING: Mapping[str, str] = {}
 def plan_empty(
     host: str,
     world: World,
-    choices: Choices,
+    choices: InstanceChoices,
     *,
     why: str,
     now: datetime,
@@ -65,11 +65,11 @@ def plan_empty(
     )
 
 
-def _away(server: Server, user: str, asked: Mapping[str, str]) -> Verdict:
+def _away(server: Server, user: str, asked: Mapping[str, str]) -> Treatment:
     """A guest that was moved away: its move must be over, since the host that it left has a part in that."""
     if half_moved(server, user):
         return confirm(server, asked)
-    return Verdict(wait=f"{server.label}: {server.task}" if server.task else "")
+    return Treatment(wait=f"{server.label}: {server.task}" if server.task else "")
 
 
 class _Sorted:
@@ -83,7 +83,7 @@ class _Sorted:
         self.notes: list[str] = []
         self.findings: list[Finding] = []
 
-    def take(self, verdict: Verdict) -> None:
+    def take(self, verdict: Treatment) -> None:
         step = verdict.step
         if step is not None and key(step) in self._asked:
             self.findings.append(_failed(step, self._host, self._asked[key(step)]))

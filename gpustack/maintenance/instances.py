@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.maintenance.metadata import MOVED, STOPPED, Since, since
-from gpustack.maintenance.model import Choices, Policy, Server
+from gpustack.maintenance.model import InstanceChoices, Policy, Server
 from gpustack.maintenance.steps import ColdMigrate, Confirm, LiveMigrate, Stop
 from gpustack.operations import Operation
 
@@ -34,7 +34,7 @@ _STEPS: dict[Policy, type[Stop] | type[ColdMigrate] | type[LiveMigrate]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Treatment:
     """One of four: a step, something to wait for, a finding that stands against the reboot, or leave it (a note)."""
 
     step: Operation | None = None
@@ -43,7 +43,9 @@ class Verdict:
     note: str = ""
 
 
-def judge(server: Server, host: str, choices: Choices, *, user: str, up: bool, asked: Collection[str]) -> Verdict:
+def judge(
+    server: Server, host: str, choices: InstanceChoices, *, user: str, up: bool, asked: Collection[str]
+) -> Treatment:
     """What is to become of a guest.
 
     :param host: the host as Nova calls it.
@@ -52,13 +54,13 @@ def judge(server: Server, host: str, choices: Choices, *, user: str, up: bool, a
     :param asked: the steps that this run has asked for already: ``KIND:SERVER``.
     """
     if server.task is not None:
-        return Verdict(wait=f"{server.label}: {server.task}")
+        return Treatment(wait=f"{server.label}: {server.task}")
     if half_moved(server, user):
         return confirm(server, asked)
     if server.status in _AT_REST:
-        return Verdict(note=f"{server.label}: {_AT_REST[server.status]}")
+        return Treatment(note=f"{server.label}: {_AT_REST[server.status]}")
     if server.status == "ERROR" and server.power not in (_RUNNING, _PAUSED):
-        return Verdict(note=f"{server.label}: it is in ERROR, and does not run")
+        return Treatment(note=f"{server.label}: it is in ERROR, and does not run")
     return _running(server, host, choices, up=up)
 
 
@@ -67,36 +69,36 @@ def half_moved(server: Server, user: str) -> bool:
     return server.status == "VERIFY_RESIZE" and MOVED in server.metadata and since(server, MOVED, user) is Since.OURS
 
 
-def confirm(server: Server, asked: Collection[str]) -> Verdict:
+def confirm(server: Server, asked: Collection[str]) -> Treatment:
     """Confirm a cold migration, once."""
     step = Confirm(server=server.id, name=server.name, why="gpustack migrated it")
     if key(step) in asked:
-        return Verdict(wait=f"{server.label}: its migration is being confirmed")
-    return Verdict(step=step)
+        return Treatment(wait=f"{server.label}: its migration is being confirmed")
+    return Treatment(step=step)
 
 
-def _running(server: Server, host: str, choices: Choices, *, up: bool) -> Verdict:
+def _running(server: Server, host: str, choices: InstanceChoices, *, up: bool) -> Treatment:
     place = f"{host} {server.label}"
     held = _held(server, choices)
     policy = choices.device_guests if held else choices.guests
     devices = ", ".join(held)
     if policy is Policy.REFUSE:
         if held:
-            return Verdict(against=finding(Code.DEVICE_INSTANCE_ON_HOST, place=place, devices=devices))
-        return Verdict(against=finding(Code.INSTANCE_ON_HOST, place=place))
+            return Treatment(against=finding(Code.DEVICE_INSTANCE_ON_HOST, place=place, devices=devices))
+        return Treatment(against=finding(Code.INSTANCE_ON_HOST, place=place))
     if server.locked:
-        return Verdict(against=finding(Code.INSTANCE_LOCKED, place=place))
+        return Treatment(against=finding(Code.INSTANCE_LOCKED, place=place))
     allowed = ("ACTIVE", "PAUSED") if policy is Policy.LIVE_MIGRATE else ("ACTIVE",)
     if server.status not in allowed:
-        return Verdict(against=finding(Code.INSTANCE_STATE_UNFIT, place=place, status=server.status, policy=policy))
+        return Treatment(against=finding(Code.INSTANCE_STATE_UNFIT, place=place, status=server.status, policy=policy))
     if policy is Policy.LIVE_MIGRATE and not set(held) <= choices.live_migratable:
-        return Verdict(against=finding(Code.DEVICE_NOT_MIGRATABLE, place=place, devices=devices))
+        return Treatment(against=finding(Code.DEVICE_NOT_MIGRATABLE, place=place, devices=devices))
     if not up:
-        return Verdict(against=finding(Code.COMPUTE_DOWN, place=place, policy=policy))
-    return Verdict(step=_step(server, host, policy, devices))
+        return Treatment(against=finding(Code.COMPUTE_DOWN, place=place, policy=policy))
+    return Treatment(step=_step(server, host, policy, devices))
 
 
-def _held(server: Server, choices: Choices) -> tuple[str, ...]:
+def _held(server: Server, choices: InstanceChoices) -> tuple[str, ...]:
     """What ties a guest to devices of its host."""
     ports = (f"a port of type {kind}" for kind in server.ports if kind not in choices.plain_ports)
     return (*server.devices, *ports)

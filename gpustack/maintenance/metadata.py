@@ -11,7 +11,7 @@ import enum
 import re
 from datetime import datetime
 
-from gpustack.maintenance.model import Server, Service
+from gpustack.maintenance.model import ComputeService, Server
 
 STOPPED = "gpustack_stopped_for"
 """The host for whose reboot gpustack stopped a guest."""
@@ -40,7 +40,7 @@ def _reason(text: str, now: datetime) -> str:
     return f"{_OURS} {text}"[: _LONGEST - len(end)] + end
 
 
-def disabled_here(service: Service | None) -> bool:
+def disabled_here(service: ComputeService | None) -> bool:
     """Whether gpustack disabled the service, and nobody has disabled it for another reason since."""
     return service is not None and not service.enabled and service.reason.startswith(_OURS)
 

@@ -17,7 +17,7 @@ class Policy(enum.StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choices:
+class InstanceChoices:
     """The operator's choices.
 
     :param guests: for guests without a device of the host.
@@ -33,7 +33,7 @@ class Choices:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Service:
+class ComputeService:
     """A nova-compute service.
 
     :param id: empty when its cell does not answer: nothing but its name is known then.
@@ -96,7 +96,7 @@ class Server:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Migration:
+class ServerMigration:
     """A move under way.
 
     :param idle: whether Nova is doing nothing with its guest, though its record says otherwise: it was left behind.
@@ -136,9 +136,9 @@ class World:
     :param ports: what Neutron tells of it.
     """
 
-    service: Service | None
+    service: ComputeService | None
     servers: tuple[Server, ...] = ()
     away: tuple[Server, ...] = ()
-    migrations: tuple[Migration, ...] = ()
+    migrations: tuple[ServerMigration, ...] = ()
     user: str = ""
     ports: Ports = field(default_factory=Ports)

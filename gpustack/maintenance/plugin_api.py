@@ -8,7 +8,7 @@ from typing import Any
 
 from gpustack.errors import UsageError
 from gpustack.findings import errors
-from gpustack.maintenance.model import Choices, Policy
+from gpustack.maintenance.model import InstanceChoices, Policy
 from gpustack.maintenance.plan import ServicePlan, show
 from gpustack.maintenance.run import Runner, Target
 from gpustack.text import printable, printable_data
@@ -18,7 +18,7 @@ def carry_out(
     phase: str,
     cloud: str,
     target: Target,
-    choices: Choices,
+    choices: InstanceChoices,
     *,
     why: str,
     seconds: float,
@@ -43,10 +43,10 @@ def carry_out(
     :raises gpustack.errors.CloudError: when the API refuses, or can't be reached.
     """
     from gpustack.cloudapi import connect
-    from gpustack.maintenance.cloud import Cloud
+    from gpustack.maintenance.cloud import ServiceCloud
 
     with connect(cloud) as connection:
-        runner = Runner(api=Cloud(connection), target=target, seconds=seconds, told=told)
+        runner = Runner(api=ServiceCloud(connection), target=target, seconds=seconds, told=told)
         if phase == "plan":
             return _planned(runner, choices, why, reboot=reboot)
         if phase == "disable":
@@ -63,7 +63,7 @@ def carry_out(
     return {**outcome, "text": outcome["text"] if shown else "", "changed": bool(runner.done)}
 
 
-def _planned(runner: Runner, choices: Choices, why: str, *, reboot: bool) -> dict[str, Any]:
+def _planned(runner: Runner, choices: InstanceChoices, why: str, *, reboot: bool) -> dict[str, Any]:
     left = runner.pending()
     if not reboot:
         shown = show(left) if left.todo or left.refused else ""
@@ -91,7 +91,7 @@ def choices(
     live_migratable: Collection[str],
     spec: str | None,
     plain_ports: Collection[str] = (),
-) -> Choices:
+) -> InstanceChoices:
     """The operator's choices, out of variables.
 
     :param live_migratable: aliases whose devices can migrate live, beside those of which the spec says so.
@@ -100,7 +100,7 @@ def choices(
     :raises gpustack.errors.UsageError: when there is no such policy.
     :raises gpustack.errors.SpecError: when the spec can't be used.
     """
-    return Choices(
+    return InstanceChoices(
         guests=_policy("gpustack_guests", guests),
         device_guests=_policy("gpustack_device_guests", device_guests),
         live_migratable=frozenset(live_migratable) | _of_spec(spec),

@@ -19,7 +19,7 @@ from gpustack.maintenance.capacity import Room, lacking
 from gpustack.maintenance.drain import plan_empty
 from gpustack.maintenance.instances import key
 from gpustack.maintenance.metadata import AFTER, MOVED, STOPPED, disabled_here, reason_of_failure
-from gpustack.maintenance.model import Choices, Ports, Server, World
+from gpustack.maintenance.model import InstanceChoices, Ports, Server, World
 from gpustack.maintenance.plan import ServicePlan
 from gpustack.maintenance.restore import plan_resume
 from gpustack.maintenance.service_lookup import find_service
@@ -79,7 +79,7 @@ class Runner:
 
     # -- out of service --------------------------------------------------------------------------------------
 
-    def look(self, choices: Choices, why: str) -> ServicePlan:
+    def look(self, choices: InstanceChoices, why: str) -> ServicePlan:
         """What is left to do until the host can be rebooted. Changes nothing."""
         world, refusal = self._world()
         if refusal is not None:
@@ -96,7 +96,7 @@ class Runner:
         self._told = told
         return told
 
-    def disable(self, choices: Choices, why: str) -> ServicePlan:
+    def disable(self, choices: InstanceChoices, why: str) -> ServicePlan:
         """Disable the service, when nothing stands against emptying the host; → the plan that was found."""
         plan = self.look(choices, why)
         if not plan.refused:
@@ -105,7 +105,7 @@ class Runner:
                     self._carry_out(step)
         return plan
 
-    def empty(self, choices: Choices, why: str, *, disabled: bool) -> ServicePlan:
+    def empty(self, choices: InstanceChoices, why: str, *, disabled: bool) -> ServicePlan:
         """Take the host out of service; → the last plan: empty, or what stands against it.
 
         :param disabled: whether this run disabled the service. It is enabled again when the host is refused

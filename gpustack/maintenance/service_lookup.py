@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Sequence
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.hostnames import same, short
-from gpustack.maintenance.model import Service
+from gpustack.maintenance.model import ComputeService
 
 
 def find_service(
-    host: str, own_name: str | None, wanted: str, services: Sequence[Service], others: Collection[str] = ()
-) -> tuple[Service | None, tuple[Finding, ...]]:
+    host: str, own_name: str | None, wanted: str, services: Sequence[ComputeService], others: Collection[str] = ()
+) -> tuple[ComputeService | None, tuple[Finding, ...]]:
     """The service of a host; None when Nova has none of it, or when it is not clear.
 
     A host may lie about its name, so its own name alone never decides: it must have the inventory's short name, and
@@ -48,6 +48,6 @@ def _claims(other: str, service: str, host: str) -> bool:
     return same(other, service) if same(host, service) else short(other) == short(service)
 
 
-def _joined(services: Iterable[Service]) -> str:
+def _joined(services: Iterable[ComputeService]) -> str:
     names = sorted(one.host for one in services)
     return ", ".join(names[:8]) + (", …" if len(names) > 8 else "") if names else "none"

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpustack.cloudapi import Refused
 from gpustack.maintenance.capacity import Amounts, Room
-from gpustack.maintenance.model import Action, Migration, Ports, Server, Service
+from gpustack.maintenance.model import Action, ComputeService, Ports, Server, ServerMigration
 
 _NAMES = {
     "stop": "stop",
@@ -33,7 +33,7 @@ class Nova:
     :param slow: how many looks a task takes.
     """
 
-    service: Service
+    service: ComputeService
     guests: dict[str, Server]
     dies_at: int = 10**9
     carried_out: bool = False
@@ -87,10 +87,10 @@ class Nova:
     def user(self) -> str:
         return "me"
 
-    def services(self) -> tuple[Service, ...]:
+    def services(self) -> tuple[ComputeService, ...]:
         self.request()
         self.answered()
-        return (self.service, Service(id="s2", host="gpu2", enabled=True, up=True))
+        return (self.service, ComputeService(id="s2", host="gpu2", enabled=True, up=True))
 
     def servers(self, host: str) -> tuple[Server, ...]:
         self.request()
@@ -122,7 +122,7 @@ class Nova:
         assert not self.service.enabled, "the host would be among those that have room"
         return self.placement
 
-    def migrations(self, host: str) -> tuple[Migration, ...]:
+    def migrations(self, host: str) -> tuple[ServerMigration, ...]:
         self.request()
         self.answered()
         return ()

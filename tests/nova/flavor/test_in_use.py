@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from gpustack.flavor.apply import apply, plan
-from gpustack.flavor.cloud import Cloud
-from gpustack.flavor.compare import Choices
+from gpustack.flavor.cloud import FlavorCloud
+from gpustack.flavor.compare import FlavorChoices
 from gpustack.flavor.desired import wanted
 from gpustack.nova_options.releases import release
 from gpustack.spec.load import parse_spec
@@ -48,7 +48,7 @@ def nova() -> Iterator[Nova]:
         yield running
 
 
-def applied(api: Cloud, text: str, choices: Choices = Choices()) -> list[str]:  # noqa: B008 - frozen
+def applied(api: FlavorCloud, text: str, choices: FlavorChoices = FlavorChoices()) -> list[str]:  # noqa: B008 - frozen
     """Apply a spec; → the codes of the findings."""
     asked = wanted(parse_spec(text, "spec"), release=release("2025.2"))
     made = plan(api, asked.flavors, choices)
@@ -58,7 +58,7 @@ def applied(api: Cloud, text: str, choices: Choices = Choices()) -> list[str]:  
 
 def test_guests_get_what_the_flavor_says_and_flavors_in_use_stay(nova: Nova) -> None:
     with nova.connection() as connection:
-        api = Cloud(connection)
+        api = FlavorCloud(connection)
         applied(api, ONE)
         by_name = {flavor.name: connection.compute.get_flavor(flavor.id) for flavor in api.flavors()}
         server = boot(connection, "one", by_name["g1"])
@@ -69,7 +69,7 @@ def test_guests_get_what_the_flavor_says_and_flavors_in_use_stay(nova: Nova) -> 
         delete(connection, three)
 
         # With other sizes: the one in use is not replaced, the other one is.
-        replace = Choices(replace=frozenset({"g1", "g3"}))
+        replace = FlavorChoices(replace=frozenset({"g1", "g3"}))
         before = {flavor.name: flavor.id for flavor in api.flavors()}
         assert applied(api, LARGER, replace) == ["GPU406"]
         after = {flavor.name: flavor.id for flavor in api.flavors()}
@@ -77,17 +77,17 @@ def test_guests_get_what_the_flavor_says_and_flavors_in_use_stay(nova: Nova) -> 
         assert after["g3"] != before["g3"]
 
         # Not in the spec any more: the one in use is not pruned, until its guest is gone.
-        assert applied(api, STRICT, Choices(prune=True)) == ["GPU405"]
+        assert applied(api, STRICT, FlavorChoices(prune=True)) == ["GPU405"]
         assert {flavor.name for flavor in api.flavors()} == {"g1", "n2", "n3"}
         delete(connection, server)
-        assert applied(api, STRICT, Choices(prune=True)) == []
+        assert applied(api, STRICT, FlavorChoices(prune=True)) == []
         assert {flavor.name for flavor in api.flavors()} == {"n2", "n3"}
 
 
 def test_what_the_plan_says_never_fits_never_does(nova: Nova) -> None:
     """Two GPUs a node: under ``required`` on one node, two find a host and three don't, as GPU411 says of them."""
     with nova.connection() as connection:
-        api = Cloud(connection)
+        api = FlavorCloud(connection)
         applied(api, STRICT)
         by_name = {flavor.name: connection.compute.get_flavor(flavor.id) for flavor in api.flavors()}
         fits, never = boot(connection, "fits", by_name["n2"]), boot(connection, "never", by_name["n3"])

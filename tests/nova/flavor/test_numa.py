@@ -13,8 +13,8 @@ from openstack.compute.v2.server import Server
 from openstack.connection import Connection
 
 from gpustack.flavor.apply import apply, plan
-from gpustack.flavor.cloud import Cloud
-from gpustack.flavor.compare import Choices
+from gpustack.flavor.cloud import FlavorCloud
+from gpustack.flavor.compare import FlavorChoices
 from gpustack.flavor.desired import wanted
 from gpustack.nova_options.releases import device_spec_option, release
 from gpustack.spec.load import parse_spec
@@ -97,9 +97,9 @@ def cloud(request: pytest.FixtureRequest) -> Iterator[World]:
     name = request.param
     config = CONFIG.replace("DEVICE_SPEC", device_spec_option(release(name)).name)
     with Nova(name, hosts=HOSTS, config=[config]) as nova, nova.connection() as connection:
-        api = Cloud(connection)
+        api = FlavorCloud(connection)
         asked = wanted(parse_spec(SPEC.replace("RELEASE", name), "spec"), release=release(name))
-        assert not apply(api, plan(api, asked.flavors, Choices()).operations, jobs=1)
+        assert not apply(api, plan(api, asked.flavors, FlavorChoices()).operations, jobs=1)
         flavors = {one.name: connection.compute.get_flavor(one.id) for one in api.flavors()}
         yield World(name, nova, connection, flavors)
 

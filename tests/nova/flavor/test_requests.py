@@ -16,8 +16,8 @@ import pytest
 from gpustack.cli.app import main
 from gpustack.errors import CloudError
 from gpustack.flavor.apply import apply, plan
-from gpustack.flavor.cloud import Cloud
-from gpustack.flavor.compare import Choices
+from gpustack.flavor.cloud import FlavorCloud
+from gpustack.flavor.compare import FlavorChoices
 from gpustack.flavor.desired import wanted
 from gpustack.flavor.flavors import MARK, WantedFlavor
 from gpustack.nova_options.releases import release
@@ -70,7 +70,7 @@ flavors:
     disk: 1
     access: []
 """
-ALL = Choices(prune=True)
+ALL = FlavorChoices(prune=True)
 
 
 CHOSEN = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
@@ -97,10 +97,10 @@ def empty(cloud: Proxied, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxied]:
     yield cloud
     cloud.traffic.calm()
     with cloud.connection() as connection:
-        clear(Cloud(connection))
+        clear(FlavorCloud(connection))
 
 
-def clear(api: Cloud) -> None:
+def clear(api: FlavorCloud) -> None:
     for flavor in api.flavors():
         api.delete(flavor.id)
 
@@ -111,7 +111,7 @@ def flavors_of(text: str) -> tuple[WantedFlavor, ...]:
     return wanted(parse_spec(text, "spec"), release=release("2025.2")).flavors
 
 
-def state(api: Cloud) -> dict[str, Any]:
+def state(api: FlavorCloud) -> dict[str, Any]:
     """All flavors with the projects that may use them, without the ids that Nova makes."""
     found = {}
     for flavor in api.flavors():
@@ -142,7 +142,7 @@ def test_interrupted_at_every_request_a_second_run_completes(empty: Proxied, bef
     carried_out = empty.cloud.release == "2026.2"  # one release loses the request, the other its answer
     first, second = flavors_of(before), flavors_of(after)
     with empty.connection() as connection:
-        api = Cloud(connection)
+        api = FlavorCloud(connection)
         assert not apply(api, plan(api, first, ALL).operations)
         assert not apply(api, plan(api, second, ALL).operations)
         calm = state(api)
@@ -167,7 +167,7 @@ def test_interrupted_at_every_request_a_second_run_completes(empty: Proxied, bef
 def test_an_error_of_the_server_at_any_write_is_told_and_a_second_run_completes(empty: Proxied) -> None:
     wanted = flavors_of(FIRST)
     with empty.connection() as connection:
-        api = Cloud(connection)
+        api = FlavorCloud(connection)
         for number in itertools.count():
             clear(api)
             made = plan(api, wanted)
@@ -188,7 +188,7 @@ def test_an_error_of_the_server_at_any_write_is_told_and_a_second_run_completes(
     assert number >= 6
 
 
-def goes_through(api: Cloud, flavors: Sequence[WantedFlavor]) -> bool:
+def goes_through(api: FlavorCloud, flavors: Sequence[WantedFlavor]) -> bool:
     """Whether flavors are applied, one after the other, without a failure."""
     try:
         return not apply(api, plan(api, flavors, ALL).operations, jobs=1)
@@ -218,7 +218,7 @@ def test_several_at_a_time(empty: Proxied) -> None:
         f"  f{n}: {{model: k4200, vcpus: {n + 1}, ram: 1GiB, disk: 1}}\n" for n in range(20)
     )
     with empty.connection() as connection:
-        api = Cloud(connection)
+        api = FlavorCloud(connection)
         assert not apply(api, plan(api, flavors_of(text)).operations, jobs=8)
         assert not plan(api, flavors_of(text)).operations
         assert len(empty.traffic.writes) == 40
@@ -235,12 +235,12 @@ def test_nova_judges_other_extra_specs_and_nothing_is_left(
     assert "hw:cpu_polcy" in told
     assert "nothing is left" in told
     with empty.connection() as connection:
-        assert Cloud(connection).flavors() == ()
+        assert FlavorCloud(connection).flavors() == ()
 
 
 def test_openstack_reads_what_gpustack_wrote(empty: Proxied) -> None:
     with empty.connection() as connection:
-        api = Cloud(connection)
+        api = FlavorCloud(connection)
         assert not apply(api, plan(api, flavors_of(FIRST)).operations)
         for flavor in api.flavors():
             shown = json.loads(empty.cloud.openstack("flavor", "show", flavor.name, "-f", "json").stdout)

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from gpustack.cloudapi import Unanswered
-from gpustack.maintenance.cloud import Cloud
-from gpustack.maintenance.model import Choices, Policy
+from gpustack.maintenance.cloud import ServiceCloud
+from gpustack.maintenance.model import InstanceChoices, Policy
 from gpustack.maintenance.plan import ServicePlan
 from gpustack.maintenance.run import Runner, Target
 from gpustack_demo.embedded.servers import delete
@@ -34,7 +34,7 @@ class CutError(Exception):
 class Breaking:
     """The real API, of which one request that changes something has no answer."""
 
-    def __init__(self, api: Cloud, number: int, *, carried_out: bool) -> None:
+    def __init__(self, api: ServiceCloud, number: int, *, carried_out: bool) -> None:
         self._api = api
         self._number = number
         self._carried_out = carried_out
@@ -63,7 +63,7 @@ def runner(api: Any, seconds: float = 60) -> Runner:
 
 
 def emptied(api: Any, policy: Policy, more: Mapping[str, Any] | None = None) -> ServicePlan:
-    choices = Choices(**{"guests": policy, "device_guests": policy, **(more or {})})
+    choices = InstanceChoices(**{"guests": policy, "device_guests": policy, **(more or {})})
     one = runner(api)
     plan = one.disable(choices, "a test")
     return plan if plan.refused else runner(api).empty(choices, "a test", disabled=bool(one.done))
@@ -78,7 +78,7 @@ def whole(world: World, api: Any, policy: Policy) -> None:
 
 @pytest.mark.parametrize("policy", [Policy.STOP, Policy.COLD_MIGRATE])
 def test_a_run_that_breaks_at_a_request_is_taken_up_by_the_next(world: World, policy: Policy) -> None:
-    api = Cloud(world.cloud)
+    api = ServiceCloud(world.cloud)
     total = 1
     number = 0
     while number < total:
@@ -98,7 +98,7 @@ def test_a_run_that_breaks_at_a_request_is_taken_up_by_the_next(world: World, po
 
 
 def test_a_guest_in_a_state_of_its_own_is_left_alone(world: World) -> None:
-    api = Cloud(world.cloud)
+    api = ServiceCloud(world.cloud)
     suspended, off, paused, locked = (world.guest(name) for name in ("suspended", "off", "paused", "locked"))
     world.cloud.compute.suspend_server(suspended.id)
     world.stop(off)
@@ -128,7 +128,7 @@ def test_a_guest_in_a_state_of_its_own_is_left_alone(world: World) -> None:
 
 
 def test_a_device_that_can_not_migrate_live_is_refused_by_gpustack_and_by_nova(world: World) -> None:
-    api = Cloud(world.cloud)
+    api = ServiceCloud(world.cloud)
     guest = world.guest("gpu-guest", "gpu")
     assert [one.code for one in emptied(api, Policy.LIVE_MIGRATE).findings] == ["GPU609"]
     assert world.service() == ("enabled", None)
@@ -142,7 +142,7 @@ def test_a_device_that_can_not_migrate_live_is_refused_by_gpustack_and_by_nova(w
 
 
 def test_a_device_that_can_migrate_live_does(world: World) -> None:
-    api = Cloud(world.cloud)
+    api = ServiceCloud(world.cloud)
     guest = world.guest("live-guest", "live")
     assert not emptied(api, Policy.LIVE_MIGRATE, {"live_migratable": frozenset({"h100"})}).refused
     assert world.state(guest) == ("ACTIVE", OTHER)
@@ -152,7 +152,7 @@ def test_a_device_that_can_migrate_live_does(world: World) -> None:
 
 
 def test_where_there_is_no_room_is_known_before_the_first_guest_moves(world: World) -> None:
-    api = Cloud(world.cloud)
+    api = ServiceCloud(world.cloud)
     small, big = world.guest("small"), world.guest("big", "more-than-half")
     there = world.guest("there", "more-than-half", host=OTHER)
     plan = emptied(api, Policy.LIVE_MIGRATE)
@@ -168,7 +168,7 @@ def test_where_there_is_no_room_is_known_before_the_first_guest_moves(world: Wor
 def test_metadata_of_a_tenant_breaks_no_request(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The keys are names that python-novaclient uses for itself."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    api = Cloud(world.cloud)
+    api = ServiceCloud(world.cloud)
     instance = world.guest("odd-metadata", "gpu")
     world.cloud.compute.set_server_metadata(instance.id, _info="x", manager="x", _loaded="x", human_id="x")
     whole(world, api, Policy.STOP)
@@ -178,7 +178,7 @@ def test_metadata_of_a_tenant_breaks_no_request(world: World, monkeypatch: pytes
 
 
 def test_somebodys_own_resize_is_not_confirmed(world: World) -> None:
-    api = Cloud(world.cloud)
+    api = ServiceCloud(world.cloud)
     guest = world.guest("gpu-guest", "gpu", host=OTHER)
     world.cloud.compute.migrate_server(guest.id)
     assert world.state(guest) == ("VERIFY_RESIZE", HOST)
@@ -188,10 +188,10 @@ def test_somebodys_own_resize_is_not_confirmed(world: World) -> None:
 
 
 def test_a_host_that_is_down_and_one_that_nova_does_not_know(world: World) -> None:
-    api = Cloud(world.cloud)
-    plan = Runner(api=api, target=Target(host="gpu9"), seconds=1).look(Choices(), "a test")
+    api = ServiceCloud(world.cloud)
+    plan = Runner(api=api, target=Target(host="gpu9"), seconds=1).look(InstanceChoices(), "a test")
     assert (plan.todo, plan.refused) == (False, False)
-    plan = Runner(api=api, target=Target(host=f"{HOST}.example.org"), seconds=1).look(Choices(), "a test")
+    plan = Runner(api=api, target=Target(host=f"{HOST}.example.org"), seconds=1).look(InstanceChoices(), "a test")
     assert [one.code for one in plan.findings] == ["GPU603"]
     world.guest("plain-guest")
     world.nova.control.kill_compute(HOST)
@@ -202,10 +202,10 @@ def test_a_host_that_is_down_and_one_that_nova_does_not_know(world: World) -> No
 
 
 def test_a_stop_that_hangs_is_told_and_goes_on(world: World) -> None:
-    api = Cloud(world.cloud)
+    api = ServiceCloud(world.cloud)
     guest = world.guest("plain-guest")
     world.nova.control.fail(HOST, "driver.power_off", action="hang")
-    choices = Choices(guests=Policy.STOP)
+    choices = InstanceChoices(guests=Policy.STOP)
     plan = runner(api, seconds=3).empty(choices, "a test", disabled=False)
     assert [one.code for one in plan.findings] == ["GPU614"]
     assert "powering-off" in plan.findings[0].message
@@ -223,7 +223,7 @@ def test_a_connection_that_dies_is_told_and_the_next_run_goes_on(world: World) -
         world.nova.connection() as connection,
     ):
         connection.compute.endpoint_override = f"http://127.0.0.1:{port}/v2.1"
-        api = Cloud(connection)
+        api = ServiceCloud(connection)
         for number, carried_out in ((7, True), (16, True), (17, False), (25, False)):
             traffic.calm()
             traffic.dies_at, traffic.carried_out, traffic.comes_back = number, carried_out, False

@@ -8,7 +8,7 @@ import pytest
 
 from gpustack.findings import errors
 from gpustack.flavor.apply import apply, plan
-from gpustack.flavor.cloud import Cloud
+from gpustack.flavor.cloud import FlavorCloud
 from gpustack.flavor.desired import wanted as flavors_of
 from gpustack.nova_conf.desired import wanted
 from gpustack.nova_conf.lint import lint
@@ -83,7 +83,7 @@ def cloud(nova):
 @pytest.fixture(scope="module")
 def flavors(cloud, spec, release_name):
     """The flavors of the spec, as gpustack makes them, by name."""
-    api = Cloud(cloud)
+    api = FlavorCloud(cloud)
     asked = flavors_of(spec, release=releases.release(release_name))
     assert not apply(api, plan(api, asked.flavors).operations)
     return {flavor.name: cloud.compute.get_flavor(flavor.id) for flavor in api.flavors()}

@@ -9,7 +9,7 @@ import pytest
 
 from gpustack.cleanup import placement, rules
 from gpustack.cleanup.allocation_removal import put_back
-from gpustack.cleanup.journal import Entry
+from gpustack.cleanup.journal import JournalEntry
 from support import neighbourhood
 
 GPU, NODE, RESERVED = "gpu-provider", "node-provider", {"total": 1, "reserved": 1}
@@ -58,7 +58,7 @@ def test_an_allocation_goes_and_the_reservation_does_not() -> None:
     # Not even the way back takes a reservation away: it is refused, and says why that may be.
     kind = {"consumer": "vm", "provider": GPU, "before": before}
     done, said = put_back(
-        cloud, Entry(number=1, cell="", database="", verdict={}, changes=(), before=(), allocation=kind)
+        cloud, JournalEntry(number=1, cell="", database="", verdict={}, changes=(), before=(), allocation=kind)
     )
     assert (done, "reserved" in said) == (False, True)
     assert cloud.inventories == {GPU: RESERVED}

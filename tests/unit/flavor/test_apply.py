@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpustack.flavor.apply import apply, carry_out, plan
-from gpustack.flavor.compare import Choices
+from gpustack.flavor.compare import FlavorChoices
 from gpustack.flavor.flavors import ACCESS, PresentFlavor, Sizes, WantedFlavor, access_mark
 from gpustack.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor
 from gpustack.spec.extra_specs import ALIAS
@@ -18,7 +18,7 @@ from support.flavor_model import NovaModel
 
 PROJECTS = {"research": "1" * 32, "teaching": "2" * 32, "admin": "3" * 32}
 SMALL, LARGE = Sizes(vcpus=8, ram=32768, disk=40), Sizes(vcpus=16, ram=65536, disk=80)
-ALL = Choices(adopt=True, replace=frozenset({"a", "b", "c"}), prune=True, check_access=True)
+ALL = FlavorChoices(adopt=True, replace=frozenset({"a", "b", "c"}), prune=True, check_access=True)
 
 keys = st.sampled_from(["hw:cpu_policy", "hw:numa_nodes", "quota:x", "x" * 255, "y" * 200, "trait:CUSTOM_A"])
 values = st.sampled_from(["1", "2", "required"])
@@ -71,7 +71,7 @@ def clouds(draw: st.DrawFn) -> NovaModel:
     return cloud
 
 
-def run(cloud: NovaModel, wanted: list[WantedFlavor], choices: Choices = ALL, jobs: int = 1) -> bool:
+def run(cloud: NovaModel, wanted: list[WantedFlavor], choices: FlavorChoices = ALL, jobs: int = 1) -> bool:
     """Whether it went through."""
     from gpustack.errors import CloudError
 
@@ -106,8 +106,10 @@ def test_after_apply_there_is_nothing_to_do(cloud: NovaModel, wanted: list[Wante
 
 
 @settings(max_examples=200)
-@given(cloud=clouds(), wanted=wanteds(), choices=st.builds(Choices, prune=st.booleans()))
-def test_what_is_not_gpustacks_is_not_touched(cloud: NovaModel, wanted: list[WantedFlavor], choices: Choices) -> None:
+@given(cloud=clouds(), wanted=wanteds(), choices=st.builds(FlavorChoices, prune=st.booleans()))
+def test_what_is_not_gpustacks_is_not_touched(
+    cloud: NovaModel, wanted: list[WantedFlavor], choices: FlavorChoices
+) -> None:
     before = copy.deepcopy(cloud.by_id)
     lists = copy.deepcopy(cloud.lists)
     run(cloud, wanted, choices)
@@ -138,7 +140,7 @@ def test_an_interrupted_run_is_completed_by_the_next(
     number: int,
     carried_out: bool,
     comes_back: bool,
-    choices: Choices,
+    choices: FlavorChoices,
 ) -> None:
     calm = copy.deepcopy(cloud)
     run(calm, wanted)
@@ -192,8 +194,8 @@ def test_several_at_a_time_come_to_the_same() -> None:
         for number in range(40)
     ]
     one, many = NovaModel(projects=PROJECTS), NovaModel(projects=PROJECTS)
-    assert run(one, wanted, Choices(), jobs=1)
-    assert run(many, wanted, Choices(), jobs=8)
+    assert run(one, wanted, FlavorChoices(), jobs=1)
+    assert run(many, wanted, FlavorChoices(), jobs=8)
     assert one.state() == many.state()
 
 
@@ -275,7 +277,7 @@ def test_going_back_after_an_interrupted_change_of_access_is_seen() -> None:
     """Interrupted between two projects, then the spec is taken back: the list must be read again."""
     cloud = NovaModel(projects=PROJECTS)
     old, new = wanted_flavor(access=("research",)), wanted_flavor(access=("research", "teaching", "admin"))
-    assert run(cloud, [old], Choices())
+    assert run(cloud, [old], FlavorChoices())
     cloud.requests.clear()
     cloud.dies_at = (
         next(  # the second grant, known from a run that nothing disturbs
@@ -283,16 +285,16 @@ def test_going_back_after_an_interrupted_change_of_access_is_seen() -> None:
         )
         + 1
     )
-    assert not run(cloud, [new], Choices())
+    assert not run(cloud, [new], FlavorChoices())
     cloud.dies_at = 10**9
-    assert run(cloud, [old], Choices())
+    assert run(cloud, [old], FlavorChoices())
     (list_,) = cloud.lists.values()
     assert list_ == {PROJECTS["research"]}
 
 
 def _requests_of(cloud: NovaModel, wanted: WantedFlavor) -> list[str]:
     rehearsal = copy.deepcopy(cloud)
-    assert run(rehearsal, [wanted], Choices())
+    assert run(rehearsal, [wanted], FlavorChoices())
     return rehearsal.requests
 
 
@@ -312,10 +314,10 @@ def test_interrupted_amid_several_a_second_run_completes(number: int) -> None:
     wanted = [wanted_flavor(name=f"f{n}", access=("research",) if n % 2 else None) for n in range(12)]
     cloud = NovaModel(projects=PROJECTS)
     cloud.dies_at, cloud.comes_back = number, False
-    assert not run(cloud, wanted, Choices(), jobs=8)
+    assert not run(cloud, wanted, FlavorChoices(), jobs=8)
     for flavor in cloud.by_id.values():
         assert flavor.half_made or ALIAS in flavor.extra_specs
     cloud.dies_at = 10**9
-    assert run(cloud, wanted, Choices(), jobs=8)
+    assert run(cloud, wanted, FlavorChoices(), jobs=8)
     assert holds(cloud, wanted)
     assert not plan(cloud, wanted).operations

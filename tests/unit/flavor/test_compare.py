@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpustack.findings import definitions
-from gpustack.flavor.compare import Answers, Choices, Plan, compare
+from gpustack.flavor.compare import Answers, FlavorChoices, FlavorPlan, compare
 from gpustack.flavor.flavors import ACCESS, ORIGIN, SETS, PresentFlavor, Sizes, WantedFlavor, access_mark, sets_mark
 from gpustack.spec.extra_specs import ALIAS, parse_alias
 
@@ -30,7 +30,7 @@ def there(**changes: Any) -> PresentFlavor:
     return PresentFlavor(**{**fields, **changes})
 
 
-def lines(plan: Plan) -> list[str]:
+def lines(plan: FlavorPlan) -> list[str]:
     said = []
     for operation in plan.operations:
         said += [operation.describe(), *(f"  {line}" for line in operation.details())]
@@ -122,12 +122,12 @@ def lines(plan: Plan) -> list[str]:
 )
 def test_what_is_planned(present: list[PresentFlavor], choices: dict[str, Any], expected: list[str]) -> None:
     answers = Answers(users={"1": 0, "2": 0, "used": 3})
-    assert lines(compare([FLAVOR], present, Choices(**choices), answers)) == expected
+    assert lines(compare([FLAVOR], present, FlavorChoices(**choices), answers)) == expected
 
 
 def test_a_flavor_in_use_is_not_replaced() -> None:
     present = [there(sizes=Sizes(vcpus=4, ram=32768, disk=40))]
-    plan = compare([FLAVOR], present, Choices(replace=frozenset({"g1"})), Answers(users={"1": 1}))
+    plan = compare([FLAVOR], present, FlavorChoices(replace=frozenset({"g1"})), Answers(users={"1": 1}))
     assert lines(plan) == ["GPU406 g1: can't be replaced: instances use it: 1 instance"]
 
 
@@ -144,7 +144,7 @@ def test_access_is_changed_by_projects() -> None:
     mark = {ACCESS: access_mark(["admin"])}
     present = [there(public=False, extra_specs={ALIAS: "K4200:1", **MARKS, **mark})]
     answers = Answers(access={"1": frozenset({"r", "a"})}, projects={"research": "r", "teaching": "t"})
-    assert lines(compare([wanted], present, Choices(), answers)) == [
+    assert lines(compare([wanted], present, FlavorChoices(), answers)) == [
         "change g1: it is not as the spec has it",
         "  + project t",
         "  - project a",

@@ -12,7 +12,7 @@ import pytest
 
 from gpustack.cli.app import main
 from gpustack.errors import CloudError
-from gpustack.flavor.cloud import Cloud
+from gpustack.flavor.cloud import FlavorCloud
 
 pytestmark = pytest.mark.filterwarnings("ignore:Support for InfluxDB")
 NOBODY = "http://127.0.0.1:9/v3"
@@ -67,7 +67,7 @@ def test_a_clouds_yaml_of_another_shape(
 
 @pytest.mark.parametrize("answer", [{}, [], {"flavors": [5]}, {"flavors": [{"extra_specs": {}}]}, {"flavors": 5}])
 def test_an_answer_that_is_none_of_novas(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
-    cloud = Cloud.__new__(Cloud)
+    cloud = FlavorCloud.__new__(FlavorCloud)
     cloud._where = "http://nova/"
     monkeypatch.setattr(cloud, "_call", lambda *words, **more: answer)
     with pytest.raises(CloudError, match="none of Nova's"):

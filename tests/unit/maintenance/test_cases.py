@@ -11,7 +11,16 @@ import yaml
 
 from gpustack.maintenance.drain import plan_empty
 from gpustack.maintenance.metadata import AFTER, MOVED, STOPPED
-from gpustack.maintenance.model import Action, Choices, Migration, Policy, Ports, Server, Service, World
+from gpustack.maintenance.model import (
+    Action,
+    ComputeService,
+    InstanceChoices,
+    Policy,
+    Ports,
+    Server,
+    ServerMigration,
+    World,
+)
 from gpustack.maintenance.plan import ServicePlan, show
 from gpustack.maintenance.restore import plan_resume
 
@@ -38,11 +47,12 @@ def world(given: dict[str, Any]) -> World:
     service = {"id": "s1", "host": "gpu1", "enabled": True, "up": True, **(given.get("service") or {})}
     known = "service" not in given or given["service"] is not None
     return World(
-        service=Service(**service) if known else None,
+        service=ComputeService(**service) if known else None,
         servers=tuple(server(**one) for one in given.get("servers", ())),
         away=tuple(server(**one) for one in given.get("away", ())),
         migrations=tuple(
-            Migration(kind="migration", source="gpu2", target="gpu1", **one) for one in given.get("migrations", ())
+            ServerMigration(kind="migration", source="gpu2", target="gpu1", **one)
+            for one in given.get("migrations", ())
         ),
         user=given.get("user", ""),
         ports=Ports(
@@ -58,7 +68,7 @@ def planned(case: dict[str, Any]) -> ServicePlan:
     asked = given.get("asked", {})
     if "resume" in case:
         return plan_resume("gpu1", world(given), alive=given.get("alive", True), asked=asked)
-    choices = Choices(
+    choices = InstanceChoices(
         guests=Policy(given.get("guests", "refuse")),
         device_guests=Policy(given.get("device_guests", "refuse")),
         live_migratable=frozenset(given.get("live_migratable", ())),
@@ -91,6 +101,6 @@ def test_every_finding_has_a_case() -> None:
 
 def test_a_guests_name_can_not_move_the_cursor() -> None:
     bad = server(name="\x1b[2Jx\nGPU", status="SHUTOFF")
-    plan = plan_empty("gpu1", World(service=world({}).service, servers=(bad,)), Choices(), why="", now=NOW)
+    plan = plan_empty("gpu1", World(service=world({}).service, servers=(bad,)), InstanceChoices(), why="", now=NOW)
     assert "\x1b" not in show(plan)
     assert "\nGPU" not in show(plan)

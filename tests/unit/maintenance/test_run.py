@@ -8,7 +8,7 @@ import pytest
 
 from gpustack.maintenance.capacity import Room
 from gpustack.maintenance.metadata import AFTER, MOVED, STOPPED
-from gpustack.maintenance.model import Choices, Policy, Ports, Server, Service
+from gpustack.maintenance.model import ComputeService, InstanceChoices, Policy, Ports, Server
 from gpustack.maintenance.plan import ServicePlan
 from gpustack.maintenance.run import Runner, Target
 from support.compute_model import Killed, Nova
@@ -17,7 +17,7 @@ POLICIES = [Policy.STOP, Policy.COLD_MIGRATE, Policy.LIVE_MIGRATE]
 
 
 def nova(*guests: Server, **more) -> Nova:
-    service = Service(id="s1", host="gpu1", enabled=True, up=True, **more)
+    service = ComputeService(id="s1", host="gpu1", enabled=True, up=True, **more)
     return Nova(service=service, guests={one.id: one for one in guests})
 
 
@@ -30,8 +30,8 @@ def two() -> Nova:
     return nova(guest("a"), guest("b", devices=("k4200",)), guest("c", status="SHUTOFF", power=4))
 
 
-def choices(policy: Policy) -> Choices:
-    return Choices(guests=policy, device_guests=policy, live_migratable=frozenset({"k4200"}))
+def choices(policy: Policy) -> InstanceChoices:
+    return InstanceChoices(guests=policy, device_guests=policy, live_migratable=frozenset({"k4200"}))
 
 
 def runner(api: Nova, seconds: float = 100) -> Runner:
@@ -122,9 +122,9 @@ def test_refused_before_anything_is_written() -> None:
 def test_a_guest_that_comes_at_the_last_moment_is_refused_and_the_service_enabled_again() -> None:
     api = nova()
     one = runner(api)
-    one.disable(Choices(), "why")
+    one.disable(InstanceChoices(), "why")
     api.guests["late"] = guest("late")
-    plan = runner(api).empty(Choices(), "why", disabled=bool(one.done))
+    plan = runner(api).empty(InstanceChoices(), "why", disabled=bool(one.done))
     assert [found.code for found in plan.findings] == ["GPU605"]
     assert api.writes == ["disable", "enable"]
 
@@ -132,7 +132,7 @@ def test_a_guest_that_comes_at_the_last_moment_is_refused_and_the_service_enable
 def test_what_a_person_disabled_is_not_enabled_by_a_refusal() -> None:
     api = nova(guest("a"))
     api.service = replace(api.service, enabled=False, reason="bad memory")
-    plan = runner(api).empty(Choices(), "why", disabled=False)
+    plan = runner(api).empty(InstanceChoices(), "why", disabled=False)
     assert plan.refused
     assert api.writes == []
 
@@ -195,7 +195,7 @@ def test_a_neutron_that_stops_answering_does_not_make_devices_plain() -> None:
     api = nova(guest("a"))
     api.neutron = Ports(kinds={"a": ("direct",)})
     one = runner(api)
-    asked = Choices(guests=Policy.LIVE_MIGRATE)
+    asked = InstanceChoices(guests=Policy.LIVE_MIGRATE)
     assert [found.code for found in one.look(asked, "why").findings] == ["GPU606"]
     api.neutron = Ports(unknown="no answer")
     assert [found.code for found in one.look(asked, "why").findings] == ["GPU606"]

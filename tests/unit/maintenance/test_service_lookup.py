@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from gpustack.maintenance.metadata import disabled_here, reason
-from gpustack.maintenance.model import Service
+from gpustack.maintenance.model import ComputeService
 from gpustack.maintenance.plugin_api import target
 from gpustack.maintenance.service_lookup import find_service
 
 from .test_cases import NOW
 
 
-def services(*hosts: str) -> list[Service]:
-    return [Service(id=str(number), host=host, enabled=True, up=True) for number, host in enumerate(hosts)]
+def services(*hosts: str) -> list[ComputeService]:
+    return [ComputeService(id=str(number), host=host, enabled=True, up=True) for number, host in enumerate(hosts)]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,6 @@ def test_the_reason_fits_and_is_known_again() -> None:
     assert text.startswith("gpustack: gpu1 is rebooted: the running kernel")
     assert text.endswith("(since 2026-11-21T09:00:00Z)")
     assert len(text) <= 255
-    assert disabled_here(Service(id="1", host="gpu1", enabled=False, up=True, reason=text))
-    assert not disabled_here(Service(id="1", host="gpu1", enabled=True, up=True, reason=text))
-    assert not disabled_here(Service(id="1", host="gpu1", enabled=False, up=True, reason="broken gpustack: no"))
+    assert disabled_here(ComputeService(id="1", host="gpu1", enabled=False, up=True, reason=text))
+    assert not disabled_here(ComputeService(id="1", host="gpu1", enabled=True, up=True, reason=text))
+    assert not disabled_here(ComputeService(id="1", host="gpu1", enabled=False, up=True, reason="broken gpustack: no"))
