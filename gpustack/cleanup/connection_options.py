@@ -8,7 +8,8 @@ say how the server is reached.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -37,9 +38,26 @@ _IGNORED = frozenset({"plugin"})
 """SQLAlchemy's plug-ins are for Nova's processes: DevStack has plugin=dbcounter in each connection."""
 
 # Beyond the driver's defaults, whatever the URL has: PyMySQL can send any file that a server asks for.
-ARGUMENTS = {"mysql": {"local_infile": False}}
+_ALWAYS: Mapping[str, Mapping[str, object]] = {"mysql": {"local_infile": False}}
+HANDSHAKE = 15
+"""Seconds that a server may take to let a client in, unless the URL has the driver's option for it."""
+# PyMySQL's connect_timeout ends where TCP is connected; its read_timeout is for the rest, and is lifted afterwards.
+_PATIENCE = {"mysql": ("connect_timeout", "read_timeout"), "postgresql": ("connect_timeout",)}
 
 _SHORT = 4
+
+
+def arguments(url: sa.URL) -> dict[str, object]:
+    """The driver's arguments for a connection, beside those that the URL has."""
+    kind = url.get_backend_name()
+    patience = {name: HANDSHAKE for name in _PATIENCE.get(kind, ()) if name not in url.query}
+    return {**patience, **_ALWAYS.get(kind, {})}
+
+
+def unlimited(url: sa.URL, connection: Any) -> None:  # noqa: ANN401 - of any driver
+    """Let a statement on a new connection take as long as it does: only the handshake has a limit."""
+    if url.get_backend_name() == "mysql" and "read_timeout" not in url.query:
+        connection._read_timeout = None
 
 
 def accepted(url: sa.URL, where: str) -> sa.URL:

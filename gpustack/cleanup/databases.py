@@ -103,11 +103,12 @@ def engine(of: Database, **arguments: object) -> sa.Engine:
     kind, path = of.url.get_backend_name(), of.url.database
     if kind == "sqlite" and not (path and _is_file(path)):
         raise DatabaseError("there is no such database file", where=of.where, remedy="check the path of the connection")
-    arguments |= connection_options.ARGUMENTS.get(kind, {})
+    arguments |= connection_options.arguments(of.url)
     try:
         opened = sa.create_engine(of.url, poolclass=sa.NullPool, hide_parameters=True, connect_args=arguments)
     except (SQLAlchemyError, *_MISUSED) as error:
         raise _misused(of, error) from None
+    sa.event.listen(opened, "connect", lambda connection, _record: connection_options.unlimited(of.url, connection))
     sa.event.listen(opened, "handle_error", _broken_answer)
     return opened
 

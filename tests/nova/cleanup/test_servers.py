@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from gpustack.cleanup import apply, journal, plan
+from gpustack.cleanup import apply, connection_options, databases, journal, plan
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.show import script
@@ -24,6 +24,7 @@ from gpustack.cleanup.verdict import Repair, Status
 from gpustack.errors import DatabaseError
 from gpustack_demo.embedded.database import DatabaseServer
 from support.cellfile import CellFile, answering, fill, nova_conf
+from unit.cleanup import test_undo
 from unit.cleanup.test_killed import REPAIRS
 
 SELECTION = Selection(stopped=frozenset({"stopped"}), unblock=frozenset({("stopped", "0000:03:00.0")}))
@@ -366,3 +367,24 @@ def test_a_time_that_no_calendar_has_leaves_the_other_rows_judged(cell: CellFile
     made = plan.make(Sources.from_url(str(cell.url)), SELECTION).verdicts
     assert [v.status for v in made if v.host == "odd"] == [Status.UNDECIDED]
     assert len(made) == before
+
+
+def test_only_the_handshake_has_a_time_limit(url: sa.URL, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_options, "HANDSHAKE", 2)
+    made = databases.database("cell1", url.render_as_string(hide_password=False))
+    sleep = "pg_sleep" if url.get_backend_name() == "postgresql" else "SLEEP"
+    with databases.snapshot(made) as connection:
+        connection.exec_driver_sql(f"SELECT {sleep}(3)")
+
+
+@pytest.fixture
+def sources(cell: CellFile, tmp_path: Path) -> Sources:
+    return Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})])
+
+
+# What speaks against an undo is read and compared by statements that differ from server to server.
+test_what_was_used_since_is_left = test_undo.test_what_was_used_since_is_left
+test_a_host_that_comes_back_while_it_is_undone = test_undo.test_a_host_that_comes_back_while_it_is_undone
+test_a_physical_function_is_not_offered_again = (
+    test_undo.test_a_physical_function_is_not_offered_again_beside_a_taken_one
+)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from gpustack.cleanup import cells, databases
+from gpustack.cleanup import cells, connection_options, databases
 from gpustack.cli.app import main
 from gpustack.errors import DatabaseError, NovaConfigError
 
@@ -134,3 +136,21 @@ def test_a_damaged_plan_is_told_before_any_database_is_asked(
     plan.write_text(json.dumps({"verdicts": []}))
     assert main(["cleanup", "apply", str(plan), "--db-url", f"sqlite:///{tmp_path}/nothing.sqlite"]) != 0
     assert "no plan of gpustack cleanup" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scheme", ["mysql+pymysql", "postgresql"])
+def test_a_server_that_stays_silent_is_given_up(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel accepts the connection, and nobody ever speaks."""
+    monkeypatch.setattr(connection_options, "HANDSHAKE", 2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        made = databases.database("cell1", f"{scheme}://nova:x@127.0.0.1:{port}/nova")
+        before = time.monotonic()
+        with pytest.raises(DatabaseError, match=r"timed out|timeout expired"), databases.snapshot(made):
+            pass
+    assert time.monotonic() - before < 30
+
+
+def test_the_urls_own_time_limits_are_kept() -> None:
+    url = sa.make_url("mysql+pymysql://nova:x@db/nova?connect_timeout=3&read_timeout=60")
+    assert connection_options.arguments(url) == {"local_infile": False}
