@@ -113,20 +113,11 @@ def test_moves_that_are_under_way_and_queued(world: World) -> None:
     world.agrees(old, first)
 
 
-HUNG: set[str] = set()
-"""Logs of embedded clouds of 2026.2 in which a live migration hangs. All nova-computes of such a cloud run in one
-process, and a second live migration does not end there; by itself (``-k``) each test passes on 2026.2, too."""
-
-
 def finished_and_forgotten(world: World, old: str, new: str) -> Server:
     """libvirt has moved the guest; nova-compute of the source restarts before it has noted that.
 
     Nova resets the move: the instance is active on the source, by its record, and the migration is in error.
     """
-    if str(world.nova.log) in HUNG:
-        pytest.skip("a live migration of an earlier test hangs in this cloud")
-    if world.nova.release == "2026.2":
-        HUNG.add(str(world.nova.log))
     server = world.boot(old)
     world.nova.control.fail(old, "manager._post_live_migration", action="hang")
     world.live(server, new, "running")

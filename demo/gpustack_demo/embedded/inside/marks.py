@@ -7,7 +7,7 @@ In a cloud each service has its own. So each gets a *mark*, the code that runs f
 Nova is looked up by it:
 
 * options: from the service's own configuration files, and ``host``;
-* locks between threads: a nova-compute that hangs must not hold up the others;
+* locks between threads, and pools of threads: a nova-compute that hangs must not hold up the others;
 * the database of code that names no cell: the one of the service's cell;
 * sysfs questions about devices: answered from the host's own devices.
 
@@ -130,6 +130,7 @@ def install(conf: Any) -> None:
     _install_inheritance()
     _install_options(conf)
     _install_locks()
+    _install_executors()
     _install_aliases()
 
 
@@ -172,6 +173,27 @@ def _install_locks() -> None:
 
     lockutils.internal_lock = own(lockutils.internal_lock)
     lockutils.internal_fair_lock = own(lockutils.internal_fair_lock)
+
+
+def _install_executors() -> None:
+    """Since 2026.2 a process has one pool of threads of each kind; that of live migrations has one thread."""
+    try:
+        from nova import thread_pool_factory
+    except ImportError:
+        return
+
+    class Factory(thread_pool_factory.ThreadPoolFactory):
+        def get_executor(self, executor_type: Any) -> Any:
+            mark = current()
+            if mark is None:
+                return super().get_executor(executor_type)
+            key = (mark.name, executor_type)
+            if key not in self._all_executors:
+                size = thread_pool_factory.ExecutorsPoolSize.get(executor_type)
+                self._all_executors.setdefault(key, self._new_executor(size, f"{mark.name} {executor_type.value}"))
+            return self._all_executors[key]
+
+    thread_pool_factory.FACTORY = Factory()
 
 
 def _install_aliases() -> None:
