@@ -21,6 +21,7 @@ from openstack.compute.v2.server import Server
 from openstack.connection import Connection
 from openstack.exceptions import HttpException
 
+from gpustack.cleanup import domains, restart
 from gpustack.cleanup.model import ERROR, IN_FLIGHT
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.nova import Device, Host, Nova, gpus
@@ -423,6 +424,14 @@ class World:
                 if domain["state"] == "running":
                     xml = self.nova.control.domain_xml(host, domain["uuid"])
                     (directory / f"{domain['name']}.xml").write_text(f"<domstatus state='running'>{xml}</domstatus>")
+
+    def against_restart(self, host: str) -> set[str]:
+        """The findings against a restart of the nova-compute of a host, as nova.yml has them."""
+        self.hypervisors()
+        answer = domains.look(str(self.ssh.directory / "roots" / host))
+        return {
+            one.code for one in restart.objections(restart.Restart(host=host, answer=answer), [self.nova.nova_conf])
+        }
 
     def booted(self, host: str, *, seconds: int) -> None:
         """Let a host have booted so long ago, as its kernel has it."""

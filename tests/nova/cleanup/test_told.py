@@ -147,6 +147,7 @@ def test_a_row_of_another_request_under_a_guest(world: World) -> None:
         pytest.skip("no row shows its request")
     (host,) = world.hosts(1)
     server = world.boot(host)
+    assert world.against_restart(host) == set()
     (mine,) = hold(world, server)
     other = "UPDATE pci_devices SET status = 'allocated', instance_uuid = :vm, request_id = :request WHERE id = "
     stop(world, host)
@@ -169,6 +170,7 @@ def test_a_row_of_another_request_under_a_guest(world: World) -> None:
     assert world.apply(code=4).code == 4
     assert world.dump() == before
 
+    assert world.against_restart(host) == {"GPU386"}
     # Which is what the caution is for: a start offers the device that the guest uses.
     world.nova.control.restart_compute(host)
     offered = {address for address, status, _owner in world.rows(host) if status == "available"}
@@ -185,6 +187,7 @@ def test_a_restart_is_advised_only_after_the_host_has_answered(world: World) -> 
     gone = "UPDATE instances SET deleted = id, host = NULL WHERE uuid = :vm"
     world.sql(gone, vm=server.id)
     world.sql("UPDATE pci_devices SET instance_uuid = NULL WHERE id = :id", id=row)
+    assert world.against_restart(host) == {"GPU386"}
     assert f"J stale {host} restart" in world.plan()
     ran = world.apply("--class", "J", code=3)
     assert "restart:" not in ran.out
