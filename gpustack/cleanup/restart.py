@@ -20,7 +20,7 @@ from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 from gpustack.cleanup.view import NodeView
 from gpustack.codes import Code
-from gpustack.errors import GpustackError
+from gpustack.errors import DatabaseError, GpustackError
 from gpustack.findings import Finding, errors, finding
 from gpustack.text import printable
 
@@ -82,27 +82,28 @@ def objections(restart: Restart, databases: Collection[Path]) -> Iterator[Findin
 
 
 def _compared(restart: Restart, sources: Sources) -> Iterator[Finding]:
+    """What the rows of the host have against it. A cell that cannot be read matters only if no other has the host."""
     selection = Selection(hosts=frozenset({restart.host}))
+    unread: list[str] = []
     known = False
     for cell in sources.cells:
         if cell.uuid == cells.CELL0:
             continue
-        with plan.reading(sources, cell, selection) as (reader, clock):
-            for view in reader.views(selection.hosts):
-                known |= not view.node.deleted
-                yield from _of_node(restart, view, clock)
-    if not known and not restart.idle:
-        yield finding(
-            Code.RESTART_UNDECIDED,
-            place=restart.host,
-            host=restart.host,
-            because=f"no cell has a compute node of {restart.host}",
-        )
+        try:
+            with plan.reading(sources, cell, selection) as (reader, clock):
+                views = [view for view in reader.views(selection.hosts) if not view.node.deleted]
+                found = [one for view in views for one in _of_node(restart, view, clock)]
+        except DatabaseError as error:
+            unread.append(str(error))
+            continue
+        known |= bool(views)
+        yield from found
+    if not known and (unread or not restart.idle):
+        because = "; ".join(unread) or f"no cell has a compute node of {restart.host}"
+        yield _against(Code.RESTART_UNDECIDED, restart, because)
 
 
 def _of_node(restart: Restart, view: NodeView, clock: Clock) -> Iterator[Finding]:
-    if view.node.deleted:
-        return
     verdict = judged(view, clock, restart.usage)
     if verdict.status is Status.UNDECIDED:
         yield _against(Code.RESTART_UNDECIDED, restart, verdict.because)
