@@ -34,7 +34,7 @@ PLUGINS = PACKAGE.parent / "playbooks" / "action_plugins"
 OTHER_PROGRAMS = (
     "facts/collector",
     "facts/bundle.py",
-    "linux/initramfs.py",
+    "linux/initramfs",
     "cleanup/domains.py",
 )
 

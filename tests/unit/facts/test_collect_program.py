@@ -18,6 +18,7 @@ from gpustack.linux import initramfs
 from support.sysroot import talk_host
 
 MODULES = sorted(Path(collector.__file__).parent.glob("*.py"))
+READER = sorted(Path(initramfs.__file__).parent.glob("*.py"))
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def collect_py(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("path", [*MODULES, Path(initramfs.__file__)], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*MODULES, *READER], ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_it_needs_nothing_but_python_3_6_and_its_standard_library(path: Path) -> None:
     source = path.read_bytes().decode("ascii")  # Python 3.6 reads standard input as the locale says
     tree = ast.parse(source, feature_version=(3, 6))
@@ -38,7 +39,7 @@ def test_it_needs_nothing_but_python_3_6_and_its_standard_library(path: Path) ->
             imported |= {name.name.partition(".")[0] for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level:
             assert node.level == 1
-            assert f"{node.module}.py" in {path.name for path in MODULES}
+            assert f"{node.module}.py" in {beside.name for beside in path.parent.glob("*.py")}
         elif isinstance(node, ast.ImportFrom):
             imported.add(str(node.module).partition(".")[0])
     assert imported <= sys.stdlib_module_names

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 import yaml
 
 from gpustack.files import share_dir
@@ -56,10 +57,13 @@ def test_every_variable_that_is_used_is_described_or_made() -> None:
     assert described <= used
 
 
-def test_the_host_runs_the_same_collector() -> None:
-    ours, theirs = share_dir("playbooks").parent / "gpustack", PLAYBOOKS / "module_utils"
-    names = sorted(path.name for path in (ours / "facts/collector").glob("*.py"))
-    assert names == sorted(path.name for path in (theirs / "gpustack_collector").glob("*.py"))
-    for name in names:
-        assert (theirs / "gpustack_collector" / name).read_bytes() == (ours / "facts/collector" / name).read_bytes()
-    assert (theirs / "gpustack_initramfs.py").read_bytes() == (ours / "linux/initramfs.py").read_bytes()
+@pytest.mark.parametrize(
+    ("link", "package"), [("gpustack_collector", "facts/collector"), ("gpustack_initramfs", "linux/initramfs")]
+)
+def test_the_host_runs_the_same_modules(link: str, package: str) -> None:
+    ours, theirs = (
+        {path.name: path.read_bytes() for path in directory.glob("*.py")}
+        for directory in (share_dir("playbooks").parent / "gpustack" / package, PLAYBOOKS / "module_utils" / link)
+    )
+    assert ours == theirs
+    assert ours

@@ -1,1 +1,0 @@
-../../gpustack/linux/initramfs.py
