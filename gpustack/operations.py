@@ -1,7 +1,7 @@
 """An operation is one change to a host: small, frozen, and shown before it is made.
 
-What a file operation replaces is in ``before``. Only the operations of flavors have ``reverse()``: a host is rolled
-back by a plan of its own (:mod:`gpustack.host.undo`), made from the facts of that moment.
+What a file operation replaces is in ``before``. No operation has a reverse: a host is rolled back by a plan of its own
+(:mod:`gpustack.host.undo`), made from the facts of that moment.
 
 Operations are computed by the plans and carried out by the Ansible roles: nothing here touches a disk. ``to_dict`` is
 what the roles and ``-f json`` read, ``describe`` is the line a person reads.

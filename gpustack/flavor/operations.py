@@ -1,4 +1,4 @@
-"""What is done to flavors: three operations, frozen, shown before they are made, each with its reverse."""
+"""What is done to flavors: three operations, frozen, shown before they are made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from gpustack.flavor.flavors import ACCESS, PresentFlavor, Sizes, is_sets_mark
+from gpustack.flavor.flavors import ACCESS, PresentFlavor, Sizes
 from gpustack.operations import Operation
 from gpustack.spec.extra_specs import NAMESPACE
 
@@ -35,21 +35,6 @@ class CreateFlavor(Operation):
     def details(self) -> list[str]:
         """The extra specs, one a line."""
         return [f"+ {key} = {value}" for key, value in self.extra_specs.items() if not key.startswith(NAMESPACE)]
-
-    def reverse(self) -> DeleteFlavor:
-        """What takes it back."""
-        return DeleteFlavor(
-            why=f"takes back: {self.describe()}",
-            flavor=PresentFlavor(
-                id=self.id or "",
-                name=self.name,
-                sizes=self.sizes,
-                public=self.access is None,
-                description=self.description,
-                extra_specs=self.all_extra_specs(),
-                access=self.access,
-            ),
-        )
 
     def all_extra_specs(self) -> dict[str, str]:
         """The extra specs with the mark of access."""
@@ -109,25 +94,6 @@ class ChangeFlavor(Operation):
         lines += [f"- project {project}" for project in sorted(self.revoke)]
         return lines or ["~ gpustack's mark"]
 
-    def reverse(self) -> ChangeFlavor:
-        """What takes it back."""
-        absent = [key for key, value in self.before.items() if value is None]
-        if self.access_mark is not None and self.access_mark_before is None:
-            absent.append(ACCESS)
-        return ChangeFlavor(
-            why=f"takes back: {self.why}",
-            id=self.id,
-            name=self.name,
-            set_specs={key: value for key, value in self.before.items() if value is not None},
-            unset_specs=tuple(sorted(absent, key=is_sets_mark)),
-            before={**self.set_specs, **dict.fromkeys(self.unset_specs)},
-            description=(self.description[1], self.description[0]) if self.description else None,
-            grant=self.revoke,
-            revoke=self.grant,
-            access_mark=self.access_mark_before,
-            access_mark_before=self.access_mark,
-        )
-
     def to_dict(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
@@ -162,20 +128,6 @@ class DeleteFlavor(Operation):
         """The extra specs that are lost, one a line."""
         specs = self.flavor.extra_specs
         return [f"- {key} = {value}" for key, value in specs.items() if not key.startswith(NAMESPACE)]
-
-    def reverse(self) -> CreateFlavor:
-        """What makes it again, with the same id."""
-        flavor = self.flavor
-        return CreateFlavor(
-            why=f"takes back: {self.describe()}",
-            name=flavor.name,
-            id=flavor.id or None,
-            sizes=flavor.sizes,
-            description=flavor.description,
-            extra_specs={key: value for key, value in flavor.extra_specs.items() if key != ACCESS},
-            access=None if flavor.public else flavor.access or frozenset(),
-            access_mark=flavor.extra_specs.get(ACCESS),
-        )
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "why": self.why, **self.flavor.to_dict()}
