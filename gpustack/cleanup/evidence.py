@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -70,6 +70,14 @@ def fresh(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
         found.append(f"compute node {view.node.name} was written less than {_minutes(clock)} ago: its host may be up")
     if view.node.deleted and clock.recent(view.node.deleted_at):
         found.append(f"compute node {view.node.name} was deleted less than {_minutes(clock)} ago: it may come back")
+    return found
+
+
+def young(rows: Iterable[PciRow], owner: Owner | None, clock: Clock) -> list[str]:
+    """What was written within the grace time: rows, and the instance of their owner, wherever it is."""
+    found = [f"row {row.id} was written within the grace time" for row in rows if clock.recent(row.changed_at)]
+    if owner is not None and owner.instance is not None and clock.recent(owner.instance.updated_at):
+        found.append(f"instance {owner.uuid} was written within the grace time")
     return found
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import cells, databases, placement, plan, read, schema, tables
+from gpustack.cleanup import databases, placement, plan, read, schema, tables
 from gpustack.cleanup.cells import Cell
 from gpustack.cleanup.hypervisor import Ask, Usage
 from gpustack.cleanup.owners import batches
@@ -63,9 +63,7 @@ def explain(
     :raises DatabaseError: when no cell can be read.
     """
     subject.hosts |= {subject.host} - {""}
-    for cell in sources.cells:
-        if cell.uuid == cells.CELL0:
-            continue
+    for cell in sources.with_hosts:
         try:
             yield Section(title=f"cell {cell.name}", lines=tuple(_cell(cell, subject)))
         except DatabaseError as error:

@@ -69,6 +69,11 @@ class Sources:
         cell = Cell(uuid="", name="cell", disabled=False, database=databases.database("cell database", url))
         return cls(cells=(cell,))
 
+    @property
+    def with_hosts(self) -> tuple[Cell, ...]:
+        """The cells to judge, without cell0: it holds instances that were never placed, and no compute host."""
+        return tuple(cell for cell in self.cells if cell.uuid != cells.CELL0)
+
     def named(self, names: Iterable[str]) -> Sources:
         """Only the cells with these names or uuids; all when there is none.
 
@@ -261,10 +266,9 @@ def hosts_to_ask(sources: Sources, selection: Selection) -> set[str]:
     Plan after they were asked: rows that were written meanwhile are young, and protected.
     """
     found: set[str] = set()
-    for cell in sources.cells:
-        if cell.uuid != cells.CELL0:
-            with suppress(DatabaseError), databases.snapshot(cell.database) as connection:
-                found |= nodes.hosts_with_rows(connection, selection.hosts)
+    for cell in sources.with_hosts:
+        with suppress(DatabaseError), databases.snapshot(cell.database) as connection:
+            found |= nodes.hosts_with_rows(connection, selection.hosts)
     return found
 
 
@@ -279,8 +283,8 @@ def unknown_hosts(sources: Sources, hosts: Iterable[str]) -> set[str]:
     :raises DatabaseError: when a cell can't be read.
     """
     missing = set(hosts)
-    for cell in sources.cells:
-        if missing and cell.uuid != cells.CELL0:
+    for cell in sources.with_hosts:
+        if missing:
             with databases.snapshot(cell.database) as connection:
                 host = tables.compute_nodes.c.host
                 missing -= set(connection.scalars(sa.select(host).where(host.in_(sorted(missing)))))
@@ -317,9 +321,7 @@ def make(
     unasked: CloudError | None = None
     devices: list[Provider] | None = None
     asks = cloud is not None and (not selection.classes or q_allocation_drift.CLASS in selection.classes)
-    for cell in sources.cells:
-        if cell.uuid == cells.CELL0:
-            continue  # cell0 holds instances that were never placed, and no compute host
+    for cell in sources.with_hosts:
         try:
             with _rare_collections():
                 verdicts += verdicts_of(sources, cell, selection)
@@ -337,6 +339,6 @@ def make(
             unasked = error  # nor is it asked for the other cells: it may take long not to answer
         if unasked is not None:
             left.append(q_allocation_drift.unasked(cell.name, unasked.what))
-    if failure is not None and len(unread) == sum(cell.uuid != cells.CELL0 for cell in sources.cells):
+    if failure is not None and len(unread) == len(sources.with_hosts):
         raise failure
     return CleanupPlan(verdicts=(*verdicts, *left), unread=tuple(unread), unasked=unasked)

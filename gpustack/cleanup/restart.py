@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpustack.cleanup import cells, permission, plan, questions
+from gpustack.cleanup import permission, plan, questions
 from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.hypervisor import Usage, usage
 from gpustack.cleanup.judgement import place
@@ -86,9 +86,7 @@ def _compared(restart: Restart, sources: Sources) -> Iterator[Finding]:
     selection = Selection(hosts=frozenset({restart.host}))
     unread: list[str] = []
     known = False
-    for cell in sources.cells:
-        if cell.uuid == cells.CELL0:
-            continue
+    for cell in sources.with_hosts:
         try:
             with plan.reading(sources, cell, selection) as (reader, clock):
                 views = [view for view in reader.views(selection.hosts) if not view.node.deleted]

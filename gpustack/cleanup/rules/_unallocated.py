@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpustack.cleanup.clock import Clock, HostState
-from gpustack.cleanup.evidence import node_words, overdue, owner_words, protection, stale_since
+from gpustack.cleanup.evidence import node_words, overdue, owner_words, protection, stale_since, young
 from gpustack.cleanup.judgement import place
 from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.verdict import Status, Verdict, words
@@ -90,9 +90,7 @@ def _left(provider: Provider, ask: Callable[[str], Any]) -> bool:
 def _word(
     view: NodeView, clock: Clock, owner: Owner, rows: list[PciRow], root: str, held: frozenset[str]
 ) -> tuple[Status, str, str]:
-    reasons = [reason for row in rows for reason in protection(view, row, clock)]
-    if owner.instance is not None and clock.recent(owner.instance.updated_at):
-        reasons.append(f"instance {owner.uuid} was written within the grace time")
+    reasons = [reason for row in rows for reason in protection(view, row, clock)] + young((), owner, clock)
     if reasons:
         return Status.PROTECTED, "; ".join(dict.fromkeys(reasons)), ""
     if root not in held:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from gpustack.cleanup import tables
 from gpustack.cleanup.clock import Clock, HostState
-from gpustack.cleanup.evidence import doubts, in_flight, lacks, node_words, owner_words, pinning
+from gpustack.cleanup.evidence import doubts, in_flight, lacks, node_words, owner_words, pinning, young
 from gpustack.cleanup.judgement import place
 from gpustack.cleanup.model import TERMINAL, PciRow
 from gpustack.cleanup.placement import Known, Provider, get, stranger
@@ -193,10 +193,7 @@ def _protection(
         reasons.append(f"migration {pins[0]} is in error: see class B first")
     if any(row.instance_uuid == uuid for row in family):
         reasons.append("a row of the device still names the instance: repair that first")
-    if any(clock.recent(row.changed_at) for row in family):
-        reasons.append("a row of the device was written within the grace time")
-    if owner.instance is not None and clock.recent(owner.instance.updated_at):
-        reasons.append(f"instance {uuid} was written within the grace time")
+    reasons += young(family, owner, clock)
     reasons += [
         f"migration {m.id} was written within the grace time" for m in owner.migrations if clock.recent(m.updated_at)
     ]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gpustack.cleanup.clock import Clock
-from gpustack.cleanup.evidence import doubts, in_flight, node_words, owner_words
+from gpustack.cleanup.evidence import doubts, in_flight, node_words, owner_words, young
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.judgement import place
 from gpustack.cleanup.model import PciRow
@@ -88,11 +88,7 @@ def _used(view: NodeView, clock: Clock, usage: Usage, owners: _Owners) -> Iterat
             if fault is None:
                 continue
             known.add(uuid)
-            moving = [] if owner is None else in_flight(owner)
-            if row is not None and clock.recent(row.changed_at):
-                moving.append("the row was written within the grace time")
-            if owner is not None and owner.instance is not None and clock.recent(owner.instance.updated_at):
-                moving.append(f"instance {uuid} was written within the grace time")
+            moving = [*in_flight(owner), *young(() if row is None else (row,), owner, clock)]
             status, because = Status.REPORT, fault
             if owner is not None and doubts(owner) and row is None:
                 status = Status.UNDECIDED
@@ -132,9 +128,7 @@ def _unused(view: NodeView, clock: Clock, usage: Usage) -> Iterator[Verdict]:
         if owner.instance.vm_state != "active" or not _of_a_flavor(owner, row):
             continue  # a stopped instance keeps its devices
         because = f"instance {owner.uuid} is active here, and no domain uses {row.address}, which its row gives to it"
-        moving = in_flight(owner)
-        if clock.recent(row.changed_at) or clock.recent(owner.instance.updated_at):
-            moving.append("the row or the instance was written within the grace time")
+        moving = [*in_flight(owner), *young((row,), owner, clock)]
         status = Status.PROTECTED if moving else Status.REPORT
         yield _verdict(view, clock, status, row, owner, "; but ".join([because, *moving]), row.address, None)
 
