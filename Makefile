@@ -34,7 +34,7 @@ test-ready:
 test-unit: ## the unit tests alone, which need no Nova and no database server
 	@tools/setup test
 	@tools/setup --apt $(UNIT_PACKAGES)
-	$(PYTEST) -n 2 --dist worksteal --reruns 2 tests/unit
+	$(PYTEST) -n 2 --dist worksteal tests/unit
 
 test-nova: test-ready ## the tests against real Nova and real databases alone
 	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder --reruns 1 tests/nova

@@ -8,11 +8,8 @@ and binds what the image says.
 from __future__ import annotations
 
 import copy
-import json
 import re
 import shlex
-from pathlib import Path
-from typing import Any
 
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
@@ -22,72 +19,10 @@ from gpustack.host.plan import HostPlan
 from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
 from gpustack.linux.modprobe import read_modprobe
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
+from support.host_samples import Raw
 
-SNAPSHOTS = Path(__file__).parents[1] / "unit" / "data" / "snapshots"
 START = 1_763_700_000
 """Unix seconds, later than everything in the snapshots."""
-
-Raw = dict[str, Any]
-
-
-def snapshot(name: str) -> Raw:
-    """The plain data of the host in one of the tests' snapshots."""
-    document = json.loads((SNAPSHOTS / f"{name}.json").read_text(encoding="utf-8"))
-    raw: Raw = document["hosts"][0]
-    return raw
-
-
-def changed(raw: Raw, changes: Raw) -> Raw:
-    """A host with changes, as the test cases write them.
-
-    :param changes: ``set`` (dotted path to value), ``pci`` (address to changed fields; null takes the function out,
-        an unknown address adds one), ``files`` (path to text; null takes the file out), ``kernels`` (modules by
-        release, null takes a kernel out), ``vfio_aliases`` (by release, each a pattern and a module),
-        ``arguments`` (of every ordinary menu entry and the running kernel).
-    """
-    raw = copy.deepcopy(raw)
-    for path, value in changes.get("set", {}).items():
-        *parents, last = path.split(".")
-        place: Any = raw
-        for parent in parents:
-            place = place[int(parent)] if isinstance(place, list) else place[parent]
-        place[int(last) if isinstance(place, list) else last] = value
-    functions = {entry["address"]: entry for entry in raw["pci"]}
-    for address, fields in changes.get("pci", {}).items():
-        if fields is None:
-            functions.pop(address)
-        else:
-            functions[address] = {**functions.get(address, {"address": address}), **fields}
-    raw["pci"] = list(functions.values())
-    for path, text in changes.get("files", {}).items():
-        if text is None:
-            raw["files"].pop(path)
-        else:
-            raw["files"][path] = {"mode": "0644", "mtime_ns": 1_763_600_000_000_000_000, "text": text}
-    kernels = {kernel["release"]: kernel for kernel in raw["boot"]["kernels"]}
-    for release, modules in changes.get("kernels", {}).items():
-        if modules is None:
-            kernels.pop(release)
-        else:
-            base = next(iter(kernels.values()))
-            image = {
-                "release": release,
-                "image": f"/boot/vmlinuz-{release}",
-                "initramfs": f"/boot/initrd.img-{release}",
-            }
-            kernel = kernels.setdefault(release, {**base, **image})
-            merged = {**kernel["modules"], **modules}
-            kernel["modules"] = {name: kind for name, kind in merged.items() if kind is not None}
-    raw["boot"]["kernels"] = list(kernels.values())
-    for release, lines in changes.get("vfio_aliases", {}).items():
-        words = (line.split() for line in lines)
-        kernels[release]["vfio_aliases"] = [{"pattern": pattern, "module": module} for pattern, module in words]
-    if "arguments" in changes:
-        for entry in raw["boot"]["entries"]:
-            if not entry["recovery"]:
-                entry["arguments"] = changes["arguments"]
-        raw["kernel"]["command_line"] = changes["arguments"]
-    return raw
 
 
 class Machine:

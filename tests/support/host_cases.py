@@ -10,8 +10,13 @@ import yaml
 from gpustack.host.plan import plan_host
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
-from support.boot_simulation import Machine, changed, snapshot
+from support.boot_simulation import Machine
+from support.host_samples import changed, snapshot
 
+SPEC = parse_spec(
+    'version: 1\nmodels:\n  k4200: {match: {vendor: "10de", product: "11b4"}}\nhosts: {gpu01: [k4200]}\n', "test"
+)
+"""The cards of the talk, on one host."""
 CASES = sorted((Path(__file__).parents[1] / "unit" / "host" / "cases").glob("*.yaml"))
 
 

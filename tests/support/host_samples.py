@@ -1,7 +1,8 @@
-"""Small hosts for the tests of this directory, made of as little as each test is about."""
+"""Hosts for tests as plain data: snapshots of hosts, with changes, and small ones of as little as a test needs."""
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,70 @@ from gpustack.facts.store import parse_host
 
 SNAPSHOTS = Path(__file__).parents[1] / "unit" / "data" / "snapshots"
 
+Raw = dict[str, Any]
 
-def snapshot(name: str) -> dict[str, Any]:
+
+def snapshot(name: str) -> Raw:
     """The plain data of the only host of a snapshot."""
     raw: dict[str, Any]
     (raw,) = json.loads((SNAPSHOTS / f"{name}.json").read_text(encoding="utf-8"))["hosts"]
     return raw
 
 
-def function(address: str, *, ids: str = "10de:15f8", pci_class: str = "030200", **more: Any) -> dict[str, Any]:
+def changed(raw: Raw, changes: Raw) -> Raw:
+    """A host with changes, as the test cases write them.
+
+    :param changes: ``set`` (dotted path to value), ``pci`` (address to changed fields; null takes the function out,
+        an unknown address adds one), ``files`` (path to text; null takes the file out), ``kernels`` (modules by
+        release, null takes a kernel out), ``vfio_aliases`` (by release, each a pattern and a module),
+        ``arguments`` (of every ordinary menu entry and the running kernel).
+    """
+    raw = copy.deepcopy(raw)
+    for path, value in changes.get("set", {}).items():
+        *parents, last = path.split(".")
+        place: Any = raw
+        for parent in parents:
+            place = place[int(parent)] if isinstance(place, list) else place[parent]
+        place[int(last) if isinstance(place, list) else last] = value
+    functions = {entry["address"]: entry for entry in raw["pci"]}
+    for address, fields in changes.get("pci", {}).items():
+        if fields is None:
+            functions.pop(address)
+        else:
+            functions[address] = {**functions.get(address, {"address": address}), **fields}
+    raw["pci"] = list(functions.values())
+    for path, text in changes.get("files", {}).items():
+        if text is None:
+            raw["files"].pop(path)
+        else:
+            raw["files"][path] = {"mode": "0644", "mtime_ns": 1_763_600_000_000_000_000, "text": text}
+    kernels = {kernel["release"]: kernel for kernel in raw["boot"]["kernels"]}
+    for release, modules in changes.get("kernels", {}).items():
+        if modules is None:
+            kernels.pop(release)
+        else:
+            base = next(iter(kernels.values()))
+            image = {
+                "release": release,
+                "image": f"/boot/vmlinuz-{release}",
+                "initramfs": f"/boot/initrd.img-{release}",
+            }
+            kernel = kernels.setdefault(release, {**base, **image})
+            merged = {**kernel["modules"], **modules}
+            kernel["modules"] = {name: kind for name, kind in merged.items() if kind is not None}
+    raw["boot"]["kernels"] = list(kernels.values())
+    for release, lines in changes.get("vfio_aliases", {}).items():
+        words = (line.split() for line in lines)
+        kernels[release]["vfio_aliases"] = [{"pattern": pattern, "module": module} for pattern, module in words]
+    if "arguments" in changes:
+        for entry in raw["boot"]["entries"]:
+            if not entry["recovery"]:
+                entry["arguments"] = changes["arguments"]
+        raw["kernel"]["command_line"] = changes["arguments"]
+    return raw
+
+
+def function(address: str, *, ids: str = "10de:15f8", pci_class: str = "030200", **more: Any) -> Raw:
     """One function; a bare Tesla P100, ready for a guest, unless said otherwise."""
     vendor, _, product = ids.partition(":")
     bars = [{"index": 1, "start": 1 << 40, "size": 16 << 30, "bits": 64, "prefetchable": True}]
@@ -28,14 +84,14 @@ def function(address: str, *, ids: str = "10de:15f8", pci_class: str = "030200",
     return {"address": address, "vendor": vendor, "product": product, "class": pci_class, **said, **more}
 
 
-def raw_host(*functions: dict[str, Any], **more: Any) -> dict[str, Any]:
+def raw_host(*functions: Raw, **more: Any) -> Raw:
     """A host whose IOMMU is active."""
     iommu = {"acpi_tables": ["DMAR"], "units": ["dmar0"], "group_count": 9, "interrupt_remapping": True}
     said = {"version": 1, "hostname": "gpu01", "architecture": "x86_64", "privileged": True, "iommu": iommu}
     return {**said, **more, "pci": list(functions)}
 
 
-def host(*functions: dict[str, Any], **more: Any) -> Host:
+def host(*functions: Raw, **more: Any) -> Host:
     """:func:`raw_host`, checked."""
     return parse_host(raw_host(*functions, **more), "test")
 

@@ -1,4 +1,4 @@
-"""The floors in the table of docs/explanation/architecture.md: a package imports from lower ones only."""
+"""The floors of CONTRIBUTING's table: a package imports from lower ones only. Tests mirror the modules."""
 
 from __future__ import annotations
 
@@ -66,3 +66,62 @@ def test_imports_point_down(room: str) -> None:
 def test_the_product_imports_nothing_of_the_demo() -> None:
     imports = re.compile(r"^\s*(?:from|import) gpustack_demo\b", re.MULTILINE)
     assert not [path for path in (TOP / "gpustack").rglob("*.py") if imports.search(path.read_text())]
+
+
+UNIT = TOP / "tests" / "unit"
+# Tests of behaviour that several modules share, in directories of modules.
+SCENARIOS = {
+    "cleanup/test_classes",
+    "cleanup/test_cloud",
+    "cleanup/test_heads",
+    "cleanup/test_held",
+    "cleanup/test_hostile_journal",
+    "cleanup/test_hostile_mappings",
+    "cleanup/test_killed",
+    "cleanup/test_odd_rows",
+    "cleanup/test_playbook",
+    "cleanup/test_reservation",
+    "cleanup/test_runbook",
+    "cleanup/test_safety_flags",
+    "cleanup/test_saved_plan",
+    "cli/test_ssh_options",
+    "cli/test_terminal",
+    "facts/collector/test_serial",
+    "facts/test_bounds",
+    "flavor/test_plugin",
+    "flavor/test_signing_in",
+    "host/test_cases",
+    "host/test_prior_art",
+    "host/test_properties",
+    "host/test_real_tools",
+    "maintenance/test_cases",
+    "maintenance/test_choices",
+    "nova_conf/test_kubernetes",
+    "test_distributions",
+    "test_layout",
+    "test_security_page",
+    "test_setup",
+}
+# Directories without a package of the same name: all of their tests are scenarios.
+SCENARIO_ROOMS = ("fuzz", "playbooks")
+
+
+def mirrors_a_module(test: Path) -> bool:
+    """Whether a test is named after a module or package at the same place in the tree; rules begin with their class."""
+    place, name = test.parent.relative_to(UNIT), test.stem.removeprefix("test_")
+    names = (f"{name}.py", f"{name}/__init__.py", f"rules/?_{name}.py", f"rules/_{name}.py")
+    return any(any((package / place).glob(one)) for package in PACKAGES for one in names)
+
+
+def test_tests_are_named_after_modules() -> None:
+    tests = {str(path.relative_to(UNIT).with_suffix("")): path for path in UNIT.rglob("test_*.py")}
+    strange = {name for name, path in tests.items() if not mirrors_a_module(path)}
+    assert {name for name in strange if not name.startswith(SCENARIO_ROOMS)} <= SCENARIOS
+
+
+def test_tests_import_nothing_of_other_tests() -> None:
+    others = re.compile(r"^\s*(?:from|import) (?:unit\.|nova\.cleanup|\.)", re.MULTILINE)
+    tests = [path for name in ("unit", "nova", "support") for path in (TOP / "tests" / name).rglob("*.py")]
+    # They run the tests of other modules again, on database servers.
+    again = {TOP / "tests/nova/cleanup" / name for name in ("test_on_servers.py", "test_servers.py")}
+    assert {path for path in tests if others.search(path.read_text(encoding="utf-8"))} <= again

@@ -74,7 +74,7 @@ def cloud(snapshot: Path, rendered: Path, say: Print, wait: Callable[[], object]
     )
     environment = install(say)
     with contextlib.ExitStack() as stack:
-        nova = stack.enter_context(nova_of(directory, snapshot, rendered))
+        nova = stack.enter_context(nova_of(directory, snapshot, rendered.resolve()))
         write_access(nova, directory / "demo.json")
         roots = {name: base / name for name in nova.control.hosts()}
         server = stack.enter_context(ExampleSshServer(roots, base / "ssh"))

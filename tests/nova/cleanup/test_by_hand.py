@@ -4,28 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from support.by_hand import FREE, repair_stopped, stop
 from support.cloudworld import WORLDS, World
 
 pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)
-
-FREE = "(SELECT MIN(id) FROM (SELECT p.id FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id"
-FREE += " WHERE c.host = :host AND p.status = 'available') AS free)"
-
-
-def stop(world: World, host: str) -> None:
-    """Stop nova-compute; its guests run on. It was last heard of a minute and a half ago."""
-    world.nova.control.stop_compute(host)
-    world.nova.control.unseen(host, seconds=90)
-
-
-def repair_stopped(world: World, host: str, *arguments: str) -> None:
-    """Stop, repair, start: what the playbook does."""
-    assert world.apply(*arguments, code=3).out.startswith("skipped")  # not while it runs
-    stop(world, host)
-    world.apply("--stopped", host, *arguments)
-    world.nova.control.restart_compute(host)
-    world.nova.control.periodic(host)
-    assert world.plan() == []
 
 
 def test_a_claim_that_a_restart_made_a_surplus_device(world: World) -> None:

@@ -15,7 +15,7 @@ from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Result
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack_demo.embedded import servers
-from nova.cleanup.test_by_hand import FREE
+from support.by_hand import FREE
 from support.cloudworld import GPUS, WORLDS, World
 
 pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)

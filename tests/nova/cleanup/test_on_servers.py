@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from nova.cleanup import test_by_hand, test_leaks, test_virtual
-from nova.cleanup.test_by_hand import FREE
+from support.by_hand import FREE
 from support.cloudworld import NAMED, World, world_of
 
 ON_SERVERS = [

@@ -10,8 +10,7 @@ from openstack.compute.v2.server import Server
 
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.control import ControlError
-from nova.cleanup.test_by_hand import FREE, stop
-from nova.cleanup.test_placement import leave
+from support.by_hand import FREE, leave, stop
 from support.cloudworld import GPUS, NAMED, World, nova_conf, world_of
 
 ONCE = [world_of(name, placement=True) for name in NAMED if name not in ("yoga", "2023.1")]

@@ -21,29 +21,15 @@ from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Outcome, Result
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.undo import Undone, undo
+from support.by_hand import leave
 from support.cellfile import answering
 from support.cloudworld import BOTH_WAYS, World
-from unit.cleanup.test_killed import Killer
+from support.killer import Killer
 
 PLACED = [one for one in BOTH_WAYS if "placement" in str(one.id)][-1:]
 pytestmark = pytest.mark.parametrize("cloud", PLACED, indirect=True)
 
 SELECTION = Selection(grace=timedelta(0), classes=frozenset({"Q"}))
-
-
-def leave(world: World, server: Server, host: str) -> str:
-    """Give a guest an allocation of the host's other GPU, as Nova's healing does for a surplus row; its provider."""
-    (tree,) = (one.id for one in world.api.placement.resource_providers(name=host))
-    found = world.api.placement.get(f"/resource_providers?in_tree={tree}", microversion="1.28").json()
-    held = placement.allocations_of(world.api, server.id)
-    (spare,) = (
-        one["uuid"]
-        for one in found["resource_providers"]
-        if one["uuid"] not in held["allocations"] and one["uuid"] != tree
-    )
-    gpu = next(one for uuid, one in held["allocations"].items() if uuid != tree)
-    assert placement.put(world.api, server.id, held, {**held["allocations"], spare: gpu})
-    return spare
 
 
 def sources(world: World) -> Sources:

@@ -24,8 +24,8 @@ from gpustack.cleanup.verdict import Repair, Status
 from gpustack.errors import DatabaseError
 from gpustack_demo.embedded.database import DatabaseServer
 from support.cellfile import CellFile, answering, fill, nova_conf
+from support.killer import REPAIRS
 from unit.cleanup import test_undo
-from unit.cleanup.test_killed import REPAIRS
 
 SELECTION = Selection(stopped=frozenset({"stopped"}), unblock=frozenset({("stopped", "0000:03:00.0")}))
 PASSWORD = "p@ss/w:rd-%s3cret"

@@ -13,7 +13,7 @@ from openstack.compute.v2.server import Server
 
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.nova import gpus
-from nova.cleanup.test_by_hand import FREE, stop
+from support.by_hand import FREE, stop
 from support.cloudworld import GPUS, WORLDS, World
 from support.sysroot import SysRoot
 

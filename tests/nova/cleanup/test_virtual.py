@@ -6,7 +6,7 @@ import pytest
 
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.nova import Device
-from nova.cleanup.test_by_hand import repair_stopped, stop
+from support.by_hand import repair_stopped, stop
 from support.cloudworld import NAMED, World, world_of
 
 # With PCI in Placement Nova offers either a card or its functions, and does not start with both.

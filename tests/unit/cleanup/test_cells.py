@@ -13,7 +13,7 @@ from gpustack.cleanup.undo import Undone, undo
 from gpustack.cli.app import main
 from gpustack.errors import DatabaseError
 from support.cellfile import CELL1, CellFile, nova_conf
-from unit.cleanup.test_repair import run, wanted
+from support.cleanup_runs import run, wanted
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,58 +21,14 @@ from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import Repair
 from support.cellfile import CellFile, answering, fill, nova_conf
+from support.killer import REPAIRS, Killer
 
 SELECTION = Selection(
     stopped=frozenset({"stopped"}),
     unblock=frozenset({("stopped", "0000:03:00.0")}),
     service_down_time=timedelta(days=1),
 )
-REPAIRS = (
-    ("A", Repair.FREE),
-    ("B", Repair.FAIL_MIGRATION),
-    ("B", Repair.FREE),
-    ("C", Repair.RETIRE),
-    ("D", Repair.CLEAR_DELETED),
-    ("E", Repair.FREE),
-    ("F", Repair.FREE),
-    ("G", Repair.FREE),
-    ("H", Repair.UNBLOCK),
-    ("I", Repair.BLOCK_PARENT),
-    ("J", Repair.CLEAR_OWNER),
-)
-READS = 40
-"""Statements that only read are many, and change nothing: of them every so many is a step."""
-
 Dump = dict[str, list[tuple[object, ...]]]
-
-
-class Killer:
-    """Counts what writes, and ends the process at one of them."""
-
-    def __init__(self, at: int) -> None:
-        self._at = at
-        self._count = self._reads = 0
-
-    def step(self, *_arguments: object) -> None:
-        self._count += 1
-        if self._count == self._at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def statement(self, _connection: object, _cursor: object, text: str, *_rest: object) -> None:
-        if text.startswith(("SELECT", "PRAGMA")):
-            self._reads += 1
-            if self._reads % READS:
-                return
-        self.step()
-
-    def around(self, original: Callable[..., object]) -> Callable[..., object]:
-        def wrapped(*arguments: object, **named: object) -> object:
-            self.step()
-            result = original(*arguments, **named)
-            self.step()
-            return result
-
-        return wrapped
 
 
 def repair(sources: Sources, wanted: list[dict[str, Any]], path: Path, at: int = 0) -> bool:

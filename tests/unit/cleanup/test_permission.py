@@ -16,7 +16,7 @@ from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.rules import RULES
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 from support import neighbourhood
-from unit.cleanup.test_rules import CASES
+from support.cleanup_cases import CASES
 
 UP, DOWN = "service: {seen: 5}", "service: {seen: 3600}"
 STOPPED = "service: {seen: 300}\nstopped: [gpu1]"

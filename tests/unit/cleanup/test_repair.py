@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from gpustack.cleanup import apply, journal, plan, tables
 from gpustack.cleanup import permission as asking
@@ -20,8 +18,7 @@ from gpustack.cleanup.undo import Undone, undo
 from gpustack.cleanup.verdict import Repair
 from gpustack.errors import JournalError
 from support.cellfile import CellFile, ago, answering, fill, nova_conf, silent
-
-SELECTION = Selection(stopped=frozenset({"stopped"}), unblock=frozenset({("stopped", "0000:03:00.0")}))
+from support.cleanup_runs import SELECTION, run, sql, wanted
 
 
 @pytest.fixture
@@ -35,26 +32,6 @@ def cell(tmp_path: Path) -> CellFile:
 @pytest.fixture
 def sources(cell: CellFile, tmp_path: Path) -> Sources:
     return Sources.from_nova_conf([tmp_path])
-
-
-def wanted(sources: Sources) -> list[dict]:
-    return [verdict.to_dict() for verdict in plan.make(sources, SELECTION).repairs]
-
-
-def run(
-    sources: Sources,
-    path: Path,
-    planned: list[dict],
-    ask: Callable[[str], Usage] | None = None,
-    selection: Selection = SELECTION,
-) -> list[apply.Outcome]:
-    with contextlib.closing(Journal(path=path)) as written:
-        return list(apply.carry_out(sources, planned, selection, written, ask=ask or answering(sources), wait=0))
-
-
-def sql(cell: CellFile, statement: str) -> None:
-    with cell.engine.begin() as connection:
-        connection.execute(sa.text(statement))
 
 
 CHANGES = [

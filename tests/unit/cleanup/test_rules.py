@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpustack.cleanup import rules
 from gpustack.cleanup.verdict import Verdict
 from support import neighbourhood
-
-CASES = [
-    pytest.param(case, id=f"{path.stem}: {case['case']}")
-    for path in sorted((Path(__file__).parent / "cases").glob("*.yaml"))
-    for case in yaml.safe_load(path.read_text(encoding="utf-8"))
-]
+from support.cleanup_cases import CASES
 
 
 def short(verdict: Verdict) -> str:

@@ -10,8 +10,8 @@ import pytest
 from gpustack.cleanup import rules
 from gpustack.cleanup.verdict import Question, Verdict
 from support import neighbourhood
-from unit.cleanup.test_allocation_drift import judged as allocated
-from unit.cleanup.test_rules import CASES
+from support.allocation import judged as allocated
+from support.cleanup_cases import CASES
 
 # Class, repair or status, state of the host, and whether nova-compute must be stopped, starts by itself, or is to be
 # started: the questions to this host and to the other end of a migration.

@@ -10,7 +10,7 @@ from gpustack.cleanup import apply, journal
 from gpustack.cleanup.plan import Sources
 from gpustack.cleanup.undo import Undone, undo
 from support.cellfile import CellFile, ago, fill, nova_conf
-from unit.cleanup.test_repair import run, sql, wanted
+from support.cleanup_runs import run, sql, wanted
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from gpustack.nova_conf.inspection import existing_for
 from gpustack.nova_options.config import read_files
 from gpustack.spec.load import load_spec
 from support.attack import BYTES, JSON, attack, damaged, examples
-from unit.fuzz.test_host_answers import CONF, RAW, SPEC
+from support.fuzz_inputs import CONF, RAW, SPEC
 
 ROW = {"id": 1, "status": "allocated", "instance_uuid": "vm", "updated_at": {"datetime": "2026-01-01T00:00:00"}}
 CHANGE = {"table": "pci_devices", "id": 1, "seen": {"status": "allocated"}, "new": {"status": "available"}}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,16 +18,7 @@ from gpustack.linux.modprobe import read_modprobe
 from gpustack.nova_conf import plugin_api as nova
 from gpustack.ssh import program as ssh_program
 from support.attack import BYTES, JSON, TEXTS, attack, damaged, examples
-
-SNAPSHOTS = Path(__file__).parents[1] / "data" / "snapshots"
-RAW = {name: json.loads((SNAPSHOTS / f"{name}.json").read_text())["hosts"][0] for name in ("k4200", "k4200-prepared")}
-SPEC = """\
-version: 1
-models:
-  k4200: {match: {vendor: "10de", product: "11b4"}}
-hosts: {gpu01: [k4200]}
-nova: {release: "2025.2"}
-"""
+from support.fuzz_inputs import CONF, RAW, SPEC, THERE
 
 
 @pytest.fixture(scope="module")
@@ -192,33 +182,6 @@ def test_the_devices_of_guests(answer: Any) -> None:
 
 
 DECIDED: dict[str, Any] = {"aliases": [], "computes": {"gpu01": []}}
-THERE = {
-    "files": [
-        {"path": "/etc/nova/nova.conf", "text": '[pci]\nalias = {"name": "a"}\ndevice_spec = {"address": "*"}\n'}
-    ],
-    "units": ["nova-compute.service"],
-    "engine": "",
-    "started": {"compute": ["--config-dir=/etc/nova/nova.conf.d"]},
-    "pending": ["compute"],
-}
-CONF = st.lists(
-    st.one_of(
-        TEXTS,
-        st.sampled_from(
-            [
-                "\n[pci]\n",
-                "\n[DEFAULT]\n",
-                "alias = ",
-                "device_spec = ",
-                '{"vendor_id": "10de"}',
-                "\n a = $a$a",
-                "\n  ",
-                "$$",
-            ]
-        ),
-    ),
-    max_size=20,
-).map("".join)
 
 
 @examples(150)

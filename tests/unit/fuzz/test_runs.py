@@ -19,7 +19,8 @@ from gpustack.playbook_runner.record import Record
 from gpustack.playbook_runner.show import line, problems
 from gpustack.readiness.assessment import host_reasons
 from support.attack import JSON, TEXTS, attack, damaged, examples
-from unit.fuzz.test_host_answers import SNAPSHOTS, THERE
+from support.fuzz_inputs import THERE
+from support.host_samples import SNAPSHOTS
 
 
 def _documents(path: Path) -> list[dict[str, Any]]:

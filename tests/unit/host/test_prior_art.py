@@ -13,7 +13,8 @@ from gpustack.linux.grub import LINUX, LINUX_DEFAULT
 from gpustack.operations import RunCommand
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
-from support.boot_simulation import Machine, changed, snapshot
+from support.boot_simulation import Machine
+from support.host_samples import changed, snapshot
 
 DEFAULTS = "/etc/default/grub"
 

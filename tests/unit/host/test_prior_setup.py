@@ -21,12 +21,10 @@ from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
 from gpustack.operations import RemoveFile, WriteFile
 from gpustack.spec.load import parse_spec
 from gpustack_demo.examples.handmade import hand_made_host
-from support.boot_simulation import Machine, changed, snapshot
-from support.host_cases import load
+from support.boot_simulation import Machine
+from support.host_cases import SPEC, load
+from support.host_samples import changed, snapshot
 
-SPEC = parse_spec(
-    'version: 1\nmodels:\n  k4200: {match: {vendor: "10de", product: "11b4"}}\nhosts: {gpu01: [k4200]}\n', "test"
-)
 FIRST_CARD = parse_spec(
     "version: 1\nmodels:\n"
     '  k4200: {match: {vendor: "10de", product: "11b4", addresses: ["0000:84:00.0"]}}\nhosts: {gpu01: [k4200]}\n',

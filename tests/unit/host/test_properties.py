@@ -21,7 +21,8 @@ from gpustack.linux.modprobe import parse
 from gpustack.operations import Reboot, RemoveFile, RunCommand, WriteFile
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
-from support.boot_simulation import Machine, snapshot
+from support.boot_simulation import Machine
+from support.host_samples import snapshot
 
 BASE = snapshot("k4200")
 RELEASES = ("6.1.0-37-amd64", "6.1.0-35-amd64")

@@ -13,8 +13,9 @@ from gpustack.host.plan import plan_host
 from gpustack.host.prove.verify import verify_host
 from gpustack.host.show import show_plan, show_verification
 from gpustack.spec.load import parse_spec
-from support.boot_simulation import Machine, changed, snapshot
+from support.boot_simulation import Machine
 from support.host_cases import load
+from support.host_samples import changed, snapshot
 
 HERE = Path(__file__).parent
 PLANS = ("first-run", "prepared", "shared-group", "nvswitch-full", "nvswitch-without-mode", "option-withdrawn")

@@ -15,8 +15,9 @@ from gpustack.host.plan import HostPlan, plan_host
 from gpustack.host.prove.undone import verify_undone
 from gpustack.host.undo import plan_undo
 from gpustack.operations import Reboot, RunCommand
-from support.boot_simulation import Machine, changed, snapshot
+from support.boot_simulation import Machine
 from support.host_cases import load
+from support.host_samples import changed, snapshot
 
 CASES = Path(__file__).parent / "cases"
 PREPARED = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from gpustack.maintenance.metadata import disabled_here, reason
@@ -9,7 +11,7 @@ from gpustack.maintenance.model import ComputeService
 from gpustack.maintenance.plugin_api import target
 from gpustack.maintenance.service_lookup import find_service
 
-from .test_cases import NOW
+NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 
 
 def services(*hosts: str) -> list[ComputeService]:

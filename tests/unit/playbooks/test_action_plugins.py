@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 from gpustack.files import share_dir
-
-from .conftest import environment
+from support.playbook_place import environment
 
 
 def test_missing_gpustack_is_reported_with_its_remedy(tmp_path: Path) -> None:

@@ -9,9 +9,7 @@ import pytest
 from gpustack.host.own_files import ADOPTED
 from gpustack_demo.examples.handmade import hand_made_host
 from gpustack_demo.examples.host import write_host
-
-from .conftest import Place, drivers, tree
-from .test_undo import configuration
+from support.playbook_place import Place, configuration, drivers, tree
 
 
 @pytest.fixture

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from gpustack.files import share_dir
-
-from .conftest import environment, tree
+from support.playbook_place import environment, tree
 
 
 def files(home: Path, *flags: str, prefix: tuple[str, ...] = (), **arguments: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .conftest import Place, drivers, tree
+from support.playbook_place import Place, drivers, tree
 
 
 def run_guest(root: Path) -> None:

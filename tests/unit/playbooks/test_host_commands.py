@@ -13,8 +13,7 @@ import pytest
 
 from gpustack.cli.app import main
 from gpustack.files import share_dir
-
-from .conftest import Place, drivers, environment, tree
+from support.playbook_place import Place, drivers, environment, tree
 
 
 class Terminal(io.StringIO):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .conftest import Place
+from support.playbook_place import Place
 
 SECRET = "s3cret-of-the-operator"
 DIRECTORIES = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Place, environment
+from support.playbook_place import Place, environment
 
 DEEP: Any = 5
 for _ in range(400):

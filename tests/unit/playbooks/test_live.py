@@ -17,8 +17,7 @@ from gpustack.facts.collector import collect
 from gpustack.files import share_dir
 from gpustack_demo.examples.boot import boot
 from gpustack_demo.examples.live import LiveKernel
-
-from .conftest import SPEC, Place, drivers, tree
+from support.playbook_place import SPEC, Place, drivers, tree
 
 FIRST = """\
 version: 1

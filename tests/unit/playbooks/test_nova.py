@@ -12,8 +12,7 @@ from gpustack.facts.store import save_snapshot
 from gpustack.nova_conf.lint import lint
 from gpustack.nova_options import releases
 from support.cellfile import CellFile, nova_conf
-
-from .conftest import Place, tree
+from support.playbook_place import Place, tree
 
 SPEC = """\
 version: 1

@@ -10,8 +10,7 @@ from gpustack.facts.collector import collect
 from gpustack.linux.initramfs import read_initramfs
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host
-
-from .conftest import SPEC, Place, drivers
+from support.playbook_place import SPEC, Place, drivers
 
 RELEASE = "6.1.0-40-amd64"
 

@@ -10,8 +10,7 @@ import pytest
 from gpustack.facts.collector import collect
 from gpustack.host.render import GRUB, HOOK, MODPROBE, MODULES_LOAD
 from gpustack.plugin_api import plan
-
-from .conftest import SPEC, Place, drivers, tree
+from support.playbook_place import SPEC, Place, drivers, tree
 
 OWNED = (GRUB, MODPROBE, HOOK, MODULES_LOAD)
 

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.facts.collector import collect
-
-from .conftest import SPEC, Place, drivers, tree
+from support.playbook_place import SPEC, Place, drivers, tree
 
 ARGUMENTS = {"intel_iommu=on", "iommu=pt"}
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.files import share_dir
-
-from .conftest import Place, environment
+from support.playbook_place import Place, environment
 
 HOLD = """\
 import fcntl, os, sys, time

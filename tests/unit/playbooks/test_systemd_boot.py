@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpustack.facts.collector import collect
-
-from .conftest import Place, drivers, tree
+from support.playbook_place import Place, drivers, tree
 
 ARGUMENTS = {"intel_iommu=on", "iommu=pt"}
 

@@ -9,8 +9,7 @@ from gpustack.host.boot.trial import ENTRY, MARKER
 from gpustack.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT
 from gpustack_demo.examples import grub
 from gpustack_demo.examples.boot import boot
-
-from .conftest import Place, drivers, tree
+from support.playbook_place import Place, drivers, tree
 
 
 def there(root: Path, *paths: str) -> list[str]:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 from gpustack.facts.collector import collect
 from gpustack.host.own_files import JOURNAL, MODPROBE, SCRIPT
 from gpustack_demo.examples.boot import boot
-
-from .conftest import Place, drivers, tree
+from support.playbook_place import Place, configuration, drivers, tree
 
 IDENTICAL = """\
 version: 1
@@ -18,13 +16,6 @@ models:
 hosts:
   "talk*": [k4200]
 """
-
-
-def configuration(root: Path) -> dict[str, tuple[object, ...]]:
-    """Everything of /etc, /boot's menu and what gpustack keeps: mode and content, without times."""
-    found = {path: (mode, content) for path, (mode, _, content) in tree(root).items()}
-    wanted = ("etc", "boot/grub", "var")
-    return {path: entry for path, entry in found.items() if path.startswith(wanted)}
 
 
 def test_a_prepared_host_is_given_back(place: Place) -> None:

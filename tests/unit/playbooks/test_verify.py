@@ -9,8 +9,7 @@ import pytest
 
 from gpustack.host.render import GRUB, HOOK, MODPROBE
 from gpustack_demo.examples.initramfs import update_initramfs
-
-from .conftest import SPEC, Place, Run, tree
+from support.playbook_place import SPEC, Place, Run, tree
 
 
 def test_a_prepared_host_passes_and_is_not_touched(prepared_place: Place) -> None:

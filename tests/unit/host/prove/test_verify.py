@@ -12,10 +12,11 @@ from gpustack.host.plan import plan_host
 from gpustack.host.prove.checks import CheckStatus
 from gpustack.host.prove.verify import Verification, verify_host
 from gpustack.spec.model import Spec
-from support.boot_simulation import Machine, changed
+from support.boot_simulation import Machine
 from support.host_cases import load
+from support.host_samples import changed
 
-CASES = Path(__file__).parent / "cases"
+CASES = Path(__file__).parents[1] / "cases"
 MODPROBE = "/etc/modprobe.d/gpustack.conf"
 RELEASE = "6.1.0-35-amd64"
 

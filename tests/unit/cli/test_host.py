@@ -13,7 +13,8 @@ from gpustack.cli.app import main
 from gpustack.host.own_files import ADOPTED
 from gpustack.host.plan import plan_host
 from gpustack.spec.load import parse_spec
-from support.boot_simulation import SNAPSHOTS, Machine, changed, snapshot
+from support.boot_simulation import Machine
+from support.host_samples import SNAPSHOTS, changed, snapshot
 
 SPEC = """\
 version: 1

@@ -117,7 +117,7 @@ def test_only_whole_arguments_are_taken_out(without: tuple[str, ...]) -> None:
 
 def test_the_record_gives_back_what_was_added() -> None:
     added = [*(f"{name}=10de:11b4,1" for name in PARAMETERS), "intel_iommu=on"]
-    _, _, machine = load(Path(__file__).parent / "cases" / "rhel-9.yaml")
+    _, _, machine = load(Path(__file__).parents[1] / "cases" / "rhel-9.yaml")
     lines = [*(f"{place} {a}" for place in PLACES if place != MADE for a in added), f"{MADE} sha256:{'0f' * 32}"]
     machine.raw["files"][RECORD] = {"text": render_record(lines), "mode": "0644", "mtime_ns": 1}
     found = recorded(machine.host)
@@ -129,7 +129,7 @@ def test_the_record_gives_back_what_was_added() -> None:
     ["entries quiet splash", "entries ", "entries --", 'entries "', "entries $(id)", "entries root=UUID=1", "made x y"],
 )
 def test_what_somebody_else_wrote_into_the_record_is_taken_out_of_nothing(line: str) -> None:
-    _, spec, machine = load(Path(__file__).parent / "cases" / "rhel-9.yaml")
+    _, spec, machine = load(Path(__file__).parents[1] / "cases" / "rhel-9.yaml")
     for entry in machine.raw["boot"]["entries"]:
         entry["arguments"] += " root=UUID=1 quiet splash"
     text = render_record(["entries iommu=pt"])

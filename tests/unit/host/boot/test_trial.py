@@ -23,7 +23,7 @@ from gpustack.spec.model import Spec
 from support.boot_simulation import Machine
 from support.host_cases import load
 
-CASES = Path(__file__).parent / "cases"
+CASES = Path(__file__).parents[1] / "cases"
 SECONDS = 600
 PERMANENT = [f"create {GRUB}", f"remove {TRIAL_UNIT}", f"remove {TRIAL_ENTRY}", "run update-grub"]
 ENVIRONMENT = {

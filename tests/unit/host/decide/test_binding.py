@@ -9,9 +9,10 @@ import yaml
 from gpustack.findings import definitions
 from gpustack.host.plan import plan_host
 from gpustack.spec.load import parse_spec
-from support.boot_simulation import Machine, changed, snapshot
+from support.boot_simulation import Machine
+from support.host_samples import changed, snapshot
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 def test_more_ids_than_the_kernel_keeps_are_refused() -> None:
@@ -35,6 +36,6 @@ def test_more_ids_than_the_kernel_keeps_are_refused() -> None:
 
 
 def test_every_finding_of_the_plan_and_of_the_verification_is_shown_by_a_test() -> None:
-    texts = [path.read_text(encoding="utf-8") for path in (*HERE.glob("cases/*.yaml"), *HERE.glob("test_*.py"))]
+    texts = [path.read_text(encoding="utf-8") for path in (*HERE.glob("cases/*.yaml"), *HERE.rglob("test_*.py"))]
     told = "\n".join(texts)
     assert [code for code in definitions() if code.startswith(("GPU1", "GPU2")) and code not in told] == []

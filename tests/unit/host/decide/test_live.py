@@ -14,7 +14,8 @@ from gpustack.host.show import show_plan
 from gpustack.operations import BindLive, Reboot, WriteFile
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
-from support.boot_simulation import Machine, changed, snapshot
+from support.boot_simulation import Machine
+from support.host_samples import changed, snapshot
 
 FIRST, SECOND = "0000:84:00.0", "0000:88:00.0"
 

@@ -11,7 +11,7 @@ from gpustack.cli.app import main
 from gpustack.spec.load import load_spec
 from gpustack.spec.schema import schema
 
-CASES = Path(__file__).parent / "cases"
+CASES = Path(__file__).parents[1] / "spec" / "cases"
 K4200 = {
     "version": 1,
     "hostname": "gpu01",

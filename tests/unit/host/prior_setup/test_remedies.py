@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpustack.host.plan import HostPlan, plan_host
-from support.boot_simulation import Machine, changed, snapshot
-from support.host_cases import CASES, load
-from unit.host.test_prior_setup import SPEC
+from support.boot_simulation import Machine
+from support.host_cases import CASES, SPEC, load
+from support.host_samples import changed, snapshot
 
 _OFFER = "gpustack_adopt"
 _OFFERED = frozenset({"GPU120", "GPU135", "GPU140", "GPU143"})

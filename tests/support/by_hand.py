@@ -1,0 +1,42 @@
+"""States that operators and crashes leave below a real Nova."""
+
+from __future__ import annotations
+
+from openstack.compute.v2.server import Server
+
+from gpustack.cleanup import placement
+from support.cloudworld import World
+
+FREE = "(SELECT MIN(id) FROM (SELECT p.id FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id"
+FREE += " WHERE c.host = :host AND p.status = 'available') AS free)"
+
+
+def stop(world: World, host: str) -> None:
+    """Stop nova-compute; its guests run on. It was last heard of a minute and a half ago."""
+    world.nova.control.stop_compute(host)
+    world.nova.control.unseen(host, seconds=90)
+
+
+def repair_stopped(world: World, host: str, *arguments: str) -> None:
+    """Stop, repair, start: what the playbook does."""
+    assert world.apply(*arguments, code=3).out.startswith("skipped")  # not while it runs
+    stop(world, host)
+    world.apply("--stopped", host, *arguments)
+    world.nova.control.restart_compute(host)
+    world.nova.control.periodic(host)
+    assert world.plan() == []
+
+
+def leave(world: World, server: Server, host: str) -> str:
+    """Give a guest an allocation of the host's other GPU, as Nova's healing does for a surplus row; its provider."""
+    (tree,) = (one.id for one in world.api.placement.resource_providers(name=host))
+    found = world.api.placement.get(f"/resource_providers?in_tree={tree}", microversion="1.28").json()
+    held = placement.allocations_of(world.api, server.id)
+    (spare,) = (
+        one["uuid"]
+        for one in found["resource_providers"]
+        if one["uuid"] not in held["allocations"] and one["uuid"] != tree
+    )
+    gpu = next(one for uuid, one in held["allocations"].items() if uuid != tree)
+    assert placement.put(world.api, server.id, held, {**held["allocations"], spare: gpu})
+    return str(spare)

@@ -1,0 +1,39 @@
+"""Clean-up of a small cell in this process: what is stale, repairs, and changes by somebody else."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from gpustack.cleanup import apply, plan
+from gpustack.cleanup.hypervisor import Usage
+from gpustack.cleanup.journal import Journal
+from gpustack.cleanup.outcome import Outcome
+from gpustack.cleanup.plan import Selection, Sources
+from support.cellfile import CellFile, answering
+
+SELECTION = Selection(stopped=frozenset({"stopped"}), unblock=frozenset({("stopped", "0000:03:00.0")}))
+
+
+def wanted(sources: Sources) -> list[dict[str, Any]]:
+    return [verdict.to_dict() for verdict in plan.make(sources, SELECTION).repairs]
+
+
+def run(
+    sources: Sources,
+    path: Path,
+    planned: list[dict[str, Any]],
+    ask: Callable[[str], Usage] | None = None,
+    selection: Selection = SELECTION,
+) -> list[Outcome]:
+    with contextlib.closing(Journal(path=path)) as written:
+        return list(apply.carry_out(sources, planned, selection, written, ask=ask or answering(sources), wait=0))
+
+
+def sql(cell: CellFile, statement: str) -> None:
+    with cell.engine.begin() as connection:
+        connection.execute(sa.text(statement))
