@@ -99,53 +99,65 @@ def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...
     if has_journal and not is_unfinished:
         yield WriteFile(path=JOURNAL, content=_JOURNAL, before=None, why="an undo that is cut short can be finished")
     yield from given_back
-    if RECORD in removed:
-        for path, text in record.plain(host).items():
-            file = host.files[path]
-            if text != file.text:
-                why = "gpustack's arguments go"
-                yield WriteFile(path=path, content=text, before=file.text, mode=file.mode, why=why)
-    for path in removed:
-        if path == RECORD:  # last: it tells what an undo that is cut short has to take out
-            continue
-        yield RemoveFile(path=path, before=host.files[path].text, why="gpustack wrote it")
-    changed = {op.path for op in given_back if isinstance(op, WriteFile)}
+    yield from _without_arguments(host, removed)
+    # The record is last: it lists what an undo that is cut short has to take out.
+    yield from (_removed(host, path) for path in removed if path != RECORD)
+    yield from _regenerated(host, removed, {op.path for op in given_back if isinstance(op, WriteFile)})
+    yield from _notes(host, removed, has_journal=has_journal)
+
+
+def _removed(host: Host, path: str, why: str = "gpustack wrote it") -> RemoveFile:
+    return RemoveFile(path=path, before=host.files[path].text, why=why)
+
+
+def _without_arguments(host: Host, removed: list[str]) -> Iterator[Operation]:
+    """The recorded files of others, without gpustack's kernel arguments."""
+    for path, text in record.plain(host).items() if RECORD in removed else ():
+        file = host.files[path]
+        if text != file.text:
+            yield WriteFile(path=path, content=text, before=file.text, mode=file.mode, why="gpustack's arguments go")
+
+
+def _regenerated(host: Host, removed: list[str], changed: set[str]) -> Iterator[Operation]:
+    """The commands that bring removed and changed files into the next boot: initramfs images, then the boot menu."""
+    is_unfinished = JOURNAL in host.files
+    verb = "changes" if changed else "goes"
     made_from = [path for path in IN_INITRAMFS if path in removed]
     made_from += sorted(path for path in changed if path.startswith(MADE_FROM))
-    why = (
-        f"{' and '.join(made_from)} {'goes' if not changed else 'changes'}"
-        if made_from
-        else "an earlier undo was cut short"
-    )
     rebuilt: set[tuple[str, ...]] = set()
-    if made_from or is_unfinished:
-        for kernel in host.boot.kernels:
-            commands = tuple(rebuild(host, kernel, why))
-            rebuilt.update(command.argv for command in commands)
-            yield from commands
+    for kernel in host.boot.kernels if made_from or is_unfinished else ():
+        commands = tuple(rebuild(host, kernel, _because(made_from, verb)))
+        rebuilt.update(command.argv for command in commands)
+        yield from commands
     made_from = [path for path in (*grub_paths(changed), *IN_MENU) if path in changed or path in removed]
     if has_entries(host):
         undo = kernel_install.undo_commands if has_systemd_boot(host) else entries.undo_commands
         yield from (c for c in (undo(host) if RECORD in removed else ()) if c.argv not in rebuilt)
     elif made_from or is_unfinished:
-        verb = "changes" if changed else "goes"
-        why = f"{' and '.join(made_from)} {verb}" if made_from else "an earlier undo was cut short"
-        yield RunCommand(argv=("update-grub",), why=why)
+        yield RunCommand(argv=("update-grub",), why=_because(made_from, verb))
+
+
+def _because(paths: list[str], verb: str) -> str:
+    return f"{' and '.join(paths)} {verb}" if paths else "an earlier undo was cut short"
+
+
+def _notes(host: Host, removed: list[str], *, has_journal: bool) -> Iterator[Operation]:
+    """Remove gpustack's notes, once what they list is done."""
     if ADOPTED in host.files:
-        yield RemoveFile(path=ADOPTED, before=host.files[ADOPTED].text, why="everything that it names is put back")
+        yield _removed(host, ADOPTED, "everything that it names is put back")
     if AGAIN in host.files:
-        yield RemoveFile(path=AGAIN, before=host.files[AGAIN].text, why="gpustack wrote it")
+        yield _removed(host, AGAIN)
     is_made = RECORD in removed and kernel_install.is_made(host)
     if RECORD in removed and not is_made:
-        yield RemoveFile(path=RECORD, before=host.files[RECORD].text, why="nothing of it is left")
+        yield _removed(host, RECORD, "nothing of it is left")
     if has_journal:
-        before = host.files[JOURNAL].text if is_unfinished else _JOURNAL
+        before = host.files[JOURNAL].text if JOURNAL in host.files else _JOURNAL
         yield RemoveFile(path=JOURNAL, before=before, why="the undo is done")
-    # After the journal: as long as entries may have to be made anew, it is what they are made from.
+    # After the journal: as long as entries may have to be made again, they are made from this file.
     if is_made:
         before = record.plain(host)[record.KERNEL_CMDLINE]
         yield RemoveFile(path=record.KERNEL_CMDLINE, before=before, why="gpustack made it")
-        yield RemoveFile(path=RECORD, before=host.files[RECORD].text, why="nothing of it is left")
+        yield _removed(host, RECORD, "nothing of it is left")
 
 
 def reasons(host: Host, *, left: frozenset[str] = frozenset()) -> Iterator[str]:

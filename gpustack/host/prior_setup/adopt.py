@@ -59,44 +59,26 @@ class Adoption:
 
 
 def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
-    """Take over what can be, and tell of what can't."""
+    """Take over what can be, and report the rest."""
     files = dict(host.files)
-    found: list[Finding] = []
+    findings: list[Finding] = []
     taken = dict(journalled(host))
     reasons: dict[str, list[str]] = {}
     for path, of_file in groupby(traces, key=lambda trace: trace.path):
         file = host.files.get(path)
         if file is None:  # a boot entry
-            found += [
-                _told(Code.PRIOR_SETUP_NOT_ADOPTED, host, t, why=t.stays or _UNSAFE) for t in of_file if not t.agrees
-            ]
+            findings += (_not_adopted(host, trace) for trace in of_file if not trace.agrees)
             continue
-        texts = {other: entry.text for other, entry in host.files.items()}
-        for line, on_line in reversed([(n, list(group)) for n, group in groupby(of_file, key=lambda t: t.line)]):
-            wanted = [trace for trace in on_line if trace.stays is None]
-            left = [trace for trace in on_line if trace.stays is not None]
-            after = _without(texts, path, line, wanted) if wanted and _is_whole(host, path) else None
-            if wanted and after is None:
-                left += wanted
-            elif wanted:
-                texts = after or {}
-                for trace in wanted:
-                    reasons.setdefault(path, []).append(trace.said)
-                    found.append(_told(Code.PRIOR_SETUP_ADOPTED, host, trace))
-            found += [
-                _told(Code.PRIOR_SETUP_NOT_ADOPTED, host, t, why=t.stays or _UNSAFE)
-                for t in left
-                if not (t.agrees and t.stays)
-            ]
-        if path not in reasons:
+        after, adopted, retained = _edited(host, path, list(of_file))
+        findings += (_report(Code.PRIOR_SETUP_ADOPTED, host, trace) for trace in adopted)
+        findings += (_not_adopted(host, trace) for trace in retained if not (trace.agrees and trace.stays))
+        if not adopted:
             continue
-        now = texts.get(path)
-        before = restored(file.text, taken.get(path))
-        taken[path] = Taken(before=before, after=now, mode=file.mode)
-        if now is None:
-            del files[path]
-        else:
-            files[path] = ConfigFile(text=now, mode=file.mode, mtime_ns=None)
+        reasons.setdefault(path, []).extend(trace.said for trace in adopted)
+        taken[path] = Taken(before=restored(file.text, taken.get(path)), after=after, mode=file.mode)
+        files.pop(path, None)
+        if after is not None:
+            files[path] = ConfigFile(text=after, mode=file.mode, mtime_ns=None)
     if sum(len(entry.before) + len(entry.after or "") for entry in taken.values()) > _LARGEST:
         raise HostError(
             "the files with what was set up by hand are too large to be kept for an undo",
@@ -106,11 +88,33 @@ def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
     return Adoption(
         host=host.model_copy(update={"files": files}),
         operations=tuple(_operations(host, taken, reasons)),
-        findings=tuple(found),
+        findings=tuple(findings),
     )
 
 
-def _told(code: Code, host: Host, trace: Trace, why: str = "") -> Finding:
+def _edited(host: Host, path: str, traces: list[Trace]) -> tuple[str | None, list[Trace], list[Trace]]:
+    """A file without the traces that can be taken out of it, these traces, and the retained ones."""
+    texts = {other: entry.text for other, entry in host.files.items()}
+    adopted: list[Trace] = []
+    retained: list[Trace] = []
+    # From the last line, so that the numbers of the lines before it stay.
+    for line, on_line in reversed([(n, list(group)) for n, group in groupby(traces, key=lambda t: t.line)]):
+        wanted = [trace for trace in on_line if trace.stays is None]
+        retained += (trace for trace in on_line if trace.stays is not None)
+        after = _without(texts, path, line, wanted) if wanted and _is_whole(host, path) else None
+        if after is None:
+            retained += wanted
+        else:
+            texts = after
+            adopted += wanted
+    return texts.get(path), adopted, retained
+
+
+def _not_adopted(host: Host, trace: Trace) -> Finding:
+    return _report(Code.PRIOR_SETUP_NOT_ADOPTED, host, trace, why=trace.stays or _UNSAFE)
+
+
+def _report(code: Code, host: Host, trace: Trace, why: str = "") -> Finding:
     return finding(code, place=f"{host.hostname} {trace.place}", said=trace.said[:200], why=why)
 
 
