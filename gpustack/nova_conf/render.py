@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
 from gpustack.codes import Code
 from gpustack.facts.model import Host
-from gpustack.findings import finding
+from gpustack.findings import Finding, finding
 from gpustack.nova_conf.deployed import Existing, filter_findings, filters, in_the_way
 from gpustack.nova_conf.deployment import drop_in, kolla, openstack_ansible, openstack_helm, rhoso
 from gpustack.nova_conf.desired import DesiredConfig
 from gpustack.nova_conf.rendered import Job, RenderedFile, Rendering
 from gpustack.nova_conf.sources import SERVICES
 from gpustack.nova_options import releases
+from gpustack.nova_options.config import Setting
 
 Deployment = Literal["drop-in", "kolla", "kayobe", "openstack-ansible", "rhoso", "openstack-helm"]
 DIRECTORIES: dict[Deployment, str] = {
@@ -70,28 +71,11 @@ def render(
         default_filters=chosen is None,
         root=root,
     )
-    found = [*wanted.findings, *existing.findings]
-    if "scheduler" in services and chosen is None and deployment not in ("openstack-ansible", "rhoso"):
-        added = " and ".join(wanted.filters)
-        place = "[filter_scheduler] enabled_filters"
-        found.append(finding(Code.FILTERS_OF_RELEASE, place=place, release=wanted.release, filters=added))
+    findings = [*wanted.findings, *existing.findings]
+    findings += _filter_findings(job, deployment, chosen)
+    findings += _deployment_findings(job, deployment)
     overrides = deployment in _OVERRIDES
-    if "scheduler" in services and chosen is not None and deployment != "openstack-ansible":
-        found += filter_findings(existing, wanted, chosen, kolla.FILTERS if overrides else ())
-    if overrides and not existing.named:
-        found.append(finding(Code.MERGED_CONFIGURATION_NOT_SHOWN, place=job.directory))
-    shown = [one for one in existing.documents if deployment != "rhoso" or rhoso.has_services(one)]
-    if deployment == "rhoso" and wanted.release.major < rhoso.SINCE:
-        oldest = next(known for known in releases.releases() if known.major == rhoso.SINCE)
-        what = "deployment: rhoso (Red Hat OpenStack Services on OpenShift)"
-        found.append(
-            finding(Code.SETTING_NOT_IN_RELEASE, place="nova.release", what=what, release=wanted.release, since=oldest)
-        )
-    if deployment in ("rhoso", "openstack-helm") and not shown:
-        found.append(finding(Code.REPLACED_VALUES_NOT_SHOWN, place=job.directory, what=_REPLACED[deployment]))
-    if deployment == "openstack-helm" and any(openstack_helm.has_labels(one) for one in existing.documents):
-        found.append(finding(Code.LABEL_OVERRIDES_LOST, place="conf.overrides.nova_compute.labels"))
-    found += in_the_way(
+    findings += in_the_way(
         existing,
         wanted,
         hosts,
@@ -100,19 +84,52 @@ def render(
         drop_in=deployment == "drop-in",
         overrides=job.into(job.directory) if overrides else None,
     )
-    files: tuple[RenderedFile, ...]
     if deployment == "drop-in":
         files = tuple(drop_in.files(job, names, together=together, everywhere=only is None))
-    elif deployment == "openstack-ansible":
-        files = tuple(openstack_ansible.files(job, names))
-        found += openstack_ansible.findings(job, names)
-    elif deployment == "rhoso":
-        files = tuple(rhoso.files(job, names))
-    elif deployment == "openstack-helm":
-        files = tuple(openstack_helm.files(job, names))
     else:
-        files = tuple(kolla.files(job, names, kayobe=deployment == "kayobe"))
-    return Rendering(files=files, findings=tuple(dict.fromkeys(found)))
+        files = tuple(_tool_files(job, deployment, names))
+    if deployment == "openstack-ansible":
+        findings += openstack_ansible.findings(job, names)
+    return Rendering(files=files, findings=tuple(dict.fromkeys(findings)))
+
+
+def _filter_findings(job: Job, deployment: Deployment, chosen: Setting | None) -> Iterator[Finding]:
+    """About the scheduler's filters: those that are configured, or the release's own."""
+    if "scheduler" not in job.services or deployment == "openstack-ansible":
+        return
+    if chosen is not None:
+        own = kolla.FILTERS if deployment in _OVERRIDES else ()
+        yield from filter_findings(job.existing, job.wanted, chosen, own)
+    elif deployment != "rhoso":
+        added = " and ".join(job.wanted.filters)
+        place = "[filter_scheduler] enabled_filters"
+        yield finding(Code.FILTERS_OF_RELEASE, place=place, release=job.wanted.release, filters=added)
+
+
+def _deployment_findings(job: Job, deployment: Deployment) -> Iterator[Finding]:
+    """About what a deployment tool merges or replaces, and the releases that it installs."""
+    release, documents = job.wanted.release, job.existing.documents
+    if deployment in _OVERRIDES and not job.existing.named:
+        yield finding(Code.MERGED_CONFIGURATION_NOT_SHOWN, place=job.directory)
+    if deployment == "rhoso" and release.major < rhoso.SINCE:
+        oldest = next(known for known in releases.releases() if known.major == rhoso.SINCE)
+        what = "deployment: rhoso (Red Hat OpenStack Services on OpenShift)"
+        yield finding(Code.SETTING_NOT_IN_RELEASE, place="nova.release", what=what, release=release, since=oldest)
+    if deployment in _REPLACED and not any(deployment != "rhoso" or rhoso.has_services(d) for d in documents):
+        yield finding(Code.REPLACED_VALUES_NOT_SHOWN, place=job.directory, what=_REPLACED[deployment])
+    if deployment == "openstack-helm" and any(map(openstack_helm.has_labels, documents)):
+        yield finding(Code.LABEL_OVERRIDES_LOST, place="conf.overrides.nova_compute.labels")
+
+
+def _tool_files(job: Job, deployment: Deployment, names: Sequence[str]) -> Iterable[RenderedFile]:
+    """The files of a deployment tool that distributes them itself."""
+    if deployment == "openstack-ansible":
+        return openstack_ansible.files(job, names)
+    if deployment == "rhoso":
+        return rhoso.files(job, names)
+    if deployment == "openstack-helm":
+        return openstack_helm.files(job, names)
+    return kolla.files(job, names, kayobe=deployment == "kayobe")
 
 
 def places(deployment: Deployment, directory: str | None = None) -> str:
