@@ -179,7 +179,7 @@ def too_many(host: Host, other: Elsewhere, text: str, *, left: frozenset[str] = 
     if line is None:
         return []
     here = CommandLine(text=text)
-    return [found.text for name in PARAMETERS for found in here.all(name) if not line.has(found.text)]
+    return [argument.text for name in PARAMETERS for argument in here.all(name) if not line.has(argument.text)]
 
 
 def still_kept(host: Host, other: Elsewhere, *, left: frozenset[str] = frozenset()) -> tuple[Function, ...]:
@@ -189,8 +189,8 @@ def still_kept(host: Host, other: Elsewhere, *, left: frozenset[str] = frozenset
     """
     by_script = kept_at_boot(host)
     others: dict[str, frozenset[str]] = {}
-    for found in other.ids():
-        others[found.driver] = others.get(found.driver, frozenset()) | found.ids
+    for foreign in other.ids():
+        others[foreign.driver] = others.get(foreign.driver, frozenset()) | foreign.ids
     stay = ids_of(host.files[MODPROBE].text) if MODPROBE in left else set()
     return tuple(
         function

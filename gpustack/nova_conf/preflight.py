@@ -117,8 +117,10 @@ def _alias_findings(spec: Spec, targets: Sequence[Assigned], placement: Placemen
             if target.model in names:
                 kinds.setdefault(target.gpu.dev_type, []).append(target.host.hostname)
         if len(kinds) > 1:
-            said = "; ".join(f"{kind} on {', '.join(dict.fromkeys(where))}" for kind, where in sorted(kinds.items()))
-            yield finding(Code.ALIAS_DEVICE_TYPES_DIFFER, place=place, kinds=said)
+            hosts_by_kind = "; ".join(
+                f"{kind} on {', '.join(dict.fromkeys(where))}" for kind, where in sorted(kinds.items())
+            )
+            yield finding(Code.ALIAS_DEVICE_TYPES_DIFFER, place=place, kinds=hosts_by_kind)
         if len(names) > 1:
             yield from _shared(spec, place, names, placement)
     yield from _alike(spec, by_alias, placement)

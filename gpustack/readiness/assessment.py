@@ -63,15 +63,15 @@ class Readiness:
 
 def assess(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -> Readiness:
     """Sort the findings of a GPU into reasons and notes; ``of_host`` as for :func:`reasons`."""
-    found = sorted(reasons(host, gpu, of_host=of_host), key=lambda f: (-f.severity.rank, f.code))
+    findings = sorted(reasons(host, gpu, of_host=of_host), key=lambda f: (-f.severity.rank, f.code))
     return Readiness(
-        reasons=tuple(f for f in found if holds_back(f)), notes=tuple(f for f in found if not holds_back(f))
+        reasons=tuple(f for f in findings if holds_back(f)), notes=tuple(f for f in findings if not holds_back(f))
     )
 
 
-def holds_back(found: Finding) -> bool:
+def holds_back(reason: Finding) -> bool:
     """Whether a finding keeps its GPU from being ready."""
-    return found.severity is Severity.ERROR or found.code in PREPARATION
+    return reason.severity is Severity.ERROR or reason.code in PREPARATION
 
 
 def reasons(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -> tuple[Finding, ...]:
@@ -138,9 +138,9 @@ def _direct(host: Host, gpu: Gpu) -> Iterator[Finding]:
 
 def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
     """Members of the group without a driver: vfio accepts them, until a host driver takes one."""
-    found = [f for f in idle(host, gpu) if not unreadable(host, f"{_DEVICES}/{f.address}/driver")]
-    wanted = [f for f in found if classes.is_controller(f.pci_class) and f.modules]
-    others = [f for f in found if f not in wanted]
+    members = [f for f in idle(host, gpu) if not unreadable(host, f"{_DEVICES}/{f.address}/driver")]
+    wanted = [f for f in members if classes.is_controller(f.pci_class) and f.modules]
+    others = [f for f in members if f not in wanted]
     for code, functions in ((Code.GROUP_WITH_HOST_CONTROLLER, wanted), (Code.GROUP_WITH_DRIVERLESS_DEVICES, others)):
         if functions:
             is_grave = any(classes.is_controller(f.pci_class) or f.modules for f in functions)

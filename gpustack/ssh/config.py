@@ -116,9 +116,9 @@ class SshConfig:
         if jump and host.count(":") == 1:
             host, _, given_port = host.partition(":")
         try:
-            said: dict[str, Any] = self._parsed.lookup(host)
-            port = int(options.port or given_port or said.get("port") or 22)
-            timeout = float(said.get("connecttimeout") or options.timeout)
+            settings: dict[str, Any] = self._parsed.lookup(host)
+            port = int(options.port or given_port or settings.get("port") or 22)
+            timeout = float(settings.get("connecttimeout") or options.timeout)
         except (paramiko.ConfigParseError, paramiko.CouldNotCanonicalize, ValueError) as error:
             raise HostError(f"its SSH configuration makes no sense: {error}", where=name) from error
         except ImportError as error:  # paramiko needs the package invoke for it
@@ -127,45 +127,45 @@ class SshConfig:
                 where=name,
                 remedy="name another file with --ssh-config",
             ) from error
-        hostname = said.get("hostname", host)
-        alias = said.get("hostkeyalias")
+        hostname = settings.get("hostname", host)
+        alias = settings.get("hostkeyalias")
         return SshTarget(
             name=name,
             hostname=hostname,
             port=port,
-            user=options.user or given_user or said.get("user") or getpass.getuser(),
+            user=options.user or given_user or settings.get("user") or getpass.getuser(),
             key_names=(alias,) if alias else (hostname,) if port == 22 else (f"[{hostname}]:{port}", hostname),
-            known_hosts=_known_hosts(options, said.get("userknownhostsfile")),
-            identities=_identities(options, said.get("identityfile")),
-            identities_only=said.get("identitiesonly", "no").lower() == "yes",
-            agent=said.get("identityagent", "").lower() != "none",
-            jumps=_jumps(said.get("proxyjump")),
-            proxy_command=_unless_none(said.get("proxycommand")),
+            known_hosts=_known_hosts(options, settings.get("userknownhostsfile")),
+            identities=_identities(options, settings.get("identityfile")),
+            identities_only=settings.get("identitiesonly", "no").lower() == "yes",
+            agent=settings.get("identityagent", "").lower() != "none",
+            jumps=_jumps(settings.get("proxyjump")),
+            proxy_command=_unless_none(settings.get("proxycommand")),
             connect_timeout=timeout,
         )
 
 
-def _known_hosts(options: SshOptions, said: str | None) -> tuple[Path, ...]:
+def _known_hosts(options: SshOptions, value: str | None) -> tuple[Path, ...]:
     if options.known_hosts:
         return (options.known_hosts,)
-    names = said.split() if said else USER_KNOWN_HOSTS
+    names = value.split() if value else USER_KNOWN_HOSTS
     return (*(Path(name.strip('"')).expanduser() for name in names), *SYSTEM_KNOWN_HOSTS)
 
 
-def _identities(options: SshOptions, said: list[str] | None) -> tuple[Path, ...]:
+def _identities(options: SshOptions, names: list[str] | None) -> tuple[Path, ...]:
     """The key files to offer: the command line's, then the configuration's, else the usual ones."""
     given = (options.identity,) if options.identity else ()
-    configured = tuple(Path(name.strip('"')).expanduser() for name in said or ())
+    configured = tuple(Path(name.strip('"')).expanduser() for name in names or ())
     usual = tuple(Path(name).expanduser() for name in DEFAULT_IDENTITIES)
     return (*given, *configured) if given or configured else usual
 
 
-def _jumps(said: str | None) -> tuple[str, ...]:
-    return tuple(hop.strip().removeprefix("ssh://") for hop in (_unless_none(said) or "").split(",") if hop.strip())
+def _jumps(value: str | None) -> tuple[str, ...]:
+    return tuple(hop.strip().removeprefix("ssh://") for hop in (_unless_none(value) or "").split(",") if hop.strip())
 
 
-def _unless_none(said: str | None) -> str | None:
-    return None if said is None or said.lower() == "none" else said
+def _unless_none(value: str | None) -> str | None:
+    return None if value is None or value.lower() == "none" else value
 
 
 def _lines(path: Path, depth: int = 0) -> Iterator[str]:

@@ -57,21 +57,21 @@ class Binding:
 def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Binding:
     """Decide how the targets get their drivers."""
     functions = targets.functions
-    drivers = tuple(driver for driver in BY_ID if any(its == driver for _, its in functions.values()))
-    variants = sorted({its for _, its in functions.values()} - set(BY_ID))
+    drivers = tuple(driver for driver in BY_ID if any(assigned == driver for _, assigned in functions.values()))
+    variants = sorted({assigned for _, assigned in functions.values()} - set(BY_ID))
     staying = _staying(host, targets)
     early = held_early(host, targets)
     by_driver = {
         driver: sorted(
             {
                 f.ids
-                for f, its in functions.values()
-                if its == driver and f.ids not in staying and f.address not in early
+                for f, assigned in functions.values()
+                if assigned == driver and f.ids not in staying and f.address not in early
             }
         )
         for driver in drivers
     }
-    ids = {driver: tuple(found) for driver, found in by_driver.items() if found}
+    ids = {driver: tuple(listed) for driver, listed in by_driver.items() if listed}
     loadable = {driver for driver in drivers if "module" in _kinds(host, canonical(driver))}
     built_in = {driver for driver in ids if "builtin" in _kinds(host, canonical(driver))}
     needed = [canonical(driver) for driver in (*drivers, *variants)]
@@ -81,10 +81,10 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
     return Binding(
         by_address=tuple(
             Listed.of(function, driver, is_taken=function.address in early)
-            for function, driver in sorted(functions.values(), key=lambda found: found[0].bdf)
+            for function, driver in sorted(functions.values(), key=lambda pair: pair[0].bdf)
             if function.ids in staying or driver in variants or function.address in early
         ),
-        options={driver: found for driver, found in ids.items() if driver in loadable},
+        options={driver: listed for driver, listed in ids.items() if driver in loadable},
         softdeps=dict(_softdeps(targets, loadable)),
         blacklist=blacklist,
         arguments=tuple(f"{driver}.ids={','.join(ids[driver])}" for driver in ids if driver in built_in),
@@ -104,7 +104,7 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
 
 def _kinds(host: Host, module: str) -> frozenset[str | None]:
     """How the kernels that can boot have a module: ``module``, ``builtin``."""
-    return frozenset(found for kernel in host.boot.kernels if (found := kernel.modules.get(module)) is not None)
+    return frozenset(kind for kernel in host.boot.kernels if (kind := kernel.modules.get(module)) is not None)
 
 
 def _is_early(host: Host, module: str) -> bool:
@@ -182,11 +182,11 @@ def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
 def _staying(host: Host, targets: Targets) -> dict[str, tuple[Function, ...]]:
     """The functions that stay with the host and have an id of one that goes, by id."""
     going = {function.ids for function, _ in targets.functions.values()}
-    found: dict[str, list[Function]] = {}
+    by_id: dict[str, list[Function]] = {}
     for function in _kept_functions(host, targets):
         if function.ids in going:
-            found.setdefault(function.ids, []).append(function)
-    return {ids: tuple(functions) for ids, functions in found.items()}
+            by_id.setdefault(function.ids, []).append(function)
+    return {ids: tuple(functions) for ids, functions in by_id.items()}
 
 
 def identical(host: Host, targets: Targets) -> tuple[Function, ...]:
@@ -214,8 +214,8 @@ def _two_drivers(host: Host, targets: Targets) -> Iterator[Finding]:
             continue  # a variant driver is bound by address
         going.setdefault(function.ids, []).append(address)
         drivers.setdefault(function.ids, set()).add(driver)
-    for ids, found in drivers.items():
-        if len(found) > 1:
+    for ids, assigned in drivers.items():
+        if len(assigned) > 1:
             place = f"{host.hostname} {', '.join(sorted(going[ids]))}"
             yield finding(Code.DRIVERS_DIFFER, place=place, driver=VFIO, others=f"{ids} ({STUB})")
 
@@ -231,24 +231,24 @@ def _kernels(host: Host, drivers: Iterable[str]) -> Iterator[Finding]:
 
 
 def _too_long(host: Host, ids: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
-    for driver, found in ids.items():
-        length = len(",".join(found))
+    for driver, listed in ids.items():
+        length = len(",".join(listed))
         if length > _IDS_LONGEST:
             yield finding(Code.IDS_TOO_LONG, place=host.hostname, driver=driver, length=length, longest=_IDS_LONGEST)
 
 
 def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets, other: Elsewhere) -> Iterator[Finding]:
-    ours = {canonical(driver): frozenset(found) for driver, found in ids.items()}
+    ours = {canonical(driver): frozenset(listed) for driver, listed in ids.items()}
     functions = tuple(function for function, _ in targets.functions.values())
     all_ours = {function.ids for function in functions}
-    for found in other.ids():
-        mine = ours.get(found.driver, frozenset())
-        if (found.ids != mine and (mine or found.ids & all_ours)) or (mine and not found.takes_all(functions)):
-            said = f"{found.driver} ids={found.text}"
+    for foreign in other.ids():
+        mine = ours.get(foreign.driver, frozenset())
+        if (foreign.ids != mine and (mine or foreign.ids & all_ours)) or (mine and not foreign.takes_all(functions)):
+            text = f"{foreign.driver} ids={foreign.text}"
             wanted = "; ".join(f"{driver} ids={','.join(of)}" for driver, of in ids.items()) or "binding by address"
-            yield finding(Code.BINDING_CONFLICTS, place=f"{host.hostname} {found.place}", said=said, wanted=wanted)
-    for place, said, effect in switched_off(host, targets, other):
-        yield finding(Code.NEEDED_MODULE_DISABLED, place=f"{host.hostname} {place}", said=said, effect=effect)
+            yield finding(Code.BINDING_CONFLICTS, place=f"{host.hostname} {foreign.place}", said=text, wanted=wanted)
+    for place, text, effect in switched_off(host, targets, other):
+        yield finding(Code.NEEDED_MODULE_DISABLED, place=f"{host.hostname} {place}", said=text, effect=effect)
     yield from _by_address(host, targets, other)
 
 
@@ -283,8 +283,8 @@ def _off_switches(module: str, other: Elsewhere) -> Iterator[tuple[str, str, str
     for statement in other.modprobe.about("install", module):
         effect = kept_out if statement.does_nothing else f"modprobe runs that instead of loading {module}"
         yield statement.place, str(statement), effect
-    for place, said in other.omitted(module):
-        yield place, said, kept_out
+    for place, text in other.omitted(module):
+        yield place, text, kept_out
     last = None if other.from_entries else next(iter(other.all("module_blacklist")[-1:]), None)
     for sourced in other.arguments or ():
         name, listed = canonical(sourced.argument.name), (sourced.argument.value or "").split(",")
@@ -304,12 +304,12 @@ def _by_address(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Find
     for path, text in sorted(other.texts.items()):
         if path.startswith(DRIVERCTL):
             address = path.removeprefix(DRIVERCTL).removeprefix("pci-")
-            said = text.strip()
-            if address in functions and said != functions[address][1]:
+            override = text.strip()
+            if address in functions and override != functions[address][1]:
                 wanted = f"{functions[address][1]} for {address}"
                 yield finding(
                     Code.BINDING_CONFLICTS,
                     place=f"{host.hostname} {path}",
-                    said=f"driverctl override {said or 'none'}",
+                    said=f"driverctl override {override or 'none'}",
                     wanted=wanted,
                 )

@@ -54,25 +54,25 @@ def choose(spec: Spec, host: Host) -> Targets:
         return Targets(gpus=(), switches=(), findings=(_not_in_spec(spec, host),))
     mode = options_for(spec, host.hostname).nvswitch
     targets = Targets(gpus=assigned_gpus(spec, host), switches=assigned_switches(spec, host))
-    found: list[Finding] = [*_missing(host, models, {target.model for target in targets.gpus})]
-    found += _fabric(host, mode, {target.address for target in targets.gpus})
+    findings: list[Finding] = [*_missing(host, models, {target.model for target in targets.gpus})]
+    findings += _fabric(host, mode, {target.address for target in targets.gpus})
     refused: set[str] = set()
     for target in targets.all:
         about = _about(host, target, targets)
         if errors(about) or (not target.is_switch and nvswitches(host) and mode is None):
             refused.add(target.address)
-        found += [*about, *_variants(host, target.choices)]
-    return replace(targets, refused=frozenset(refused), findings=tuple(dict.fromkeys(found)))
+        findings += [*about, *_variants(host, target.choices)]
+    return replace(targets, refused=frozenset(refused), findings=tuple(dict.fromkeys(findings)))
 
 
 def _variants(host: Host, choices: Mapping[str, variants.Choice]) -> Iterator[Finding]:
-    for address, its in choices.items():
+    for address, choice in choices.items():
         place = f"{host.hostname} {address}"
-        if its.module is not None:
-            yield finding(Code.VARIANT_DRIVER, place=place, driver=its.module)
-        elif its.is_mixed:
-            said = ", ".join(f"{module} in Linux {release}" for release, module in its.by_kernel)
-            yield finding(Code.VARIANT_DRIVERS_DIFFER, place=place, said=said)
+        if choice.module is not None:
+            yield finding(Code.VARIANT_DRIVER, place=place, driver=choice.module)
+        elif choice.is_mixed:
+            kernels = ", ".join(f"{module} in Linux {release}" for release, module in choice.by_kernel)
+            yield finding(Code.VARIANT_DRIVERS_DIFFER, place=place, said=kernels)
 
 
 def _is_beside_the_point(found: Finding) -> bool:
@@ -130,17 +130,17 @@ def _about(host: Host, target: Assigned, targets: Targets) -> list[Finding]:
     about = [f for f in reasons(host, gpu) if f.place != host.hostname and not _is_beside_the_point(f)]
     # What a plan rests on must be known.
     about = [replace(f, severity=Severity.ERROR) if f.code == _UNKNOWN else f for f in about]
-    found = errors(about) if target.is_switch else about
+    findings = errors(about) if target.is_switch else about
     staying = [f for f in dict.fromkeys((*peers(gpu), *in_the_way(host, gpu))) if f.address not in going]
     if staying:
         names = ", ".join(f"{f.address} ({catalogue.describe(f.vendor, f.product, f.pci_class)})" for f in staying)
-        found = [f for f in found if f.code != _PEERS]
-        found.append(finding(Code.GROUP_SHARED_WITH_HOST_GPU, place=place, group=group, peers=names))
+        findings = [f for f in findings if f.code != _PEERS]
+        findings.append(finding(Code.GROUP_SHARED_WITH_HOST_GPU, place=place, group=group, peers=names))
     around = {f.address for f in gpu.neighbours}
     different = [t for t in targets.all if t.driver != target.driver]
     others = sorted(f"{f.address} ({t.driver})" for t in different for f in t.gpu.functions if f.address in around)
     if others:
-        found.append(finding(Code.DRIVERS_DIFFER, place=place, driver=target.driver, others=", ".join(others)))
+        findings.append(finding(Code.DRIVERS_DIFFER, place=place, driver=target.driver, others=", ".join(others)))
     if group is None and not host.groups:
-        found.append(finding(Code.GROUP_NOT_KNOWN_YET, place=place))
-    return found
+        findings.append(finding(Code.GROUP_NOT_KNOWN_YET, place=place))
+    return findings

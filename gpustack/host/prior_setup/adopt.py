@@ -278,13 +278,13 @@ def journalled(host: Host) -> dict[str, Taken]:
         return {}
     try:
         entries = json.loads(file.text.partition("\n")[2])
-        found = {
+        taken = {
             str(path): Taken(
                 before=str(e["before"]), after=None if e["after"] is None else str(e["after"]), mode=e["mode"]
             )
             for path, e in entries.items()
         }
-        is_ours = all(_PATH.fullmatch(path) and _MODE.fullmatch(entry.mode) for path, entry in found.items())
+        is_ours = all(_PATH.fullmatch(path) and _MODE.fullmatch(entry.mode) for path, entry in taken.items())
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         is_ours = False
     if not is_ours:
@@ -293,7 +293,7 @@ def journalled(host: Host) -> dict[str, Taken]:
             where=f"{host.hostname} {ADOPTED}",
             remedy=f"look into it, put the lines that it names back by hand, and remove {ADOPTED}",
         )
-    return found
+    return taken
 
 
 def restored(text: str, entry: Taken | None) -> str:
@@ -302,19 +302,19 @@ def restored(text: str, entry: Taken | None) -> str:
         return entry.before
     pairs = _pairs(entry.after or "") if entry is not None else frozenset()
     lines = text.split("\n")
-    found: list[str] = []
+    original: list[str] = []
     skip = False
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         if skip:
             skip = False
         elif line.startswith((GONE, f": {GONE}")):
-            found.append(line.partition(GONE)[2])
+            original.append(line.partition(GONE)[2])
         elif line.startswith(INSTEAD) and (line, following) in pairs:
-            found.append(line.removeprefix(INSTEAD))
+            original.append(line.removeprefix(INSTEAD))
             skip = True
         else:
-            found.append(line)
-    return "\n".join(found)
+            original.append(line)
+    return "\n".join(original)
 
 
 def _pairs(text: str) -> frozenset[tuple[str, str]]:
@@ -325,15 +325,15 @@ def _pairs(text: str) -> frozenset[tuple[str, str]]:
 def give_back(host: Host) -> tuple[tuple[Operation, ...], tuple[Finding, ...], Host]:
     """What puts the hand-made lines back, what is worth knowing about it, and the host as it will be then."""
     operations: list[Operation] = []
-    found: list[Finding] = []
+    findings: list[Finding] = []
     files = dict(host.files)
     for path, entry in journalled(host).items():
         there = host.files.get(path)
         text = entry.before if there is None else restored(there.text, entry)
         if there is not None and there.text not in (entry.before, entry.after):
-            found.append(finding(Code.ADOPTED_FILE_MODIFIED, place=f"{host.hostname} {path}"))
+            findings.append(finding(Code.ADOPTED_FILE_MODIFIED, place=f"{host.hostname} {path}"))
         if there is None and entry.after is not None:
-            found.append(finding(Code.ADOPTED_FILE_REMOVED, place=f"{host.hostname} {path}"))
+            findings.append(finding(Code.ADOPTED_FILE_REMOVED, place=f"{host.hostname} {path}"))
             continue
         if there is None or there.text != text:
             before = None if there is None else there.text
@@ -341,7 +341,7 @@ def give_back(host: Host) -> tuple[tuple[Operation, ...], tuple[Finding, ...], H
             mode = entry.mode.zfill(4) if there is None else there.mode.zfill(4)
             operations.append(WriteFile(path=path, content=text, before=before, mode=mode, why=why))
             files[path] = ConfigFile(text=text, mode=mode, mtime_ns=None)
-    return tuple(operations), tuple(found), host.model_copy(update={"files": files})
+    return tuple(operations), tuple(findings), host.model_copy(update={"files": files})
 
 
 def digest(text: str) -> str:

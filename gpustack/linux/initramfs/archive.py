@@ -80,9 +80,9 @@ class Contents:
         return count
 
     def _note_module(self, entry: CpioEntry) -> None:
-        _, found, inside = entry.name.partition("lib/modules/")
+        _, marker, inside = entry.name.partition("lib/modules/")
         release, slash, path = inside.partition("/")
-        if not found or not slash or not _RELEASE.fullmatch(release):
+        if not marker or not slash or not _RELEASE.fullmatch(release):
             return
         module = None if stat.S_ISDIR(entry.mode) else _MODULE_FILE.fullmatch(path.rpartition("/")[2])
         self.releases.add(release)

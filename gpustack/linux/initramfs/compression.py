@@ -65,11 +65,11 @@ FORMATS = (
 class Library:
     """Decompresses one part of a file with the standard library; ``end`` is then where the next part starts."""
 
-    def __init__(self, file: BinaryIO, start: int, found: Format) -> None:
-        assert found.decompressor is not None  # noqa: S101 the caller's choice
+    def __init__(self, file: BinaryIO, start: int, compression: Format) -> None:
+        assert compression.decompressor is not None  # noqa: S101 the caller's choice
         self._file = file
-        self._format = found
-        self._inner = found.decompressor()
+        self._format = compression
+        self._inner = compression.decompressor()
         self._fed = start
         file.seek(start)
 
@@ -111,15 +111,17 @@ class Library:
 class Tool:
     """Decompresses the rest of a file with a program of the host."""
 
-    def __init__(self, file: BinaryIO, start: int, found: Format) -> None:
-        program = shutil.which(found.tool)
+    def __init__(self, file: BinaryIO, start: int, compression: Format) -> None:
+        program = shutil.which(compression.tool)
         if program is None:
-            raise MissingToolError(f"it is compressed with {found.name}, and the program {found.tool} is not installed")
+            raise MissingToolError(
+                f"it is compressed with {compression.name}, and the program {compression.tool} is not installed"
+            )
         file.seek(start)  # unbuffered: the program reads on from here
         self._process = subprocess.Popen(
             [program, "-dcq"], stdin=file, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-        self._name = found.tool
+        self._name = compression.tool
         self._ended = False
         self.end = os.fstat(file.fileno()).st_size
 
@@ -145,4 +147,4 @@ class Tool:
 
 def format_of(magic: bytes) -> Optional[Format]:
     """The compression that a part begins with."""
-    return next((found for found in FORMATS if magic.startswith(found.magic)), None)
+    return next((compression for compression in FORMATS if magic.startswith(compression.magic)), None)
