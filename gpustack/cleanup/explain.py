@@ -19,6 +19,7 @@ from gpustack.cleanup.owners import batches
 from gpustack.cleanup.permission import misnamed
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.questions import names
+from gpustack.cleanup.requests import parse_requests
 from gpustack.cleanup.verdict import Verdict
 from gpustack.errors import CloudError, DatabaseError
 from gpustack.hostnames import same
@@ -162,7 +163,7 @@ def _row(row: sa.RowMapping) -> str:
 
 
 def _requests(text: str | None) -> str:
-    asked = read.parse_requests(text).requests
+    asked = parse_requests(text).requests
     if asked is None:
         return f"not readable: {(text or '')[:80]!r}"
     return ", ".join(f"{one.count} of {one.alias_name} ({one.request_id})" for one in asked) or "none"

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from gpustack.cleanup import tables
-from gpustack.cleanup.model import TERMINAL, ComputeNode, Instance, Migration, PciRow, Place, Request, Service
+from gpustack.cleanup import moves, tables
+from gpustack.cleanup.model import ComputeNode, Instance, Migration, PciRow, Service
 from gpustack.cleanup.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
 from gpustack.cleanup.owners import OtherCells, batches, instance, instance_columns, read_instances
+from gpustack.cleanup.requests import UNREADABLE_REQUESTS, Asked, parse_requests, read_requests
 from gpustack.cleanup.schema import DatabaseSchema
-from gpustack.cleanup.values import DAMAGE, UNREADABLE, count, parsed
+from gpustack.cleanup.values import DAMAGE, UNREADABLE
 from gpustack.cleanup.view import NodeView, Owner, Whereabouts
 from gpustack.hostnames import find, index
 
@@ -35,16 +35,6 @@ _NODE = tuple(
     tables.compute_nodes.c[name]
     for name in ("id", "uuid", "host", "hypervisor_hostname", "deleted", "updated_at", "deleted_at", "pci_stats")
 )
-
-
-class _Asked(NamedTuple):
-    """The PCI requests of an instance (None: not readable), and their text in the database."""
-
-    requests: tuple[Request, ...] | None
-    text: str | None
-
-
-_UNREADABLE = _Asked(None, None)
 
 
 def now(connection: sa.Connection) -> datetime:
@@ -96,8 +86,8 @@ class CellReader:
         :param names: those of hosts that may be called so as well, short or full.
         """
         services = self._services()
-        unfinished = self._unfinished_migrations()
-        moves = _by_place(unfinished)
+        unfinished = moves.unfinished(self.connection)
+        by_place = moves.by_place(unfinished)
         found = {
             *nodes_with_rows(self.connection, hosts, instance_uuid),
             *nodes_of_guests(self.connection, hosts, instance_uuid),
@@ -107,7 +97,7 @@ class CellReader:
         ids = sorted(found)
         for start in range(0, len(ids), _NODES_AT_ONCE):
             for view in self._readable(ids[start : start + _NODES_AT_ONCE], services, unfinished):
-                here = moves.get(view.node.place, ())
+                here = by_place.get(view.node.place, ())
                 yield replace(view, moves=tuple(here)) if here else view
 
     def owner(self, uuid: str) -> Owner:
@@ -134,11 +124,6 @@ class CellReader:
             for row in self.connection.execute(query).mappings()
         }
         return index(found)  # MySQL compares without case, so Nova may have written one host's name in two ways
-
-    def _unfinished_migrations(self) -> dict[str, tuple[Migration, ...]]:
-        """All moves that are not over, in error, or of an unknown status: few, whatever the size of the table."""
-        table = tables.migrations.c
-        return self._migrations(sa.or_(table.status.is_(None), table.status.not_in(sorted(TERMINAL))))
 
     # --- a chunk of compute nodes ---------------------------------------------------------------------------------
 
@@ -176,9 +161,9 @@ class CellReader:
         rows, written = self._rows(ids)
         residents = self._residents(ids)
         here = {found.uuid: found for found, _requests in residents}
-        asked: dict[str, _Asked] = {}
+        asked: dict[str, Asked] = {}
         for found, said in residents:  # nothing keeps an instance from having several of these: none is believed then
-            asked[found.uuid] = said if asked.get(found.uuid, said) == said else _UNREADABLE
+            asked[found.uuid] = said if asked.get(found.uuid, said) == said else UNREADABLE_REQUESTS
         named: dict[int, set[str]] = {}
         displaced = set()
         for row in [row for of_node in rows.values() for row in of_node if row.instance_uuid]:
@@ -240,7 +225,7 @@ class CellReader:
             found.setdefault(row.compute_node_id, []).append(row)
         return found, written
 
-    def _residents(self, ids: list[int]) -> list[tuple[Instance, _Asked]]:
+    def _residents(self, ids: list[int]) -> list[tuple[Instance, Asked]]:
         """The live instances on the live ones of these compute nodes, with their PCI requests (None: not readable).
 
         One statement in place of one that names hosts and many that name instances: each of its steps is a look-up in
@@ -254,7 +239,7 @@ class CellReader:
         query = sa.select(*instance_columns(self.connection), extra.id, extra.pci_requests).select_from(joined)
         found = self.connection.execute(query.where(nodes.id.in_(ids), nodes.deleted == 0)).all()
         return [
-            (instance(known, self.cell), _UNREADABLE if extra_id is None else parse_requests(text))
+            (instance(known, self.cell), UNREADABLE_REQUESTS if extra_id is None else parse_requests(text))
             for *known, extra_id, text in found
         ]
 
@@ -264,14 +249,14 @@ class CellReader:
         self,
         uuids: set[str],
         here: Mapping[str, Instance],
-        asked: Mapping[str, _Asked],
+        asked: Mapping[str, Asked],
         displaced: set[str],
         unfinished: Mapping[str, tuple[Migration, ...]],
     ) -> dict[str, Owner]:
         instances = {**read_instances(self.connection, displaced - set(here), self.cell), **here}
         others = self.others.look_up(sorted(displaced), self.cell_uuid) if displaced else {}
-        over = self._migrations_of(displaced)
-        requests = {**asked, **self._requests(uuids - asked.keys())}
+        over = moves.moves_of(self.connection, displaced)
+        requests = {**asked, **read_requests(self.connection, uuids - asked.keys())}
         found = {}
         for uuid in uuids:
             instance_here, other = instances.get(uuid), others.get(uuid)
@@ -286,49 +271,12 @@ class CellReader:
                 whereabouts=_whereabouts(chosen, unknown),
                 instance=chosen,
                 in_several_cells=alive_here and elsewhere is not None,
-                migrations=_all((*unfinished.get(uuid, ()), *over.get(uuid, ()))),
-                requests=requests.get(uuid, _UNREADABLE).requests,
-                asked=requests.get(uuid, _UNREADABLE).text,
+                migrations=moves.each_once((*unfinished.get(uuid, ()), *over.get(uuid, ()))),
+                requests=requests.get(uuid, UNREADABLE_REQUESTS).requests,
+                asked=requests.get(uuid, UNREADABLE_REQUESTS).text,
                 unknown_because=unknown,
             )
         return found
-
-    def _requests(self, uuids: Iterable[str]) -> dict[str, _Asked]:
-        table = tables.instance_extra.c
-        found: dict[str, _Asked] = {}
-        for batch in batches(sorted(uuids)):
-            query = sa.select(table.instance_uuid, table.pci_requests).where(table.instance_uuid.in_(batch))
-            for uuid, text in self.connection.execute(query).all():
-                found[uuid.lower()] = parse_requests(text)
-        return found
-
-    def _migrations_of(self, uuids: Iterable[str]) -> dict[str, tuple[Migration, ...]]:
-        found: dict[str, tuple[Migration, ...]] = {}
-        for batch in batches(sorted(uuids)):
-            found.update(self._migrations(tables.migrations.c.instance_uuid.in_(batch)))
-        return found
-
-    def _migrations(self, condition: sa.ColumnElement[bool]) -> dict[str, tuple[Migration, ...]]:
-        table = tables.migrations.c
-        columns = tables.columns(self.connection, tables.migrations)
-        query = sa.select(*columns).where(table.deleted == 0, condition).order_by(table.id)
-        found: dict[str, list[Migration]] = {}
-        for row in self.connection.execute(query).mappings():
-            found.setdefault((row["instance_uuid"] or "").lower(), []).append(
-                Migration(
-                    id=row["id"],
-                    instance_uuid=row["instance_uuid"],
-                    source_compute=row["source_compute"],
-                    source_node=row["source_node"],
-                    dest_compute=row["dest_compute"],
-                    dest_node=row["dest_node"],
-                    status=row["status"],
-                    migration_type=row.get("migration_type"),
-                    cross_cell_move=bool(row.get("cross_cell_move")),
-                    updated_at=row["updated_at"] or row["created_at"],
-                )
-            )
-        return {uuid: tuple(moves) for uuid, moves in found.items()}
 
     def _elsewhere(self, uuids: Iterable[str]) -> dict[str, list[tuple[str, PciRow]]]:
         """All taken rows of owners, with the name of their compute node."""
@@ -346,19 +294,6 @@ class CellReader:
         return found
 
 
-def _by_place(unfinished: Mapping[str, tuple[Migration, ...]]) -> dict[Place, list[Migration]]:
-    found: dict[Place, list[Migration]] = {}
-    for move in (move for moves in unfinished.values() for move in moves):
-        for place in dict.fromkeys(move.places):
-            found.setdefault(place, []).append(move)
-    return found
-
-
-def _all(moves: tuple[Migration, ...]) -> tuple[Migration, ...]:
-    """Each migration once, in the order in which they were made."""
-    return tuple(move for _id, move in sorted({move.id: move for move in moves}.items()))
-
-
 def _placed(found: Instance | None, node: ComputeNode | None) -> bool:
     return found is not None and node is not None and node.has(found)
 
@@ -372,25 +307,3 @@ def _whereabouts(found: Instance | None, unknown: str | None) -> Whereabouts:
     if unknown is not None:
         return Whereabouts.UNKNOWN
     return Whereabouts.FOUND if found is not None and not found.deleted else Whereabouts.ABSENT
-
-
-def parse_requests(text: str | None) -> _Asked:
-    """``instance_extra.pci_requests`` (``nova/objects/instance_pci_requests.py``); NULL means none."""
-    if not text:
-        return _Asked((), text)
-    try:
-        return _Asked(
-            tuple(
-                [
-                    Request(
-                        request_id=entry.get("request_id"),
-                        count=count(entry["count"]),
-                        alias_name=entry.get("alias_name"),
-                    )
-                    for entry in parsed(text)
-                ]
-            ),
-            text,
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return _UNREADABLE

@@ -1,0 +1,62 @@
+"""Reading the migrations of instances: those that are not over, for all of a cell, and all of some instances."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import sqlalchemy as sa
+
+from gpustack.cleanup import tables
+from gpustack.cleanup.model import TERMINAL, Migration, Place
+from gpustack.cleanup.owners import batches
+
+
+def unfinished(connection: sa.Connection) -> dict[str, tuple[Migration, ...]]:
+    """All moves that are not over, in error, or of an unknown status: few, whatever the size of the table."""
+    table = tables.migrations.c
+    return _migrations(connection, sa.or_(table.status.is_(None), table.status.not_in(sorted(TERMINAL))))
+
+
+def moves_of(connection: sa.Connection, uuids: Iterable[str]) -> dict[str, tuple[Migration, ...]]:
+    """All moves of instances, those that are over as well, by instance."""
+    found: dict[str, tuple[Migration, ...]] = {}
+    for batch in batches(sorted(uuids)):
+        found.update(_migrations(connection, tables.migrations.c.instance_uuid.in_(batch)))
+    return found
+
+
+def _migrations(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> dict[str, tuple[Migration, ...]]:
+    table = tables.migrations.c
+    columns = tables.columns(connection, tables.migrations)
+    query = sa.select(*columns).where(table.deleted == 0, condition).order_by(table.id)
+    found: dict[str, list[Migration]] = {}
+    for row in connection.execute(query).mappings():
+        found.setdefault((row["instance_uuid"] or "").lower(), []).append(
+            Migration(
+                id=row["id"],
+                instance_uuid=row["instance_uuid"],
+                source_compute=row["source_compute"],
+                source_node=row["source_node"],
+                dest_compute=row["dest_compute"],
+                dest_node=row["dest_node"],
+                status=row["status"],
+                migration_type=row.get("migration_type"),
+                cross_cell_move=bool(row.get("cross_cell_move")),
+                updated_at=row["updated_at"] or row["created_at"],
+            )
+        )
+    return {uuid: tuple(moves) for uuid, moves in found.items()}
+
+
+def by_place(unfinished: Mapping[str, tuple[Migration, ...]]) -> dict[Place, list[Migration]]:
+    """The moves that lead from or to each compute node."""
+    found: dict[Place, list[Migration]] = {}
+    for move in (move for moves in unfinished.values() for move in moves):
+        for place in dict.fromkeys(move.places):
+            found.setdefault(place, []).append(move)
+    return found
+
+
+def each_once(moves: tuple[Migration, ...]) -> tuple[Migration, ...]:
+    """Each migration once, in the order in which they were made."""
+    return tuple(move for _id, move in sorted({move.id: move for move in moves}.items()))

@@ -1,0 +1,56 @@
+"""Reading the PCI requests of instances (``instance_extra.pci_requests``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import sqlalchemy as sa
+
+from gpustack.cleanup import tables
+from gpustack.cleanup.model import Request
+from gpustack.cleanup.owners import batches
+from gpustack.cleanup.values import count, parsed
+
+
+class Asked(NamedTuple):
+    """The PCI requests of an instance (None: not readable), and their text in the database."""
+
+    requests: tuple[Request, ...] | None
+    text: str | None
+
+
+UNREADABLE_REQUESTS = Asked(None, None)
+
+
+def read_requests(connection: sa.Connection, uuids: Iterable[str]) -> dict[str, Asked]:
+    """The PCI requests of instances."""
+    table = tables.instance_extra.c
+    found: dict[str, Asked] = {}
+    for batch in batches(sorted(uuids)):
+        query = sa.select(table.instance_uuid, table.pci_requests).where(table.instance_uuid.in_(batch))
+        for uuid, text in connection.execute(query).all():
+            found[uuid.lower()] = parse_requests(text)
+    return found
+
+
+def parse_requests(text: str | None) -> Asked:
+    """``instance_extra.pci_requests`` (``nova/objects/instance_pci_requests.py``); NULL means none."""
+    if not text:
+        return Asked((), text)
+    try:
+        return Asked(
+            tuple(
+                [
+                    Request(
+                        request_id=entry.get("request_id"),
+                        count=count(entry["count"]),
+                        alias_name=entry.get("alias_name"),
+                    )
+                    for entry in parsed(text)
+                ]
+            ),
+            text,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return UNREADABLE_REQUESTS
