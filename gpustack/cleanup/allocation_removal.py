@@ -15,7 +15,7 @@ from gpustack.cleanup.hypervisor import Ask
 from gpustack.cleanup.journal import Journal, JournalEntry
 from gpustack.cleanup.outcome import Outcome, Result, key, stub
 from gpustack.cleanup.plan import Selection, Sources, leftovers_of
-from gpustack.cleanup.verdict import Status
+from gpustack.cleanup.verdict import PlannedVerdict, Status
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def unset(
     sources: Sources,
     cell: Cell,
-    wanted: Mapping[str, Any],
+    wanted: PlannedVerdict,
     selection: Selection,
     journal: Journal,
     ask: Ask,
@@ -39,7 +39,10 @@ def unset(
     if cloud is None:
         detail = "Placement was not named: say --os-cloud"
         return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=detail)
-    consumer, provider = wanted["allocation"]["consumer"], wanted["allocation"]["provider"]
+    held = wanted["allocation"]
+    if held is None:
+        return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail="the plan names no allocation")
+    consumer, provider = held["consumer"], held["provider"]
     # Read before everything is judged afresh: whatever comes after it changes the generation.
     before = placement.allocations_of(cloud, consumer)
     if provider not in before["allocations"]:

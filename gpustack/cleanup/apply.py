@@ -26,7 +26,7 @@ from gpustack.cleanup.outcome import Outcome, Result, about, key, stub
 from gpustack.cleanup.plan import Selection, Sources, verdicts_of
 from gpustack.cleanup.read import ROW
 from gpustack.cleanup.repair import Change, changes
-from gpustack.cleanup.verdict import Repair, Status, Verdict
+from gpustack.cleanup.verdict import PlannedVerdict, Repair, Status, Verdict
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -37,7 +37,7 @@ LOCK_TIMEOUT = 5
 
 def carry_out(
     sources: Sources,
-    planned: Sequence[Mapping[str, Any]],
+    planned: Sequence[PlannedVerdict],
     selection: Selection,
     journal: Journal,
     *,
@@ -68,7 +68,7 @@ def carry_out(
 def _carry_out_one(
     sources: Sources,
     cell: Cell,
-    wanted: Mapping[str, Any],
+    wanted: PlannedVerdict,
     selection: Selection,
     journal: Journal,
     ask: Ask,
@@ -94,11 +94,11 @@ def _carry_out_one(
         return Outcome(verdict=verdict, result=Result.FAILED, detail=f"{error.what}; nothing was written")
 
 
-def _nothing(wanted: Mapping[str, Any]) -> Outcome:
+def _nothing(wanted: PlannedVerdict) -> Outcome:
     return Outcome(verdict=stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
 
 
-def _changed(verdict: Verdict | None, wanted: Mapping[str, Any], when: str) -> Outcome | None:
+def _changed(verdict: Verdict | None, wanted: PlannedVerdict, when: str) -> Outcome | None:
     """The outcome where a verdict is not the one that was planned any more."""
     if verdict is None:
         return _nothing(wanted)
@@ -110,7 +110,7 @@ def _changed(verdict: Verdict | None, wanted: Mapping[str, Any], when: str) -> O
     return None
 
 
-def _judge_again(sources: Sources, cell: Cell, wanted: Mapping[str, Any], selection: Selection) -> Verdict | None:
+def _judge_again(sources: Sources, cell: Cell, wanted: PlannedVerdict, selection: Selection) -> Verdict | None:
     hosts = frozenset({wanted["host"]}) if wanted["host"] else None
     ids = {device["id"] for device in wanted["devices"]}
     fresh = verdicts_of(sources, cell, replace(selection, hosts=hosts, instance=None, classes=frozenset()))

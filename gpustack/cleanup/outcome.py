@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpustack.cleanup.clock import HostState
-from gpustack.cleanup.verdict import Status, Verdict
+from gpustack.cleanup.verdict import PlannedVerdict, Status, Verdict
 
 
 class Result(enum.StrEnum):
@@ -38,7 +37,7 @@ class Outcome:
     detail: str
 
 
-def key(verdict: Mapping[str, Any]) -> tuple[Any, ...]:
+def key(verdict: PlannedVerdict) -> tuple[Any, ...]:
     """What makes two verdicts (as plain data) the same one."""
     return (
         verdict["cell"],
@@ -53,12 +52,15 @@ def key(verdict: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-def about(verdict: Mapping[str, Any]) -> tuple[Any, ...]:
+def about(verdict: PlannedVerdict) -> tuple[Any, ...]:
     """What a verdict without rows is about, whatever it says."""
-    return (*(verdict[name] for name in ("cell", "class", "host", "node", "instance")), bool(verdict["devices"]))
+    return (
+        *(verdict["cell"], verdict["class"], verdict["host"], verdict["node"], verdict["instance"]),
+        bool(verdict["devices"]),
+    )
 
 
-def stub(wanted: Mapping[str, Any]) -> Verdict:
+def stub(wanted: PlannedVerdict) -> Verdict:
     """A planned verdict of which nothing is left to see."""
     return Verdict(
         klass=wanted["class"],

@@ -22,7 +22,7 @@ from gpustack.cleanup.databases import Database
 from gpustack.cleanup.owners import OtherCells
 from gpustack.cleanup.rules import q_allocation_drift, t_domain_drift
 from gpustack.cleanup.values import DAMAGE
-from gpustack.cleanup.verdict import Status, Verdict
+from gpustack.cleanup.verdict import PlannedVerdict, Status, Verdict
 from gpustack.errors import CloudError, DatabaseError, UsageError
 from gpustack.files import write_atomic
 
@@ -137,7 +137,7 @@ class Selection:
         """Whether a verdict is of the chosen classes and instance."""
         return (not self.classes or verdict.klass in self.classes) and self.instance in (None, verdict.owner)
 
-    def of_planned(self, planned: Iterable[Mapping[str, Any]], sources: Sources) -> list[Mapping[str, Any]]:
+    def of_planned(self, planned: Iterable[PlannedVerdict], sources: Sources) -> list[PlannedVerdict]:
         """Those verdicts of a saved plan, as plain data, that are of the chosen cells, hosts, classes and instance.
 
         Verdicts on a cell that is not known at all stay: whoever carries them out tells so.

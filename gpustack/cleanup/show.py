@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from gpustack.cleanup.apply import relatives, statements
 from gpustack.cleanup.databases import snapshot
@@ -13,14 +12,14 @@ from gpustack.cleanup.outcome import key, stub
 from gpustack.cleanup.plan import FORMAT, VERSION, Sources
 from gpustack.cleanup.repair import changes
 from gpustack.cleanup.values import parsed
-from gpustack.cleanup.verdict import Allocation, Verdict
+from gpustack.cleanup.verdict import Allocation, PlannedVerdict, Verdict
 from gpustack.errors import JournalError
 from gpustack.files import read_text
 
 _MAX_BYTES = 64 * 1024 * 1024
 
 
-def explanation(verdict: Verdict | Mapping[str, Any]) -> str:
+def explanation(verdict: Verdict | PlannedVerdict) -> str:
     """A verdict in full: what was seen, what follows, what to do."""
     data = verdict.to_dict() if isinstance(verdict, Verdict) else verdict
     where = f"on {data['host']}" if data["host"] else f"in cell {data['cell']}"
@@ -33,9 +32,9 @@ def explanation(verdict: Verdict | Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _next(data: Mapping[str, Any]) -> str:
+def _next(data: PlannedVerdict) -> str:
     moves = ", ".join(map(str, data["migrations"]))
-    words = {
+    words: dict[str | None, str] = {
         "fail-migration": f"set migration {moves} to failed; Nova then frees the device",
         "restart": f"gpustack cleanup apply asks {data['host']} whether a restart of nova-compute is safe",
         "free": "free the row",
@@ -50,7 +49,7 @@ def _next(data: Mapping[str, Any]) -> str:
     return words[data["repair"]] + stopped
 
 
-def _unset_command(data: Mapping[str, Any]) -> str:
+def _unset_command(data: PlannedVerdict) -> str:
     held = data.get("allocation") or {"provider": "", "consumer": ""}
     return (
         "take the allocation away in Placement, as by hand: openstack --os-placement-api-version 1.28 resource "
@@ -58,7 +57,7 @@ def _unset_command(data: Mapping[str, Any]) -> str:
     )
 
 
-def load_plan(path: Path) -> list[dict[str, Any]]:
+def load_plan(path: Path) -> list[PlannedVerdict]:
     """The repairs of a saved plan.
 
     :raises JournalError: when the file can't be read, or is no plan of this version.

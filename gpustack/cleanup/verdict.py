@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from gpustack.cleanup.clock import HostState
 from gpustack.cleanup.model import PciRow
@@ -52,6 +52,49 @@ class Repair(enum.StrEnum):
     """Take one allocation away in Placement; it comes last."""
 
 
+class PlannedDevice(TypedDict):
+    """A row of a planned verdict."""
+
+    id: int
+    address: str
+    status: str
+    dev_type: str
+
+
+class PlannedAllocation(TypedDict):
+    """An :class:`Allocation` of a planned verdict."""
+
+    provider: str
+    name: str
+    addresses: str
+    consumer: str
+
+
+PlannedVerdict = TypedDict(
+    "PlannedVerdict",
+    {
+        "class": str,
+        "title": str,
+        "status": str,
+        "cell": str,
+        "host": str,
+        "node": str,
+        "host_state": str,
+        "devices": list[PlannedDevice],
+        "instance": str | None,
+        "evidence": list[str],
+        "because": str,
+        "repair": str | None,
+        "migrations": list[int],
+        "stop_service": bool,
+        "asks": list[str],
+        "advice": str,
+        "allocation": PlannedAllocation | None,
+    },
+)
+"""A verdict as plain data: what a saved plan, a journal and ``-f json`` hold of it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
     """An allocation of a device in Placement.
@@ -66,9 +109,14 @@ class Allocation:
     addresses: str
     consumer: str
 
-    def to_dict(self) -> dict[str, str]:
+    def to_dict(self) -> PlannedAllocation:
         """As plain data."""
-        return asdict(self)
+        return {
+            "provider": self.provider,
+            "name": self.name,
+            "addresses": self.addresses,
+            "consumer": self.consumer,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +246,7 @@ class Verdict:
         """The hosts to ask."""
         return tuple(dict.fromkeys(question.host for question in self.questions or ()))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> PlannedVerdict:
         """The verdict as plain data, for JSON."""
         return {
             "class": self.klass,

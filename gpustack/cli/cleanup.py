@@ -77,7 +77,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         shown = [verdict.to_dict() for verdict in self._plan.verdicts if parsed_args.all or verdict.status not in QUIET]
         if parsed_args.formatter in ("json", "yaml") and not parsed_args.columns:
             columns = tuple(shown[0]) if shown else ("class", "status", "host", "devices", "instance", "repair")
-            return columns, [tuple(verdict[name] for name in columns) for verdict in shown]
+            return columns, [tuple(verdict.values()) for verdict in shown]
         header = ("Class", "Status", "Cell", "Host", "Devices", "Instance", "Repair")
         return header, [
             (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -14,19 +13,20 @@ from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Outcome
 from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.verdict import PlannedVerdict
 from support.cellfile import CellFile, answering
 
 SELECTION = Selection(stopped=frozenset({"stopped"}), unblock=frozenset({("stopped", "0000:03:00.0")}))
 
 
-def wanted(sources: Sources) -> list[dict[str, Any]]:
+def wanted(sources: Sources) -> list[PlannedVerdict]:
     return [verdict.to_dict() for verdict in plan.make(sources, SELECTION).repairs]
 
 
 def run(
     sources: Sources,
     path: Path,
-    planned: list[dict[str, Any]],
+    planned: list[PlannedVerdict],
     ask: Callable[[str], Usage] | None = None,
     selection: Selection = SELECTION,
 ) -> list[Outcome]:
