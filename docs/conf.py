@@ -12,11 +12,13 @@ author = "The gpustack authors"
 copyright = "2026, The gpustack authors"  # noqa: A001
 release = version = __version__
 
-extensions = ["myst_parser", "generated"]
-myst_enable_extensions = ["colon_fence", "deflist"]
+extensions = ["myst_parser", "generated", "drawings"]
+myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 nitpicky = True
 
 html_theme = "furo"
 html_title = f"gpustack {release}"
+html_static_path = ["_static"]
+html_css_files = ["gpustack.css"]

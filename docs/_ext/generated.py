@@ -16,7 +16,7 @@ from floors import picture
 from sphinx.application import Sphinx
 
 from gpustack.cleanup.rules import CLASSES
-from gpustack.findings import definitions
+from gpustack.findings import Definition, definitions
 from gpustack.nova_conf import reference as nova_reference
 from gpustack.pci import catalogue
 from gpustack.spec import reference
@@ -34,17 +34,27 @@ def findings_page() -> str:
         "6": "A host in service",
     }
     lines = ["# Findings", "", "Each code is stable: scripts and runbooks may rely on it.", ""]
-    last = ""
-    for code, definition in definitions().items():
-        if code[3] != last:
-            last = code[3]
-            lines += [f"## {ranges[last]}", ""]
-        lines += [f"({code.lower()})=", f"### {code}: {definition.title}", ""]
-        lines += [f"{definition.severity.capitalize()}. {definition.explanation.strip()}", ""]
-        lines += [f"Message:\n: `{definition.message.strip()}`", "", f"Remedy:\n: {definition.remedy.strip()}", ""]
-        if definition.source:
-            lines += [f"Source:\n: {definition.source.strip()}", ""]
+    for first, title in ranges.items():
+        codes = {code: found for code, found in definitions().items() if code[3] == first}
+        if not codes:
+            continue
+        lines += [f"## {title}", "", "| code | severity | finding |", "|---|---|---|"]
+        lines += [
+            f"| [{code}](#{code.lower()}) | {_badge(found.severity)} | {found.title} |" for code, found in codes.items()
+        ]
+        lines += ["", *(line for code, found in codes.items() for line in _finding(code, found))]
     return "\n".join(lines)
+
+
+def _badge(severity: str) -> str:
+    return f"[{severity}]{{.badge .badge-{severity}}}"
+
+
+def _finding(code: str, definition: Definition) -> list[str]:
+    lines = [f"({code.lower()})=", f"### {code}: {definition.title}", "", _badge(definition.severity), ""]
+    lines += [definition.explanation.strip(), "", f"Message:\n: `{definition.message.strip()}`", ""]
+    lines += [f"Remedy:\n: {definition.remedy.strip()}", ""]
+    return [*lines, f"Source:\n: {definition.source.strip()}", ""] if definition.source else lines
 
 
 def cards_page() -> str:
