@@ -20,7 +20,7 @@ from gpustack.nova_conf.deployment.drop_in import DIRECTORY
 from gpustack.nova_conf.desired import Alias, DesiredConfig, DeviceEntry, wanted
 from gpustack.nova_conf.module_answer import Answer
 from gpustack.nova_conf.render import render
-from gpustack.nova_conf.rendered import RenderedFile
+from gpustack.nova_conf.rendered import RenderedFile, Rendering
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import parse_files, selected
@@ -87,16 +87,8 @@ def for_host(
     :param restart: ``changed``, ``always`` or ``never``.
     """
     spec = load_spec(Path(spec_path))
-    release = _release(spec)
-    host = _host(hostname, facts) if facts else None
-    entries = tuple(_entry(entry) for entry in decided["computes"].get(hostname, ()))
-    found = DesiredConfig(
-        release=release,
-        placement=spec.nova.placement if spec.nova else "off",
-        aliases=tuple(_alias(alias) for alias in decided["aliases"]),
-        computes={hostname: entries} if "compute" in services else {},
-        findings=(),
-    )
+    config = _decided_config(spec, decided, hostname, services)
+    hosts = [_host(hostname, facts)] if facts else []
     answer = Answer.parse(there, hostname)
     files = answer.texts
     result: dict[str, Any] = {"write": [], "blocks": [], "restart": []}
@@ -105,17 +97,8 @@ def for_host(
     for group in [(s,) for s in services] if kolla else [tuple(services)]:
         started = {} if kolla else answer.started
         existing = Existing(named=tuple(_sources(hostname, group, files, started, kolla=kolla)))
-        rendering = render(
-            found,
-            services=group,
-            existing=existing,
-            hosts=[host] if host else [],
-            only=[hostname] if "compute" in group else None,
-            together="compute" in group,
-            appended=kolla,
-        )
-        findings += rendering.findings
-        findings += _unread(group, started, hostname)
+        rendering = _rendered(config, group, existing, hosts, hostname, kolla=kolla)
+        findings += (*rendering.findings, *_unread(group, started, hostname))
         (file,) = rendering.files
         path = f"/etc/kolla/nova-{group[0]}/nova.conf" if kolla else file.path
         before = _block(files.get(path, "")) if kolla else files.get(path)
@@ -130,6 +113,39 @@ def for_host(
     findings = list(dict.fromkeys(findings))
     result["restart"] = _commands(chosen, answer, kolla=kolla) if not errors(findings) else []
     return {**result, "services": chosen, **_told(findings)}
+
+
+def _decided_config(spec: Spec, decided: Mapping[str, Any], hostname: str, services: Sequence[str]) -> DesiredConfig:
+    """The configuration of one host, as :func:`overall` decided it."""
+    entries = tuple(_entry(entry) for entry in decided["computes"].get(hostname, ()))
+    return DesiredConfig(
+        release=_release(spec),
+        placement=spec.nova.placement if spec.nova else "off",
+        aliases=tuple(_alias(alias) for alias in decided["aliases"]),
+        computes={hostname: entries} if "compute" in services else {},
+        findings=(),
+    )
+
+
+def _rendered(
+    config: DesiredConfig,
+    services: Sequence[str],
+    existing: Existing,
+    hosts: Sequence[Host],
+    hostname: str,
+    *,
+    kolla: bool,
+) -> Rendering:
+    """The one file that these services of the host read together."""
+    return render(
+        config,
+        services=services,
+        existing=existing,
+        hosts=hosts,
+        only=[hostname] if "compute" in services else None,
+        together="compute" in services,
+        appended=kolla,
+    )
 
 
 def _release(spec: Spec) -> Release:
