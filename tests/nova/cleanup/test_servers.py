@@ -383,8 +383,12 @@ def sources(cell: CellFile, tmp_path: Path) -> Sources:
 
 
 # What speaks against an undo is read and compared by statements that differ from server to server.
-test_what_was_used_since_is_left = test_undo.test_what_was_used_since_is_left
+@pytest.mark.parametrize(("owner", "since", "why"), [test_undo.SINCE[number] for number in (0, 2, 6, 7)])
+def test_undo_leaves_what_was_used_since(
+    cell: CellFile, sources: Sources, tmp_path: Path, owner: str, since: list[str], why: str
+) -> None:
+    test_undo.test_what_was_used_since_is_left(cell, sources, tmp_path, owner, since, why)
+
+
 test_a_host_that_comes_back_while_it_is_undone = test_undo.test_a_host_that_comes_back_while_it_is_undone
-test_a_physical_function_is_not_offered_again = (
-    test_undo.test_a_physical_function_is_not_offered_again_beside_a_taken_one
-)
+test_an_undo_beside_a_taken_one = test_undo.test_a_physical_function_is_not_offered_again_beside_a_taken_one

@@ -31,31 +31,32 @@ OF_OLD = "compute_node_id = (SELECT id FROM compute_nodes WHERE host = 'old')"
 REPORTS = "UPDATE services SET last_seen_up = '{now}' WHERE host = 'old'"
 
 
-@pytest.mark.parametrize(
-    ("owner", "since", "why"),
-    [
-        ("vm-a", ["UPDATE instances SET deleted = id WHERE uuid = 'vm-a'"], "instance vm-a was deleted since"),
-        ("gone", [REPORTS], "is up now"),
-        ("vm-a", [REPORTS], "is up now"),
-        ("vm-a", ["UPDATE instances SET host = 'old', node = 'old' WHERE uuid = 'vm-a'"], "is on old by now"),
-        ("vm-a", ["UPDATE instances SET task_state = 'rebuilding' WHERE uuid = 'vm-a'"], "task under way"),
-        (
-            "vm-b",
-            ["UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = 'vm-b'"],
-            "which is free by now",
-        ),
-        (
-            "vm-b",
-            ["UPDATE pci_devices SET instance_uuid = 'other' WHERE instance_uuid = 'vm-b'"],
-            "belongs to instance other by now",
-        ),
-        (
-            "vm-v",
-            [f"{TAKEN} WHERE dev_type = 'type-PF' AND {OF_OLD}"],
-            "belongs to instance other by now",
-        ),
-    ],
-)
+SINCE = [
+    ("vm-a", ["UPDATE instances SET deleted = id WHERE uuid = 'vm-a'"], "instance vm-a was deleted since"),
+    ("gone", [REPORTS], "is up now"),
+    ("vm-a", [REPORTS], "is up now"),
+    ("vm-a", ["UPDATE instances SET host = 'old', node = 'old' WHERE uuid = 'vm-a'"], "is on old by now"),
+    ("vm-a", ["UPDATE instances SET task_state = 'rebuilding' WHERE uuid = 'vm-a'"], "task under way"),
+    (
+        "vm-b",
+        ["UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = 'vm-b'"],
+        "which is free by now",
+    ),
+    (
+        "vm-b",
+        ["UPDATE pci_devices SET instance_uuid = 'other' WHERE instance_uuid = 'vm-b'"],
+        "belongs to instance other by now",
+    ),
+    (
+        "vm-v",
+        [f"{TAKEN} WHERE dev_type = 'type-PF' AND {OF_OLD}"],
+        "belongs to instance other by now",
+    ),
+]
+"""The owner of a row, what happened since its repair, and the reason that is given."""
+
+
+@pytest.mark.parametrize(("owner", "since", "why"), SINCE)
 def test_what_was_used_since_is_left(
     cell: CellFile, sources: Sources, tmp_path: Path, owner: str, since: list[str], why: str
 ) -> None:
