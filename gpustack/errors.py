@@ -90,7 +90,7 @@ class JournalError(GpustackError):
 
 
 class VerifyError(GpustackError):
-    """A host is not ready for guests: its verification found errors."""
+    """A host is not ready for passthrough: its verification found errors."""
 
     exit_code = 16
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -151,3 +152,29 @@ class TrialReboot(Reboot):
             f"reboot with the new kernel arguments, once: they become permanent when the host is verified within "
             f"{self.seconds} s, and otherwise the next boot is the old one"
         )
+
+
+_KINDS: dict[str, tuple[type[Operation], ...]] = {
+    "file": (WriteFile, RemoveFile),
+    "command": (RunCommand,),
+    "card": (BindLive,),
+    "reboot": (Reboot,),
+}
+
+
+def count(operations: Iterable[Operation]) -> dict[str, int]:
+    """How many operations of each kind there are, without the kinds of which there is none."""
+    listed = tuple(operations)
+    counts = {kind: sum(isinstance(o, types) for o in listed) for kind, types in _KINDS.items()}
+    return {kind: number for kind, number in counts.items() if number}
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def show_counts(counts: Mapping[str, int], reboot: str = "needs a reboot") -> list[str]:
+    """Counts as a plan, its dry run and the summary of a run show them: ``4 files, 3 commands, needs a reboot``."""
+    shown = [counted(counts[kind], kind) for kind in _KINDS if kind != "reboot" and counts.get(kind)]
+    return [*shown, reboot] if counts.get("reboot") else shown

@@ -22,9 +22,10 @@ from gpustack.host.plan import HostPlan, plan_host
 from gpustack.host.prior_setup.adopt import digest
 from gpustack.host.prove import undone
 from gpustack.host.prove import verify as prove
-from gpustack.host.show import BOOTABLE, UNDONE, show_plan, show_verification
+from gpustack.host.prove.verify import Verification
+from gpustack.host.show import BOOTABLE, READY, UNDONE, show_plan, show_verification
 from gpustack.host.undo import LAST, plan_undo
-from gpustack.operations import BindLive, RemoveFile, RunCommand, WriteFile
+from gpustack.operations import BindLive, RemoveFile, RunCommand, WriteFile, count
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
 from gpustack.text import LAYOUT, printable, printable_data
@@ -82,6 +83,7 @@ def _outcome(planned: HostPlan, hostname: str) -> dict[str, Any]:
     return {
         "text": printable(text, keep=LAYOUT),
         "plan": planned.to_dict(),
+        "counts": count(operations),
         "write": [_written(o) for o in operations if isinstance(o, WriteFile)],
         "remove": [o.path for o in operations if isinstance(o, RemoveFile)],
         "commands": [{"argv": list(o.argv), "why": o.why} for o in operations if isinstance(o, RunCommand)],
@@ -116,17 +118,14 @@ def verify(
 
     :param initramfs: what is in each kernel's image, by kernel release; None when the images were not read.
     :param trial: whether this boot is a trial, of which menu and initramfs are not proved yet.
-    :returns: ``text`` to show and ``verification`` as plain data; ``text``, ``failed``, ``msg`` and ``findings`` when
-        it does not hold.
+    :returns: ``text`` to show, ``details`` with every check, and ``verification`` as plain data; ``text``, ``failed``,
+        ``msg`` and ``findings`` if the host does not pass.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     verified = prove.verify_host(
         _spec(spec_path), _host(facts, hostname), checked_images(initramfs, hostname), trial=trial
     )
-    text = show_verification(verified)
-    if not verified.passed:
-        return _failure(f"{hostname} is not ready for guests", text, verified.findings)
-    return {"text": printable(text, keep=LAYOUT), "verification": verified.to_dict()}
+    return _verified(verified, READY, f"{hostname} is not ready")
 
 
 def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict[str, Any]:
@@ -136,11 +135,8 @@ def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     verified = prove.verify_next(_spec(spec_path), _host(facts, hostname))
-    text = show_verification(verified, BOOTABLE)
-    if not verified.passed:
-        what = f"{hostname} is not rebooted: its commands have run, and its next boot would not have its arguments"
-        return _failure(what, text, verified.findings)
-    return {"text": printable(text, keep=LAYOUT), "verification": verified.to_dict()}
+    what = f"{hostname} is not rebooted: its commands have run, and its next boot would not have its arguments"
+    return _verified(verified, BOOTABLE, what)
 
 
 def verify_undone(facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None, hostname: str) -> dict[str, Any]:
@@ -150,10 +146,18 @@ def verify_undone(facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None,
     :raises gpustack.errors.GpustackError: when the facts can't be used.
     """
     verified = undone.verify_undone(_host(facts, hostname), checked_images(initramfs, hostname))
-    text = show_verification(verified, UNDONE)
+    return _verified(verified, UNDONE, f"{hostname} is not as it was before gpustack")
+
+
+def _verified(verified: Verification, verdicts: tuple[str, str], what: str) -> dict[str, Any]:
+    details = show_verification(verified, verdicts)
     if not verified.passed:
-        return _failure(f"{hostname} is not as it was before gpustack", text, verified.findings)
-    return {"text": printable(text, keep=LAYOUT), "verification": verified.to_dict()}
+        return _failure(what, details, verified.findings)
+    return {
+        "text": show_verification(verified, verdicts, details=False),
+        "details": printable(details, keep=LAYOUT),
+        "verification": verified.to_dict(),
+    }
 
 
 def _failure(what: str, text: str, findings: Iterable[Finding]) -> dict[str, Any]:

@@ -165,10 +165,10 @@ class Undo(_Change):
 
 
 class Verify(Play):
-    """Prove on running hosts that their GPUs can go to guests. Changes nothing.
+    """Verify on running hosts that their GPUs are available for passthrough. Changes nothing.
 
-    The same as the playbook verify.yml. Without -i the hosts are those that are named, or those of the spec. Exit code
-    16 when a host is not ready.
+    Prints one line for each host that is ready; with -v, every check. The same as the playbook verify.yml. Without -i,
+    the hosts are the named ones, or those of the spec. The exit code is 16 if a host is not ready.
     """
 
     playbook = "verify"
@@ -195,8 +195,8 @@ class Verify(Play):
         if parsed_args.format == "text":
             for one in records:
                 if one.text:
-                    self._show(f"{one.text}\n")
-        self._tell(parsed_args, records)
+                    self._show(one.details if self.verbosity > 1 else one.text)
+        self._tell(parsed_args, records, listed=[one for one in records if one.problem or not one.text])
         return 0
 
 

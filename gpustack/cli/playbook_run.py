@@ -113,8 +113,18 @@ class Play(Command):
         write_atomic(path, inventory_of(self._names(parsed_args)), mode=0o600)
         return str(path), parsed_args.limit
 
-    def _tell(self, parsed_args: argparse.Namespace, records: Sequence[HostRecord], *, checked: bool = False) -> None:
-        """Print the summary on stdout, and what went wrong on stderr."""
+    def _tell(
+        self,
+        parsed_args: argparse.Namespace,
+        records: Sequence[HostRecord],
+        *,
+        checked: bool = False,
+        listed: Sequence[HostRecord] | None = None,
+    ) -> None:
+        """Print the summary on stdout, and problems on stderr.
+
+        :param listed: the hosts of the summary; all when None.
+        """
         from gpustack.playbook_runner.show import problems, summary
 
         self._records = tuple(records)
@@ -124,8 +134,9 @@ class Play(Command):
             for one in records:
                 if told := problems(one):
                     self.say(told)
-            text = summary(records, checked=checked)
-        print(text, file=self.app.stdout)
+            text = summary(records if listed is None else listed, checked=checked)
+        if text:
+            print(text, file=self.app.stdout)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """End with the error of the host where it went worst."""

@@ -9,7 +9,7 @@ from gpustack.host.own_files import ADOPTED
 from gpustack.host.plan import HostPlan, PlannedGpu
 from gpustack.host.prove.checks import CheckStatus
 from gpustack.host.prove.verify import Verification
-from gpustack.operations import BindLive, Operation, Reboot, RemoveFile, RunCommand, WriteFile
+from gpustack.operations import Reboot, RemoveFile, WriteFile, count, counted, show_counts
 from gpustack.text import LAYOUT, printable
 
 
@@ -37,26 +37,32 @@ def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
     return printable("\n".join(lines), keep=LAYOUT)
 
 
-READY = ("ready for guests", "NOT ready for guests")
-"""What is said of a prepared host that passes its verification, and of one that does not."""
+READY = ("ready", "NOT ready")
+"""The verdicts on a prepared host, passed and failed."""
 BOOTABLE = ("the next boot has its arguments", "the next boot does NOT have its arguments")
-UNDONE = ("as it was before gpustack", "NOT as it was before gpustack")
-"""What is said of a host that was given back."""
+UNDONE = ("as before gpustack", "NOT as before gpustack")
 
 
-def show_verification(verification: Verification, verdicts: tuple[str, str] = READY) -> str:
-    """A verification: every check with what it saw, then what stands against the host."""
-    failed = sum(check.status is not CheckStatus.OK for check in verification.checks)
-    total = len(verification.checks)
+def show_verification(verification: Verification, verdicts: tuple[str, str] = READY, *, details: bool = True) -> str:
+    """A verification: the verdict in one line, every check with what it saw, then the findings.
+
+    :param details: whether to show the checks also if the host passes; what needs attention is always shown.
+    """
+    bad = [check for check in verification.checks if check.status is not CheckStatus.OK]
+    counts = [
+        *([counted(verification.gpus, "GPU")] if verification.gpus else []),
+        counted(len(verification.checks), "check"),
+        *([f"{len(bad)} not good"] if bad else []),
+    ]
     verdict = verdicts[0] if verification.passed else verdicts[1]
-    said = f"{total} checks" + (f", {failed} of them not good" if failed else ", all good")
-    lines = [f"{verification.host}: {verdict} ({said})"]
-    if verification.checks:
+    lines = [f"{verification.host}: {', '.join([verdict, *counts])}"]
+    shown = verification.checks if details or not verification.passed else bad
+    if shown:
         lines += [""]
-    for check in verification.checks:
+    for check in shown:
         place = check.place.removeprefix(verification.host).strip()
-        where = f"{place}: " if place else ""
-        lines.append(f"  {check.status.value:<7}  {where}{check.what}: {check.seen}")
+        words = [word for word in (place, check.what, check.seen) if word]
+        lines.append(f"  {check.status.value:<7}  {': '.join(words)}")
     lines += _finding_lines(verification.findings)
     return printable("\n".join(lines), keep=LAYOUT)
 
@@ -68,21 +74,7 @@ def _summary(plan: HostPlan) -> str:
         return f"refused{about}; nothing is done on this host"
     if not plan.operations:
         return "nothing to do"
-    return ", ".join(_counted(plan.operations))
-
-
-def _counted(operations: Iterable[Operation]) -> Iterator[str]:
-    operations = tuple(operations)
-    for kinds, one, many in (
-        ((WriteFile, RemoveFile), "1 file changes", "{} files change"),
-        ((RunCommand,), "1 command runs", "{} commands run"),
-        ((BindLive,), "1 card is bound at once", "{} cards are bound at once"),
-    ):
-        count = sum(isinstance(operation, kinds) for operation in operations)
-        if count:
-            yield one if count == 1 else many.format(count)
-    if any(isinstance(operation, Reboot) for operation in operations):
-        yield "a reboot is needed"
+    return ", ".join(show_counts(count(plan.operations)))
 
 
 def _gpu_lines(gpus: Iterable[PlannedGpu]) -> Iterator[str]:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpustack.operations import show_counts
+
 _PLANS = ("gpustack_plan", "gpustack_undo", "gpustack_service")
 _VERIFIES = ("gpustack_verify",)
 _READS = ("gpustack_facts",)
@@ -51,7 +53,11 @@ class HostRecord:
     :ivar text: the last plan or verification that was shown, for people.
     :ivar todo: whether the plan has anything to do.
     :ivar reboot: why the plan needs a reboot.
-    :ivar changed: the tasks that changed something.
+    :ivar details: the last verification with every check, for people.
+    :ivar checked: whether the run only looks (``--check``).
+    :ivar changed: whether something was changed, or would be.
+    :ivar planned: how many operations of each kind the plan has.
+    :ivar done: how many of them were carried out.
     :ivar findings: those that stand against the host.
     :ivar failure: what the last failure was, until the end of the host's turn repeats it.
     :ivar malformed: why the host's answers can't be trusted.
@@ -63,7 +69,11 @@ class HostRecord:
     text: str = ""
     todo: bool = False
     reboot: tuple[str, ...] = ()
-    changed: list[str] = field(default_factory=list)
+    details: str = ""
+    checked: bool = False
+    changed: bool = False
+    planned: dict[str, int] = field(default_factory=dict)
+    done: dict[str, int] = field(default_factory=dict)
     rebooted: bool = False
     verified: bool = False
     outcome: RunOutcome | None = None
@@ -72,27 +82,26 @@ class HostRecord:
     failure: tuple[RunOutcome, str, tuple[Mapping[str, str], ...]] | None = None
     malformed: str = ""
 
-    def details(self) -> list[str]:
-        """What is worth saying beside the outcome."""
+    @property
+    def operations(self) -> dict[str, int]:
+        """How many operations were carried out; those of the plan, as long as nothing is carried out."""
+        return self.planned if self.checked or not self.begun else self.done
+
+    def notes(self) -> list[str]:
+        """What is worth reporting beside the outcome."""
         if self.problem:
             return [self.problem.strip().partition("\n")[0].rstrip(":")]
-        found = []
-        if self.changed:
-            found.append(f"{len(self.changed)} change{'s' if len(self.changed) != 1 else ''}")
-        if self.rebooted:
-            found.append("rebooted")
-        elif self.reboot:
-            found.append("needs a reboot")
-        if self.verified:
-            found.append("verified")
-        return found
+        reboot = ["rebooted"] if self.rebooted else ["needs a reboot"] if self.reboot else []
+        kinds = {**self.operations, "reboot": 0}
+        return [*show_counts(kinds), *reboot, *(["verified"] if self.verified else [])]
 
     def to_dict(self) -> dict[str, Any]:
         """The record as plain data."""
         return {
             "host": self.host,
             "outcome": str(self.outcome or "planned"),
-            "changed": list(self.changed),
+            "changed": self.changed,
+            "operations": dict(self.operations),
             "rebooted": self.rebooted,
             "verified": self.verified,
             "reboot": [] if self.rebooted else list(self.reboot),
@@ -153,7 +162,7 @@ class Record:
 
     def _host(self, name: str) -> HostRecord:
         self.active[name] = None
-        return self.hosts.setdefault(name, HostRecord(host=name))
+        return self.hosts.setdefault(name, HostRecord(host=name, checked=self.checked))
 
     def _batch_over(self) -> tuple[str, ...]:
         over = tuple(self.active)
@@ -162,6 +171,8 @@ class Record:
 
     def _task(self, one: HostRecord, event: Mapping[str, Any]) -> None:
         result, action = event["result"], event["action"]
+        for kind, number in event["done"].items():
+            one.done[kind] = one.done.get(kind, 0) + int(number)
         if event["state"] == "ok":
             self._well(one, event, result, action)
             return
@@ -186,11 +197,14 @@ class Record:
         # A failure that a rescue has dealt with is followed by tasks that go well.
         one.outcome, one.problem, one.findings = None, "", ()
         if event["changed"]:
-            one.changed.append(event["task"])
+            one.changed = True
             one.rebooted = one.rebooted or (event["phase"] == Phase.REBOOT and not self.checked)
         if result.get("text"):
             # What Nova needs is told beside what the host needs.
             one.text = f"{one.text}\n\n{result['text']}" if action == "gpustack_service" else str(result["text"])
+            one.details = str(result.get("details") or "")
+        if "counts" in result:
+            one.planned = {str(kind): int(number) for kind, number in result["counts"].items()}
         if "todo" in result and not one.changed:
             one.todo = one.todo or bool(result["todo"])
         if "reboot" in result and "todo" in result:

@@ -20,7 +20,7 @@ def line(one: HostRecord, *, checked: bool = False) -> str:
     outcome = one.outcome or _running(one)
     if checked and outcome == RunOutcome.DONE and one.changed:
         outcome = "would change"
-    details = ", ".join(one.details())
+    details = ", ".join(one.notes())
     return f"{one.host}: {outcome}" + (f" ({details})" if details else "")
 
 

@@ -7,6 +7,7 @@ once and forks for each task and host: an import inside a function would run aga
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -48,7 +49,9 @@ class ActionModule(ActionBase):
         except GpustackError as error:
             raise AnsibleActionFail(str(error)) from error
         if outcome.get("text") and outcome["text"] not in (args.get("shown"), outcome.get("msg")):
-            Display().display(outcome["text"])
+            # The log of `gpustack host verify` has the details, too.
+            detailed = "details" in outcome and (Display().verbosity > 0 or "GPUSTACK_EVENTS_FD" in os.environ)
+            Display().display(outcome["details" if detailed else "text"])
         if outcome.get("failed"):
             outcome.pop("text", None)  # Ansible prints all of a failed result
         return {**result, "changed": False, **outcome}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,13 @@ description: Writes one JSON object a line for each thing that happens, to the d
 
 _ANY = ("msg", "cmd", "rc")
 """What any task may report."""
-_OURS = ("text", "todo", "reboot", "findings", "plan", "verification", "service")
+_OURS = ("text", "details", "counts", "todo", "reboot", "findings", "plan", "verification", "service")
 """What only action plugins report: they run on the controller, while the answer of a module is the host's."""
 _PLUGINS = frozenset(path.stem for path in (Path(__file__).parent.parent / "action_plugins").glob("gpustack_*.py"))
 _PHASE = "gpustack_phase"
 """The variable of a play, block or task that names its phase: names of tasks are for people, and may change."""
+_COUNTED = {"gpustack_files": ("file", "paths"), "gpustack_live": ("card", "bound")}
+"""The kind of operations that a module carries out, and the list in its answer that names them."""
 _TAIL = 2000
 _LONGEST = 64 << 10
 
@@ -84,6 +87,7 @@ class CallbackModule(CallbackBase):
             phase=_phase(result._task),
             state=state,
             changed=bool(found.get("changed")),
+            done=_done(action, found),
             ignored=ignored,
             result=told,
         )
@@ -120,6 +124,15 @@ class CallbackModule(CallbackBase):
 def _phase(owner: Any) -> str:
     """The phase that the playbooks' own text names: no host and no variable of the operator can change it."""
     return str(owner.get_vars().get(_PHASE, ""))
+
+
+def _done(action: str, found: Mapping[str, Any]) -> dict[str, int]:
+    """How many operations of the plan a task has carried out, also one that failed midway."""
+    if action == "gpustack_run":
+        return {"command": 1} if found.get("changed") and not found.get("failed") else {}
+    kind, key = _COUNTED.get(action, ("", ""))
+    listed = found.get(key)
+    return {kind: len(listed)} if isinstance(listed, list) and listed else {}
 
 
 def _short(value: Any) -> Any:

@@ -93,14 +93,14 @@ def prepared(stage: Stage) -> None:
         "kernel would."
     )
     said = stage.play("prepare", "-e", "gpustack_reboot=true")
-    stage.check("gpu01: ready for guests" in said, "the host came up with every function on vfio-pci")
+    stage.check("gpu01: ready," in said, "the host came up with every function on vfio-pci")
     stage.say("verify.yml proves it again at any time, and changes nothing:")
     stage.play("verify")
     stage.say("A second run of prepare.yml finds nothing to do, and so does not reboot:")
     said = stage.play("prepare", "-e", "gpustack_reboot=true")
     stage.check("changed=0" in said, "nothing changed")
     said = stage.run("gpustack", "scan", "--root", "gpu01")
-    stage.check(said.count(" yes ") == 2, "both GPUs are ready for guests")
+    stage.check(said.count(" yes ") == 2, "both GPUs are ready")
 
 
 def a_host_that_cannot(stage: Stage) -> None:
@@ -136,7 +136,7 @@ def nvswitches(stage: Stage) -> None:
     stage.excerpt("gpu02.yaml", "  gpu02:")
     stage.inventory("gpu02")
     said = stage.play("prepare", "-e", "gpustack_reboot=true", spec="gpu02.yaml")
-    stage.check("gpu02: ready for guests" in said, "eight GPUs and four switches are on vfio-pci")
+    stage.check("gpu02: ready," in said, "eight GPUs and four switches are on vfio-pci")
 
 
 CHAPTERS: tuple[Chapter, ...] = (

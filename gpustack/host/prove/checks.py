@@ -45,7 +45,7 @@ class HostCheck:
     """One thing that was looked at.
 
     :ivar what: what has to be so.
-    :ivar seen: what is there.
+    :ivar seen: the actual state; empty if it would only repeat ``what``.
     :ivar finding: what stands against the host when the check did not go well.
     """
 
@@ -60,7 +60,7 @@ class HostCheck:
         return {"what": self.what, "place": self.place, "status": self.status.value, "seen": self.seen}
 
 
-def _ok(what: str, place: str, seen: str) -> HostCheck:
+def _ok(what: str, place: str, seen: str = "") -> HostCheck:
     return HostCheck(what=what, place=place, status=CheckStatus.OK, seen=seen)
 
 
@@ -86,7 +86,7 @@ def iommu(host: Host, options: Options) -> Iterator[HostCheck]:
     what = "interrupts are remapped"
     remapping, unsafe = host.iommu.interrupt_remapping, host.iommu.unsafe_interrupts
     if remapping:
-        yield _ok(what, place, "they are")
+        yield _ok(what, place)
     elif remapping is None:
         yield _unknown(what, place, "nothing on the host tells", Severity.WARNING)
     elif options.allow_unsafe_interrupts and unsafe:
@@ -108,7 +108,7 @@ def arguments(host: Host, desired: Desired) -> Iterator[HostCheck]:
             if argument in missing:
                 yield _failed(Code.VERIFY_RUNNING_ARGUMENTS_WRONG, what, place, "it has not")
             else:
-                yield _ok(what, place, "it has")
+                yield _ok(what, place)
         for argument in withdrawn(line, desired):
             what = f"the running kernel does not have {argument}"
             yield _failed(
@@ -179,9 +179,7 @@ def addresses(host: Host, desired: Desired) -> Iterator[HostCheck]:
         what, place = f"the device to be bound here is {device.identity}", f"{host.hostname} {device.address}"
         there = device.stranger(host)
         yield (
-            _ok(what, place, "it is")
-            if there is None
-            else _failed(Code.VERIFY_ANOTHER_DEVICE, what, place, f"there is {there}")
+            _ok(what, place) if there is None else _failed(Code.VERIFY_ANOTHER_DEVICE, what, place, f"there is {there}")
         )
     ours = kept_at_boot(host)
     for function in identical(host, desired.targets):
@@ -204,7 +202,7 @@ def gpu(host: Host, target: Assigned) -> Iterator[HostCheck]:
         if any(entry.path == path for entry in host.unread):
             yield _unknown(what, place, "its driver could not be read")
         elif is_held(function.driver, driver):
-            yield _ok(what, place, f"it is on {function.driver}")
+            yield _ok(what, place)
         else:
             yield _failed(Code.VERIFY_DRIVER_WRONG, what, place, f"it is on {function.driver or 'no driver'}")
         yield from _claims(host, function, place)

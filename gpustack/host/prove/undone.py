@@ -80,7 +80,7 @@ def _arguments(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
             yield _unknown(what, place, "it could not be read")
         else:
             wrong = too_many(host, other, text)
-            yield _check(what, place, f"it has {', '.join(wrong)}" if wrong else None, "it has none")
+            yield _check(what, place, f"it has {', '.join(wrong)}" if wrong else None, "")
 
 
 def _images(host: Host, images: Images | None) -> Iterator[HostCheck]:
@@ -92,7 +92,7 @@ def _images(host: Host, images: Images | None) -> Iterator[HostCheck]:
             yield _unknown(what, place, "it was not read" if image is None else str(image["error"]))
         else:
             left = [path for path in image.get("files", {}) if path.endswith(_IN_IMAGE)]
-            yield _check(what, place, f"it has {', '.join(left)}" if left else None, "it has not")
+            yield _check(what, place, f"it has {', '.join(left)}" if left else None, "")
 
 
 def _drivers(host: Host, other: Elsewhere) -> Iterator[HostCheck]:

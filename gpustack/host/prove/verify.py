@@ -17,11 +17,15 @@ from gpustack.spec.model import Spec
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """Every check with what it saw, and the findings that stand against the host."""
+    """Every check with what it saw, and the findings that stand against the host.
+
+    :ivar gpus: how many GPUs are passed through.
+    """
 
     host: str
     checks: tuple[HostCheck, ...]
     findings: tuple[Finding, ...]
+    gpus: int = 0
 
     @property
     def passed(self) -> bool:
@@ -33,6 +37,7 @@ class Verification:
         return {
             "host": self.host,
             "passed": self.passed,
+            "gpus": self.gpus,
             "checks": [check.to_dict() for check in self.checks],
             "findings": [found.to_dict() for found in self.findings],
         }
@@ -66,14 +71,15 @@ def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool
         for target in desired.targets.all:
             done += checks.gpu(host, target)
     done += checks.addresses(host, desired)
-    return _verification(host, done, desired.findings)
+    return _verification(host, done, desired.findings, gpus=len(desired.targets.gpus))
 
 
-def _verification(host: Host, done: Iterable[HostCheck], others: Iterable[Finding]) -> Verification:
+def _verification(host: Host, done: Iterable[HostCheck], others: Iterable[Finding], *, gpus: int = 0) -> Verification:
     checked = tuple(done)
     found = [*others, *(check.finding for check in checked if check.finding is not None)]
     return Verification(
         host=host.hostname,
         checks=checked,
         findings=tuple(sorted(found, key=lambda f: (-f.severity.rank, f.code, f.place))),
+        gpus=gpus,
     )

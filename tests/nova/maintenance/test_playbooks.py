@@ -34,7 +34,7 @@ def test_guests_stand_against_a_reboot_until_a_policy_is_chosen(world: World) ->
     stranger.write_text("<domstatus state='running'/>\n", encoding="utf-8")
     code, said = world.play("prepare", root, gpustack_guests="stop", gpustack_device_guests="stop")
     assert code == 2, said
-    assert "guests run there: stranger. Nova does not know them" in said
+    assert "instances run there: stranger. Nova does not know them" in said
     assert not prepared(root)
     stranger.unlink()
     code, said = world.play("prepare", root, gpustack_guests="stop", gpustack_device_guests="stop")
@@ -98,7 +98,7 @@ def test_a_run_that_broke_before_the_reboot_is_taken_up_and_what_people_did_mean
     assert world.state(mine)[0] == "SHUTOFF"
     code, said = world.play("prepare", root, **policy)
     assert code == 0, said
-    assert said.index("talk: ready for guests") < said.rindex(f"start mine ({mine.id})")
+    assert said.index("talk: ready,") < said.rindex(f"start mine ({mine.id})")
     assert f"GPU616 talk theirs ({theirs.id})" in said
     assert [world.state(guest)[0] for guest in (mine, theirs, off)] == ["ACTIVE", "SHUTOFF", "SHUTOFF"]
     assert [world.marks(guest) for guest in (mine, theirs, off)] == [{}, {}, {}]

@@ -72,7 +72,7 @@ def test_the_command_line_prints_to_the_applications_streams_only() -> None:
 
 
 def test_action_plugins_print_what_the_controllers_made_printable() -> None:
-    texts = {"str(error)", "outcome['text']"}
+    texts = {"str(error)", "outcome['details' if detailed else 'text']"}
     for path in PLUGINS.glob("*.py"):
         for call in calls(path):
             name = ast.unparse(call.func)

@@ -91,7 +91,15 @@ def test_events_of_a_playbook(results: list[tuple[str, str, Any]]) -> None:
     record = Record()
     with attack():
         for state, action, result in results:
-            common = {"event": "task", "host": "a", "task": "Run", "phase": "", "changed": False, "ignored": False}
+            common = {
+                "event": "task",
+                "host": "a",
+                "task": "Run",
+                "phase": "",
+                "changed": False,
+                "done": {},
+                "ignored": False,
+            }
             record.take({**common, "state": state, "action": action, "result": result})
         record.take({"event": "end", "hosts": {"a": {"ok": 1}, "b": {"ok": 1}}})
         for one in record.hosts.values():

@@ -25,7 +25,7 @@ def told(*events: dict[str, Any]) -> Record:
 
 def task(state: str = "ok", action: str = "command", name: str = "Run", **more: Any) -> dict[str, Any]:
     entry = {"event": "task", "host": "a", "task": name, "action": action, "phase": "", "state": state}
-    return {**entry, "changed": False, "ignored": False, "result": {}, **more}
+    return {**entry, "changed": False, "done": {}, "ignored": False, "result": {}, **more}
 
 
 def end(**totals: int) -> dict[str, Any]:
@@ -87,12 +87,24 @@ def test_the_gravest_decides_the_exit_code() -> None:
 
 def test_one_line_a_host() -> None:
     record = told(
-        task(changed=True),
+        {"event": "start", "host": "a", "task": "Write"},
+        task(changed=True, done={"file": 2}),
+        task(changed=True, done={"command": 1}),
+        task(changed=True, done={"command": 1}),
         task(changed=True, phase="reboot"),
         task(action="gpustack_verify", result={"verification": {"x": 1}}),
         end(),
     )
-    assert line(record.hosts["a"]) == "a: done (2 changes, rebooted, verified)"
+    assert line(record.hosts["a"]) == "a: done (2 files, 2 commands, rebooted, verified)"
+
+
+def test_dry_runs_count_the_operations_of_the_plan() -> None:
+    record = Record(checked=True)
+    plan = {"todo": True, "reboot": ["why"], "text": "…", "counts": {"file": 4, "command": 3, "reboot": 1}}
+    start = {"event": "start", "host": "a", "task": "Plan"}
+    for event in (start, task(action="gpustack_plan", result=plan), task(changed=True, done={"file": 1}), end()):
+        record.take(event)
+    assert line(record.hosts["a"], checked=True) == "a: would change (4 files, 3 commands, needs a reboot)"
 
 
 def test_a_failed_loop_names_its_item() -> None:

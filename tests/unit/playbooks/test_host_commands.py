@@ -67,7 +67,9 @@ def test_apply_asks_shows_prepares_and_is_verified_and_undone(place: Place, gpus
     code, out, err = gpustack("apply", "gpustack.yaml", "--reboot", "--yes")
     assert code == 13, "of two hosts one is prepared, and the plan of the other is refused"
     assert drivers(root) == {"vfio-pci"}
-    done = r"talk: done \(\d changes, rebooted, verified\)"
+    counts = re.search(r"^talk: (.*), needs a reboot$", out, re.MULTILINE)
+    assert counts is not None, "the plan's own counts"
+    done = rf"talk: done \({counts[1]}, rebooted, verified\)"
     assert re.search(f"^working: {done}$", err, re.MULTILINE)
     *_, first, second = out.splitlines()
     assert re.fullmatch(done, first)
@@ -79,14 +81,18 @@ def test_apply_asks_shows_prepares_and_is_verified_and_undone(place: Place, gpus
 
     code, out, _ = gpustack("verify", "gpustack.yaml", "-f", "json", "talk")
     assert (code, json.loads(out)[0]["verified"]) == (0, True)
+    code, out, _ = gpustack("verify", "gpustack.yaml", "talk")
+    assert re.fullmatch(r"talk: ready, 2 GPUs, \d+ checks\n", out), "one line for a host that is ready"
     code, out, _ = gpustack("apply", "gpustack.yaml", "talk", answer="")
     assert (code, out.splitlines()[-1]) == (0, "talk: nothing to do")
 
     code, out, _ = gpustack("undo", "talk", "--check")
     assert code == 0
     assert drivers(root) == {"vfio-pci"}
+    counts = re.search(r"^talk: would change \((.*), needs a reboot\)$", out, re.MULTILINE)
+    assert counts is not None
     code, out, _ = gpustack("undo", "talk", "--reboot", "--yes")
-    assert code == 0
+    assert (code, out.splitlines()[-1]) == (0, f"talk: done ({counts[1]}, rebooted)")
     assert drivers(root) == {"nouveau", "snd_hda_intel"}
 
 

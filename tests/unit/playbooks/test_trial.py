@@ -95,7 +95,7 @@ def test_without_leave_to_reboot_the_run_says_how_it_is_tried_by_hand(place: Pla
     run = place.play("prepare")  # makes it permanent, with no other reboot
     assert run.code == 0, run.output
     assert there(root, GRUB, TRIAL_ENTRY, TRIAL_UNIT) == [GRUB]
-    assert run.output.count("talk: ready for guests") == 2
+    assert run.output.count("talk: ready,") == 2
 
 
 def test_undo_takes_a_trial_that_fell_back_away(place: Place) -> None:

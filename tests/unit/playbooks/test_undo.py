@@ -44,7 +44,7 @@ def test_a_prepared_host_is_given_back(place: Place) -> None:
 
     run = place.play("undo", gpustack_reboot=True)
     assert run.code == 0, run.output
-    assert "talk: as it was before gpustack" in run.output
+    assert "talk: as before gpustack," in run.output
     assert drivers(root) == {"nouveau", "snd_hda_intel"}
     assert configuration(root) == before
     after = tree(root)
