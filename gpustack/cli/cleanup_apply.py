@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from contextlib import closing
 from datetime import UTC, datetime
@@ -49,6 +50,9 @@ gpustack cleanup apply --sql"""
             "--dry-run",
             action="store_true",
             help="ask the hosts, show what would be done, and change nothing; exit code 3: something may not be done",
+        )
+        parser.add_argument(
+            "-f", "--format", choices=("text", "json"), default="text", help="the output of --dry-run (%(default)s)"
         )
         parser.add_argument("--max-count", type=positive, metavar="N", help="stop after so many repairs")
         parser.add_argument("--sql", action="store_true", help="print the statements instead of running them")
@@ -133,6 +137,8 @@ gpustack cleanup apply --sql"""
                 ]
             for verdict in settled:
                 self.say(explanation(verdict))
+            if parsed_args.format == "json":
+                print(json.dumps([verdict.to_dict() for verdict in settled], indent=2), file=self.app.stdout)
             return 0 if all(verdict.status is Status.STALE for verdict in settled) else 3
         for planned in wanted:
             self.say(explanation(planned))
