@@ -15,10 +15,10 @@ from support.playbook_place import SPEC, Place, Run, tree
 def test_a_prepared_host_passes_and_is_not_touched(prepared_place: Place) -> None:
     root = prepared_place.add("talk")
     before = tree(root)
-    run = prepared_place.play("verify")
+    run = prepared_place.play("verify", "-v")
     assert run.code == 0, run.output
-    assert "talk: ready," in run.output
-    assert "its IOMMU group is viable" in run.output
+    assert "talk: ready, 2 GPUs, " in run.output
+    assert "\n  ok       0000:84:00.0: its IOMMU group is viable: group " in run.output
     assert run.count("talk", "changed") == 0
     assert tree(root) == before
 
