@@ -18,6 +18,7 @@ def test_a_prepared_host_passes_and_is_not_touched(prepared_place: Place) -> Non
     run = prepared_place.play("verify", "-v")
     assert run.code == 0, run.output
     assert "talk: ready, 2 GPUs, " in run.output
+    assert "duplicate dict key" not in run.output, "Ansible warns of merged YAML mappings that override a key"
     assert "\n  ok       0000:84:00.0: its IOMMU group is viable: group " in run.output
     assert run.count("talk", "changed") == 0
     assert tree(root) == before
