@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -330,6 +331,40 @@ def test_a_driver_that_was_there_first_loses_a_device_that_is_to_be_taken(root: 
 def test_a_stranger_keeps_its_driver_where_one_is_to_be_taken(root: Path) -> None:
     script(root, keep(CARDS[0], "10de 20b2", "030000").replace("\n", " take\n"), name="zz-gpustack")
     assert rebuild_and_boot(root) == HOST_DRIVERS
+
+
+@pytest.mark.parametrize("take", [False, True])
+def test_a_driver_that_was_still_starting_is_noticed(tmp_path: Path, take: bool) -> None:
+    """Drivers start devices asynchronously. modprobe is a stand-in here: the sound driver gets the device meanwhile."""
+    address = CARDS[1]
+    script(tmp_path, keep(address, "10de 0e0a", "040300").replace("\n", " take\n" if take else "\n"))
+    device, bus = tmp_path / f"sys/bus/pci/devices/{address}", tmp_path / "sys/bus/pci"
+    facts = {
+        "vendor": "10de",
+        "device": "0e0a",
+        "subsystem_vendor": "10de",
+        "subsystem_device": "1096",
+        "class": "040300",
+    }
+    for name, value in facts.items():
+        write(tmp_path, f"sys/bus/pci/devices/{address}/{name}", f"0x{value}\n")
+    for driver in ("snd_hda_intel", "vfio-pci"):
+        (bus / "drivers" / driver).mkdir(parents=True)
+    write(tmp_path, "modprobe", f"#!/bin/sh\nln -s {bus}/drivers/snd_hda_intel {device}/driver\n", 0o755)
+    text = (tmp_path / TOP / "gpustack").read_text(encoding="utf-8")
+    for path in ("/sys/", "/run/", "/dev/kmsg"):
+        text = text.replace(path, f"{tmp_path}{path}")
+    (tmp_path / "dev").mkdir()
+    text = text.replace("/sbin/modprobe", f"{tmp_path}/modprobe")
+    subprocess.run(["sh", "-s"], input=text, text=True, check=True)
+    unbound = bus / "drivers/snd_hda_intel/unbind"
+    if take:
+        assert unbound.read_text(encoding="utf-8") == f"{address}\n"
+        assert record(tmp_path) == [f"{address} is kept for vfio-pci"]
+    else:
+        assert not unbound.exists()
+        assert (device / "driver_override").read_text(encoding="utf-8") == "\n"
+        assert record(tmp_path) == [f"{address} is left alone: a host driver has it already"]
 
 
 def test_the_script_comes_before_udev_by_its_name(root: Path) -> None:
