@@ -1,0 +1,39 @@
+"""The language of texts that operators read."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from gpustack.findings import definitions
+
+TOP = Path(__file__).parents[2]
+AVOIDED = re.compile(
+    r"\b(tells?|told|stands?(?!-)|shall|anew|afresh|mends?|kin|whole|lest|in place of|g[ia]ven? back)\b", re.IGNORECASE
+)
+"""Verbs for output, and words that have a plainer one: set, must, again, fix, complete, instead of, restore."""
+PLAIN_PAGES = (
+    "README.md",
+    "docs/index.md",
+    "docs/support.md",
+    "docs/howto/upgrade.md",
+    "docs/howto/uninstall.md",
+    "docs/howto/no-valid-host.md",
+)
+
+
+@pytest.mark.parametrize("field", ["title", "message", "remedy"])
+def test_findings_use_plain_words(field):
+    texts = {code: getattr(definition, field) for code, definition in definitions().items()}
+    assert {code: text for code, text in texts.items() if AVOIDED.search(text)} == {}
+
+
+@pytest.mark.parametrize("page", PLAIN_PAGES)
+def test_front_pages_use_plain_words(page):
+    assert AVOIDED.findall((TOP / page).read_text(encoding="utf-8")) == []
+
+
+def test_tests_named_in_the_readme_exist():
+    named = re.findall(r"`(tests/[\w./-]+)`", (TOP / "README.md").read_text(encoding="utf-8"))
+    assert named
+    assert [path for path in named if not (TOP / path).exists()] == []
