@@ -92,10 +92,10 @@ class Gpustack(app.App):
         parser.add_argument("-h", "--help", action="store_true", help="print this, or the help of a command, and exit")
         level = parser.add_mutually_exclusive_group()
         level.add_argument(
-            "-v", "--verbose", action="count", dest="verbose_level", default=1, help="say more; can be repeated"
+            "-v", "--verbose", action="count", dest="verbose_level", default=1, help="print more; can be repeated"
         )
         level.add_argument(
-            "-q", "--quiet", action="store_const", dest="verbose_level", const=0, help="say only what is wrong"
+            "-q", "--quiet", action="store_const", dest="verbose_level", const=0, help="print errors only"
         )
         parser.add_argument("--log-file", metavar="FILE", help="write a log to FILE")
         parser.add_argument("--debug", action="store_true", help="print tracebacks of errors")

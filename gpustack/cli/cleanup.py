@@ -32,7 +32,7 @@ QUIET = ("protected", "heals")
 
 
 class Plan(Lister):
-    """Judge the rows of pci_devices and show which are stale, why, and what would repair them. Changes nothing.
+    """Check `pci_devices` for stale rows; show the reason and the repair of each. Changes nothing.
 
     Reads through one read-only snapshot of each cell. Exit codes: 0 something was found, 2 --host names no
     host, 3 a database could not be read, 4 there is nothing to do, 21 Placement could not be asked: class Q is
@@ -144,7 +144,7 @@ def held_lines(verdicts: Iterable[Verdict], *, shown: bool) -> Iterator[str]:
 
 
 class Watch(Command):
-    """Judge again and again, and write the counts by class as a Prometheus textfile each time."""
+    """Check repeatedly, and write the counts by class as a Prometheus textfile each time."""
 
     epilog = "gpustack cleanup watch --metrics /var/lib/node_exporter/gpustack.prom --interval 300"
 

@@ -27,7 +27,7 @@ MAX_COUNT_REACHED = 1
 
 
 class Apply(Command):
-    """Carry out a plan: the one that is shown now, or a saved one. Asks before it writes.
+    """Apply a plan: the one shown now, or a saved one. Asks before it writes.
 
     Every repair is judged afresh, written to a journal first, and done in one short transaction that changes nothing
     when anything is not as it was seen. Exit codes: 0 done, 1 stopped at --max-count, 3 something could not be written,
@@ -173,7 +173,7 @@ gpustack cleanup apply --sql"""
 
 
 class Undo(Command):
-    """Put back what a journal tells of, where nothing has used the rows since.
+    """Revert the changes recorded in a journal, except rows that were used since.
 
     Exit codes: 0 everything was put back, 3 something was used since and left alone, 4 there was nothing to put back.
     """

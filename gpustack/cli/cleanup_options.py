@@ -81,7 +81,7 @@ def add_judgement(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=300,
         metavar="S",
-        help="call nothing stale that changed within so many seconds (%(default)s)",
+        help="ignore rows changed in the last S seconds (default: %(default)s)",
     )
     group.add_argument(
         "--service-down-time",

@@ -26,7 +26,7 @@ CHANGES = 2
 
 
 class Plan(InCloud):
-    """Show what has to change so that a cloud's flavors are as the spec wants them. Nothing is changed."""
+    """Show the changes that sync flavors with the spec. Changes nothing."""
 
     epilog = """\
 gpustack flavor plan gpustack.yaml --snapshot hosts.json;
@@ -42,7 +42,7 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
             "--snapshot",
             type=Path,
             metavar="FILE",
-            help="facts of the hosts, from scan --save: for sizes that are auto, and to tell what never fits",
+            help="facts of the hosts, from scan --save: for sizes that are auto, and flavors that never fit",
         )
         parser.add_argument("--release", metavar="NAME", help="Nova's release, instead of the spec's")
         parser.add_argument("--prune", action="store_true", help="delete flavors of an earlier spec that nobody uses")
@@ -127,7 +127,7 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
 
 
 class Apply(Plan):
-    """Make a cloud's flavors be as the spec wants them, after showing what changes.
+    """Sync flavors with the spec, after showing the changes.
 
     Only flavors with gpustack's mark are changed. A flavor that can't be made whole is removed again; after an
     interruption, the same command completes what was begun.

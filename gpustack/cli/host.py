@@ -20,7 +20,7 @@ TRIAL_SECONDS = 600
 
 
 class Plan(Command):
-    """Show what would be done to hosts so that their GPUs can go to guests, and why. Changes nothing.
+    """Show the changes that prepare hosts for GPU passthrough, and their reasons. Changes nothing.
 
     The playbook prepare.yml carries out the very same plan. A plan against which an error stands is refused: then
     nothing at all would be done on that host, and the exit code is 13.

@@ -29,7 +29,7 @@ class _Change(Play):
     def _add_choices(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("-y", "--yes", action="store_true", help="don't ask before hosts are changed")
         parser.add_argument(
-            "--check", action="store_true", help="change nothing: Ansible's --check --diff of the whole, into the log"
+            "--check", action="store_true", help="change nothing: run Ansible with --check --diff, into the log"
         )
         parser.add_argument(
             "--reboot", action="store_true", help="reboot hosts that need it, a few at a time, and verify them"
@@ -39,7 +39,7 @@ class _Change(Play):
         )
         group = parser.add_argument_group("hosts in service", "what is done in Nova around a reboot")
         group.add_argument(
-            "--os-cloud", metavar="NAME", help="the cloud whose Nova is told: a name in clouds.yaml, or envvars"
+            "--os-cloud", metavar="NAME", help="the cloud of the hosts: a name in clouds.yaml, or envvars"
         )
         policies = ("refuse", "live-migrate", "cold-migrate", "stop")
         group.add_argument("--guests", choices=policies, help="what becomes of guests there (default: refuse)")

@@ -244,7 +244,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
 
 class Lint(Lister):
-    """Judge nova configurations for GPUs: files, directories, of one service or several.
+    """Check nova configurations for GPUs: files, directories, of one service or several.
 
     Each PATH is the configuration of one host's service: a file, a directory (nova.conf with its nova.conf.d), or
     files joined by ':'. SERVICE=PATH says whose it is (api, compute, scheduler, conductor); else the file's name

@@ -100,6 +100,7 @@ SCENARIOS = {
     "test_distributions",
     "test_layout",
     "test_security_page",
+    "test_words",
     "test_setup",
 }
 # Directories without a package of the same name: all of their tests are scenarios.
