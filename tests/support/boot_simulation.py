@@ -10,19 +10,43 @@ from __future__ import annotations
 import copy
 import re
 import shlex
+import subprocess
+from collections.abc import Iterator, Mapping
 
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
 from gpustack.host.boot.trial import TITLE
 from gpustack.host.own_files import DRACUT, DRACUT_SCRIPT, SCRIPTS, TRIAL_ENTRY
 from gpustack.host.plan import HostPlan
-from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
-from gpustack.linux.modprobe import read_modprobe
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, TrialReboot, WriteFile
 from support.host_samples import Raw
 
 START = 1_763_700_000
 """Unix seconds, later than everything in the snapshots."""
+
+
+def grub_arguments(texts: Mapping[str, str]) -> str:
+    """The arguments of ordinary entries, as the shell that runs ``grub-mkconfig`` reads its defaults."""
+    paths = sorted(path for path in texts if path.startswith("/etc/default/grub.d/") and path.endswith(".cfg"))
+    parts = [texts[path] for path in ("/etc/default/grub", *paths) if path in texts]
+    parts.append('printf %s "$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"')
+    shell = ["sh", "-c", "\n".join(parts)]
+    return subprocess.run(shell, capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}).stdout
+
+
+def module_options(texts: Mapping[str, str], module: str, option: str) -> Iterator[str]:
+    """The values of a module's option in modprobe.d: a file in /etc hides one of the same name elsewhere."""
+    directories = ("/usr/lib/modprobe.d/", "/lib/modprobe.d/", "/run/modprobe.d/", "/etc/modprobe.d/")
+    files = {
+        path.removeprefix(directory): text
+        for directory in directories
+        for path, text in texts.items()
+        if path.startswith(directory) and path.endswith(".conf")
+    }
+    for _, text in sorted(files.items()):
+        for words in (line.split() for line in text.replace("\\\n", " ").splitlines()):
+            if words[:1] == ["options"] and words[1].replace("_", "-") == module:
+                yield from (word.partition("=")[2] for word in words[2:] if word.startswith(f"{option}="))
 
 
 class Machine:
@@ -148,13 +172,12 @@ class Machine:
 
     def _update_grub(self) -> None:
         self.raw["boot"]["config_mtime"] = self.now * 10**9
-        line = read_defaults(self.texts()).line(LINUX, LINUX_DEFAULT)
-        assert line is not None
+        line = grub_arguments(self.texts())
         entries = [entry for entry in self.raw["boot"]["entries"] if entry["title"] != TITLE]
         for entry in entries:
             if not entry["recovery"]:
                 own = entry["arguments"].partition(" ro")[0]
-                entry["arguments"] = " ".join([own, "ro", *line.text.split()])
+                entry["arguments"] = " ".join([own, "ro", *line.split()])
         if (script := self.texts().get(TRIAL_ENTRY)) is not None:
             set_by = dict(re.findall(r"^(GRUB_CMDLINE_LINUX\w*)=(.*)$", script, re.MULTILINE))
             words = [word for value in set_by.values() for word in shlex.split(value)]
@@ -175,12 +198,11 @@ class Machine:
             if entry.get("iommu_group") is None:
                 entry["iommu_group"] = groups.setdefault(slot, 100 + len(groups))
         self._forget_addresses()
-        config = read_modprobe(self.texts())
         bound = {
             ids: driver
             for driver in ("vfio-pci", "pci-stub")
-            for option in config.option(driver, "ids")
-            for ids in (option.value or "").split(",")
+            for value in module_options(self.texts(), driver, "ids")
+            for ids in value.split(",")
         }
         for word in raw["kernel"]["command_line"].split():
             name, _, value = word.partition("=")

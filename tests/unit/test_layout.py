@@ -68,6 +68,15 @@ def test_the_product_imports_nothing_of_the_demo() -> None:
     assert not [path for path in (TOP / "gpustack").rglob("*.py") if imports.search(path.read_text())]
 
 
+def test_stand_ins_know_nothing_of_what_they_judge() -> None:
+    """A wrong plan, or a wrong reading of a file, must lead to a wrong boot."""
+    judged = re.compile(r"^\s*(?:from|import) gpustack\.(?:host|linux|readiness)\b", re.MULTILINE)
+    examples = (TOP / "demo/gpustack_demo/examples").rglob("*.py")
+    assert not [path for path in examples if judged.search(path.read_text(encoding="utf-8"))]
+    readers = re.compile(r"^\s*(?:from|import) gpustack\.linux\b", re.MULTILINE)
+    assert not readers.search((TOP / "tests/support/boot_simulation.py").read_text(encoding="utf-8"))
+
+
 UNIT = TOP / "tests" / "unit"
 # Tests of behaviour that several modules share, in directories of modules.
 SCENARIOS = {

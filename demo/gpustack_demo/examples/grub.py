@@ -6,6 +6,7 @@ has it done (Debian's ``grub-mkconfig_lib`` and ``grub.d/10_linux``).
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -15,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpustack.host.own_files import TRIAL_ENTRY
 from gpustack_demo.examples.errors import StandInError
 from gpustack_demo.examples.machine import Machine
 
@@ -100,10 +100,12 @@ def update_grub(root: Path) -> str:
 
 
 def _further(root: Path, ordinary: str) -> str:
-    """What gpustack's script in ``/etc/grub.d`` adds, with a 10_linux that writes one ordinary entry."""
-    script = root / TRIAL_ENTRY.lstrip("/")
-    if not script.exists():
-        return ""
+    """The output of the scripts in ``/etc/grub.d``, beside a 10_linux that writes one ordinary entry."""
+    scripts = [path for path in sorted((root / "etc/grub.d").glob("*")) if os.access(path, os.X_OK)]
+    return "".join(_output(script, ordinary) for script in scripts)
+
+
+def _output(script: Path, ordinary: str) -> str:
     with tempfile.TemporaryDirectory() as directory:
         ten = Path(directory) / "10_linux"
         words = (shlex.quote(part) for part in ordinary.split("@LINE@"))
@@ -115,7 +117,7 @@ def _further(root: Path, ordinary: str) -> str:
             [copy], env={"PATH": "/usr/bin:/bin"}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
     if done.returncode != 0:
-        raise StandInError(f"{TRIAL_ENTRY} ended with code {done.returncode}: {done.stderr.strip()}")
+        raise StandInError(f"/etc/grub.d/{script.name} ended with code {done.returncode}: {done.stderr.strip()}")
     return done.stdout
 
 
