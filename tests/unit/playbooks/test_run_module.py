@@ -54,7 +54,7 @@ def test_who_holds_a_lock_is_named_and_a_second_run_finishes(place: Place, kind:
         holder.kill()
     assert run.code == 2
     assert said.format(pid=holder.pid) in run.output
-    assert "Run the playbook again" in run.output
+    assert "run the playbook again" in run.output
     assert (root / "boot/grub/grub.cfg").read_bytes() == menu
     run = place.play("prepare", gpustack_reboot=True, gpustack_lock_timeout=0)
     assert run.code == 0, run.output
