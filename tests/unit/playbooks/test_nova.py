@@ -218,7 +218,7 @@ def test_how_a_service_is_started_decides_which_file_does(cloud: Cloud) -> None:
     run = cloud.place.play("nova")
     assert run.code == 2
     assert "GPU323 ctl:/etc/nova/nova.conf:4" in run.fatal("ctl")
-    assert "say ComputeFilter,PciPassthroughFilter" in run.fatal("ctl")
+    assert "set the line there to ComputeFilter,PciPassthroughFilter" in run.fatal("ctl")
     assert not (root / DROP_IN).exists()
 
     started("--config-dir=/etc/nova/other.d")

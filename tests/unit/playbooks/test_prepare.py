@@ -141,8 +141,8 @@ def test_a_run_that_was_interrupted_is_finished_by_the_next(place: Place, crash:
     [
         ("cp: error writing '/boot/initrd.img.new': No space left on device", "A disk is full"),
         ("mkdir: cannot create directory: Read-only file system", "A file system is read-only"),
-        ("E: Could not get lock /var/lib/dpkg/lock-frontend", "Something else holds a lock"),
-        ("E: hook has failed", "Run that command on the host"),
+        ("E: Could not get lock /var/lib/dpkg/lock-frontend", "Another process holds a lock"),
+        ("E: hook has failed", "Run the command on the host"),
     ],
 )
 def test_a_command_that_fails_is_the_last_and_the_message_says_what_to_do(place: Place, said: str, hint: str) -> None:
