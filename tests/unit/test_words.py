@@ -16,22 +16,12 @@ PLAIN_PAGES = (
     "README.md",
     "docs/index.md",
     "docs/support.md",
-    "docs/howto/add-a-gpu-live.md",
-    "docs/howto/hand-made-hosts.md",
-    "docs/howto/host-apply.md",
-    "docs/howto/no-valid-host.md",
-    "docs/howto/prepare-a-host.md",
-    "docs/howto/trial-boot.md",
-    "docs/howto/undo.md",
-    "docs/howto/uninstall.md",
-    "docs/howto/upgrade.md",
-    "docs/howto/variant-drivers.md",
     "docs/reference/exit-codes.md",
     "docs/reference/glossary.md",
     "docs/reference/playbooks.md",
     "docs/reference/snapshot.md",
     "SECURITY.md",
-    *sorted(str(path.relative_to(TOP)) for path in (TOP / "docs/runbook").glob("*.md")),
+    *sorted(str(path.relative_to(TOP)) for part in ("howto", "runbook") for path in (TOP / "docs" / part).glob("*.md")),
 )
 
 
