@@ -21,7 +21,11 @@ PLAIN_PAGES = (
     "docs/reference/playbooks.md",
     "docs/reference/snapshot.md",
     "SECURITY.md",
-    *sorted(str(path.relative_to(TOP)) for part in ("howto", "runbook") for path in (TOP / "docs" / part).glob("*.md")),
+    *sorted(
+        str(path.relative_to(TOP))
+        for part in ("explanation", "howto", "runbook")
+        for path in (TOP / "docs" / part).glob("*.md")
+    ),
 )
 
 
