@@ -87,7 +87,7 @@ def test_a_run_that_broke_before_the_reboot_is_taken_up_and_what_people_did_mean
     assert code == 2, said
     assert [world.state(guest)[0] for guest in (mine, theirs, off)] == ["SHUTOFF", "SHUTOFF", "SHUTOFF"]
     assert world.service()[0] == "disabled"
-    assert f"start mine ({mine.id})" in said.partition("Say in Nova why")[2], "what is left to do is told"
+    assert f"start mine ({mine.id})" in said.partition("Record the failure in Nova")[2], "remaining work"
 
     world.start(theirs)
     world.stop(theirs)
@@ -138,10 +138,8 @@ def test_a_host_whose_trial_has_failed_stays_out_of_service_until_it_is_undone_o
     assert f"start gpu-guest ({gpu.id})" in told
     assert "enable nova-compute of talk" in told
     status, reason = world.service()
-    assert (status, (reason or "")[:86]) == (
-        "disabled",
-        "gpustack: talk has failed: talk did not stay up with the new kernel arguments, and is ",
-    )
+    assert status == "disabled"
+    assert (reason or "").startswith("gpustack: talk has failed: talk did not stay up with the new kernel arguments: ")
     assert [world.state(one) for one in (plain, gpu)] == [("ACTIVE", OTHER), ("SHUTOFF", HOST)]
 
     code, said = world.play("undo", root, **policy)
