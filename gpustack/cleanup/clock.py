@@ -68,4 +68,4 @@ class HostState(enum.StrEnum):
     GONE = "gone"
     """The compute node is deleted, or has no nova-compute service."""
     UNKNOWN = "unknown"
-    """It can't be told: the times in the database are not of now; or what is said is not of one host."""
+    """Unknown: the database's times are not current, or the records are not of one host."""

@@ -66,7 +66,7 @@ class PciRow(NamedTuple):
 
     @classmethod
     def of(cls, values: Iterable[Any]) -> PciRow:
-        """A row as a database has it: SQLite, and a server that is none of Nova's, keep any value in a column of text.
+        """A row as a database has it: SQLite, and a server other than Nova's, keep any value in a column of text.
 
         What is no text becomes one: a repair that compares with it finds no such row, and writes nothing.
         """
@@ -113,7 +113,7 @@ class ComputeNode:
     def has(self, instance: Instance) -> bool:
         """Whether an instance is placed on this live compute node: on the host *and* the node, letter by letter.
 
-        A host that was installed anew has a deleted compute node of the same names, on which nothing is. An instance
+        A host that was reinstalled has a deleted compute node of the same names, on which nothing is. An instance
         whose names are written otherwise may be here: the classes that free devices ask for that as well.
         """
         return not self.deleted and (instance.host, instance.node) == (self.host, self.hypervisor_hostname)

@@ -24,7 +24,8 @@ def _demo() -> ModuleType:
         if error.name not in ("gpustack_demo", "gpustack_demo.examples", _COMMANDS):
             raise
         raise GpustackError(
-            "the example hosts are not installed", remedy="pip install 'nova-gpustack[demo]'"
+            "the example hosts are not installed",
+            remedy="pip install 'nova-gpustack[demo]'; in a checkout, pip install . ./demo",
         ) from error
 
 

@@ -3,9 +3,9 @@
 * :class:`gpustack_demo.embedded.cloud.Cloud` — Keystone, Placement and the Nova API, each a process of its own: what
   openstacksdk, python-novaclient and the ``openstack`` command talk to. It keeps flavors, and builds no servers.
 * :class:`gpustack_demo.embedded.nova.Nova` — Nova in one other process: API, scheduler, conductor, Placement and
-  any number of nova-compute services whose libvirt is Nova's own test double, with the PCI devices it is told to
-  have. It builds, moves and deletes servers, and its :attr:`~gpustack_demo.embedded.nova.Nova.control` stops services,
-  makes steps fail and tells which guest holds which device.
+  any number of nova-compute services whose libvirt is Nova's own test double, with the PCI devices that a test
+  gives them. It builds, moves and deletes servers. Its :attr:`~gpustack_demo.embedded.nova.Nova.control` stops
+  services, makes steps fail and reports which guest holds which device.
 
 Each release runs from a virtual environment of its own under ``~/.cache/gpustack``, made by
 ``python -m gpustack_demo.embedded.install RELEASE``. Nothing of Nova is imported here: what must run beside Nova's code

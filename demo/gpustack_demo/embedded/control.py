@@ -115,7 +115,7 @@ class Control:
         """Stop nova-compute if it runs, and start it; the guests stay.
 
         :param changes: what is different from now on: ``pci`` (a sequence of :class:`Device`), ``node`` (the hypervisor
-            hostname), ``compute_id`` (a UUID: the host was installed anew), ``config`` (a list of files).
+            hostname), ``compute_id`` (a UUID: the host was reinstalled), ``config`` (a list of files).
         """
         if "pci" in changes:
             changes["pci"] = [one.to_dict() for one in cast("Sequence[Device]", changes["pci"])]

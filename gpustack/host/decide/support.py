@@ -41,7 +41,7 @@ _NEVER = re.compile(r"""^\s*update_initramfs=["']?no\b""", re.MULTILINE)
 
 
 def findings(host: Host) -> tuple[Finding, ...]:
-    """What stands against preparing this host at all."""
+    """The reasons why this host cannot be prepared at all."""
     return (*_machine(host), *_boot_loader(host), *_images(host), *_boot(host), *_unknown(host))
 
 

@@ -132,7 +132,7 @@ def test_a_guest_goes_to_the_node_of_its_gpu_where_there_is_room(world: World, p
 )
 def test_a_free_gpu_whose_node_has_no_processor_left(world: World, host: str, policy: str, boots: bool) -> None:
     if world.release == "yoga" and policy == "socket":
-        pytest.skip("Nova's bug 1995153, mended in 2023.1: after a first guest, every other one with this policy fails")
+        pytest.skip("Nova's bug 1995153, fixed in 2023.1: after a first guest, every other one with this policy fails")
     first = world.boot("required", host)
     assert world.place(first) == {"cpus": [1], "gpus": [1]}
     server = world.boot(policy, host)
