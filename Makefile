@@ -120,7 +120,7 @@ lab-bench: ## on the same machine: prepare.yml against a plain script over SSH; 
 	.venv/bin/python bench/lab/prepare.py
 
 lint: ## ruff, mypy, ansible-lint
-	@tools/setup lint
+	@tools/setup lint docs test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
