@@ -2,6 +2,7 @@
 .DEFAULT_GOAL := help
 PYTEST := .venv/bin/python -m pytest
 WALKS := 50
+TEST := prepare
 RELEASES := 2025.2 2026.2
 UNIT_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils
 TEST_PACKAGES := $(UNIT_PACKAGES) mariadb-server-core mariadb-client-core postgresql
@@ -15,8 +16,19 @@ PARTS := tests/nova/embedded/test_database.py tests/unit/ssh/test_connection.py:
 CLEANUP_ON_SERVERS := $(addprefix tests/nova/cleanup/test_,by_hand.py cells_of_nova.py leaks.py live.py \
 	one_time_use.py placement.py told.py virtual.py)
 
+# make lab TEST=NAME runs LAB_NAME. A host in emulation is slow: the default, which is part of CI, may run twice.
+LAB_prepare := $(PYTEST) --reruns 1 tests/lab/test_prepare.py
+LAB_amd := $(PYTEST) tests/lab/test_prepare.py -k amd
+LAB_dracut := $(PYTEST) tests/lab/test_dracut.py -k this-host
+LAB_dracut-any-host := $(PYTEST) tests/lab/test_dracut.py -k any-host
+LAB_systemd-boot := $(PYTEST) tests/lab/test_systemd_boot.py
+LAB_bench := .venv/bin/python bench/lab/prepare.py
+LAB_all := $(PYTEST) tests/lab
+$(foreach test,addresses live trial faults mishaps handmade,$(eval LAB_$(test) := $(PYTEST) tests/lab/test_$(test).py))
+LAB := $(patsubst LAB_%,%,$(filter LAB_%,$(.VARIABLES)))
+
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
 
 demo: ## the whole path on example hosts: host prep, then a real Nova, flavors, guests, a leak repaired
 	@tools/setup
@@ -64,60 +76,11 @@ walks: ## clean-up after random walks over Nova's operations and failures, new o
 	@tools/setup test
 	GPUSTACK_WALKS=$(WALKS) $(PYTEST) -s tests/nova/cleanup/test_walks.py
 
-lab: ## the central path on a QEMU machine: a real kernel, GRUB, initramfs, IOMMU and vfio
+lab: ## a host in QEMU: real kernel, GRUB, initramfs, IOMMU and vfio; TEST=all or one of tests/lab/README.md
+	@test -n "$(LAB_$(TEST))" || { echo "make lab: TEST=$(TEST) is not one of: $(sort $(LAB))"; exit 2; }
 	@tools/setup test
 	@tests/lab/setup
-	$(PYTEST) --reruns 1 tests/lab/test_prepare.py
-
-lab-addresses: ## on the same machine: one of two identical cards, and giving the host back
-	@tools/setup test
-	@tests/lab/setup
-	$(PYTEST) tests/lab/test_addresses.py
-
-lab-live: ## on the same machine: a card that is added without a reboot
-	@tools/setup test
-	@tests/lab/setup
-	$(PYTEST) tests/lab/test_live.py
-
-lab-dracut: ## on a machine whose initramfs dracut makes: binding by id and by address, and giving the host back
-	@tools/setup test
-	@tests/lab/setup
-	$(PYTEST) tests/lab/test_dracut.py -k this-host
-
-lab-dracut-any-host: ## the same with hostonly=no: an initramfs with the drivers of any host, those of the cards too
-	@tools/setup test
-	@tests/lab/setup
-	$(PYTEST) tests/lab/test_dracut.py -k any-host
-
-lab-systemd-boot: ## on a machine that systemd-boot starts: the central path, and giving the host back
-	@tools/setup test
-	@tests/lab/setup
-	$(PYTEST) tests/lab/test_systemd_boot.py
-
-lab-trial: ## on the same machine: kernel arguments with which the host does not come back, tried once
-	@tools/setup test
-	@tests/lab/setup
-	$(PYTEST) tests/lab/test_trial.py
-
-lab-faults: ## on the same machine: power cuts at 20 moments of prepare.yml; some forty minutes
-	@tools/setup test
-	@tests/lab/setup
-	$(PYTEST) tests/lab/test_faults.py
-
-lab-mishaps: ## on the same machine: /boot full, /etc read-only, a tool that fails, dpkg's lock, SSH cut, --check
-	@tools/setup test
-	@tests/lab/setup
-	$(PYTEST) tests/lab/test_mishaps.py
-
-lab-handmade: ## on the same machine: a host set up by hand is taken over and given back, with gpustack host …
-	@tools/setup test
-	@tests/lab/setup
-	$(PYTEST) tests/lab/test_handmade.py
-
-lab-bench: ## on the same machine: prepare.yml against a plain script over SSH; ten minutes, not part of bench
-	@tools/setup test
-	@tests/lab/setup
-	.venv/bin/python bench/lab/prepare.py
+	$(LAB_$(TEST))
 
 lint: ## ruff, mypy, ansible-lint
 	@tools/setup lint docs test
@@ -142,5 +105,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test test-ready test-unit test-nova test-quick test-parts fresh lock audit soak cleanup-servers walks lab lab-addresses lab-dracut lab-dracut-any-host \
-	lab-systemd-boot lab-live lab-trial lab-faults lab-mishaps lab-handmade lab-bench lint docs bench
+.PHONY: help demo test test-ready test-unit test-nova test-quick test-parts fresh soak cleanup-servers walks lab lint docs lock audit bench

@@ -1,7 +1,7 @@
 """Wall time, SSH round trips and reboots of ``prepare.yml`` on the lab's host, against a plain script over SSH.
 
-``make lab-bench`` runs it; it takes some ten minutes, so ``make bench`` leaves it out. Both have the same host: a real
-kernel, initramfs and GRUB in QEMU. The script (``by-hand.sh``) looks before it writes, and does what a guide says;
+``make lab TEST=bench`` runs it; it takes some ten minutes, so ``make bench`` leaves it out. Both have the same host: a
+real kernel, initramfs and GRUB in QEMU. The script (``by-hand.sh``) looks before it writes, and follows a guide;
 it plans nothing, compares nothing and proves little. A round trip is a command that the host's sshd has started.
 """
 
