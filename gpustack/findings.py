@@ -1,9 +1,9 @@
 """A finding is a fact worth telling: a stable code, a severity, a place, a message and the remedy.
 
 What a code means is data (``gpustack/data/findings/*.toml``), so that the code, the reports and the
-catalogue in the docs can't disagree. Code ranges: GPU0xx a device and its readiness, GPU1xx a host's boot
-configuration and plan, GPU2xx verification, GPU3xx a nova configuration, GPU4xx flavors, GPU5xx clean-up,
-GPU6xx a host in service.
+catalogue in the docs can't disagree. Code ranges: GPU0xx a device and its readiness, GPU1xx and GPU216 to GPU259
+a host's boot configuration and plan, GPU2xx verification, GPU3xx a nova configuration, GPU4xx flavors, GPU5xx
+clean-up, GPU6xx a host in service.
 """
 
 from __future__ import annotations

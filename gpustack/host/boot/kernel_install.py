@@ -40,8 +40,7 @@ def hindrances(host: Host) -> Iterator[Finding]:
         yield finding(Code.ENTRIES_OF_OTHER_LAYOUT, place=f"{host.hostname} {place}", why=why)
     if _TRIES in host.files:
         yield finding(Code.BOOT_COUNTING, place=f"{host.hostname} {_TRIES}")
-    for place, why in _not_rebuildable(host):
-        yield finding(Code.ENTRY_NOT_REBUILDABLE, place=f"{host.hostname} {place}", why=why)
+    yield from _not_rebuildable(host)
 
 
 def _other_entries(host: Host) -> Iterator[tuple[str, str]]:
@@ -52,16 +51,15 @@ def _other_entries(host: Host) -> Iterator[tuple[str, str]]:
             yield path, f"the layout here is {layout}"
 
 
-def _not_rebuildable(host: Host) -> Iterator[tuple[str, str]]:
+def _not_rebuildable(host: Host) -> Iterator[Finding]:
     for entry in _ordinary(host):
         if _kernel_of(host, entry) is None:
-            yield entry.source, "kernel-install did not make it, so it would keep the arguments that it has"
+            yield finding(Code.ENTRY_NOT_OF_KERNEL_INSTALL, place=f"{host.hostname} {entry.source}")
     for kernel in host.boot.kernels:
         if kernel.source is None:
             sources = [entry.source for entry in _ordinary(host) if _kernel_of(host, entry) == kernel]
             place = sources[0] if sources else kernel.image or kernel.release
-            paths = f"/lib/modules/{kernel.release}/vmlinuz and /boot/vmlinuz-{kernel.release}"
-            yield place, f"its kernel's package is removed: no image at {paths}"
+            yield finding(Code.KERNEL_PACKAGE_REMOVED, place=f"{host.hostname} {place}", release=kernel.release)
 
 
 def _layouts(host: Host) -> Iterator[tuple[str, str]]:
@@ -142,8 +140,9 @@ def _differing(host: Host, stands: CommandLine, ours: frozenset[str]) -> Iterato
         if sorted(here) != sorted(file):
             said = [f"{a} is only in the entry" for a in here if a not in file]
             said += [f"{a} is only in {KERNEL_CMDLINE}" for a in file if a not in here]
-            why = f"it does not say what {KERNEL_CMDLINE} says: {', '.join(said) or 'an argument stands there twice'}"
-            yield finding(Code.ENTRY_NOT_REBUILDABLE, place=f"{host.hostname} {entry.source}", why=why)
+            different = ", ".join(said) or "an argument is repeated in one of them"
+            place = f"{host.hostname} {entry.source}"
+            yield finding(Code.ENTRY_DIFFERS_FROM_CMDLINE, place=place, different=different)
 
 
 def _commands(host: Host, wanted: tuple[str, ...], gone: frozenset[str]) -> Iterator[RunCommand]:

@@ -21,7 +21,7 @@ from gpustack.host.decide.host_drivers import held_early, host_drivers, too_earl
 from gpustack.host.decide.targets import Targets
 from gpustack.host.prior_setup.foreign_config import DRIVERCTL, Elsewhere
 from gpustack.linux.cmdline import canonical
-from gpustack.linux.drivers import BY_ID, STUB, VFIO
+from gpustack.linux.drivers import BY_ID, VFIO
 from gpustack.pci import catalogue, classes
 from gpustack.spec.model import Options
 
@@ -217,7 +217,7 @@ def _two_drivers(host: Host, targets: Targets) -> Iterator[Finding]:
     for ids, assigned in drivers.items():
         if len(assigned) > 1:
             place = f"{host.hostname} {', '.join(sorted(going[ids]))}"
-            yield finding(Code.DRIVERS_DIFFER, place=place, driver=VFIO, others=f"{ids} ({STUB})")
+            yield finding(Code.ID_DRIVERS_DIFFER, place=place, ids=ids, drivers=" and ".join(sorted(assigned)))
 
 
 def _kernels(host: Host, drivers: Iterable[str]) -> Iterator[Finding]:
@@ -246,7 +246,7 @@ def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets,
         if (foreign.ids != mine and (mine or foreign.ids & all_ours)) or (mine and not foreign.takes_all(functions)):
             text = f"{foreign.driver} ids={foreign.text}"
             wanted = "; ".join(f"{driver} ids={','.join(of)}" for driver, of in ids.items()) or "binding by address"
-            yield finding(Code.BINDING_CONFLICTS, place=f"{host.hostname} {foreign.place}", said=text, wanted=wanted)
+            yield finding(Code.IDS_CONFLICT, place=f"{host.hostname} {foreign.place}", said=text, wanted=wanted)
     for place, text, effect in switched_off(host, targets, other):
         yield finding(Code.NEEDED_MODULE_DISABLED, place=f"{host.hostname} {place}", said=text, effect=effect)
     yield from _by_address(host, targets, other)
@@ -306,10 +306,10 @@ def _by_address(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Find
             address = path.removeprefix(DRIVERCTL).removeprefix("pci-")
             override = text.strip()
             if address in functions and override != functions[address][1]:
-                wanted = f"{functions[address][1]} for {address}"
                 yield finding(
-                    Code.BINDING_CONFLICTS,
+                    Code.DRIVERCTL_CONFLICTS,
                     place=f"{host.hostname} {path}",
-                    said=f"driverctl override {override or 'none'}",
-                    wanted=wanted,
+                    address=address,
+                    override=override or "none",
+                    driver=functions[address][1],
                 )

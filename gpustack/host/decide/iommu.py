@@ -151,8 +151,7 @@ def _kind_findings(host: Host, other: Elsewhere) -> Iterator[Finding]:
     if not host.iommu.units and not host.iommu.acpi_tables:
         # NO_IOMMU reports a firmware that announces none.
         if unread:
-            what = "which IOMMU the firmware announces"
-            yield finding(Code.PLAN_FACTS_UNREADABLE, place=host.hostname, what=what, paths="; ".join(unread))
+            yield finding(Code.IOMMU_TABLES_UNREADABLE, place=host.hostname, paths="; ".join(unread))
     elif kind(host) is None:
         units = ", ".join(host.iommu.units or host.iommu.acpi_tables)
         yield finding(Code.IOMMU_KIND_UNKNOWN, place=host.hostname, units=units)

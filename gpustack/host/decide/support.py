@@ -92,10 +92,10 @@ def _images(host: Host) -> Iterator[Finding]:
 
 def _boot(host: Host) -> Iterator[Finding]:
     if not host.boot.kernels:
-        yield finding(Code.NO_KERNEL_OR_ENTRY, place=host.hostname, what="kernel in /boot")
+        yield finding(Code.NO_KERNEL, place=host.hostname)
     is_unread = any(entry.path.endswith("/grub.cfg") for entry in host.unread)
     if not is_unread and all(entry.recovery for entry in host.boot.entries):
-        yield finding(Code.NO_KERNEL_OR_ENTRY, place=host.hostname, what="ordinary boot entry")
+        yield finding(Code.NO_BOOT_ENTRY, place=host.hostname)
     file = host.files.get(UPDATE_INITRAMFS)
     if host.initramfs_tool == "initramfs-tools" and file is not None and _NEVER.search(file.text):
         yield finding(Code.UPDATE_INITRAMFS_OFF, place=f"{host.hostname} {UPDATE_INITRAMFS}")
@@ -109,8 +109,6 @@ def _unknown(host: Host) -> Iterator[Finding]:
     ]
     if unread:
         said = sorted(f"{entry.path}: {entry.error}" for entry in unread)
-        yield finding(
-            Code.PLAN_FACTS_UNREADABLE, place=host.hostname, what="the boot configuration", paths="; ".join(said[:5])
-        )
+        yield finding(Code.BOOT_CONFIGURATION_UNREADABLE, place=host.hostname, paths="; ".join(said[:5]))
     if host.kernel.command_line is None and not any(entry.path == "/proc/cmdline" for entry in unread):
         yield finding(Code.RUNNING_ARGUMENTS_UNKNOWN, place=host.hostname)

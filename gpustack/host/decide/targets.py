@@ -140,7 +140,7 @@ def _about(host: Host, target: Assigned, targets: Targets) -> list[Finding]:
     different = [t for t in targets.all if t.driver != target.driver]
     others = sorted(f"{f.address} ({t.driver})" for t in different for f in t.gpu.functions if f.address in around)
     if others:
-        findings.append(finding(Code.DRIVERS_DIFFER, place=place, driver=target.driver, others=", ".join(others)))
+        findings.append(finding(Code.GROUP_DRIVERS_DIFFER, place=place, driver=target.driver, others=", ".join(others)))
     if group is None and not host.groups:
         findings.append(finding(Code.GROUP_NOT_KNOWN_YET, place=place))
     return findings

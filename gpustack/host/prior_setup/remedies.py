@@ -21,7 +21,13 @@ from gpustack.host.prior_setup.traces import Part, Trace
 from gpustack.linux.grub import DEFAULTS, TUNED
 
 _CODES = frozenset(
-    {Code.ARGUMENT_CONFLICTS, Code.BINDING_CONFLICTS, Code.NEEDED_MODULE_DISABLED, Code.SCRIPT_TOUCHES_DEVICES}
+    {
+        Code.ARGUMENT_CONFLICTS,
+        Code.IDS_CONFLICT,
+        Code.NEEDED_MODULE_DISABLED,
+        Code.SCRIPT_TOUCHES_DEVICES,
+        Code.DRIVERCTL_CONFLICTS,
+    }
 )
 """The findings whose remedy offers to take something over."""
 _VARIABLE = re.compile(r"\s*(?:export\s+)?(\w+)=")

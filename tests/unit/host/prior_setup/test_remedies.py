@@ -12,7 +12,7 @@ from support.host_cases import CASES, SPEC, load
 from support.host_samples import changed, snapshot
 
 _OFFER = "gpustack_adopt"
-_OFFERED = frozenset({"GPU120", "GPU135", "GPU140", "GPU143"})
+_OFFERED = frozenset({"GPU120", "GPU135", "GPU140", "GPU143", "GPU218"})
 ENTRY = "/boot/loader/entries/4a-5.14.0-427.13.1.el9_4.x86_64.conf"
 
 
