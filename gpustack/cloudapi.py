@@ -76,9 +76,11 @@ def _files() -> dict[str, Any]:
     """Where openstacksdk looks by itself, but for the current directory (``openstack/config/loader.py``)."""
     from openstack.config import loader
 
-    here, *own = loader.CONFIG_SEARCH_PATH
+    working_directory, *search_path = loader.CONFIG_SEARCH_PATH
     return {
-        name: [file for file in files if str(Path(file).parent) != here or here in own]
+        name: [
+            file for file in files if str(Path(file).parent) != working_directory or working_directory in search_path
+        ]
         for name, files in (
             ("config_files", loader.CONFIG_FILES),
             ("secure_files", loader.SECURE_FILES),
@@ -88,7 +90,7 @@ def _files() -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def told(doing: str, remedy: str | None = None) -> Iterator[None]:
+def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
     """Turn the ways in which a request can fail into ours.
 
     :param remedy: what to do where the failure itself tells nothing better.
@@ -101,8 +103,8 @@ def told(doing: str, remedy: str | None = None) -> Iterator[None]:
     try:
         yield
     except (failures.ConnectFailure, failures.RetriableConnectionFailure, failures.UnknownConnectionError) as error:
-        again = "see whether the API can be reached, and run the command again: it goes on where this one stopped"
-        raise Unanswered(f"can't {doing}: {error}", remedy=again) from error
+        retry = "see whether the API can be reached, and run the command again: it goes on where this one stopped"
+        raise Unanswered(f"can't {doing}: {error}", remedy=retry) from error
     except (failures.Unauthorized, failures.MissingRequiredOptions, failures.MissingAuthPlugin) as error:
         raise CloudError(f"can't sign in to {doing}: {error}", remedy=_SIGN_IN) from error
     except failures.SSLError as error:
@@ -125,7 +127,7 @@ def compute_of(connection: Connection) -> tuple[Any, str | None, tuple[int | flo
 
     :raises CloudError: when it can't be found.
     """
-    with told("find the compute service", _FIND):
+    with translated_errors("find the compute service", _FIND):
         compute = connection.compute
         data = compute.get_endpoint_data()
     return compute, data.url if data else None, tuple(data.max_microversion or ()) if data else ()

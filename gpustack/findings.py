@@ -76,14 +76,14 @@ def definitions() -> Mapping[Code, Definition]:
     """Every known code and its definition, in the order of the codes."""
     import tomllib
 
-    found: dict[Code, Definition] = {}
+    catalogue: dict[Code, Definition] = {}
     for path in sorted(data_dir("findings").glob("*.toml")):
         for number, entry in tomllib.loads(path.read_text(encoding="utf-8")).items():
             code = Code(number)
-            if code in found:
+            if code in catalogue:
                 raise ValueError(f"{path}: {code} is defined twice")
-            found[code] = Definition(code=code, **{**entry, "severity": Severity(entry["severity"])})
-    return dict(sorted(found.items()))
+            catalogue[code] = Definition(code=code, **{**entry, "severity": Severity(entry["severity"])})
+    return dict(sorted(catalogue.items()))
 
 
 def finding(code: Code, *, place: str, severity: Severity | None = None, **values: object) -> Finding:
@@ -114,16 +114,16 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
     return [f for f in findings if f.severity is Severity.ERROR]
 
 
-def tellings(findings: Iterable[Finding]) -> Iterator[list[str]]:
+def report_lines(findings: Iterable[Finding]) -> Iterator[list[str]]:
     """Findings as lines for people, gravest first: each message once with all its places, and each remedy once.
 
     :returns: for each remedy, the messages that it is for, and then the remedy itself.
     """
-    told: dict[tuple[Severity, Code, str], dict[str, dict[str, None]]] = {}
-    for found in sorted(findings, key=lambda f: (-f.severity.rank, f.code)):
-        messages = told.setdefault((found.severity, found.code, found.remedy), {})
-        messages.setdefault(found.message, {})[found.place] = None
-    for (severity, code, remedy), messages in told.items():
+    by_remedy: dict[tuple[Severity, Code, str], dict[str, dict[str, None]]] = {}
+    for finding in sorted(findings, key=lambda f: (-f.severity.rank, f.code)):
+        messages = by_remedy.setdefault((finding.severity, finding.code, finding.remedy), {})
+        messages.setdefault(finding.message, {})[finding.place] = None
+    for (severity, code, remedy), messages in by_remedy.items():
         yield [
             *(f"{severity.upper()} {code} {_joined(list(places))}: {message}" for message, places in messages.items()),
             f"  → {remedy}",
@@ -134,13 +134,13 @@ def _joined(places: Sequence[str]) -> str:
     """``gpu01 0000:84:00.0, 0000:88:00.0``; many hosts are counted."""
     by_host: dict[str, list[str]] = {}
     for place in places:
-        host, _, rest = place.partition(" ")
-        by_host.setdefault(host, []).append(rest)
-    words = [
-        f"{host} ({len(rest)} places)"
-        if len(by_host) > 1 and len(rest) > _SHOWN_PLACES
-        else " ".join((host, ", ".join(rest))).rstrip()
-        for host, rest in by_host.items()
+        host, _, item = place.partition(" ")
+        by_host.setdefault(host, []).append(item)
+    phrases = [
+        f"{host} ({len(items)} places)"
+        if len(by_host) > 1 and len(items) > _SHOWN_PLACES
+        else " ".join((host, ", ".join(items))).rstrip()
+        for host, items in by_host.items()
     ]
-    more = len(words) - _SHOWN_HOSTS
-    return "; ".join(words[:_SHOWN_HOSTS]) + (f"; and {more} more hosts" if more > 0 else "")
+    more = len(phrases) - _SHOWN_HOSTS
+    return "; ".join(phrases[:_SHOWN_HOSTS]) + (f"; and {more} more hosts" if more > 0 else "")

@@ -18,9 +18,9 @@ def key(name: str) -> str:
     return name.casefold()
 
 
-def same(one: str, other: str) -> bool:
+def same(name: str, other: str) -> bool:
     """Whether two names are the same, in upper or lower case."""
-    return key(one) == key(other)
+    return key(name) == key(other)
 
 
 def head(name: str) -> str:
@@ -41,15 +41,15 @@ def short(name: str) -> str:
         return head(folded)
 
 
-def extends(one: str, other: str) -> bool:
+def extends(name: str, other: str) -> bool:
     """Whether two names are the same, or one is the other with a domain behind it."""
-    one, other = key(one), key(other)
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+    name, other = key(name), key(other)
+    return name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")
 
 
-def index(named: Mapping[str, Value]) -> dict[str, Value]:
+def index(by_name: Mapping[str, Value]) -> dict[str, Value]:
     """What is known of hosts, by their names and by the keys of these, for :func:`find`."""
-    return {**{key(name): value for name, value in named.items()}, **named}
+    return {**{key(name): value for name, value in by_name.items()}, **by_name}
 
 
 def find(indexed: Mapping[str, Value], name: str) -> Value | None:

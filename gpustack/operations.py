@@ -176,5 +176,5 @@ def counted(number: int, noun: str) -> str:
 
 def show_counts(counts: Mapping[str, int], reboot: str = "needs a reboot") -> list[str]:
     """Counts as a plan, its dry run and the summary of a run show them: ``4 files, 3 commands, needs a reboot``."""
-    shown = [counted(counts[kind], kind) for kind in _KINDS if kind != "reboot" and counts.get(kind)]
-    return [*shown, reboot] if counts.get("reboot") else shown
+    phrases = [counted(counts[kind], kind) for kind in _KINDS if kind != "reboot" and counts.get(kind)]
+    return [*phrases, reboot] if counts.get("reboot") else phrases

@@ -135,8 +135,8 @@ def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     verified = prove.verify_next(_spec(spec_path), _host(facts, hostname))
-    what = f"{hostname} is not rebooted: its commands have run, and its next boot would not have its arguments"
-    return _verified(verified, BOOTABLE, what)
+    summary = f"{hostname} is not rebooted: its commands have run, and its next boot would not have its arguments"
+    return _verified(verified, BOOTABLE, summary)
 
 
 def verify_undone(facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None, hostname: str) -> dict[str, Any]:
@@ -149,10 +149,10 @@ def verify_undone(facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None,
     return _verified(verified, UNDONE, f"{hostname} is not as it was before gpustack")
 
 
-def _verified(verified: Verification, verdicts: tuple[str, str], what: str) -> dict[str, Any]:
+def _verified(verified: Verification, verdicts: tuple[str, str], summary: str) -> dict[str, Any]:
     details = show_verification(verified, verdicts)
     if not verified.passed:
-        return _failure(what, details, verified.findings)
+        return _failure(summary, details, verified.findings)
     return {
         "text": show_verification(verified, verdicts, details=False),
         "details": printable(details, keep=LAYOUT),
@@ -160,26 +160,26 @@ def _verified(verified: Verification, verdicts: tuple[str, str], what: str) -> d
     }
 
 
-def _failure(what: str, text: str, findings: Iterable[Finding]) -> dict[str, Any]:
+def _failure(summary: str, text: str, findings: Iterable[Finding]) -> dict[str, Any]:
     """A failed task: what stands against it in one line each, since ``text`` has told the rest."""
-    against = [f"{f.code} {f.place}: {f.message}" for f in errors(findings)]
+    blockers = [f"{f.code} {f.place}: {f.message}" for f in errors(findings)]
     return {
         "failed": True,
         "text": printable(text, keep=LAYOUT),
-        "msg": printable("\n".join([f"{what}:", *against])),
+        "msg": printable("\n".join([f"{summary}:", *blockers])),
         "findings": printable_data([f.to_dict() for f in findings]),
     }
 
 
 def _spec(path: str) -> Spec:
-    place = Path.cwd() / Path(path).expanduser()
-    if not place.is_file():
+    file = Path.cwd() / Path(path).expanduser()
+    if not file.is_file():
         raise SpecError(
             "there is no such file",
-            where=str(place),
+            where=str(file),
             remedy="give the spec with -e gpustack_spec=PATH; a relative path starts from the current directory",
         )
-    return load_spec(place)
+    return load_spec(file)
 
 
 def _host(facts: Mapping[str, Any], hostname: str) -> Host:

@@ -40,21 +40,21 @@ class Commands(commandmanager.CommandManager):
         for entry in importlib.metadata.entry_points(group=namespace):
             self.commands[entry.name.replace("_", " ")] = entry
 
-    def resembling(self, words: Sequence[str]) -> list[str]:
+    def resembling(self, arguments: Sequence[str]) -> list[str]:
         """Commands that somebody may have meant, best first."""
-        typed = " ".join(words[:2])
+        typed = " ".join(arguments[:2])
         names = sorted(self.commands)
-        started = [name for name in names if words and name.startswith(words[0])]
+        started = [name for name in names if arguments and name.startswith(arguments[0])]
         return started or difflib.get_close_matches(typed, names, n=3, cutoff=0.65)
 
 
 def _summary(entry: commandmanager.EntryPointT) -> str:
     """The first line of a command's description."""
     try:
-        words = (entry.load().__doc__ or "").strip().partition("\n")[0].rstrip(".")
+        summary = (entry.load().__doc__ or "").strip().partition("\n")[0].rstrip(".")
     except Exception as error:  # a broken plug-in must not take the list of commands away
         return f"(can't be loaded: {error})"
-    return words[:1].lower() + words[1:]
+    return summary[:1].lower() + summary[1:]
 
 
 class _LogFormatter(logging.Formatter):
@@ -132,7 +132,7 @@ class Gpustack(app.App):
             handler.close()
 
     def run(self, argv: list[str]) -> int:
-        """Run one command line and return its exit code; whatever goes wrong is told on stderr."""
+        """Run one command line and return its exit code; every error is printed on stderr."""
         self.options = argparse.Namespace(debug="--debug" in argv)
         try:
             self.options, remainder = self.parser.parse_known_args(argv)
@@ -152,7 +152,7 @@ class Gpustack(app.App):
         except BrokenPipeError:
             raise
         except Exception as error:
-            return self._told(error)
+            return self._report(error)
         finally:
             self.close_logging()
 
@@ -167,17 +167,17 @@ class Gpustack(app.App):
         return int(command.run(parser.parse_args(arguments)))
 
     def _unknown(self, argv: Sequence[str]) -> UsageError:
-        words = [word for word in argv if not word.startswith("-")]
-        if not words:
+        arguments = [argument for argument in argv if not argument.startswith("-")]
+        if not arguments:
             return UsageError(f"{argv[0]} is no option of {NAME}", remedy=f"{NAME} --help lists the options")
-        meant = self.commands.resembling(words)
-        remedy = f"did you mean {' or '.join(repr(f'{NAME} {name}') for name in meant)}?" if meant else None
+        similar = self.commands.resembling(arguments)
+        remedy = f"did you mean {' or '.join(repr(f'{NAME} {name}') for name in similar)}?" if similar else None
         return UsageError(
-            f"{' '.join(words[:2])!r} is not a {NAME} command",
+            f"{' '.join(arguments[:2])!r} is not a {NAME} command",
             remedy=remedy or f"{NAME} --help lists the commands",
         )
 
-    def _told(self, error: Exception) -> int:
+    def _report(self, error: Exception) -> int:
         """Say on stderr what went wrong, and return the exit code for it."""
         if self.options.debug:
             traceback.print_exception(error, file=self.stderr)

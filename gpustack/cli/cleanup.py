@@ -15,8 +15,8 @@ from gpustack.cli.cleanup_options import (
     add_hardware,
     add_selection,
     cloud_of,
+    require_known_hosts,
     seconds,
-    see_that_hosts_are_known,
     selection_of,
     sources_of,
     with_hardware,
@@ -69,15 +69,17 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         sources = with_hardware(sources_of(self, parsed_args), parsed_args)
         selection = selection_of(parsed_args, sources)
         self._plan, self._answers = asked_plan(self, parsed_args, sources, selection, cloud)
-        see_that_hosts_are_known(self._plan, sources, parsed_args.host)
+        require_known_hosts(self._plan, sources, parsed_args.host)
         if parsed_args.out:
             self._plan.save(parsed_args.out)
         if parsed_args.metrics:
             metrics.write(parsed_args.metrics, self._plan)
-        shown = [verdict.to_dict() for verdict in self._plan.verdicts if parsed_args.all or verdict.status not in QUIET]
+        listed = [
+            verdict.to_dict() for verdict in self._plan.verdicts if parsed_args.all or verdict.status not in QUIET
+        ]
         if parsed_args.formatter in ("json", "yaml") and not parsed_args.columns:
-            columns = tuple(shown[0]) if shown else ("class", "status", "host", "devices", "instance", "repair")
-            return columns, [tuple(verdict.values()) for verdict in shown]
+            columns = tuple(listed[0]) if listed else ("class", "status", "host", "devices", "instance", "repair")
+            return columns, [tuple(verdict.values()) for verdict in listed]
         header = ("Class", "Status", "Cell", "Host", "Devices", "Instance", "Repair")
         return header, [
             (
@@ -89,7 +91,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
                 verdict["instance"] or "-",
                 verdict["repair"] or "-",
             )
-            for verdict in shown
+            for verdict in listed
         ]
 
     def after(self, parsed_args: argparse.Namespace) -> int:
@@ -98,13 +100,13 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
 
         for verdict in self._plan.verdicts:
             if parsed_args.all or verdict.status not in QUIET:
-                self.say(explanation(verdict))
+                self.report(explanation(verdict))
         for _cell, reason in self._plan.unread:
-            self.say(reason)
-        for line in [*held_lines(self._plan.verdicts, shown=parsed_args.all), *self._asked(parsed_args)]:
-            self.say(line)
+            self.report(reason)
+        for line in [*held_lines(self._plan.verdicts, complete=parsed_args.all), *self._asked(parsed_args)]:
+            self.report(line)
         if self._plan.unasked is not None:
-            self.say(str(self._plan.unasked))
+            self.report(str(self._plan.unasked))
             return self._plan.unasked.exit_code
         if self._plan.unread:
             return 3
@@ -123,7 +125,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
             yield f"{host} can't be asked: {why}"
 
 
-def held_lines(verdicts: Iterable[Verdict], *, shown: bool) -> Iterator[str]:
+def held_lines(verdicts: Iterable[Verdict], *, complete: bool) -> Iterator[str]:
     """How many devices are held by work in progress, and when the grace time is over."""
     from gpustack.cleanup.verdict import Status
 
@@ -132,14 +134,14 @@ def held_lines(verdicts: Iterable[Verdict], *, shown: bool) -> Iterator[str]:
     working = {(v.host, row.address): row.changed_at for v in protected if v.again is None for row in v.rows}
     if working:
         oldest, since = min(working.items(), key=lambda item: (item[1] is None, item[1], item[0]))
-        when = f"the oldest, {' '.join(oldest)}, since {since} UTC" if since else "since an unknown time"
+        age = f"the oldest, {' '.join(oldest)}, since {since} UTC" if since else "since an unknown time"
         number = f"{len(working)} device{'s are' if len(working) > 1 else ' is'}"
-        yield f"{number} held by work in progress; {when}. Work that does not end is reported as stuck"
+        yield f"{number} held by work in progress; {age}. Work that does not end is reported as stuck"
     young = [verdict.again for verdict in protected if verdict.again is not None]
     if young:
         yield f"{len(young)} changed within the grace time: plan again after {max(young):%F %T} UTC"
     hidden = len([verdict for verdict in verdicts if verdict.status in QUIET])
-    if hidden and not shown:
+    if hidden and not complete:
         yield f"{hidden} more are protected or heal by themselves; --all shows them"
 
 
@@ -162,7 +164,7 @@ class Watch(Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Judge, write, sleep; an unreachable database is told of and tried again."""
+        """Plan, write the metrics, sleep; an unreachable database is reported and tried again."""
         import itertools
         import time
 
@@ -176,10 +178,10 @@ class Watch(Command):
             try:
                 sources = sources_of(self, parsed_args)
                 selection = selection_of(parsed_args, sources)
-                made, _answers = asked_plan(self, parsed_args, sources, selection)
+                plan, _answers = asked_plan(self, parsed_args, sources, selection)
             except DatabaseError as error:
                 metrics.write_failure(parsed_args.metrics)
-                self.say(str(error))
+                self.report(str(error))
                 continue
-            metrics.write(parsed_args.metrics, made)
+            metrics.write(parsed_args.metrics, plan)
         return 0

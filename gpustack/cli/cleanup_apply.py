@@ -16,7 +16,7 @@ from gpustack.cli.cleanup_options import (
     add_databases,
     add_selection,
     cloud_of,
-    see_that_hosts_are_known,
+    require_known_hosts,
     selection_of,
     sources_of,
 )
@@ -94,71 +94,71 @@ gpustack cleanup apply --sql"""
         sources = sources_of(self, parsed_args)
         selection = selection_of(parsed_args, sources)
         cloud = cloud_of(parsed_args)
-        made = plan.make(sources, selection, cloud)
-        if made.unasked is not None:
+        cleanup_plan = plan.make(sources, selection, cloud)
+        if cleanup_plan.unasked is not None:
             raise CloudError(
-                f"{made.unasked.what}; nothing was changed",
-                where=made.unasked.where,
+                f"{cleanup_plan.unasked.what}; nothing was changed",
+                where=cleanup_plan.unasked.where,
                 remedy="see why; or leave --os-cloud out: the rows are repaired without Placement, and class Q later",
             )
-        see_that_hosts_are_known(made, sources, parsed_args.host)
-        wanted = [v.to_dict() for v in made.repairs] if saved is None else selection.of_planned(saved, sources)
+        require_known_hosts(cleanup_plan, sources, parsed_args.host)
+        wanted = [v.to_dict() for v in cleanup_plan.repairs] if saved is None else selection.of_planned(saved, sources)
         limited = parsed_args.max_count is not None and len(wanted) > parsed_args.max_count
         wanted = wanted[: parsed_args.max_count] if limited else wanted
-        for _cell, reason in made.unread:
-            self.say(reason)
+        for _cell, reason in cleanup_plan.unread:
+            self.report(reason)
         if not wanted:
-            self.say("there is nothing to repair")
-            return 3 if made.unread else NOTHING_TO_DO
+            self.report("there is nothing to repair")
+            return 3 if cleanup_plan.unread else NOTHING_TO_DO
         hypervisors = Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_options(parsed_args))
         if parsed_args.sql:
-            now = {key(verdict.to_dict()): verdict for verdict in made.repairs}
-            changed = [planned for planned in wanted if key(planned) not in now]
+            current = {key(verdict.to_dict()): verdict for verdict in cleanup_plan.repairs}
+            changed = [planned for planned in wanted if key(planned) not in current]
             for planned in changed:
-                self.say(f"left out, not as planned any more: {explanation(planned)}")
+                self.report(f"left out, not as planned any more: {explanation(planned)}")
             with hypervisors:
                 settled = [
                     settle(verdict, answers(verdict, hypervisors.ask, selection.gone))
                     for planned in wanted
-                    if (verdict := now.get(key(planned)))
+                    if (verdict := current.get(key(planned)))
                 ]
-            left = [verdict for verdict in settled if verdict.status is not Status.STALE or unstopped(verdict)]
-            for verdict in left:
-                self.say(f"left out: {unstopped(verdict) or 'not permitted'}: {explanation(verdict)}")
-            print(script(sources, [one for one in settled if one not in left]), file=self.app.stdout)
-            return 3 if changed or left or made.unread else 0
+            left_out = [verdict for verdict in settled if verdict.status is not Status.STALE or unstopped(verdict)]
+            for verdict in left_out:
+                self.report(f"left out: {unstopped(verdict) or 'not permitted'}: {explanation(verdict)}")
+            print(script(sources, [repair for repair in settled if repair not in left_out]), file=self.app.stdout)
+            return 3 if changed or left_out or cleanup_plan.unread else 0
         if parsed_args.dry_run:
-            now = {key(verdict.to_dict()): verdict for verdict in made.repairs}
+            current = {key(verdict.to_dict()): verdict for verdict in cleanup_plan.repairs}
             with hypervisors:
                 settled = [
                     settle(verdict, answers(verdict, hypervisors.ask, selection.gone))
                     for planned in wanted
-                    if (verdict := now.get(key(planned)))
+                    if (verdict := current.get(key(planned)))
                 ]
             for verdict in settled:
-                self.say(explanation(verdict))
+                self.report(explanation(verdict))
             if parsed_args.format == "json":
                 print(json.dumps([verdict.to_dict() for verdict in settled], indent=2), file=self.app.stdout)
             return 0 if all(verdict.status is Status.STALE for verdict in settled) else 3
         for planned in wanted:
-            self.say(explanation(planned))
+            self.report(explanation(planned))
         if not parsed_args.yes and not self._agreed(len(wanted)):
-            self.say("nothing was changed")
+            self.report("nothing was changed")
             return 0
         path = parsed_args.journal or default_journal()
         journal = Journal(path=path)
-        self.say(f"journal: {path}")
+        self.report(f"journal: {path}")
         failed = False
         with closing(journal), hypervisors:
             for outcome in carry_out(
                 sources, wanted, selection, journal, ask=hypervisors.ask, wait=parsed_args.wait, cloud=cloud
             ):
                 verdict = outcome.verdict
-                what = f"class {verdict.klass} on {verdict.host}"
-                print(f"{outcome.result}: {what}: {outcome.detail}", file=self.app.stdout, flush=True)
+                subject = f"class {verdict.klass} on {verdict.host}"
+                print(f"{outcome.result}: {subject}: {outcome.detail}", file=self.app.stdout, flush=True)
                 failed |= outcome.result not in (Result.REPAIRED, Result.GONE)
-        self.say(f"to go back: gpustack cleanup undo {path}")
-        return 3 if failed or made.unread else MAX_COUNT_REACHED if limited else 0
+        self.report(f"to go back: gpustack cleanup undo {path}")
+        return 3 if failed or cleanup_plan.unread else MAX_COUNT_REACHED if limited else 0
 
     def _agreed(self, count: int) -> bool:
         if not self.app.stdin.isatty():

@@ -54,7 +54,7 @@ def asked_plan(
                 return ask_all(hosts, hypervisors.ask, parsed_args.jobs, answered)
 
         answers = ask(plan.hosts_to_ask(sources, selection))
-        made = plan.make(sources, selection, cloud, answers)
+        cleanup_plan = plan.make(sources, selection, cloud, answers)
         # The other ends of migrations, and deleted compute nodes.
-        answers |= ask({host for verdict in made.verdicts for host in verdict.asks} - answers.keys())
-    return plan.settled(made, answers), answers
+        answers |= ask({host for verdict in cleanup_plan.verdicts for host in verdict.asks} - answers.keys())
+    return plan.settled(cleanup_plan, answers), answers

@@ -41,8 +41,8 @@ def device(text: str) -> tuple[str, str]:
 
 def add_databases(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("databases")
-    which = group.add_mutually_exclusive_group()
-    which.add_argument(
+    source = group.add_mutually_exclusive_group()
+    source.add_argument(
         "--config-file",
         action="append",
         type=Path,
@@ -50,7 +50,7 @@ def add_databases(parser: argparse.ArgumentParser) -> None:
         help="nova.conf of nova-api, or its directory: its API database leads to every cell; may be repeated "
         "(default: /etc/nova)",
     )
-    which.add_argument(
+    source.add_argument(
         "--db-url",
         metavar="URL",
         help="one cell's database alone, as nova.conf has it under [database] connection; what needs the API database "
@@ -158,7 +158,7 @@ def sources_of(command: Command | Lister, parsed_args: argparse.Namespace) -> So
     if url:
         sources = Sources.from_url(url)
         if parsed_args.db_url and sources.cells[0].database.secrets:
-            command.say(f"the password in --db-url can be read in the list of processes; {URL_VARIABLE} hides it")
+            command.report(f"the password in --db-url can be read in the list of processes; {URL_VARIABLE} hides it")
     else:
         files = parsed_args.config_file or [Path("/etc/nova")]
         if not parsed_args.config_file and not files[0].exists():
@@ -173,12 +173,12 @@ def sources_of(command: Command | Lister, parsed_args: argparse.Namespace) -> So
 def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection:
     from gpustack.cleanup.plan import Selection
 
-    for klass, option, named in (
+    for klass, option, value in (
         ("Q", "--os-cloud", getattr(parsed_args, "os_cloud", None)),
         ("O", "--snapshot", getattr(parsed_args, "snapshot", None)),
         ("T", "--ask-hosts", getattr(parsed_args, "ask_hosts", None)),
     ):
-        if klass in (getattr(parsed_args, "classes", None) or ()) and not named:
+        if klass in (getattr(parsed_args, "classes", None) or ()) and not value:
             raise UsageError(
                 f"class {klass} is not judged without {option}",
                 remedy=f"gpustack cleanup plan --class {klass} {option}",
@@ -198,15 +198,15 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
     )
 
 
-def see_that_hosts_are_known(made: CleanupPlan, sources: Sources, hosts: list[str] | None) -> None:
+def require_known_hosts(plan: CleanupPlan, sources: Sources, hosts: list[str] | None) -> None:
     """See that ``--host`` names hosts, where nothing was found of them.
 
     :raises UsageError: when it does not.
     """
     from gpustack.cleanup.plan import unknown_hosts
 
-    silent = set(hosts or ()) - {verdict.host for verdict in made.verdicts}
-    if silent and not made.unread and (missing := unknown_hosts(sources, silent)):
+    silent = set(hosts or ()) - {verdict.host for verdict in plan.verdicts}
+    if silent and not plan.unread and (missing := unknown_hosts(sources, silent)):
         raise UsageError(
             f"no cell has a compute node of host {min(missing)}", remedy="openstack compute service list names them"
         )

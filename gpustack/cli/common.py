@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cliff import command, lister, show
 
 from gpustack.errors import HostError, UsageError
-from gpustack.findings import Finding, Severity, tellings
+from gpustack.findings import Finding, Severity, report_lines
 from gpustack.text import LAYOUT, printable, raw
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class _Voice(command.Command):
         """The epilog; cliff's would look through every installed distribution for it."""
         return self.epilog
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Print a message on stderr, fit for a terminal."""
         print(printable(text, keep=LAYOUT), file=self.app.stderr)
 
@@ -44,11 +44,11 @@ class _Voice(command.Command):
         level: int = getattr(self.app_args, "verbose_level", 1)
         return level
 
-    def tell(self, findings: Iterable[Finding]) -> None:
-        """Print findings on stderr, gravest first; the same one about several places is told once."""
-        for lines in tellings(f for f in findings if self.verbosity or f.severity is not Severity.INFO):
+    def report_findings(self, findings: Iterable[Finding]) -> None:
+        """Print findings on stderr, most severe first; one about several places is printed once."""
+        for lines in report_lines(f for f in findings if self.verbosity or f.severity is not Severity.INFO):
             for line in lines:
-                self.say(line)
+                self.report(line)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """What is left to do when the data are printed: findings, failures. Returns the exit code.
@@ -179,8 +179,8 @@ def gather(command: _Voice, parsed_args: argparse.Namespace) -> Gathered:
             jobs=parsed_args.jobs,
             reported=reported,
         )
-    for name, own in gathered.others.items():
-        command.say(f"warning: {name} calls itself {own}; its facts are kept under {name}")
+    for name, own_name in gathered.others.items():
+        command.report(f"warning: {name} calls itself {own_name}; its facts are kept under {name}")
     return gathered
 
 
@@ -195,7 +195,7 @@ def tell_failures(command: _Voice, failures: Sequence[GatherFailure], total: int
     if total == 1:
         raise failures[0].error
     for failure in failures:
-        command.say(f"{failure.error}")
+        command.report(f"{failure.error}")
     raise HostError(
         f"{len(failures)} of {total} hosts could not be read",
         remedy="the reasons are above" + ("; the others were read" if len(failures) < total else ""),
@@ -209,17 +209,17 @@ def expanded(patterns: Iterable[str]) -> list[str]:
     """
     from gpustack.spec.hosts import expand
 
-    found: dict[str, None] = {}
+    hosts: dict[str, None] = {}
     for pattern in patterns:
         user, at, name = pattern.rpartition("@")
         if name.count(":") > 1 and "[" not in name:  # an IPv6 address
-            found[pattern] = None
+            hosts[pattern] = None
             continue
         try:
-            found.update((f"{user}{at}{host}", None) for host in expand(name))
+            hosts.update((f"{user}{at}{host}", None) for host in expand(name))
         except ValueError as error:
             raise UsageError(f"{pattern!r} names no hosts: {error}") from error
-    return list(found)
+    return list(hosts)
 
 
 @contextlib.contextmanager

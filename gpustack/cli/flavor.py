@@ -61,7 +61,7 @@ class InCloud(Command):
         try:
             return super().run(parsed_args)
         except GpustackError as error:
-            self.say(str(error))
+            self.report(str(error))
             return error.exit_code
 
 
@@ -92,16 +92,18 @@ gpustack flavor list --long -f json"""
 
         spec = read_spec(parsed_args.spec)
         cloud = self.cloud(parsed_args)
-        shown = [one for one in cloud.flavors() if parsed_args.all or one.ours or ALIAS in one.extra_specs]
-        private = frozenset(flavor.id for flavor in shown if not flavor.public) if parsed_args.long else frozenset()
+        flavors = [
+            flavor for flavor in cloud.flavors() if parsed_args.all or flavor.ours or ALIAS in flavor.extra_specs
+        ]
+        private = frozenset(flavor.id for flavor in flavors if not flavor.public) if parsed_args.long else frozenset()
         access = answers(cloud, Questions(access=private)).access
         raw = is_for_machines(parsed_args)
         rows: list[tuple[Any, ...]] = []
-        for flavor in sorted(shown, key=lambda f: f.name):
+        for flavor in sorted(flavors, key=lambda f: f.name):
             gpus = flavor.gpus
-            who: Any = "public" if flavor.public else "private"
+            visibility: Any = "public" if flavor.public else "private"
             if flavor.id in access:
-                who = sorted(access[flavor.id]) if raw else ", ".join(sorted(access[flavor.id])) or "nobody"
+                visibility = sorted(access[flavor.id]) if raw else ", ".join(sorted(access[flavor.id])) or "nobody"
             models = _models(spec, gpus)
             row: tuple[Any, ...] = (
                 flavor.name,
@@ -111,12 +113,12 @@ gpustack flavor list --long -f json"""
                 flavor.sizes.vcpus,
                 flavor.sizes.ram if raw else readable(flavor.sizes.ram),
                 flavor.sizes.disk if raw else f"{flavor.sizes.disk} GiB",
-                who,
+                visibility,
                 _numa_policy(spec, flavor) or ("" if not raw else None),
                 flavor.state,
             )
-            words = (*row, flavor.id) if parsed_args.long else row
-            rows.append(words if raw else tuple(printable(str(word)) for word in words))
+            cells = (*row, flavor.id) if parsed_args.long else row
+            rows.append(cells if raw else tuple(printable(str(cell)) for cell in cells))
         columns = ("Name", "Model", "GPUs", "Alias", "VCPUs", "RAM", "Disk", "Access", "NUMA policy", "State")
         return ((*columns, "ID") if parsed_args.long else columns), rows
 
@@ -133,11 +135,11 @@ class Show(InCloud, ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], tuple[Any, ...]]:
         """Its fields."""
-        from gpustack.flavor.manual import found
+        from gpustack.flavor.manual import find_flavor
 
         spec = read_spec(parsed_args.spec)
         cloud = self.cloud(parsed_args)
-        flavor = found(cloud.flavors(), parsed_args.flavor)
+        flavor = find_flavor(cloud.flavors(), parsed_args.flavor)
         access = "public" if flavor.public else sorted(cloud.access(flavor.id))
         fields: dict[str, Any] = {
             "name": flavor.name,
@@ -174,28 +176,28 @@ class Delete(InCloud):
         """Delete each."""
         from gpustack.errors import CloudError
         from gpustack.flavor.apply import carry_out
-        from gpustack.flavor.manual import found
+        from gpustack.flavor.manual import find_flavor
         from gpustack.flavor.operations import DeleteFlavor
 
         cloud = self.cloud(parsed_args)
         present = cloud.flavors()
-        words = list(dict.fromkeys(parsed_args.flavors))
+        names = list(dict.fromkeys(parsed_args.flavors))
         failures: list[CloudError | FlavorError] = []
-        for word in words:
+        for name in names:
             try:
-                flavor = found(present, word)
+                flavor = find_flavor(present, name)
                 if not parsed_args.force:
                     _may_go(cloud, flavor)
                 operation = DeleteFlavor(why="as asked", flavor=flavor)
                 carry_out(cloud, operation)
                 tell_done(self, [operation])
             except (CloudError, FlavorError) as error:
-                if len(words) == 1:
+                if len(names) == 1:
                     raise
-                self.say(str(error))
+                self.report(str(error))
                 failures.append(error)
         if failures:
-            raise FlavorError(f"{len(failures)} of {len(words)} flavors were not deleted")
+            raise FlavorError(f"{len(failures)} of {len(names)} flavors were not deleted")
         return 0
 
 
@@ -228,16 +230,16 @@ def _models(spec: Spec | None, gpus: Mapping[str, int]) -> list[str]:
 
 
 def _numa_policy(spec: Spec | None, flavor: PresentFlavor) -> str | None:
-    own = flavor.extra_specs.get(AFFINITY)
-    if own is not None or spec is None:
-        return own
+    affinity = flavor.extra_specs.get(AFFINITY)
+    if affinity is not None or spec is None:
+        return affinity
     policies = [spec.models[model].numa_policy for model in _models(spec, flavor.gpus)]
     return next((policy for policy in policies if policy), None)
 
 
 def _in_words(value: object) -> object:
     if isinstance(value, dict):
-        return printable("\n".join(f"{key}={word}" for key, word in value.items()))
+        return printable("\n".join(f"{key}={entry}" for key, entry in value.items()))
     if isinstance(value, list):
         return printable("\n".join(map(str, value)))
     return printable(value) if isinstance(value, str) else "" if value is None else value
@@ -247,6 +249,6 @@ def tell_done(command: Command, operations: Sequence[FlavorOperation]) -> None:
     """Say on stderr what was done."""
     if command.verbosity:
         for operation in operations:
-            command.say(f"{_DONE[operation.kind]} {operation.name}")
+            command.report(f"{_DONE[operation.kind]} {operation.name}")
         if not operations:
-            command.say("nothing to change")
+            command.report("nothing to change")

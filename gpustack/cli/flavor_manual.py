@@ -135,12 +135,12 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         from gpustack.flavor.compare import Questions
         from gpustack.flavor.desired import extra_specs
         from gpustack.flavor.flavors import gpus_text
-        from gpustack.flavor.manual import Changes, change, found, requested
+        from gpustack.flavor.manual import Changes, change, find_flavor, requested
         from gpustack.spec.extra_specs import ALIAS, alias_value
 
         spec = _spec_at_hand(parsed_args)
         cloud = self.cloud(parsed_args)
-        flavor = found(cloud.flavors(), parsed_args.flavor)
+        flavor = find_flavor(cloud.flavors(), parsed_args.flavor)
         if not flavor.ours and not parsed_args.adopt:
             raise FlavorError(f"gpustack did not make {flavor.name}", remedy="--adopt changes it all the same")
         gpus = dict(flavor.gpus)
@@ -160,17 +160,19 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
             raise UsageError(f"{flavor.name} asks for no GPU", remedy="name --model or --alias, and --count")
         if specs.get(ALIAS) == alias_value(flavor.gpus):
             specs[ALIAS] = flavor.extra_specs[ALIAS]  # the same request in other words is none
-        words = frozenset(parsed_args.project) | frozenset(parsed_args.remove_project)
-        asked = Questions(projects=words, access=frozenset({flavor.id} if words and not flavor.public else ()))
-        learned = answers(cloud, asked)
+        projects = frozenset(parsed_args.project) | frozenset(parsed_args.remove_project)
+        questions = Questions(
+            projects=projects, access=frozenset({flavor.id} if projects and not flavor.public else ())
+        )
+        learned = answers(cloud, questions)
         operation = change(
             flavor,
             Changes(
                 set_specs=specs,
                 unset_specs=frozenset(parsed_args.unset_property),
                 description=parsed_args.description,
-                grant=frozenset(learned.projects[word] for word in parsed_args.project),
-                revoke=frozenset(learned.projects[word] for word in parsed_args.remove_project),
+                grant=frozenset(learned.projects[project] for project in parsed_args.project),
+                revoke=frozenset(learned.projects[project] for project in parsed_args.remove_project),
             ),
             learned.access.get(flavor.id),
         )
@@ -184,7 +186,7 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
 
 
 def _add_gpus(parser: argparse.ArgumentParser) -> None:
-    for option, model, what in (
+    for option, model, device in (
         ("--model", True, "a model of the spec"),
         ("--alias", False, "an alias of Nova's configuration"),
     ):
@@ -195,7 +197,7 @@ def _add_gpus(parser: argparse.ArgumentParser) -> None:
             default=[],
             type=_gpus(model=model),
             metavar="NAME[:N]",
-            help=f"request N GPUs of {what} (default: 1); can be repeated",
+            help=f"request N GPUs of {device} (default: 1); can be repeated",
         )
     parser.add_argument("--count", type=positive, metavar="N", help="request N GPUs, if there is one kind of GPU")
     parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec (default: gpustack.yaml, if it exists)")
@@ -240,8 +242,8 @@ def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str,
         raise UsageError(
             f"{parsed_args.mem_page_size!r} is no size of pages", remedy="small, large, any, or a size like 1GB"
         )
-    named = parsed_args.release or (spec.nova.release if spec and spec.nova else None)
-    release = releases.release(named) if named else releases.releases()[-1]
+    release_name = parsed_args.release or (spec.nova.release if spec and spec.nova else None)
+    release = releases.release(release_name) if release_name else releases.releases()[-1]
     if parsed_args.maxphysaddr and "hw:maxphysaddr_mode" not in releases.extra_specs(release):
         raise UsageError(f"Nova {release} does not know hw:maxphysaddr_mode", remedy="it came with 2024.1")
     return {
@@ -281,9 +283,11 @@ def _aliases(command: InCloud, spec: Spec | None, options: Sequence[GpuOption]) 
                 )
             alias = spec.alias_of(option.name)
         elif option.model and command.verbosity:
-            command.say(f"no spec: the model name {alias} is used as the alias; use --spec or --alias to change that")
+            command.report(
+                f"no spec: the model name {alias} is used as the alias; use --spec or --alias to change that"
+            )
         elif spec is not None and alias not in (known := {spec.alias_of(model) for model in spec.models}):
-            command.say(
+            command.report(
                 f"warning: no model of the spec has the alias {alias} (aliases: {', '.join(sorted(known))});"
                 " instances of the flavor fail to boot unless Nova's [pci] alias defines it"
             )

@@ -89,7 +89,7 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
 
         spec = load_spec(parsed_args.spec)
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
-        asked = wanted(spec, release=_release(parsed_args.release, spec), hosts=hosts)
+        desired = wanted(spec, release=_release(parsed_args.release, spec), hosts=hosts)
         choices = FlavorChoices(
             adopt=parsed_args.adopt,
             replace=frozenset(parsed_args.replace),
@@ -97,8 +97,8 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
             check_access=parsed_args.check_access,
         )
         cloud = self.cloud(parsed_args)
-        made = plan(cloud, asked.flavors, choices)
-        self._plan = dataclasses.replace(made, findings=(*asked.findings, *made.findings))
+        flavor_plan = plan(cloud, desired.flavors, choices)
+        self._plan = dataclasses.replace(flavor_plan, findings=(*desired.findings, *flavor_plan.findings))
         return cloud
 
     def _print(self, parsed_args: argparse.Namespace) -> None:
@@ -112,14 +112,14 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         counts = dict.fromkeys(("create", "change", "delete"), 0)
         for operation in self._plan.operations:
             counts[operation.kind.removesuffix("_flavor")] += 1
-        said = ", ".join(f"{count} to {verb}" for verb, count in counts.items())
-        print(f"{said}, {len(self._plan.unchanged)} as they should be", file=self.app.stdout)
+        summary = ", ".join(f"{count} to {verb}" for verb, count in counts.items())
+        print(f"{summary}, {len(self._plan.unchanged)} as they should be", file=self.app.stdout)
         self.app.stdout.flush()
 
     def _tell_findings(self) -> None:
         from gpustack.findings import errors
 
-        self.tell(self._plan.findings)
+        self.report_findings(self._plan.findings)
         stopped = errors(self._plan.findings)
         if stopped:
             count = "an error stands" if len(stopped) == 1 else f"{len(stopped)} errors stand"
@@ -161,7 +161,7 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
         return 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """Nothing is left: the findings were told before anything was changed."""
+        """Nothing: the findings were printed before the first change."""
         return 0
 
     def _ask(self, count: int) -> None:
@@ -177,13 +177,13 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
 
     def _tell_failures(self, failures: Sequence[Failure], count: int) -> None:
         for failure in failures:
-            self.say(f"{failure.name}: {failure.error}")
+            self.report(f"{failure.name}: {failure.error}")
         if failures:
             raise FlavorError(
                 f"{len(failures)} of {count} flavors failed", remedy="run the command again: it goes on from here"
             )
         if self.verbosity:
-            self.say("done" if count > 1 else f"done: {self._plan.operations[-1].name}")
+            self.report("done" if count > 1 else f"done: {self._plan.operations[-1].name}")
 
 
 def _release(name: str | None, spec: Spec) -> Release:

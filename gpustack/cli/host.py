@@ -76,16 +76,16 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         hosts = self._gathered.hosts
         if parsed_args.snapshot and not parsed_args.hosts and len(hosts) > 1:
             # A snapshot of a whole fleet may hold more than this spec is about.
-            named = tuple(host for host in hosts if patterns_for(spec, host.hostname))
+            spec_hosts = tuple(host for host in hosts if patterns_for(spec, host.hostname))
             for host in hosts:
-                if host not in named:
-                    self.say(f"{host.hostname}: not in {parsed_args.spec}, left out")
-            if not named:
+                if host not in spec_hosts:
+                    self.report(f"{host.hostname}: not in {parsed_args.spec}, left out")
+            if not spec_hosts:
                 raise UsageError(
                     f"none of the {len(hosts)} hosts of {parsed_args.snapshot} is in {parsed_args.spec}",
                     remedy="compare the names in the snapshot with the patterns under `hosts`",
                 )
-            hosts = named
+            hosts = spec_hosts
         trial = TRIAL_SECONDS if parsed_args.trial else None
         for host in hosts:
             try:
@@ -108,7 +108,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         refused = [plan.host for plan in self._plans if plan.refused]
         if refused:
             for failure in failures:
-                self.say(str(failure.error))
+                self.report(str(failure.error))
             count = "the plan is" if len(self._plans) == 1 else f"{len(refused)} of {len(self._plans)} plans are"
             raise PlanError(
                 f"{count} refused ({', '.join(refused)})", remedy="see the errors above; each says what to do about it"

@@ -46,15 +46,15 @@ class _Change(Play):
         group.add_argument("--device-guests", choices=policies, help="the same for guests with a device of the host")
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
-        found: dict[str, Any] = {"gpustack_reboot": parsed_args.reboot}
+        variables: dict[str, Any] = {"gpustack_reboot": parsed_args.reboot}
         if parsed_args.serial:
-            found["gpustack_serial"] = parsed_args.serial
+            variables["gpustack_serial"] = parsed_args.serial
         nova = {
             "gpustack_cloud": parsed_args.os_cloud,
             "gpustack_guests": parsed_args.guests,
             "gpustack_device_guests": parsed_args.device_guests,
         }
-        return {**found, **{name: value for name, value in nova.items() if value}}
+        return {**variables, **{name: value for name, value in nova.items() if value}}
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Plan, show, ask, change."""
@@ -64,30 +64,30 @@ class _Change(Play):
             raise UsageError("there is nobody to ask whether to go on", remedy="look with --check, then say --yes")
         playbook, check = (self.playbook, True) if parsed_args.check else self.first
         with self._stage(parsed_args) as runner:
-            with progress(self, "planning") as told:
-                planned = runner.run(playbook, told, check=check)
-            for one in planned.values():
-                if one.text and parsed_args.format == "text":
-                    self._show(f"{one.text}\n")
-            ready = [one for one in planned.values() if not one.problem and one.todo]
+            with progress(self, "planning") as listener:
+                planned = runner.run(playbook, listener, check=check)
+            for record in planned.values():
+                if record.text and parsed_args.format == "text":
+                    self._show(f"{record.text}\n")
+            ready = [record for record in planned.values() if not record.problem and record.todo]
             if parsed_args.check or not ready:
-                self._tell(parsed_args, list(planned.values()), checked=parsed_args.check)
+                self._summarize(parsed_args, list(planned.values()), checked=parsed_args.check)
                 return 0
             self._ask(parsed_args, ready)
-            with progress(self, "working") as told:
-                done = runner.run(self.playbook, told, hosts=[one.host for one in ready])
-            left = {one.host: one for one in ready if one.host not in done}
-            for one in left.values():
-                one.outcome = RunOutcome.NOT_BEGUN
-            self._tell(parsed_args, [done.get(name, one) for name, one in planned.items()])
+            with progress(self, "working") as listener:
+                finished = runner.run(self.playbook, listener, hosts=[record.host for record in ready])
+            not_begun = {record.host: record for record in ready if record.host not in finished}
+            for record in not_begun.values():
+                record.outcome = RunOutcome.NOT_BEGUN
+            self._summarize(parsed_args, [finished.get(name, record) for name, record in planned.items()])
         return 0
 
     def _ask(self, parsed_args: argparse.Namespace, ready: Sequence[HostRecord]) -> None:
         if parsed_args.yes:
             return
-        rebooted = [one.host for one in ready if one.reboot]
+        rebooted = [record.host for record in ready if record.reboot]
         reboot = "no reboot" if not parsed_args.reboot or not rebooted else f"reboot {', '.join(rebooted)}"
-        self.app.stderr.write(f"{self.question} {', '.join(one.host for one in ready)}? ({reboot}) [y/N] ")
+        self.app.stderr.write(f"{self.question} {', '.join(record.host for record in ready)}? ({reboot}) [y/N] ")
         self.app.stderr.flush()
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise GpustackError("nothing was changed")
@@ -123,9 +123,9 @@ gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
         return parser
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
-        found = {"gpustack_spec": str(parsed_args.spec.absolute()), **super()._variables(parsed_args)}
-        ways = [name for name in ("adopt", "live", "trial") if getattr(parsed_args, name)]
-        return {**found, **{f"gpustack_{name}": True for name in ways}}
+        variables = {"gpustack_spec": str(parsed_args.spec.absolute()), **super()._variables(parsed_args)}
+        modes = [name for name in ("adopt", "live", "trial") if getattr(parsed_args, name)]
+        return {**variables, **{f"gpustack_{name}": True for name in modes}}
 
     def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
         return _hosts_or_spec(parsed_args)
@@ -190,13 +190,15 @@ class Verify(Play):
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Verify the hosts and print what was found."""
         _check_spec(parsed_args)
-        with self._stage(parsed_args) as runner, progress(self, "verifying") as told:
-            records = list(runner.run(self.playbook, told).values())
+        with self._stage(parsed_args) as runner, progress(self, "verifying") as listener:
+            records = list(runner.run(self.playbook, listener).values())
         if parsed_args.format == "text":
-            for one in records:
-                if one.text:
-                    self._show(one.details if self.verbosity > 1 else one.text)
-        self._tell(parsed_args, records, listed=[one for one in records if one.problem or not one.text])
+            for record in records:
+                if record.text:
+                    self._show(record.details if self.verbosity > 1 else record.text)
+        self._summarize(
+            parsed_args, records, listed=[record for record in records if record.problem or not record.text]
+        )
         return 0
 
 

@@ -114,11 +114,11 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         from gpustack.nova_conf.render import render
         from gpustack.spec.hosts import patterns_for
 
-        named = tuple(host for host in hosts if patterns_for(spec, host.hostname))
+        spec_hosts = tuple(host for host in hosts if patterns_for(spec, host.hostname))
         for host in hosts:
-            if host not in named and self.verbosity:
-                self.say(f"{host.hostname}: not in {parsed_args.spec}, left out")
-        missing = sorted(set(only or ()) - {host.hostname for host in named})
+            if host not in spec_hosts and self.verbosity:
+                self.report(f"{host.hostname}: not in {parsed_args.spec}, left out")
+        missing = sorted(set(only or ()) - {host.hostname for host in spec_hosts})
         if missing:
             raise UsageError(
                 f"no facts of {', '.join(missing)} in {parsed_args.snapshot}, or no pattern of the spec fits",
@@ -126,11 +126,11 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             )
         root = parsed_args.out or self._usual_root()
         return render(
-            wanted(spec, named, release=_release(parsed_args.release, spec)),
+            wanted(spec, spec_hosts, release=_release(parsed_args.release, spec)),
             deployment=self._deployment,
             services=tuple(s for s in _SERVICES if s in (parsed_args.service or _SERVICES)),
             existing=existing_for(self._deployment, words=parsed_args.existing, root=root, directory=parsed_args.path),
-            hosts=named,
+            hosts=spec_hosts,
             only=only,
             together=parsed_args.all_in_one,
             root=root,
@@ -140,7 +140,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def _as_data(self) -> dict[str, Any]:
         return {
             "files": [file.to_dict() for file in self._rendering.files],
-            "findings": [found.to_dict() for found in self._rendering.findings],
+            "findings": [finding.to_dict() for finding in self._rendering.findings],
         }
 
     def _print_files(self) -> None:
@@ -169,10 +169,12 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def _print_stale(self, parsed_args: argparse.Namespace) -> None:
         from gpustack.operations import RemoveFile, WriteFile
 
-        for path, kept in self._stale(parsed_args):
+        for path, remaining in self._stale(parsed_args):
             before = _content(path) or ""
-            gone = RemoveFile(why="", path=str(path), before=before)
-            change = WriteFile(why="", path=str(path), content=kept, before=before) if kept.strip() else gone
+            removal = RemoveFile(why="", path=str(path), before=before)
+            change = (
+                WriteFile(why="", path=str(path), content=remaining, before=before) if remaining.strip() else removal
+            )
             print(change.diff(), end="", file=self.app.stdout)
 
     def _write(self, out: Path) -> None:
@@ -187,7 +189,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
                 write_atomic(path, after, mode=0o644 if before is None else path.stat().st_mode & 0o777)
                 changed += 1
         total = len(self._rendering.files)
-        self.say(f"{changed} of {total} files {_WRITTEN} below {out}; the others were the same")
+        self.report(f"{changed} of {total} files {_WRITTEN} below {out}; the others were the same")
 
     def _stale(self, parsed_args: argparse.Namespace) -> list[tuple[Path, str]]:
         """Files of an earlier rendering below ``--out`` that this one does not make, and what is left without it.
@@ -199,41 +201,45 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
         if parsed_args.out is None or parsed_args.service or self._partly or self._gathered.failures:
             return []
-        made = {path for _, path in self._placed(parsed_args.out)}
+        rendered = {path for _, path in self._placed(parsed_args.out)}
         texts = {
             path: _content(path) for path in sorted(parsed_args.out.glob(places(self._deployment, parsed_args.path)))
         }
-        kept = {path: without_ours(text) for path, text in texts.items() if text is not None and path not in made}
-        return [(path, text) for path, text in kept.items() if text != texts[path]]
+        remaining = {
+            path: without_ours(text) for path, text in texts.items() if text is not None and path not in rendered
+        }
+        return [(path, text) for path, text in remaining.items() if text != texts[path]]
 
     def _clear(self, parsed_args: argparse.Namespace) -> None:
         """Take away what is stale, after it is named; what others wrote into the same file stays."""
         from gpustack.files import write_atomic
 
-        for path, kept in self._stale(parsed_args):
-            if kept.strip():
-                self.say(f"{path}: taking the part of an earlier rendering out")
-                write_atomic(path, f"{kept.rstrip()}\n", mode=path.stat().st_mode & 0o777)
+        for path, remaining in self._stale(parsed_args):
+            if remaining.strip():
+                self.report(f"{path}: taking the part of an earlier rendering out")
+                write_atomic(path, f"{remaining.rstrip()}\n", mode=path.stat().st_mode & 0o777)
             else:
-                self.say(f"{path}: removing it, it is of an earlier rendering")
+                self.report(f"{path}: removing it, it is of an earlier rendering")
                 path.unlink()
 
     def _placed(self, root: Path) -> list[tuple[RenderedFile, Path]]:
         """Each file and its path below ``root``; the target's directory is left out where there is one target."""
         targets = {file.target for file in self._rendering.files}
-        one = len(targets) == 1 and root == Path("/")
+        single = len(targets) == 1 and root == Path("/")
         if root == Path("/") and len(targets) > 1:
             raise UsageError(
                 "the files are of several hosts, so they can't be compared with this one's",
                 remedy="name one HOST and --service compute, or compare with a directory: --out DIR",
             )
-        return [(file, root / ("" if one else file.target) / file.path.lstrip("/")) for file in self._rendering.files]
+        return [
+            (file, root / ("" if single else file.target) / file.path.lstrip("/")) for file in self._rendering.files
+        ]
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """The findings; with an error among them nothing was written."""
         from gpustack.findings import errors
 
-        self.tell(self._rendering.findings)
+        self.report_findings(self._rendering.findings)
         stopped = errors(self._rendering.findings)
         if stopped:
             count = "an error stands" if len(stopped) == 1 else f"{len(stopped)} errors stand"
@@ -279,7 +285,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         try:
             return super().run(parsed_args)
         except GpustackError as error:
-            self.say(f"gpustack: {error}")
+            self.report(f"gpustack: {error}")
             return _UNEXPECTED
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
@@ -289,14 +295,14 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         prefix = f"{','.join(parsed_args.service)}=" if parsed_args.service else ""
-        words = [word if "=" in word.partition("/")[0] else f"{prefix}{word}" for word in parsed_args.paths]
+        paths = [path if "=" in path.partition("/")[0] else f"{prefix}{path}" for path in parsed_args.paths]
         release = _release(parsed_args.release, None)
         if parsed_args.release is None and self.verbosity:
-            self.say(f"judged as Nova {release} reads it; --release names another")
-        self._report = lint(words, release=release, hosts=hosts)
+            self.report(f"judged as Nova {release} reads it; --release names another")
+        self._report = lint(paths, release=release, hosts=hosts)
         if is_for_machines(parsed_args):
             rows: list[tuple[Any, ...]] = [
-                (result.title, result.word, [found.to_dict() for found in result.findings])
+                (result.title, result.word, [finding.to_dict() for finding in result.findings])
                 for result in self._report.results
             ]
         else:
@@ -305,13 +311,13 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """The findings in words, and the exit code."""
-        self.tell(self._report.findings)
+        self.report_findings(self._report.findings)
         return self._report.code
 
 
 def _details(findings: Sequence[Any], fit: Callable[..., str]) -> str:
-    """The codes and places, one a line: the messages are told on stderr."""
-    return "\n".join(fit(f"{found.code} {found.place}", keep="") for found in findings)
+    """The codes and places, one a line: the messages are printed on stderr."""
+    return "\n".join(fit(f"{finding.code} {finding.place}", keep="") for finding in findings)
 
 
 def _release(name: str | None, spec: Spec | None) -> Release:

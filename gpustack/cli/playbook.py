@@ -19,12 +19,12 @@ class Path(ShowOne):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The directories, each of which must be there."""
         playbooks, templates = share_dir("playbooks"), share_dir("templates")
-        found = {"playbooks": playbooks, "roles": playbooks / "roles", "templates": templates}
-        for name, path in found.items():
+        directories = {"playbooks": playbooks, "roles": playbooks / "roles", "templates": templates}
+        for name, path in directories.items():
             if not path.is_dir():
                 raise GpustackError(
                     f"the {name} are missing from this installation",
                     where=str(path),
                     remedy="install gpustack again (pip install --force-reinstall nova-gpustack)",
                 )
-        return tuple(found), tuple(map(str, found.values()))
+        return tuple(directories), tuple(map(str, directories.values()))

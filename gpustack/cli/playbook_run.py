@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.cli.common import Command, expanded
-from gpustack.cli.progress import Told
+from gpustack.cli.progress import ProgressListener
 from gpustack.errors import GpustackError, UsageError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Play(Command):
         from gpustack.playbook_runner.configuration import configuration
 
         for line in configuration(os.environ, Path.cwd()).lines() if self.verbosity else ():
-            self.say(line)
+            self.report(line)
 
     def _inventory(self, parsed_args: argparse.Namespace, directory: Path) -> tuple[str, str | None]:
         from gpustack.files import write_atomic
@@ -113,7 +113,7 @@ class Play(Command):
         write_atomic(path, inventory_of(self._names(parsed_args)), mode=0o600)
         return str(path), parsed_args.limit
 
-    def _tell(
+    def _summarize(
         self,
         parsed_args: argparse.Namespace,
         records: Sequence[HostRecord],
@@ -129,11 +129,11 @@ class Play(Command):
 
         self._records = tuple(records)
         if parsed_args.format == "json":
-            text = json.dumps([one.to_dict() for one in records], indent=2, ensure_ascii=True)
+            text = json.dumps([record.to_dict() for record in records], indent=2, ensure_ascii=True)
         else:
-            for one in records:
-                if told := problems(one):
-                    self.say(told)
+            for record in records:
+                if problem := problems(record):
+                    self.report(problem)
             text = summary(records if listed is None else listed, checked=checked)
         if text:
             print(text, file=self.app.stdout)
@@ -143,7 +143,7 @@ class Play(Command):
         from gpustack.playbook_runner.show import verdict
 
         if self.verbosity:
-            self.say(f"log: {self._log}")
+            self.report(f"log: {self._log}")
         if error := verdict(self._records, str(self._log)):
             raise error
         return 0
@@ -171,7 +171,7 @@ class PlaybookRunner:
         self._directory = directory
 
     def run(
-        self, playbook: str, told: Told, *, check: bool = False, hosts: Sequence[str] | None = None
+        self, playbook: str, listener: ProgressListener, *, check: bool = False, hosts: Sequence[str] | None = None
     ) -> dict[str, HostRecord]:
         """Run a playbook; → what became of each host.
 
@@ -187,22 +187,22 @@ class PlaybookRunner:
             write_atomic(path, limit_of(hosts), mode=0o600)
             limit = f"@{path}"
         call = Call(playbook=playbook, limit=limit, check=check, **self._common)  # type: ignore[arg-type]
-        return play(call, self._log, self._directory, told).hosts
+        return play(call, self._log, self._directory, listener).hosts
 
 
 def _arguments(parsed_args: argparse.Namespace, directory: Path) -> list[str]:
     from gpustack.playbook_runner.extra_vars import as_files
 
-    found = as_files(parsed_args.extra_vars, directory)
+    arguments = as_files(parsed_args.extra_vars, directory)
     if parsed_args.user:
-        found.append(f"--user={parsed_args.user}")
+        arguments.append(f"--user={parsed_args.user}")
     if parsed_args.private_key:
-        found.append(f"--private-key={parsed_args.private_key}")
+        arguments.append(f"--private-key={parsed_args.private_key}")
     if parsed_args.forks:
-        found.append(f"--forks={parsed_args.forks}")
+        arguments.append(f"--forks={parsed_args.forks}")
     if parsed_args.ask_become_pass:
-        found.append("--ask-become-pass")
-    return found
+        arguments.append("--ask-become-pass")
+    return arguments
 
 
 def default_log(playbook: str) -> Path:
@@ -223,5 +223,5 @@ def make_log(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         make_private(path)
     except OSError as error:
-        what = f"the log can't be written: {error.strerror}; nothing was done"
-        raise GpustackError(what, where=str(path), remedy="name another place with --log") from error
+        problem = f"the log can't be written: {error.strerror}; nothing was done"
+        raise GpustackError(problem, where=str(path), remedy="name another place with --log") from error

@@ -37,10 +37,10 @@ class TableCell(FormattableColumn[Any]):
     def __lt__(self, other: object) -> bool:
         if not isinstance(other, TableCell):
             return NotImplemented
-        mine, theirs = self._value, other._value
-        if type(mine) is type(theirs) and isinstance(mine, int | str):
-            return bool(mine < theirs)
-        return (mine is not None, self._text) < (theirs is not None, other._text)
+        value, other_value = self._value, other._value
+        if type(value) is type(other_value) and isinstance(value, int | str):
+            return bool(value < other_value)
+        return (value is not None, self._text) < (other_value is not None, other._text)
 
 
 class Scan(Lister):
@@ -94,26 +94,26 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
 
         for host in self._gathered.hosts:
             if not any(row.host is host for row in self._rows):
-                self.say(f"{host.hostname}: no GPU among its {len(host.pci)} PCI functions")
-        found = [f for host in self._gathered.hosts for f in host_reasons(host)]
-        found += [f for row in self._rows for f in row.readiness.reasons]
+                self.report(f"{host.hostname}: no GPU among its {len(host.pci)} PCI functions")
+        reasons = [f for host in self._gathered.hosts for f in host_reasons(host)]
+        reasons += [f for row in self._rows for f in row.readiness.reasons]
         notes = [f for row in self._rows for f in row.readiness.notes]
-        self.tell([*found, *(f for f in notes if self.verbosity > 1 or f.severity is not Severity.INFO)])
+        self.report_findings([*reasons, *(f for f in notes if self.verbosity > 1 or f.severity is not Severity.INFO)])
         failures = self._gathered.failures
         tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         return 0
 
 
-def _chosen(asked: Sequence[str], titles: Mapping[str, str], known: Sequence[str]) -> list[str]:
+def _chosen(requested: Sequence[str], titles: Mapping[str, str], known: Sequence[str]) -> list[str]:
     """The keys of the columns asked for, by key or title, in the order of the listing.
 
     :raises UsageError: when one of them is no column.
     """
     names = {**{key: key for key in known}, **{_normal(title): key for key, title in titles.items()}}
-    unknown = [name for name in asked if _normal(name) not in names]
+    unknown = [name for name in requested if _normal(name) not in names]
     if unknown:
         raise UsageError(f"there is no column {' or '.join(map(repr, unknown))}", remedy=f"columns: {', '.join(known)}")
-    wanted = {names[_normal(name)] for name in asked}
+    wanted = {names[_normal(name)] for name in requested}
     return [key for key in known if key in wanted]
 
 

@@ -35,17 +35,17 @@ class Check(ShowOne):
         """What the file says, and what is wrong with it."""
         from gpustack.spec.load import examine_file
 
-        self._examination = found = examine_file(parsed_args.file)
+        self._examination = examination = examine_file(parsed_args.file)
         fields: dict[str, Any] = {
             "file": str(parsed_args.file),
-            "valid": found.spec is not None,
-            "models": list(found.spec.models) if found.spec else [],
-            "hosts": list(found.spec.hosts) if found.spec else [],
-            "problems": [problem.to_dict() for problem in found.problems],
+            "valid": examination.spec is not None,
+            "models": list(examination.spec.models) if examination.spec else [],
+            "hosts": list(examination.spec.hosts) if examination.spec else [],
+            "problems": [problem.to_dict() for problem in examination.problems],
         }
         if not is_for_machines(parsed_args):
             fields |= {key: "\n".join(fields[key]) for key in ("models", "hosts")}
-            fields["problems"] = "\n".join(map(str, found.problems))
+            fields["problems"] = "\n".join(map(str, examination.problems))
         return tuple(fields), tuple(fields.values())
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
@@ -62,7 +62,7 @@ class Check(ShowOne):
         """Tell warnings, then errors as the error they are."""
         for problem in self._examination.problems:
             if problem.severity is Severity.WARNING:
-                self.say(f"warning: {self._examination.where}:{problem}")
+                self.report(f"warning: {self._examination.where}:{problem}")
         self._examination.checked()
         return 0
 
@@ -100,7 +100,7 @@ class Init(Command):
             else:
                 _refuse(out, force=parsed_args.force)
                 write_atomic(out, text)
-                self.say(f"{out}: written, from {_count(len(gathered.hosts), 'host')}")
+                self.report(f"{out}: written, from {_count(len(gathered.hosts), 'host')}")
         tell_failures(self, gathered.failures, total)
 
 
@@ -124,5 +124,5 @@ def _refuse(out: Path | None, *, force: bool) -> None:
         raise UsageError("is not a plain file, so it is not replaced", where=str(out), remedy="name another file")
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cloudapi import Refused, compute_of, numbers, raise_refusal, told
+from gpustack.cloudapi import Refused, compute_of, numbers, raise_refusal, translated_errors
 from gpustack.errors import CloudError
 from gpustack.flavor.flavors import PresentFlavor, Sizes, needs_judging
 
@@ -85,7 +85,7 @@ class FlavorCloud:
         return self._projects[word]
 
     def _look_up(self, word: str) -> str:
-        with told(f"look up the project {word!r}"):
+        with translated_errors(f"look up the project {word!r}"):
             answer = self._connection.identity.get("/projects", params={"name": word})
             raise_refusal(answer, f"look up the project {word!r}", None, forbidden=_FORBIDDEN)
             found = [entry["id"] for entry in answer.json()["projects"]]
@@ -146,7 +146,7 @@ class FlavorCloud:
         missing_ok: bool = False,
         **body: Any,  # noqa: ANN401 - requests' own
     ) -> Any:  # noqa: ANN401 - JSON
-        with told(doing):
+        with translated_errors(doing):
             answer = self._compute.request(path, method, microversion=microversion, raise_exc=False, **body)
             if missing_ok and answer.status_code == _NOT_FOUND:
                 return None

@@ -75,15 +75,15 @@ class Changes:
     revoke: frozenset[str] = frozenset()
 
 
-def found(present: Sequence[PresentFlavor], word: str) -> PresentFlavor:
+def find_flavor(present: Sequence[PresentFlavor], name: str) -> PresentFlavor:
     """The flavor of this name or id.
 
     :raises FlavorError: when there is none.
     """
     for flavor in present:
-        if word in (flavor.name, flavor.id):
+        if name in (flavor.name, flavor.id):
             return flavor
-    raise FlavorError(f"there is no flavor {word!r}", remedy="`gpustack flavor list --all` lists them")
+    raise FlavorError(f"there is no flavor {name!r}", remedy="`gpustack flavor list --all` lists them")
 
 
 def creation(wanted: WantedFlavor, present: Sequence[PresentFlavor], projects: Mapping[str, str]) -> CreateFlavor:

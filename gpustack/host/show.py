@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpustack.findings import Finding, tellings
+from gpustack.findings import Finding, report_lines
 from gpustack.host.own_files import ADOPTED
 from gpustack.host.plan import HostPlan, PlannedGpu
 from gpustack.host.prove.checks import CheckStatus
@@ -88,4 +88,4 @@ def _gpu_lines(gpus: Iterable[PlannedGpu]) -> Iterator[str]:
 
 
 def _finding_lines(findings: Iterable[Finding]) -> list[str]:
-    return [line for group in tellings(findings) for line in ("", *(f"  {told}" for told in group))]
+    return [line for group in report_lines(findings) for line in ("", *(f"  {line}" for line in group))]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cloudapi import Unanswered, compute_of, numbers, refusal, told
+from gpustack.cloudapi import Unanswered, compute_of, numbers, refusal, translated_errors
 from gpustack.errors import CloudError
 from gpustack.maintenance.capacity import Amounts, Room
 from gpustack.maintenance.model import Action, ComputeService, Ports, Server, ServerMigration
@@ -47,13 +47,13 @@ class ServiceCloud:
                 remedy="leave gpustack_cloud out, and empty the host by hand",
             )
         version = _NEWEST if not newest or newest >= numbers(_NEWEST) else _OLDEST
-        with told("find the compute service"):
+        with translated_errors("find the compute service"):
             endpoint = compute.get_endpoint()
         self._read = _client(connection, version, endpoint, retries=_READ_RETRIES)
         self._write = _client(connection, version, endpoint, retries=0)
 
     def user(self) -> str:
-        with told("sign in"):
+        with translated_errors("sign in"):
             return str(self._connection.session.get_user_id() or "")
 
     def services(self) -> tuple[ComputeService, ...]:
@@ -176,7 +176,7 @@ class ServiceCloud:
         """Translate novaclient's exceptions into those of :mod:`gpustack.cloudapi`."""
         import novaclient.exceptions
 
-        with told(doing):
+        with translated_errors(doing):
             try:
                 yield
             except novaclient.exceptions.ClientException as error:

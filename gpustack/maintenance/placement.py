@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cloudapi import raise_refusal, told
+from gpustack.cloudapi import raise_refusal, translated_errors
 from gpustack.errors import CloudError
 from gpustack.maintenance.capacity import Amounts, Room
 
@@ -47,7 +47,7 @@ def room_of(connection: Connection, needs: Amounts) -> Room | None:
 def _get(connection: Connection, path: str, query: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
     doing = "ask Placement for room"
     try:
-        with told(doing):
+        with translated_errors(doing):
             base = connection.endpoint_for("placement")
             if not base:
                 return None

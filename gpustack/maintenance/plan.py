@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpustack.findings import Finding, errors, tellings
+from gpustack.findings import Finding, errors, report_lines
 from gpustack.operations import Operation
 from gpustack.text import printable
 
@@ -69,5 +69,5 @@ def _lines(plan: ServicePlan) -> Iterator[str]:
             yield f"       ({step.why})"
     yield from (f"    wait: {wait}" for wait in plan.waits)
     yield from (f"    leave: {note}" for note in plan.notes)
-    for group in tellings(plan.findings):
+    for group in report_lines(plan.findings):
         yield from ("", *(f"  {told}" for told in group))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cloudapi import raise_refusal, told
+from gpustack.cloudapi import raise_refusal, translated_errors
 from gpustack.errors import CloudError
 from gpustack.maintenance.model import Ports
 
@@ -28,7 +28,7 @@ _DOING = "list the ports of a host"
 def ports_of(connection: Connection, host: str) -> Ports:
     """What Neutron tells of the guests of a host, in one request."""
     try:
-        with told(_DOING):
+        with translated_errors(_DOING):
             base = _endpoint(connection)
             if base is None:
                 return Ports(none="the cloud has no network service, so none is a device's")

@@ -82,10 +82,10 @@ class NovaConfiguration:
 
     @cached_property
     def _by_place(self) -> dict[tuple[str, str], list[Setting]]:
-        found: dict[tuple[str, str], list[Setting]] = {}
+        assignments: dict[tuple[str, str], list[Setting]] = {}
         for setting in self.settings:
-            found.setdefault((setting.file, setting.path), []).append(setting)
-        return found
+            assignments.setdefault((setting.file, setting.path), []).append(setting)
+        return assignments
 
     def all(self, option: Option) -> tuple[Setting, ...]:
         """Every assignment of an option under its current or a deprecated name, in the order of the files."""
@@ -95,14 +95,14 @@ class NovaConfiguration:
     def effective(self, option: Option) -> tuple[Setting, ...]:
         """The assignments that count: all of a multi-valued option, in the service's order; else one or none."""
         names = (option.path, *option.old_names)
-        found: list[Setting] = []
+        assignments: list[Setting] = []
         for file in reversed(self.files):
             for name in names:
-                here = self._by_place.get((file, name), [])
-                if here and option.kind != "multi":
-                    return (here[-1],)
-                found = here + found
-        return tuple(found)
+                in_file = self._by_place.get((file, name), [])
+                if in_file and option.kind != "multi":
+                    return (in_file[-1],)
+                assignments = in_file + assignments
+        return tuple(assignments)
 
     def value(self, option: Option) -> str | None:
         """The value of an option as the service has it; None when it is not set."""
@@ -160,8 +160,8 @@ def _filled(settings: Sequence[Setting]) -> Iterable[Setting]:
             try:
                 value, names, unknown = substitution.fill(setting.written, setting.group)
             except TooLongError as error:
-                what = "options name one another ($name) until their values are over a MiB long"
-                raise NovaConfigError(what, where=setting.place, remedy=_STOPS) from error
+                problem = "options name one another ($name) until their values are over a MiB long"
+                raise NovaConfigError(problem, where=setting.place, remedy=_STOPS) from error
             yield replace(setting, value=value, names=names, unknown=unknown)
         else:
             yield setting
@@ -180,14 +180,14 @@ def files_of(path: Path, *, service: str | None = None) -> tuple[Path, ...]:
     if path.is_file():
         return (path,)
     if not path.is_dir():
-        what = "is neither a file nor a directory" if path.exists() else "there is no such file or directory"
-        raise NothingThereError(what, where=str(path), remedy="check the path")
-    found = selected((*path.glob("*.conf"), *path.glob("*.conf.d/*.conf")), path, service=service)
-    if not found:
+        problem = "is neither a file nor a directory" if path.exists() else "there is no such file or directory"
+        raise NothingThereError(problem, where=str(path), remedy="check the path")
+    files = selected((*path.glob("*.conf"), *path.glob("*.conf.d/*.conf")), path, service=service)
+    if not files:
         raise NothingThereError(
             "the directory holds no *.conf file", where=str(path), remedy="name the files, or their directory"
         )
-    return found
+    return files
 
 
 def selected(files: Collection[_P], directory: PurePath, *, service: str | None = None) -> tuple[_P, ...]:
@@ -240,8 +240,8 @@ def _settings_of(file: str, text: str) -> Iterable[Setting]:
     try:
         parser.parse(io.StringIO(text))  # lines end where they do in a file, and at no form feed
     except iniparser.ParseError as error:
-        what = "the file begins with a byte order mark (BOM)" if text.startswith(_BOM) else error.msg
-        raise NovaConfigError(what, where=f"{file}:{error.lineno}", remedy=_STOPS) from error
+        problem = "the file begins with a byte order mark (BOM)" if text.startswith(_BOM) else error.msg
+        raise NovaConfigError(problem, where=f"{file}:{error.lineno}", remedy=_STOPS) from error
     return parser.settings
 
 

@@ -113,14 +113,14 @@ class DeviceSpec:
         pattern: AddressPattern | None = self.address
         physical = False
         if self.devname:
-            named = _by_interface(host, self.devname)
-            if named is None:
+            device = _by_interface(host, self.devname)
+            if device is None:
                 return False
-            pattern = _pattern_of(named.address)
-            physical = bool(named.sriov_totalvfs)
+            pattern = _pattern_of(device.address)
+            physical = bool(device.sriov_totalvfs)
         elif self.address.is_single:
-            named = host.functions.get(self.address.text)
-            physical = bool(named and named.sriov_totalvfs)
+            device = host.functions.get(self.address.text)
+            physical = bool(device and device.sriov_totalvfs)
         return (
             self.vendor_id in (ANY, function.vendor)
             and self.product_id in (ANY, function.product)
@@ -134,13 +134,13 @@ class DeviceSpec:
 
 def matched(specs: Sequence[DeviceSpec], host: Host) -> dict[str, int]:
     """The functions of a host that Nova would offer to guests: address and the index of the first entry that fits."""
-    found: dict[str, int] = {}
+    entry_by_address: dict[str, int] = {}
     for function in sorted(host.pci, key=lambda f: f.bdf):
         for index, spec in enumerate(specs):
             if spec.matches(function, host):
-                found[function.address] = index
+                entry_by_address[function.address] = index
                 break
-    return found
+    return entry_by_address
 
 
 def _split(address: str) -> tuple[str, str, str, str]:
@@ -189,8 +189,8 @@ def _glob(text: str) -> AddressPattern:
     if len(parts) > 3:
         raise ValueError(f"address {text!r} has more than three parts before the dot")
     filled = [ANY] * (3 - len(parts)) + [part.strip() or ANY for part in parts]
-    given = [*filled, function.strip() if function else ANY]
-    domain, bus, slot, func = (_hexadecimal(name, value) for name, value in zip(_FIELDS, given, strict=True))
+    patterns = [*filled, function.strip() if function else ANY]
+    domain, bus, slot, func = (_hexadecimal(name, value) for name, value in zip(_FIELDS, patterns, strict=True))
     return AddressPattern(domain=domain, bus=bus, slot=slot, function=func)
 
 

@@ -64,22 +64,22 @@ def available(lines: Sequence[str], release: Release) -> frozenset[str] | None:
 
 def startable(enabled: Sequence[str], lines: Sequence[str], release: Release) -> list[str]:
     """A list with its misspelled filters corrected, and without those that the release no longer has."""
-    found = {fault.name: fault for fault in faults(enabled, lines, release)}
-    instead = {name: fault.instead or name for name, fault in found.items() if fault.fault is not Fault.GONE}
-    return [instead.get(name, name) for name in enabled if name not in found or name in instead]
+    faults_by_name = {fault.name: fault for fault in faults(enabled, lines, release)}
+    instead = {name: fault.instead or name for name, fault in faults_by_name.items() if fault.fault is not Fault.GONE}
+    return [instead.get(name, name) for name in enabled if name not in faults_by_name or name in instead]
 
 
 def faults(enabled: Sequence[str], lines: Sequence[str], release: Release) -> Iterator[FilterFault]:
     """The enabled filters that lines of available_filters (none: the default) do not make available."""
     possible = available(lines, release)
-    own = releases.filters(release)
+    standard = releases.filters(release)
     for name in dict.fromkeys(enabled):
         if possible is None or name in possible:
             continue
         elsewhen = [known for known in releases.releases() if name in releases.filters(known)]
-        near = difflib.get_close_matches(name, own, n=1, cutoff=_NEAR)
-        same = [one for one in own if one.lower() == name.lower()]
-        if name in own:
+        near = difflib.get_close_matches(name, standard, n=1, cutoff=_NEAR)
+        same = [candidate for candidate in standard if candidate.lower() == name.lower()]
+        if name in standard:
             yield FilterFault(name=name, fault=Fault.UNAVAILABLE, hint="available_filters leaves it out")
         elif elsewhen:
             span = f"{elsewhen[0]} to {elsewhen[-1]}" if len(elsewhen) > 1 else str(elsewhen[0])

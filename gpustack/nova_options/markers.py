@@ -11,25 +11,25 @@ END = "# END gpustack"
 
 def own_lines(text: str) -> Sequence[bool]:
     """Of each line, whether gpustack wrote it."""
-    inside = whole = text.startswith(MARK)
+    inside = owned = text.startswith(MARK)
     lines = []
     for line in text.split("\n"):
-        inside = whole or line.startswith(BEGIN) or (inside and not line.startswith(END))
+        inside = owned or line.startswith(BEGIN) or (inside and not line.startswith(END))
         lines.append(inside)
     return lines
 
 
 def without_block(text: str) -> str:
     """A file without the part that gpustack wrote into it."""
-    kept, inside = [], False
+    outside, inside = [], False
     for line in text.splitlines(keepends=True):
         if line.startswith(BEGIN):
             inside = True
         if not inside:
-            kept.append(line)
+            outside.append(line)
         if line.startswith(END):
             inside = False
-    return "".join(kept)
+    return "".join(outside)
 
 
 def without_ours(text: str) -> str:

@@ -96,8 +96,8 @@ def _fault(key: Key, value: object, release: Release) -> str | None:
         return None if _HEX4.search(value) else f"must be four hexadecimal digits, not {value!r}"
     if key.name == "live_migratable":
         return None if value.strip().lower() in _BOOLEANS else f"must be yes or no, not {value!r}"
-    words = key.values_in(release)
-    return f"must be one of {', '.join(words)}, not {value!r}" if words and value not in words else None
+    allowed = key.values_in(release)
+    return f"must be one of {', '.join(allowed)}, not {value!r}" if allowed and value not in allowed else None
 
 
 def resource_class(name: object) -> str | None:

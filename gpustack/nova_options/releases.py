@@ -61,8 +61,8 @@ class Option(_Lifetime):
 
     def of(self, release: Release) -> Option:
         """The option as ``release`` reads it: without deprecated names that it has dropped."""
-        gone = self.old_names_until is not None and release.major > self.old_names_until
-        return replace(self, old_names=()) if gone else self
+        dropped = self.old_names_until is not None and release.major > self.old_names_until
+        return replace(self, old_names=()) if dropped else self
 
     @property
     def path(self) -> str:
@@ -138,12 +138,12 @@ def releases() -> tuple[Release, ...]:
     return _table().releases
 
 
-def release(word: str) -> Release:
+def release(text: str) -> Release:
     """The release that ``word`` names: ``2025.2``, ``flamingo``, ``Yoga``, ``32`` or ``32.2.1``.
 
     :raises UsageError: when no known release has that name.
     """
-    wanted = word.strip().lower()
+    wanted = text.strip().lower()
     for known in releases():
         if wanted in (known.name, known.number, str(known.major)) or wanted.startswith(f"{known.major}."):
             return known
@@ -151,7 +151,7 @@ def release(word: str) -> Release:
     near = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}? " if near else ""
     raise UsageError(
-        f"{word!r} is not a release of Nova that gpustack knows",
+        f"{text!r} is not a release of Nova that gpustack knows",
         remedy=f"{hint}known are {releases()[0]} to {releases()[-1]}, by number or codename",
     )
 

@@ -68,15 +68,15 @@ class _Options:
 
     def __getitem__(self, name: str) -> str:
         self.named.append(name)
-        first, separator, rest = name.partition(".")
-        places = (f"{first}/{rest}",) if separator else (f"{self._group}/{name}", f"DEFAULT/{name}")
-        place = next((place for place in places if place in self._of.values), None)
+        prefix, separator, option = name.partition(".")
+        candidates = (f"{prefix}/{option}",) if separator else (f"{self._group}/{name}", f"DEFAULT/{name}")
+        path = next((path for path in candidates if path in self._of.values), None)
         self._of.spend(name)
-        if place is None or self._depth == 0:
+        if path is None or self._depth == 0:
             self.unknown.append(name)
             raise KeyError(name)
-        inner = _Options(self._of, place.partition("/")[0], self._depth - 1)
-        text = _filled(self._of.values[place], inner)
+        inner = _Options(self._of, path.partition("/")[0], self._depth - 1)
+        text = _filled(self._of.values[path], inner)
         self._of.spend(text)
         self.unknown += inner.unknown
         return text

@@ -165,9 +165,9 @@ def describe(
     card = lookup(vendor, product, subsystem_vendor, subsystem_product)
     if card is not None:
         return card.full_name
-    what = classes.word(pci_class)
+    kind = classes.word(pci_class)
     maker = vendor_name(vendor)
-    return f"{f'{maker} {what}' if maker else what} [{vendor.lower()}:{product.lower()}]"
+    return f"{f'{maker} {kind}' if maker else kind} [{vendor.lower()}:{product.lower()}]"
 
 
 @functools.cache
@@ -183,19 +183,19 @@ def _read_toml(name: str) -> dict[str, Any]:
 
 @functools.cache
 def _by_id() -> Mapping[tuple[str, str], tuple[Card, ...]]:
-    found: dict[tuple[str, str], tuple[Card, ...]] = {}
+    cards_by_id: dict[tuple[str, str], tuple[Card, ...]] = {}
     for card in cards():
         ids = (card.vendor, card.product)
-        found[ids] = (*found.get(ids, ()), card)
-    return found
+        cards_by_id[ids] = (*cards_by_id.get(ids, ()), card)
+    return cards_by_id
 
 
 @functools.cache
 def _drivers() -> Mapping[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
+    drivers: dict[str, tuple[str, ...]] = {}
     for entry in _read_toml("drivers.toml")["driver"]:
-        found[entry["vendor"]] = (*found.get(entry["vendor"], ()), entry["name"])
-    return found
+        drivers[entry["vendor"]] = (*drivers.get(entry["vendor"], ()), entry["name"])
+    return drivers
 
 
 def _read_cards(data: Mapping[str, Any]) -> Iterator[Card]:

@@ -12,7 +12,7 @@ import pytest
 from gpustack import __version__, text
 from gpustack.cli import app, common
 from gpustack.errors import GpustackError, SpecError
-from gpustack.findings import Finding, Severity, tellings
+from gpustack.findings import Finding, Severity, report_lines
 
 HEAVY = ("pydantic", "yaml", "jinja2", "paramiko", "openstack", "novaclient", "sqlalchemy", "ansible", "rich", "cmd2")
 
@@ -202,7 +202,7 @@ def test_findings_are_told_once_for_all_their_places():
         finding("gpu03", "it is otherwise"),
         finding("gpu09", severity=Severity.ERROR),
     ]
-    assert list(tellings(found)) == [
+    assert list(report_lines(found)) == [
         ["ERROR GPU901 gpu09: it is so", "  → mend it"],
         [
             "WARNING GPU901 gpu01 0000:84:00.0, 0000:88:00.0; gpu02: it is so",
@@ -213,12 +213,12 @@ def test_findings_are_told_once_for_all_their_places():
 
 
 def test_many_hosts_are_counted():
-    ((line, _),) = tellings(finding(f"gpu{n:02}") for n in range(50))
+    ((line, _),) = report_lines(finding(f"gpu{n:02}") for n in range(50))
     assert line.endswith("gpu07; and 42 more hosts: it is so")
 
 
 def test_many_places_of_several_hosts_are_counted():
-    ((line, _),) = tellings(finding(f"gpu0{host} 0000:8{n}:00.0") for host in (1, 2) for n in range(8))
+    ((line, _),) = report_lines(finding(f"gpu0{host} 0000:8{n}:00.0") for host in (1, 2) for n in range(8))
     assert line == "WARNING GPU901 gpu01 (8 places); gpu02 (8 places): it is so"
 
 
