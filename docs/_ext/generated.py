@@ -15,7 +15,7 @@ import yaml
 from floors import picture
 from sphinx.application import Sphinx
 
-from gpustack.cleanup.rules import CLASSES
+from gpustack.cleanup.classes import CLASSES
 from gpustack.findings import Definition, definitions
 from gpustack.nova_conf import reference as nova_reference
 from gpustack.pci import catalogue
@@ -186,9 +186,9 @@ def tested_page() -> str:
     for klass, entry in sorted(tested["classes"].items()):
         met = Counter(_database(world) for test in entry["leak"] for world in _worlds(tested, test))
         counts = " | ".join(str(met[kind] or "") for kind in ("sqlite", "mariadb", "postgresql"))
-        lines.append(f"| {klass}: {CLASSES[klass]} | {counts} |")
+        lines.append(f"| {CLASSES[klass]}: {CLASSES[klass].title} | {counts} |")
     for klass, entry in sorted(tested["classes"].items()):
-        lines += ["", f"## {klass}: {CLASSES[klass]}", ""]
+        lines += ["", f"## {CLASSES[klass]}: {CLASSES[klass].title}", ""]
         for kind, title in (("leak", "The leak"), ("alike", "What looks like it")):
             lines += [f"{title}:", "", *(f"- `{test}`" for test in entry[kind]), ""]
     return "\n".join([*lines, ""])

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from gpustack.cleanup import databases, placement, plan, read, schema, tables
 from gpustack.cleanup.cells import Cell
+from gpustack.cleanup.classes import label
 from gpustack.cleanup.hypervisor import Ask, Usage
 from gpustack.cleanup.owners import batches
 from gpustack.cleanup.permission import misnamed
@@ -230,6 +231,6 @@ def _about(verdict: Verdict, subject: Subject) -> bool:
 
 
 def _verdict(verdict: Verdict) -> Sequence[str]:
-    head = f"class {verdict.klass}, {verdict.status}: {verdict.title}: {verdict.because}"
+    head = f"class {label(verdict.klass)}, {verdict.status}: {verdict.title}: {verdict.because}"
     repair = f"gpustack cleanup apply --host {verdict.host} --class {verdict.klass}" if verdict.repair else ""
     return [head, *(f"  → {text}" for text in (repair, verdict.advice) if text)]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from gpustack.cleanup.apply import relatives, statements
+from gpustack.cleanup.classes import label
 from gpustack.cleanup.databases import snapshot
 from gpustack.cleanup.outcome import key, stub
 from gpustack.cleanup.plan import FORMAT, VERSION, Sources
@@ -23,7 +24,7 @@ def explanation(verdict: Verdict | PlannedVerdict) -> str:
     """A verdict in full: what was seen, what follows, what to do."""
     data = verdict.to_dict() if isinstance(verdict, Verdict) else verdict
     where = f"on {data['host']}" if data["host"] else f"in cell {data['cell']}"
-    head = f"class {data['class']} {where}, {data['status']}: {data['title']}"
+    head = f"class {label(data['class'])} {where}, {data['status']}: {data['title']}"
     lines = [head, *(f"  - {line}" for line in data["evidence"]), f"  ∴ {data['because']}"]
     if data["repair"]:
         lines.append(f"  → {_next(data)}")
@@ -102,7 +103,7 @@ def script(sources: Sources, repairs: Sequence[Verdict]) -> str:
             ]
         for verdict, made in made_of:
             rows = ", ".join(row.address for row in verdict.rows)
-            lines += ["", _comment(f"cell {cell.name}: class {verdict.klass} on {verdict.host} {rows}")]
+            lines += ["", _comment(f"cell {cell.name}: class {label(verdict.klass)} on {verdict.host} {rows}")]
             if not made or verdict.stop:
                 lines.append(_comment(_next(verdict.to_dict())))
             if made:

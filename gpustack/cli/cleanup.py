@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cliff.columns import FormattableColumn
+
 from gpustack.cli.cleanup_hosts import add_ask_hosts, asked_plan
 from gpustack.cli.cleanup_options import (
     NOTHING_TO_DO,
@@ -29,6 +31,20 @@ if TYPE_CHECKING:
     from gpustack.cleanup.verdict import Verdict
 
 QUIET = ("protected", "heals")
+
+
+class ClassCell(FormattableColumn[str]):
+    """A class: letter and name for people, the letter for scripts."""
+
+    def human_readable(self) -> str:
+        """Letter and name."""
+        from gpustack.cleanup.classes import label
+
+        return label(self._value)
+
+    def machine_readable(self) -> str:
+        """The letter."""
+        return self._value
 
 
 class Plan(Lister):
@@ -83,7 +99,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         header = ("Class", "Status", "Cell", "Host", "Devices", "Instance", "Repair")
         return header, [
             (
-                verdict["class"],
+                ClassCell(verdict["class"]),
                 verdict["status"],
                 verdict["cell"],
                 verdict["host"] or "-",

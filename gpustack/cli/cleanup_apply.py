@@ -83,6 +83,7 @@ gpustack cleanup apply --sql"""
         """Show, ask, carry out, sum up."""
         from gpustack.cleanup import plan
         from gpustack.cleanup.apply import carry_out
+        from gpustack.cleanup.classes import label
         from gpustack.cleanup.hypervisor import Hypervisors
         from gpustack.cleanup.journal import Journal
         from gpustack.cleanup.outcome import Result, key
@@ -154,7 +155,7 @@ gpustack cleanup apply --sql"""
                 sources, wanted, selection, journal, ask=hypervisors.ask, wait=parsed_args.wait, cloud=cloud
             ):
                 verdict = outcome.verdict
-                subject = f"class {verdict.klass} on {verdict.host}"
+                subject = f"class {label(verdict.klass)} on {verdict.host}"
                 print(f"{outcome.result}: {subject}: {outcome.detail}", file=self.app.stdout, flush=True)
                 failed |= outcome.result not in (Result.REPAIRED, Result.GONE)
         self.report(f"to go back: gpustack cleanup undo {path}")

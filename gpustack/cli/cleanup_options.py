@@ -39,6 +39,14 @@ def device(text: str) -> tuple[str, str]:
     return host, address.lower()
 
 
+def class_letter(text: str) -> str:
+    """The letter of a class that is named by its letter or name; other text stays, and argparse refuses it."""
+    from gpustack.cleanup.classes import lookup
+
+    named = lookup(text)
+    return named.letter if named else text
+
+
 def add_databases(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("databases")
     source = group.add_mutually_exclusive_group()
@@ -59,7 +67,7 @@ def add_databases(parser: argparse.ArgumentParser) -> None:
 
 
 def add_selection(parser: argparse.ArgumentParser) -> None:
-    from gpustack.cleanup.rules import CLASSES
+    from gpustack.cleanup.classes import CLASSES
 
     group = parser.add_argument_group("selection")
     group.add_argument("--host", action="append", metavar="HOST", help="only rows of this host; may be repeated")
@@ -68,7 +76,13 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         "--cell", action="append", metavar="CELL", help="only this cell, by name or uuid; may be repeated"
     )
     group.add_argument(
-        "--class", dest="classes", action="append", choices=tuple(CLASSES), help="only this class; may be repeated"
+        "--class",
+        dest="classes",
+        action="append",
+        type=class_letter,
+        choices=tuple(CLASSES),
+        metavar="CLASS",
+        help="only this class, by letter or name (B, migration-pinned); may be repeated",
     )
     add_judgement(parser)
 
@@ -179,8 +193,10 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
         ("T", "--ask-hosts", getattr(parsed_args, "ask_hosts", None)),
     ):
         if klass in (getattr(parsed_args, "classes", None) or ()) and not value:
+            from gpustack.cleanup.classes import label
+
             raise UsageError(
-                f"class {klass} is not judged without {option}",
+                f"class {label(klass)} is not judged without {option}",
                 remedy=f"gpustack cleanup plan --class {klass} {option}",
             )
     down = parsed_args.service_down_time or sources.service_down_time or 60

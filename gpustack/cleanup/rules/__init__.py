@@ -1,8 +1,9 @@
 """One module a class: a :class:`NodeRule` in :data:`RULES`, or a :class:`CellRule` in :data:`WITNESSED`.
 
 The rules are asked in the order of :data:`RULES`; a row belongs to the first class that reports it, so the careful
-classes come first. A new class also needs a case in ``tests/unit/cleanup/cases``, an entry in
-``tests/unit/cleanup/classes.yaml`` and a page in ``docs/runbook``; ``test_classes.py`` names what is missing.
+classes come first. The name of a module has the letter and the name of its class. A new class also needs a case in
+``tests/unit/cleanup/cases``, an entry in ``tests/unit/cleanup/classes.yaml`` and a page in ``docs/runbook``;
+``test_classes.py`` names what is missing.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.judgement import place
 from gpustack.cleanup.questions import prepared
 from gpustack.cleanup.rules import (
-    a_moved,
-    b_pinned,
+    a_left_behind,
+    b_migration_pinned,
     c_orphan_node,
     d_soft_deleted,
-    e_ghost,
+    e_ghost_owner,
     f_surplus,
     g_stuck_claim,
     h_blocked,
     i_parent_not_blocked,
     j_owner_mismatch,
     k_tombstone,
-    l_missing,
+    l_missing_row,
     m_multi_host,
     n_node_mismatch,
     o_hardware_drift,
@@ -48,23 +49,21 @@ RULES: tuple[NodeRule, ...] = (
     d_soft_deleted,
     k_tombstone,
     n_node_mismatch,
-    b_pinned,
+    b_migration_pinned,
     r_periodic_blocked,
-    e_ghost,
+    e_ghost_owner,
     g_stuck_claim,
-    a_moved,
+    a_left_behind,
     m_multi_host,
     f_surplus,
     j_owner_mismatch,
     h_blocked,
     i_parent_not_blocked,
     o_hardware_drift,
-    l_missing,
+    l_missing_row,
     p_pool_drift,
 )
 WITNESSED: tuple[CellRule[Any], ...] = (t_domain_drift, q_allocation_drift)
-CLASSES = {rule.CLASS: rule.TITLE for rule in sorted((*RULES, *WITNESSED), key=lambda rule: rule.CLASS)}
-"""The titles of all classes."""
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:

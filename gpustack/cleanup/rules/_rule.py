@@ -14,8 +14,9 @@ Witness = TypeVar("Witness", contravariant=True)
 
 
 class Rule(Protocol):
-    """A class of wrong rows: its letter, and its name."""
+    """A class of wrong rows: its letter, its title, and its module, which has its name."""
 
+    __name__: str
     CLASS: str
     TITLE: str
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from gpustack.cleanup import rules
+from gpustack.cleanup.classes import CLASSES, CleanupClass, label, lookup
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -62,7 +63,7 @@ def letters(*patterns: str, after: str = "") -> set[str]:
     ],
 )
 def test_each_class_has_each_part(part: str, classes: set[str]) -> None:
-    assert classes == set(rules.CLASSES), f"{part} is missing, or superfluous"
+    assert classes == set(CLASSES), f"{part} is missing, or superfluous"
 
 
 def test_no_two_classes_have_one_letter() -> None:
@@ -73,6 +74,24 @@ def test_no_two_classes_have_one_letter() -> None:
 def test_each_module_is_of_its_letter() -> None:
     for rule in (*rules.RULES, *rules.WITNESSED):
         assert rule.__name__.rpartition(".")[2].startswith(f"{rule.CLASS.lower()}_")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("one", CLASSES.values(), ids=str)
+def test_cases_and_pages_have_the_name_of_the_class(one: CleanupClass) -> None:
+    if one.letter not in WITHOUT_A_CASE:
+        assert (HERE / "cases" / f"{one.letter.lower()}-{one.name}.yaml").is_file()
+    page = ROOT / "docs" / "runbook" / f"class-{one.letter.lower()}.md"
+    assert page.read_text(encoding="utf-8").startswith(f"# Class {one}: ")
+
+
+def test_letters_and_names_both_find_a_class() -> None:
+    assert {lookup(one.name) for one in CLASSES.values()} == set(CLASSES.values())
+    assert lookup("b") == lookup("B") == lookup("Migration-Pinned") == CLASSES["B"]
+    assert lookup("pinned") is None
+
+
+def test_a_letter_of_another_version_stays_a_letter() -> None:
+    assert (label("B"), label("Z"), label("")) == ("B (migration-pinned)", "Z", "")
 
 
 @pytest.mark.parametrize("klass", sorted(TESTED["classes"]))

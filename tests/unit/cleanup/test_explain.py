@@ -43,7 +43,7 @@ def test_everything_about_a_gpu_or_an_instance(
     assert "nova-compute on gpu1, last seen" in out
     assert "hypervisor of gpu1\n  could not be asked" in out
     assert "Placement\n  not asked" in out
-    assert "class A, stale" in out
+    assert "class A (left-behind), stale" in out
     assert ("is 'available', no owner" in out) == (len(words) == 2)
     assert len(out.splitlines()) < 40
 
@@ -67,7 +67,7 @@ def test_values_that_nova_does_not_write_are_shown_as_they_are(
     out = said(capsys, nova_conf(tmp_path, {"cell1": cell.url}), "gpu1", GPU)
     assert "is 'free'" in out
     assert "not readable: '[{'" in out
-    assert "class U, report" in out
+    assert "class U (unknown-value), report" in out
 
 
 @pytest.mark.parametrize("words", [("gpu1",), ("gpu1", "81"), (VM, GPU, "x")])

@@ -58,4 +58,4 @@ def test_who_answers_is_shown(
     err = said(cell, tmp_path, capsys, "--ask-hosts")
     assert "of 2 hosts answer completely" in err
     assert "gpu1 can't be asked: no SSH connection: refused" in err
-    assert "class B on gpu1, undecided" in err  # the plan is settled by the answers
+    assert "class B (migration-pinned) on gpu1, undecided" in err  # the plan is settled by the answers

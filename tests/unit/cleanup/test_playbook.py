@@ -93,9 +93,9 @@ def test_nova_compute_is_stopped_only_where_that_repairs_something_and_does_no_h
 
     codes = {host: done.returncode for host, done in ran.items()}
     assert codes == {"blocked": 0, "cut-off": 2, "pinned": 0, "lacking": 0}, ran
-    assert "class H on blocked" in ran["blocked"].stdout
+    assert "class H (blocked) on blocked" in ran["blocked"].stdout
     assert "make cut-off reachable" in ran["cut-off"].stdout
-    assert "class L on lacking" in ran["lacking"].stdout
+    assert "class L (missing-row) on lacking" in ran["lacking"].stdout
     assert (tmp_path / "stopped").read_text().splitlines() == ["stop blocked", "start blocked"]
     with cell.engine.connect() as connection:
         states = connection.execute(sa.text("SELECT status FROM pci_devices ORDER BY id")).scalars().all()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.cleanup import rules
+from gpustack.cleanup.classes import CLASSES
 from gpustack.cleanup.hypervisor import Hypervisors
 from gpustack.cleanup.plan import Sources
 from gpustack.cli.app import main
@@ -150,7 +150,7 @@ CASES: dict[str, tuple[Callable[[CellFile], object], str]] = {
 
 def test_there_is_a_page_for_every_class_and_a_case_for_every_page() -> None:
     assert {page.stem for page in PAGES} == set(CASES)
-    assert {f"class-{one.lower()}" for one in rules.CLASSES} == {page for page in CASES if page.startswith("class-")}
+    assert {f"class-{one.lower()}" for one in CLASSES} == {page for page in CASES if page.startswith("class-")}
 
 
 # The commands of class Q need a Placement: tests/nova/cleanup/test_placement.py runs them.

@@ -38,10 +38,10 @@ def told(capsys: pytest.CaptureFixture[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("--host", "orphan"), {"class C on orphan"}),
-        (("--class", "E"), {"class E on old"}),
-        (("--instance", "vm-a"), {"class A on old"}),
-        (("--host", "old", "--class", "G", "--class", "C"), {"class G on old"}),
+        (("--host", "orphan"), {"class C (orphan-node) on orphan"}),
+        (("--class", "ghost-owner"), {"class E (ghost-owner) on old"}),
+        (("--instance", "vm-a"), {"class A (left-behind) on old"}),
+        (("--host", "old", "--class", "G", "--class", "C"), {"class G (stuck-claim) on old"}),
     ],
 )
 def test_only_what_was_chosen_is_carried_out(
@@ -119,7 +119,7 @@ def test_pools_that_changed_are_not_called_in_order(
     with cell.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE pci_devices SET updated_at = datetime('now') WHERE instance_uuid = 'vm-b'")
     assert apply(tmp_path, "--yes", "--class", "P") == 3
-    assert "skipped: class P on up" in capsys.readouterr().out
+    assert "skipped: class P (pool-drift) on up" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
