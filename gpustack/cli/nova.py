@@ -129,7 +129,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             wanted(spec, spec_hosts, release=_release(parsed_args.release, spec)),
             deployment=self._deployment,
             services=tuple(s for s in _SERVICES if s in (parsed_args.service or _SERVICES)),
-            existing=existing_for(self._deployment, words=parsed_args.existing, root=root, directory=parsed_args.path),
+            existing=existing_for(
+                self._deployment, arguments=parsed_args.existing, root=root, directory=parsed_args.path
+            ),
             hosts=spec_hosts,
             only=only,
             together=parsed_args.all_in_one,

@@ -53,13 +53,13 @@ class Existing:
 
     def effective(self, option: Option) -> Iterator[tuple[Source, Setting]]:
         """The assignments that count, of every configuration that a reader of the option reads."""
-        seen = set()
+        reported = set()
         for source in self.sources:
             if source.serves(option):
                 settings = source.configuration.effective(option)
                 for setting in settings if source in self.inspected else foreign(settings):
-                    if (setting.place, source.services, source.hosts) not in seen:
-                        seen.add((setting.place, source.services, source.hosts))
+                    if (setting.place, source.services, source.hosts) not in reported:
+                        reported.add((setting.place, source.services, source.hosts))
                         yield source, setting
 
 
@@ -79,11 +79,11 @@ def filters(existing: Existing, wanted: DesiredConfig) -> tuple[tuple[str, ...],
     for source in existing.sources:
         if source.serves(option) and source.hosts is None:
             # A list is decided by the last file, so our own must not hide what another one says.
-            theirs = tuple(foreign(source.configuration.all(option)))
-            names = {s.file for s in theirs}
+            assignments = tuple(foreign(source.configuration.all(option)))
+            names = {s.file for s in assignments}
             last = [file for file in source.configuration.files if file in names]
             if last:
-                setting = [s for s in theirs if s.file == last[-1]][-1]
+                setting = [s for s in assignments if s.file == last[-1]][-1]
                 return _kept_filters(source, setting, wanted), setting
     return with_filters(releases.default_filters(wanted.release), wanted.filters), None
 
@@ -97,16 +97,16 @@ def filter_findings(
     """
     source = next(source for source in existing.sources if setting in source.configuration.settings)
     for fault in _filter_faults(source, setting, wanted):
-        gone = fault.fault is Fault.GONE
-        if gone or fault.name not in (*known, *wanted.filters):
-            code = Code.FILTER_DROPPED if gone else Code.FILTER_CARRIED_OVER
+        removed = fault.fault is Fault.GONE
+        if removed or fault.name not in (*known, *wanted.filters):
+            code = Code.FILTER_DROPPED if removed else Code.FILTER_CARRIED_OVER
             yield finding(code, place=setting.place, filter=fault.name, release=wanted.release, hint=fault.hint)
 
 
 def _kept_filters(source: Source, setting: Setting, wanted: DesiredConfig) -> tuple[str, ...]:
     """A list with the filters that are needed, and without those that the release no longer has."""
-    gone = {f.name for f in _filter_faults(source, setting, wanted) if f.fault is Fault.GONE}
-    return with_filters([name for name in values(setting.value) if name not in gone], wanted.filters)
+    removed = {f.name for f in _filter_faults(source, setting, wanted) if f.fault is Fault.GONE}
+    return with_filters([name for name in values(setting.value) if name not in removed], wanted.filters)
 
 
 def _filter_faults(source: Source, setting: Setting, wanted: DesiredConfig) -> Iterator[FilterFault]:
@@ -146,11 +146,11 @@ def carried(
             if setting.path == ALIAS.path and _alias_name(setting) not in names and not _is(setting, targets)
         ]
         if host is not None:
-            ours = _reach(wanted, host)
+            own_devices = _reach(wanted, host)
             for setting in foreign(configuration.effective(spec_option)):
                 if setting.path == spec_option.path and not _is(setting, targets) and not _fault(setting):
                     reach = frozenset() if setting.is_template else offered(_specs(setting), host)
-                    if not reach or not reach <= ours:
+                    if not reach or not reach <= own_devices:
                         devices.append(_one_line(setting.written))
     return Carried(aliases=tuple(dict.fromkeys(aliases)), devices=tuple(dict.fromkeys(devices)))
 
@@ -160,42 +160,42 @@ def in_the_way(
     wanted: DesiredConfig,
     hosts: Sequence[Host],
     *,
-    whole: bool,
-    own: str | None,
+    replaces: bool,
+    own_file: str | None,
     drop_in: bool = True,
     overrides: Path | None = None,
 ) -> list[Finding]:
     """Lines that go on counting beside ours, or against ours.
 
-    :param whole: options are replaced whole (kolla-ansible): then lines stay under other names, and in files that
+    :param replaces: options are replaced whole (kolla-ansible): then lines stay under other names, and in files that
         ours go into.
-    :param own: the file name of our drop-in, to tell which files are read after it; None where there is none.
+    :param own_file: the file name of our drop-in, to tell which files are read after it; None where there is none.
     :param drop_in: ours go into that file, and not into ``nova.conf``.
     :param overrides: the directory of kolla-ansible's overrides for Nova that ours go into.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     option = releases.device_spec_option(wanted.release)
     directories = (overrides.resolve(), *existing.joined) if overrides else ()
     for _, setting in existing.effective(ALIAS):
-        if not whole or setting.path != ALIAS.path or _fault(setting):
-            found += _alias_in_the_way(setting, wanted)
+        if not replaces or setting.path != ALIAS.path or _fault(setting):
+            findings += _alias_in_the_way(setting, wanted)
         elif _of_one_host(setting, directories):
-            found.append(finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting)))
+            findings.append(finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting)))
         elif _beside(setting, directories):
-            found += _alias_in_the_way(setting, wanted)
+            findings += _alias_in_the_way(setting, wanted)
     for source, setting in existing.effective(option):
         if _after_ours(setting, directories) and setting.path == option.path:
-            found.append(finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting)))
+            findings.append(finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting)))
         elif setting.is_template:
-            found += _template_in_the_way(setting, wanted, hosts_of(source, hosts))
-        elif not whole or setting.path != option.path or _fault(setting) or _beside(setting, directories):
+            findings += _template_in_the_way(setting, wanted, hosts_of(source, hosts))
+        elif not replaces or setting.path != option.path or _fault(setting) or _beside(setting, directories):
             for host in hosts_of(source, hosts):
-                found += _device_in_the_way(setting, wanted, host)
-    if own is not None:
-        found += _later(existing, wanted, own, drop_in=drop_in)
-    found += _decided_for_one_host(existing, wanted, directories)
-    found += _available(existing, wanted)
-    return list(dict.fromkeys(found))
+                findings += _device_in_the_way(setting, wanted, host)
+    if own_file is not None:
+        findings += _later(existing, wanted, own_file, drop_in=drop_in)
+    findings += _decided_for_one_host(existing, wanted, directories)
+    findings += _available(existing, wanted)
+    return list(dict.fromkeys(findings))
 
 
 def _of_one_host(setting: Setting, directories: Collection[Path]) -> bool:
@@ -230,7 +230,7 @@ def _joined_with(into: Path | None, joined: Sequence[Path]) -> frozenset[Path]:
     if into is None:
         return frozenset()
     of_host = into.parent.name if into.name == "nova.conf" else ""
-    return frozenset((into.resolve(), *((one / of_host / into.name).resolve() for one in joined)))
+    return frozenset((into.resolve(), *((directory / of_host / into.name).resolve() for directory in joined)))
 
 
 def _is(setting: Setting, files: Collection[Path]) -> bool:
@@ -263,8 +263,10 @@ def _template_in_the_way(setting: Setting, wanted: DesiredConfig, hosts: Sequenc
     """A device_spec that is read or carried over beside ours, with devices that nobody knows before it is evaluated."""
     names = [host.hostname for host in hosts if wanted.computes.get(host.hostname)]
     if names:
-        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        why = f" on {shown}, and is a Jinja expression: if the same cards match, Nova goes by the first entry that fits"
+        listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        why = (
+            f" on {listed}, and is a Jinja expression: if the same cards match, Nova goes by the first entry that fits"
+        )
         yield finding(Code.FOREIGN_LINE_IN_FORCE, place=setting.place, line=_named(setting), why=why)
 
 
@@ -278,10 +280,10 @@ def _alias_in_the_way(setting: Setting, wanted: DesiredConfig) -> Iterator[Findi
             Code.VALUE_NOT_JSON, place=setting.place, option="alias", error=error, hint=quotes_hint(setting.value)
         )
         return
-    for ours in wanted.aliases:
-        if str(alias.get("name", "")).strip() != ours.name:
+    for own_alias in wanted.aliases:
+        if str(alias.get("name", "")).strip() != own_alias.name:
             continue
-        same = {**alias, "name": ours.name} == ours.to_dict()
+        same = {**alias, "name": own_alias.name} == own_alias.to_dict()
         if same and wanted.placement != "schedule":
             yield finding(
                 Code.FOREIGN_LINE_IN_FORCE, place=setting.place, line=_named(setting), why=": the same alias twice"
@@ -289,7 +291,7 @@ def _alias_in_the_way(setting: Setting, wanted: DesiredConfig) -> Iterator[Findi
         else:
             why = "" if same else ", and not the same"
             yield finding(
-                Code.ALIAS_DEFINED_ELSEWHERE, place=setting.place, line=_named(setting), alias=ours.name, why=why
+                Code.ALIAS_DEFINED_ELSEWHERE, place=setting.place, line=_named(setting), alias=own_alias.name, why=why
             )
         return
 
@@ -301,17 +303,17 @@ def _device_in_the_way(setting: Setting, wanted: DesiredConfig, host: Host) -> I
         hint = quotes_hint(setting.value)
         yield finding(Code.VALUE_NOT_JSON, place=setting.place, option="device_spec", error=error, hint=hint)
         return
-    both = sorted(offered(specs, host) & _reach(wanted, host))
-    if both:
+    shared = sorted(offered(specs, host) & _reach(wanted, host))
+    if shared:
         yield finding(
             Code.FOREIGN_LINE_IN_FORCE,
             place=setting.place,
             line=_named(setting),
-            why=f": it matches {', '.join(both)} on {host.hostname} too, and Nova goes by the first entry that fits",
+            why=f": it matches {', '.join(shared)} on {host.hostname} too, and Nova goes by the first entry that fits",
         )
 
 
-def _later(existing: Existing, wanted: DesiredConfig, own: str, *, drop_in: bool) -> Iterator[Finding]:
+def _later(existing: Existing, wanted: DesiredConfig, own_file: str, *, drop_in: bool) -> Iterator[Finding]:
     """Files that are read after our drop-in and decide against it, or may be.
 
     Of files that are named on a service's command line, nobody can tell from their names: drop-ins come before those,
@@ -322,7 +324,7 @@ def _later(existing: Existing, wanted: DesiredConfig, own: str, *, drop_in: bool
             if not source.serves(option):
                 continue
             for setting in foreign(source.configuration.effective(option)):
-                if not _right(setting, option, wanted) and _read_later(setting.file, own):
+                if not _right(setting, option, wanted) and _read_later(setting.file, own_file):
                     yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
             if not drop_in or source.with_files is False:
                 continue
@@ -354,9 +356,9 @@ def _right(setting: Setting, option: Option, wanted: DesiredConfig) -> bool:
     return _is_true(setting.value)
 
 
-def _read_later(file: str, own: str) -> bool:
+def _read_later(file: str, own_file: str) -> bool:
     path = PurePath(file)
-    return in_drop_in(file) and (path.parent.name != "nova.conf.d" or path.name > own)
+    return in_drop_in(file) and (path.parent.name != "nova.conf.d" or path.name > own_file)
 
 
 def _available(existing: Existing, wanted: DesiredConfig) -> Iterator[Finding]:

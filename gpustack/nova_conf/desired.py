@@ -114,19 +114,19 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release, placement: Pl
     :param hosts: the facts of all hosts of the spec: the API needs the aliases of all of them.
     :param placement: instead of the spec's own.
     """
-    asked: Placement = placement or (spec.nova.placement if spec.nova else "off")
+    mode: Placement = placement or (spec.nova.placement if spec.nova else "off")
     ordered = sorted(hosts, key=lambda h: h.hostname)
     of_host = {host.hostname: assigned_gpus(spec, host) for host in ordered}
-    found = [target for here in of_host.values() for target in here]
-    computes = {name: _entries(spec, here, asked, release) for name, here in of_host.items()}
-    findings = list(doubts(spec, hosts, found, release, asked))
+    assigned = [target for on_host in of_host.values() for target in on_host]
+    computes = {name: _entries(spec, on_host, mode, release) for name, on_host in of_host.items()}
+    findings = list(doubts(spec, hosts, assigned, release, mode))
     for host in ordered:
         entries = [entry.to_dict() for entry in computes[host.hostname]]
         findings += proof(host, entries, of_host[host.hostname])
     return DesiredConfig(
         release=release,
-        placement=asked,
-        aliases=_aliases(spec, found, asked),
+        placement=mode,
+        aliases=_aliases(spec, assigned, mode),
         filters=(PCI_FILTER, NUMA_FILTER) if _with_numa(spec) else (PCI_FILTER,),
         computes=computes,
         findings=tuple(findings),
@@ -144,13 +144,13 @@ def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> t
     PCI in Placement allows one line for each name: models that share one are then asked for by their resource class.
     """
     kinds = {t.model: t.gpu.dev_type for t in targets}
-    made: dict[str, list[Alias]] = {}
+    by_name: dict[str, list[Alias]] = {}
     for name, model in spec.models.items():
         if name not in kinds:
             continue
         alias = spec.alias_of(name)
         scheduled = placement == "schedule"
-        made.setdefault(alias, []).append(
+        by_name.setdefault(alias, []).append(
             Alias(
                 name=alias,
                 vendor_id=model.match.vendor,
@@ -163,7 +163,7 @@ def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> t
             )
         )
     lines: list[Alias] = []
-    for several in made.values():
+    for several in by_name.values():
         different = list(dict.fromkeys(several))
         if placement == "schedule" and len(different) > 1:
             different = [_by_class(different[0])]
@@ -188,15 +188,15 @@ def _entries(
     """The device_spec of one host: by ids where all functions with them are given out alike, else by address."""
     entries: list[DeviceEntry] = []
     for name, model in spec.models.items():
-        mine = [t for t in targets if t.model == name]
-        if not mine:
+        assigned = [t for t in targets if t.model == name]
+        if not assigned:
             continue
         ids = (model.match.vendor, model.match.product)
-        with_ids = {f.address for f in mine[0].host.pci if (f.vendor, f.product) == ids}
-        if with_ids == {t.gpu.main.address for t in mine}:
-            entries.append(_entry(model, None, placement, _managed(model, mine[0], release)))
+        with_ids = {f.address for f in assigned[0].host.pci if (f.vendor, f.product) == ids}
+        if with_ids == {t.gpu.main.address for t in assigned}:
+            entries.append(_entry(model, None, placement, _managed(model, assigned[0], release)))
         else:
-            entries += [_entry(model, t.gpu.main.address, placement, _managed(model, t, release)) for t in mine]
+            entries += [_entry(model, t.gpu.main.address, placement, _managed(model, t, release)) for t in assigned]
     return tuple(entries)
 
 

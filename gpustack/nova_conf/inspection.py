@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 
 def existing_for(
-    deployment: Deployment, *, words: Sequence[str] = (), root: Path, directory: str | None = None
+    deployment: Deployment, *, arguments: Sequence[str] = (), root: Path, directory: str | None = None
 ) -> Existing:
-    """Read what the words name, and the directory that the files go into where the deployment merges files.
+    """Read the configurations, and the directory that the files go into where the deployment merges files.
 
-    :param words: configurations, as on a command line; one that does not exist yet is a finding.
-    :raises UsageError: when a word names no configuration.
+    :param arguments: configurations, as on a command line; one that does not exist yet is a finding.
+    :raises UsageError: when an argument is not a configuration.
     :raises NovaConfigError: when a file can't be read or is no INI file.
     """
     from gpustack.nova_conf.render import DIRECTORIES
 
-    named: list[Source] = []
+    sources: list[Source] = []
     findings: list[Finding] = []
     documents: list[dict[str, Any]] = []
     of_yaml = {"rhoso": rhoso.sources, "openstack-helm": openstack_helm.sources}.get(deployment)
-    for word in words:
-        if of_yaml and Path(word).suffix in (".yaml", ".yml") and Path(word).exists():
-            read = _documents(Path(word))
-            documents += read
-            named += [source for document in read for source in of_yaml(Path(word), document)]
+    for argument in arguments:
+        if of_yaml and Path(argument).suffix in (".yaml", ".yml") and Path(argument).exists():
+            parsed = _documents(Path(argument))
+            documents += parsed
+            sources += [source for document in parsed for source in of_yaml(Path(argument), document)]
             continue
-        services, text = split(word)
+        services, text = split(argument)
         parts = [part for part in text.split(":") if part]
         missing = [part for part in parts if not Path(part).exists()]
         findings += [
@@ -48,10 +48,10 @@ def existing_for(
         if parts and missing == parts:
             continue
         try:
-            left = ":".join(part for part in parts if part not in missing)
-            named += read_sources([f"{','.join(services)}={left}" if services else left])
+            readable = ":".join(part for part in parts if part not in missing)
+            sources += read_sources([f"{','.join(services)}={readable}" if services else readable])
         except NothingThereError as error:
-            findings.append(finding(Code.CONFIGURATION_MISSING, place=error.where or word, error=error.what))
+            findings.append(finding(Code.CONFIGURATION_MISSING, place=error.where or argument, error=error.what))
     inspected: tuple[Source, ...] = ()
     joined: tuple[Path, ...] = ()
     if deployment in ("kolla", "kayobe"):
@@ -60,7 +60,7 @@ def existing_for(
         inspected, unread = kolla.inspected(below, joined)
         findings += unread
     return Existing(
-        named=tuple(named), inspected=inspected, joined=joined, documents=tuple(documents), findings=tuple(findings)
+        named=tuple(sources), inspected=inspected, joined=joined, documents=tuple(documents), findings=tuple(findings)
     )
 
 
@@ -72,9 +72,9 @@ def _documents(path: Path) -> list[dict[str, Any]]:
     import yaml
 
     try:
-        read = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy="check the path") from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:  # a date that is none; nested without end
         raise NovaConfigError(f"the file is no YAML: {error}", where=str(path), remedy="name a YAML file") from error
-    return [document for document in read if isinstance(document, dict)]
+    return [document for document in documents if isinstance(document, dict)]

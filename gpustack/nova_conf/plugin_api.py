@@ -61,11 +61,11 @@ def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = 
     hosts = _hosts(facts)
     if snapshot:
         hosts += [host for host in load_snapshot(Path(snapshot)) if host.hostname not in facts]
-    found = wanted(spec, [host for host in hosts if patterns_for(spec, host.hostname)], release=release)
+    needs = wanted(spec, [host for host in hosts if patterns_for(spec, host.hostname)], release=release)
     return {
-        "aliases": [_plain(alias) for alias in found.aliases],
-        "computes": {name: [_plain(entry) for entry in entries] for name, entries in found.computes.items()},
-        **_told(found.findings),
+        "aliases": [_plain(alias) for alias in needs.aliases],
+        "computes": {name: [_plain(entry) for entry in entries] for name, entries in needs.computes.items()},
+        **_findings_of(needs.findings),
     }
 
 
@@ -76,20 +76,20 @@ def for_host(
     *,
     services: Sequence[str],
     facts: object | None,
-    there: object,
+    module_answer: object,
     kolla: bool = False,
     restart: str = "changed",
 ) -> dict[str, Any]:
     """The file of one host, and the commands that make its services read it.
 
-    :param decided: what :func:`overall` said.
-    :param there: the answer of the module on the host, as :class:`gpustack.nova_conf.module_answer.Answer` has it.
+    :param decided: the result of :func:`overall`.
+    :param module_answer: as :class:`gpustack.nova_conf.module_answer.Answer` has it.
     :param restart: ``changed``, ``always`` or ``never``.
     """
     spec = load_spec(Path(spec_path))
     config = _decided_config(spec, decided, hostname, services)
     hosts = [_host(hostname, facts)] if facts else []
-    answer = Answer.parse(there, hostname)
+    answer = Answer.parse(module_answer, hostname)
     files = answer.texts
     result: dict[str, Any] = {"write": [], "blocks": [], "restart": []}
     findings: list[Finding] = []
@@ -112,7 +112,7 @@ def for_host(
     )
     findings = list(dict.fromkeys(findings))
     result["restart"] = _commands(chosen, answer, kolla=kolla) if not errors(findings) else []
-    return {**result, "services": chosen, **_told(findings)}
+    return {**result, "services": chosen, **_findings_of(findings)}
 
 
 def _decided_config(spec: Spec, decided: Mapping[str, Any], hostname: str, services: Sequence[str]) -> DesiredConfig:
@@ -163,12 +163,12 @@ def _hosts(facts: Mapping[str, Any]) -> list[Host]:
         except SnapshotError as error:
             failures.append(error)
     if failures:
-        shown = failures[:_SHOWN]
-        limit = ":".join(f"!{error.where}" for error in shown)
+        listed = failures[:_SHOWN]
+        limit = ":".join(f"!{error.where}" for error in listed)
         raise NovaConfigError(
             f"the facts of {len(failures)} of {len(facts)} hosts are malformed. No host is changed,"
             " since every host gets the aliases of all compute hosts: "
-            + "; ".join(f"{error.where}: {error.what}" for error in shown),
+            + "; ".join(f"{error.where}: {error.what}" for error in listed),
             remedy=f"repair the hosts, or leave them out: --limit 'all:{limit}' -e gpustack_nova_snapshot=FILE,"
             " with their facts from `gpustack scan HOST --save FILE`",
         )
@@ -194,21 +194,24 @@ def _entry(plain: Mapping[str, Any]) -> DeviceEntry:
     return DeviceEntry(**{**plain, "traits": tuple(plain["traits"])})
 
 
-def _told(findings: Iterable[Finding]) -> dict[str, Any]:
+def _findings_of(findings: Iterable[Finding]) -> dict[str, Any]:
     """Findings as text, and whether they stand against going on."""
-    found = [f for f in findings if f.severity is not Severity.INFO]
-    text = printable("\n".join(str(f) for f in sorted(found, key=lambda f: (-f.severity.rank, f.code))))
-    stopped = errors(found)
+    reported = [f for f in findings if f.severity is not Severity.INFO]
+    text = printable("\n".join(str(f) for f in sorted(reported, key=lambda f: (-f.severity.rank, f.code))))
+    stopped = errors(reported)
     return {"text": text, "failed": True, "msg": text} if stopped else {"text": text}
 
 
 def _unread(services: Sequence[str], started: Mapping[str, Sequence[str]], hostname: str) -> Iterable[Finding]:
     """Services that do not read the directory that ours is put into, since their command line names another."""
     for service in services:
-        named = [word for word in started.get(service, ()) if word.startswith("--config-dir=")]
-        if named and f"--config-dir={DIRECTORY}" not in [word.rstrip("/") for word in named]:
+        arguments = [argument for argument in started.get(service, ()) if argument.startswith("--config-dir=")]
+        if arguments and f"--config-dir={DIRECTORY}" not in [argument.rstrip("/") for argument in arguments]:
             yield finding(
-                Code.DROP_INS_NOT_READ, place=f"{hostname} nova-{service}", words=" ".join(named), directory=DIRECTORY
+                Code.DROP_INS_NOT_READ,
+                place=f"{hostname} nova-{service}",
+                words=" ".join(arguments),
+                directory=DIRECTORY,
             )
 
 
@@ -224,13 +227,15 @@ def _sources(
     for service in services:
         paths = _read_by(service, files, kolla=kolla)
         if paths:
-            words = started.get(service)
+            arguments = started.get(service)
             yield Source(
                 label=f"{hostname}:{paths[0]}",
                 services=(service,),
                 configuration=parse_files({f"{hostname}:{path}": files[path] for path in paths}),
                 named=True,
-                with_files=None if words is None else any(word.startswith("--config-file=") for word in words),
+                with_files=None
+                if arguments is None
+                else any(argument.startswith("--config-file=") for argument in arguments),
             )
 
 
@@ -257,10 +262,10 @@ def _readers(path: str) -> tuple[str, ...]:
 
 
 def _settings(text: str | None, place: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for setting in parse_files({place: text or ""}).settings:
-        found.setdefault(setting.path, []).append(setting.value)
-    return found
+        values.setdefault(setting.path, []).append(setting.value)
+    return values
 
 
 def _block(text: str) -> str:

@@ -39,9 +39,9 @@ def _release_findings(
 ) -> Iterator[Finding]:
     """What the spec asks for and the release has not got."""
 
-    def missing(place: str, what: str, since: int) -> Finding:
+    def missing(place: str, setting: str, since: int) -> Finding:
         first = next(known for known in releases.releases() if known.major == since)
-        return finding(Code.SETTING_NOT_IN_RELEASE, place=place, what=what, release=release, since=first)
+        return finding(Code.SETTING_NOT_IN_RELEASE, place=place, what=setting, release=release, since=first)
 
     if placement != "off":
         option = releases.option(_PLACEMENT_SINCE[placement])
@@ -86,14 +86,14 @@ def _switch_findings(spec: Spec, hosts: Sequence[Host]) -> Iterator[Finding]:
 
 def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned]) -> Iterator[Finding]:
     """Models without a card to judge by, hosts without facts, GPUs that are not bound yet."""
-    asked = {name for entry in spec.hosts.values() for name in entry.models}
+    requested = {name for entry in spec.hosts.values() for name in entry.models}
     for name in spec.models:
-        if name in asked and all(t.model != name for t in targets):
+        if name in requested and all(t.model != name for t in targets):
             yield finding(Code.NO_CARD_OF_MODEL, place=f"models.{name}", model=name)
     unseen = sorted(spec.plain_hosts - {host.hostname for host in hosts})
     if unseen:
-        shown = ", ".join(unseen[:5]) + (f" and {len(unseen) - 5} more" if len(unseen) > 5 else "")
-        yield finding(Code.HOSTS_WITHOUT_FACTS, place="spec", hosts=shown)
+        hostnames = ", ".join(unseen[:5]) + (f" and {len(unseen) - 5} more" if len(unseen) > 5 else "")
+        yield finding(Code.HOSTS_WITHOUT_FACTS, place="spec", hosts=hostnames)
     unbound: dict[tuple[str, str], list[str]] = {}
     for target in targets:
         driver, assigned = target.gpu.main.driver, target.driver_of(target.gpu.main)
@@ -118,7 +118,7 @@ def _alias_findings(spec: Spec, targets: Sequence[Assigned], placement: Placemen
                 kinds.setdefault(target.gpu.dev_type, []).append(target.host.hostname)
         if len(kinds) > 1:
             hosts_by_kind = "; ".join(
-                f"{kind} on {', '.join(dict.fromkeys(where))}" for kind, where in sorted(kinds.items())
+                f"{kind} on {', '.join(dict.fromkeys(hostnames))}" for kind, hostnames in sorted(kinds.items())
             )
             yield finding(Code.ALIAS_DEVICE_TYPES_DIFFER, place=place, kinds=hosts_by_kind)
         if len(names) > 1:
@@ -142,14 +142,14 @@ def _shared(spec: Spec, place: str, names: Sequence[str], placement: Placement) 
 
 def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placement) -> Iterator[Finding]:
     """Aliases that ask for the same ids: each would be given the other's cards."""
-    asked: dict[tuple[Any, ...], tuple[str, str]] = {}
+    first_with: dict[tuple[Any, ...], tuple[str, str]] = {}
     for alias, names in by_alias.items():
         for name in names:
             model = spec.models[name]
             key: tuple[Any, ...] = (model.match.vendor, model.match.product)
             if placement == "schedule":
                 key = (*key, model.resource_class, frozenset(model.traits))
-            other_alias, other = asked.setdefault(key, (alias, name))
+            other_alias, other = first_with.setdefault(key, (alias, name))
             if other_alias != alias:
                 yield finding(
                     Code.ALIASES_WITH_SAME_CARDS,

@@ -99,9 +99,9 @@ def _keys(title: str, keys: Iterable[Key], note: str) -> Iterator[str]:
     yield from ("| key | releases | values | needs | source |", "|---|---|---|---|---|")
     for key in keys:
         later = dict(key.values_since)
-        words = [f"`{v}`" + (f" (since {_of(later[v])})" if v in later else "") for v in key.values]
+        values = [f"`{v}`" + (f" (since {_of(later[v])})" if v in later else "") for v in key.values]
         needs = "`[{}] {}`".format(*key.needs.split("/")) if key.needs else "-"
-        yield f"| `{key.name}` | {_lifetime(key)} | {', '.join(words) or '-'} | {needs} | {key.source} |"
+        yield f"| `{key.name}` | {_lifetime(key)} | {', '.join(values) or '-'} | {needs} | {key.source} |"
     yield ""
 
 

@@ -60,11 +60,11 @@ def render(
     """
     existing = existing or Existing()
     names = [name for name in wanted.computes if only is None or name in only] if "compute" in services else []
-    whole, chosen = filters(existing, wanted)
+    filter_list, chosen = filters(existing, wanted)
     job = Job(
         wanted=wanted,
         existing=existing,
-        filters=whole,
+        filters=filter_list,
         hosts={host.hostname: host for host in hosts},
         services=tuple(services),
         directory=directory or DIRECTORIES[deployment],
@@ -79,8 +79,8 @@ def render(
         existing,
         wanted,
         hosts,
-        whole=overrides or deployment == "openstack-helm",
-        own=drop_in.DROP_IN if deployment in ("drop-in", "openstack-ansible") and not appended else None,
+        replaces=overrides or deployment == "openstack-helm",
+        own_file=drop_in.DROP_IN if deployment in ("drop-in", "openstack-ansible") and not appended else None,
         drop_in=deployment == "drop-in",
         overrides=job.into(job.directory) if overrides else None,
     )
@@ -98,8 +98,8 @@ def _filter_findings(job: Job, deployment: Deployment, chosen: Setting | None) -
     if "scheduler" not in job.services or deployment == "openstack-ansible":
         return
     if chosen is not None:
-        own = kolla.FILTERS if deployment in _OVERRIDES else ()
-        yield from filter_findings(job.existing, job.wanted, chosen, own)
+        standard = kolla.FILTERS if deployment in _OVERRIDES else ()
+        yield from filter_findings(job.existing, job.wanted, chosen, standard)
     elif deployment != "rhoso":
         added = " and ".join(job.wanted.filters)
         place = "[filter_scheduler] enabled_filters"
@@ -113,8 +113,8 @@ def _deployment_findings(job: Job, deployment: Deployment) -> Iterator[Finding]:
         yield finding(Code.MERGED_CONFIGURATION_NOT_SHOWN, place=job.directory)
     if deployment == "rhoso" and release.major < rhoso.SINCE:
         oldest = next(known for known in releases.releases() if known.major == rhoso.SINCE)
-        what = "deployment: rhoso (Red Hat OpenStack Services on OpenShift)"
-        yield finding(Code.SETTING_NOT_IN_RELEASE, place="nova.release", what=what, release=release, since=oldest)
+        setting = "deployment: rhoso (Red Hat OpenStack Services on OpenShift)"
+        yield finding(Code.SETTING_NOT_IN_RELEASE, place="nova.release", what=setting, release=release, since=oldest)
     if deployment in _REPLACED and not any(deployment != "rhoso" or rhoso.has_services(d) for d in documents):
         yield finding(Code.REPLACED_VALUES_NOT_SHOWN, place=job.directory, what=_REPLACED[deployment])
     if deployment == "openstack-helm" and any(map(openstack_helm.has_labels, documents)):

@@ -41,8 +41,8 @@ class RenderedFile:
         """The complete new content of the file, given its content now."""
         if not self.shared or before is None:
             return self.text
-        kept = without_block(before)
-        return f"{kept.rstrip()}\n\n{self.text}" if kept.strip() else self.text
+        foreign = without_block(before)
+        return f"{foreign.rstrip()}\n\n{self.text}" if foreign.strip() else self.text
 
     def to_dict(self) -> dict[str, Any]:
         """The file as plain data."""

@@ -66,8 +66,8 @@ def sections(
     """
     pci = tuple(_pci(wanted, services, devices, carried, parts))
     scheduling = tuple(_scheduling(wanted, services, filters, parts))
-    found = (ConfigSection(group="pci", lines=pci), ConfigSection(group="filter_scheduler", lines=scheduling))
-    return tuple(section for section in found if section.lines)
+    candidates = (ConfigSection(group="pci", lines=pci), ConfigSection(group="filter_scheduler", lines=scheduling))
+    return tuple(section for section in candidates if section.lines)
 
 
 def _pci(

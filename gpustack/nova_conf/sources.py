@@ -45,31 +45,31 @@ class Source:
         return any(service in option.services for service in self.services)
 
 
-def read_sources(words: Sequence[str]) -> tuple[Source, ...]:
-    """Read what the words name.
+def read_sources(arguments: Sequence[str]) -> tuple[Source, ...]:
+    """Read the configurations of a command line.
 
-    :raises UsageError: when a word names no service or no path.
+    :raises UsageError: when an argument has an unknown service or no path.
     :raises NovaConfigError: when a file can't be read or is no INI file.
     """
-    return tuple(source for word in words for source in _sources(word))
+    return tuple(source for argument in arguments for source in _sources(argument))
 
 
-def split(word: str) -> tuple[tuple[str, ...], str]:
-    """The services and the paths of one word.
+def split(argument: str) -> tuple[tuple[str, ...], str]:
+    """The services and the paths of one argument.
 
-    :raises UsageError: when what stands before ``=`` is no service.
+    :raises UsageError: when there is an unknown service before ``=``.
     """
-    before, separator, after = word.partition("=")
-    if not separator or "/" in before:
-        return (), word
-    services = tuple(before.split(","))
+    names, separator, paths = argument.partition("=")
+    if not separator or "/" in names:
+        return (), argument
+    services = tuple(names.split(","))
     unknown = [service for service in services if service not in SERVICES]
-    if unknown or not after:
+    if unknown or not paths:
         raise UsageError(
-            f"{word!r} does not name a configuration",
+            f"{argument!r} does not name a configuration",
             remedy=f"write PATH or SERVICE=PATH; the services are {', '.join(SERVICES)}",
         )
-    return services, after
+    return services, paths
 
 
 def guessed(path: Path) -> tuple[str, ...]:
@@ -88,39 +88,39 @@ def _service(name: str) -> str | None:
     return service if stem.startswith("nova-") and service in SERVICES else None
 
 
-def _sources(word: str) -> list[Source]:
-    services, text = split(word)
+def _sources(argument: str) -> list[Source]:
+    services, text = split(argument)
     paths = [Path(part) for part in text.split(":") if part]
     if not paths:
-        raise UsageError(f"{word!r} names no path", remedy="write PATH or SERVICE=PATH")
+        raise UsageError(f"{argument!r} names no path", remedy="write PATH or SERVICE=PATH")
     try:
         return _read(text, services, paths)
     except NothingThereError:
-        found: list[Source] = []
+        sources: list[Source] = []
         for directory in _of_hosts(paths[0]) if len(paths) == 1 else ():
             with contextlib.suppress(NothingThereError):
-                found += _read(str(directory), services, [directory])
-        if not found:
+                sources += _read(str(directory), services, [directory])
+        if not sources:
             raise
-        return found
+        return sources
 
 
 def _read(text: str, services: tuple[str, ...], paths: Sequence[Path]) -> list[Source]:
-    named = services or guessed(paths[-1])
+    services = services or guessed(paths[-1])
     by_files: dict[tuple[Path, ...], list[str]] = {}
-    for service in named or SERVICES:
+    for service in services or SERVICES:
         files = tuple(file for path in paths for file in _read_by(service, path))
         if files:
             by_files.setdefault(files, []).append(service)
     if not by_files:
-        what = f"no file there is for {' or '.join(f'nova-{service}' for service in named or SERVICES)}"
-        raise NothingThereError(what, where=text, remedy="name the service's own files")
+        problem = f"no file there is for {' or '.join(f'nova-{service}' for service in services or SERVICES)}"
+        raise NothingThereError(problem, where=text, remedy="name the service's own files")
     return [
         Source(
             label=text,
             services=tuple(serving),
             configuration=read_files(files),
-            named=bool(named) or all(_service(file.name) for file in files),
+            named=bool(services) or all(_service(file.name) for file in files),
         )
         for files, serving in by_files.items()
     ]
@@ -131,7 +131,7 @@ def _of_hosts(path: Path) -> Iterator[Path]:
     for directory in sorted(path.iterdir()) if path.is_dir() else ():
         inner = (directory, directory / "etc/nova", directory / "etc/nova/nova.conf.d")
         if directory.is_dir() and not directory.name.endswith(".d"):
-            yield from [one for one in inner if any(one.glob("*.conf"))][:1]
+            yield from [candidate for candidate in inner if any(candidate.glob("*.conf"))][:1]
 
 
 def _read_by(service: str, path: Path) -> tuple[Path, ...]:

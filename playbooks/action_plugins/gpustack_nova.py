@@ -66,7 +66,7 @@ class ActionModule(Base):
             args["hostname"],
             services=args["services"],
             facts=args["facts"],
-            there=there,
+            module_answer=there,
             kolla=args["kolla"],
             restart=args["restart"],
         )

@@ -35,7 +35,7 @@ def rendered(
     """What `gpustack nova render --out ROOT` makes."""
     text = spec.replace("RELEASE", release).replace("PLACEMENT", placement)
     found = wanted(parse_spec(text, "gpustack.yaml"), HOSTS, release=releases.release(release))
-    existing = existing_for(deployment, words=words, root=root, directory=directory)
+    existing = existing_for(deployment, arguments=words, root=root, directory=directory)
     return render(found, deployment=deployment, hosts=HOSTS, existing=existing, root=root, directory=directory)
 
 

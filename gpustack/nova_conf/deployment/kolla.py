@@ -48,27 +48,31 @@ def files(job: Job, names: Sequence[str], *, kayobe: bool) -> Iterator[RenderedF
             continue
         for name in NAMES[service]:
             path = f"{job.directory}/{name}.conf"
-            made = sections(
+            rendered = sections(
                 job.wanted,
                 (service,),
                 filters=(*job.filters[:-1], job.filters[-1] + _BLAZAR) if job.default_filters else job.filters,
                 carried=carried(job.existing, job.wanted, service, into=job.into(path)),
                 parts={"alias", "switches", "filters"},
             )
-            if made:
-                yield _file(job, path, (service,), made, kayobe=kayobe)
+            if rendered:
+                yield _file(job, path, (service,), rendered, kayobe=kayobe)
     for host in names:
         path = f"{job.directory}/{host}/nova.conf"
-        kept = job.kept(host, path)
-        made = sections(job.wanted, ("compute",), devices=job.wanted.computes[host], carried=kept, parts={"devices"})
-        if made:
-            yield _file(job, path, ("compute",), made, kayobe=kayobe)
+        retained = job.kept(host, path)
+        rendered = sections(
+            job.wanted, ("compute",), devices=job.wanted.computes[host], carried=retained, parts={"devices"}
+        )
+        if rendered:
+            yield _file(job, path, ("compute",), rendered, kayobe=kayobe)
 
 
 def _file(
-    job: Job, path: str, services: tuple[str, ...], made: Sequence[ConfigSection], *, kayobe: bool
+    job: Job, path: str, services: tuple[str, ...], rendered: Sequence[ConfigSection], *, kayobe: bool
 ) -> RenderedFile:
-    text = template("block.conf.j2").render(begin=BEGIN, end=END, release=job.wanted.release, sections=made, raw=kayobe)
+    text = template("block.conf.j2").render(
+        begin=BEGIN, end=END, release=job.wanted.release, sections=rendered, raw=kayobe
+    )
     return RenderedFile(target="", path=path, text=text, services=services, shared=True)
 
 
@@ -108,14 +112,20 @@ def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Sourc
     :param joined: directories whose files of the same name are joined with those of this one before that.
     """
     directories = (*joined, directory)
-    read, findings = _read(directories)
-    ours = {path for path in read if path.is_relative_to(directory.parent)}
-    hosts = sorted({file.parent.name for file in read if file.parent.parent in directories})
+    configurations, findings = _read(directories)
+    own_files = {path for path in configurations if path.is_relative_to(directory.parent)}
+    hosts = sorted({file.parent.name for file in configurations if file.parent.parent in directories})
 
     def source(service: str, names: Sequence[str], host: str | None = None, but: Sequence[str] = ()) -> Source:
-        together = [[read[_at(d, name)] for d in directories if _at(d, name) in read] for name in names]
+        together = [
+            [configurations[_at(d, name)] for d in directories if _at(d, name) in configurations] for name in names
+        ]
         lines = [
-            [s for part in parts for s in (foreign(part.settings) if Path(part.files[0]) in ours else part.settings)]
+            [
+                s
+                for part in parts
+                for s in (foreign(part.settings) if Path(part.files[0]) in own_files else part.settings)
+            ]
             for parts in together
         ]
         merged = NovaConfiguration(
@@ -132,13 +142,13 @@ def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Sourc
         for name in NAMES[service]:
             common = [*_OF_ALL, f"{name}.conf"]
             endings = ["nova.conf", f"{name}.conf"] if name in _OF_CELLS else ["nova.conf"]
-            own = {
+            overrides = {
                 host: [f"{host}/{ending}" for ending in endings]
                 for host in hosts
-                if any(d / host / ending in read for d in directories for ending in endings)
+                if any(d / host / ending in configurations for d in directories for ending in endings)
             }
-            sources.append(source(service, common, but=tuple(own)))
-            sources += [source(service, [*common, *files], host) for host, files in own.items()]
+            sources.append(source(service, common, but=tuple(overrides)))
+            sources += [source(service, [*common, *files], host) for host, files in overrides.items()]
     return tuple(source for source in sources if source.configuration.settings), findings
 
 
@@ -149,7 +159,7 @@ def _at(directory: Path, name: str) -> Path:
 
 def _read(directories: Sequence[Path]) -> tuple[dict[Path, NovaConfiguration], tuple[Finding, ...]]:
     """Every file that kolla-ansible may read for Nova."""
-    found, findings = {}, []
+    configurations, findings = {}, []
     for directory in directories:
         for file in sorted(
             {*(_at(directory, name) for name in _OF_ALL), *directory.glob("*.conf"), *directory.glob("*/*.conf")}
@@ -157,14 +167,14 @@ def _read(directories: Sequence[Path]) -> tuple[dict[Path, NovaConfiguration], t
             if not file.is_file():
                 continue
             try:
-                found[file] = read_files([file])
+                configurations[file] = read_files([file])
             except NovaConfigError as error:
                 text = file.read_text(encoding="utf-8", errors="replace")
                 if any(option.name in text for option in releases.all_options()):
                     findings.append(
                         finding(Code.OVERRIDE_NOT_INSPECTED, place=error.where or str(file), error=error.what)
                     )
-    return found, tuple(findings)
+    return configurations, tuple(findings)
 
 
 def _last_of_each(files: Sequence[Sequence[Setting]]) -> Iterator[Setting]:

@@ -45,8 +45,8 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
 
 def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     wanted = job.wanted
-    kept = carried(job.existing, wanted, "api")
-    common: dict[str, Any] = {"nova_pci_alias": [*kept.aliases, *map(str, wanted.aliases)]}
+    retained = carried(job.existing, wanted, "api")
+    common: dict[str, Any] = {"nova_pci_alias": [*retained.aliases, *map(str, wanted.aliases)]}
     if "scheduler" in job.services:
         common[_FILTERS] = list(wanted.filters)
     overrides: dict[str, dict[str, bool]] = {}
@@ -94,18 +94,22 @@ def _set_twice(below: Path, path: str, variables: dict[str, Any]) -> Iterator[Fi
         if winner is None:
             continue
         try:
-            theirs = _top_level(file)
+            assigned = _top_level(file)
         except _UnreadableError as error:
             grave = Severity.INFO if error.is_encrypted else None
             names = " or ".join((*variables, _OVERRIDES) if _OVERRIDES not in variables else variables)
             yield finding(Code.VARIABLES_NOT_INSPECTED, place=str(file), severity=grave, error=error, names=names)
             continue
-        both = sorted(theirs.keys() & variables.keys())
-        if both:
+        shared = sorted(assigned.keys() & variables.keys())
+        if shared:
             yield finding(
-                Code.VARIABLE_SET_TWICE, place=str(file), names=" and ".join(both), ours=f"{path}/{FILE}", winner=winner
+                Code.VARIABLE_SET_TWICE,
+                place=str(file),
+                names=" and ".join(shared),
+                ours=f"{path}/{FILE}",
+                winner=winner,
             )
-        for names in _replaced(theirs, variables):
+        for names in _replaced(assigned, variables):
             yield finding(
                 Code.VARIABLE_SET_TWICE,
                 place=str(file),
@@ -121,12 +125,12 @@ def _is_read(file: Path) -> bool:
     return file.name != FILE and not hidden and file.suffix in _OTHER_NAMES and file.is_file()
 
 
-def _replaced(theirs: Mapping[str, Any], variables: Mapping[str, Any]) -> Iterator[str]:
+def _replaced(assigned: Mapping[str, Any], variables: Mapping[str, Any]) -> Iterator[str]:
     """Options of which overrides replace the lines that the role makes of gpustack's variables.
 
     config_template 2.1.1 removes an option and writes the override's value (``_option_write``): nothing adds up.
     """
-    overrides = theirs.get(_OVERRIDES)
+    overrides = assigned.get(_OVERRIDES)
     sections = overrides if isinstance(overrides, dict) else {}
     pci = sections.get("pci")
     for option, variable in _REPLACING:
@@ -186,8 +190,8 @@ def _why_no_yaml(error: Exception) -> str:
 class _UnreadableError(Exception):
     """A file of variables that gpustack can't read."""
 
-    def __init__(self, what: str, *, is_encrypted: bool = False) -> None:
-        super().__init__(what)
+    def __init__(self, reason: str, *, is_encrypted: bool = False) -> None:
+        super().__init__(reason)
         self.is_encrypted = is_encrypted
 
 

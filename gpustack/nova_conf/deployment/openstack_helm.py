@@ -30,10 +30,10 @@ _MULTI = ("alias", "device_spec", "passthrough_whitelist")
 def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
     """One file of values."""
     aliases = carried(job.existing, job.wanted, "api")
-    made = sections(
+    rendered = sections(
         job.wanted, job.services, filters=job.filters, carried=aliases, parts={"alias", "switches", "filters"}
     )
-    conf: dict[str, Any] = {"nova": _values(made)}
+    conf: dict[str, Any] = {"nova": _values(rendered)}
     hosts = _hosts(job, names)
     if hosts:
         conf["overrides"] = {"nova_compute": {"hosts": hosts}}
@@ -50,12 +50,14 @@ def _hosts(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
         for entry in _entries(document):
             by_name[str(entry.get("name"))] = copy.deepcopy(dict(entry))
     for host in names:
-        kept = job.kept(host, "")
-        made = sections(job.wanted, ("compute",), devices=job.wanted.computes[host], carried=kept, parts={"devices"})
-        if made:
+        retained = job.kept(host, "")
+        rendered = sections(
+            job.wanted, ("compute",), devices=job.wanted.computes[host], carried=retained, parts={"devices"}
+        )
+        if rendered:
             entry = by_name.setdefault(host, {"name": host})
             nova = dict(_below(entry, "conf", "nova"))
-            for group, values in _values(made).items():
+            for group, values in _values(rendered).items():
                 nova[group] = {**(nova.get(group) or {}), **values}
             entry["conf"] = {**(entry.get("conf") or {}), "nova": nova}
     return list(by_name.values())
@@ -66,9 +68,9 @@ def has_labels(document: Mapping[str, Any]) -> bool:
     return bool(_overrides(document).get("labels"))
 
 
-def _values(made: Sequence[ConfigSection]) -> dict[str, dict[str, Any]]:
+def _values(rendered: Sequence[ConfigSection]) -> dict[str, dict[str, Any]]:
     values: dict[str, dict[str, Any]] = {}
-    for section in made:
+    for section in rendered:
         group = values.setdefault(section.group, {})
         for line in section.lines:
             if line.name in _MULTI:
@@ -111,23 +113,23 @@ def _configuration(path: Path, nova: Mapping[str, Any], over: Mapping[str, Any],
     for group in dict.fromkeys((*nova, *over)):
         lines.append(f"[{group}]")
         keys.append("")
-        own = _below(over, group)
-        for name, value in {**_below(nova, group), **own}.items():
+        override = _below(over, group)
+        for name, value in {**_below(nova, group), **override}.items():
             if f"{group}/{name}" not in known:
                 continue
-            key = f"{place if name in own else 'conf.nova'}.{group}.{name}"
+            key = f"{place if name in override else 'conf.nova'}.{group}.{name}"
             for ending, text in _lines(value):
                 written = f"{name} = {text}".rstrip("\n").split("\n")
                 lines += written
                 keys += [key + ending] * len(written)
-    read = parse_files({str(path): "\n".join(lines)})
-    return replace(read, settings=tuple(replace(s, key=keys[s.line - 1]) for s in read.settings))
+    configuration = parse_files({str(path): "\n".join(lines)})
+    return replace(configuration, settings=tuple(replace(s, key=keys[s.line - 1]) for s in configuration.settings))
 
 
 def _lines(value: object) -> Iterator[tuple[str, str]]:
     """The lines that the chart makes of an option's value, each with the rest of its path in the values."""
     if isinstance(value, dict) and value.get("type") == "multistring":
-        yield from ((f".values[{number}]", one) for number, one in enumerate(_texts(value.get("values"))))
+        yield from ((f".values[{number}]", text) for number, text in enumerate(_texts(value.get("values"))))
     elif isinstance(value, dict | list):
         yield "", ",".join(_texts(value if isinstance(value, list) else value.get("values")))
     elif value is not None:
@@ -137,7 +139,7 @@ def _lines(value: object) -> Iterator[tuple[str, str]]:
 def _texts(values: object) -> list[str]:
     """A list's values; one that is nested, of which Nova can make nothing, and which aliases make huge, is cut."""
     listed = values if isinstance(values, list) else []
-    return ["{…}" if isinstance(one, dict | list) else str(one) for one in listed]
+    return ["{…}" if isinstance(value, dict | list) else str(value) for value in listed]
 
 
 def _entries(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -150,7 +152,7 @@ def _overrides(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _below(document: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    found: Any = document
+    value: Any = document
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}

@@ -52,12 +52,12 @@ def _computes(job: Job, names: Sequence[str]) -> Iterator[tuple[str, str]]:
     for host in names:
         if job.wanted.computes[host]:
             by_text.setdefault(_text(job.sections(("compute",), host)), []).append(host)
-    taken: set[str] = set()
+    used: set[str] = set()
     for text, hosts in by_text.items():
         ids = dict.fromkeys(f"{entry.vendor_id}-{entry.product_id}" for entry in job.wanted.computes[hosts[0]])
         name = _name(_SERVICE, *ids)
-        name = name if name not in taken else _name(_SERVICE, hosts[0])
-        taken.add(name)
+        name = name if name not in used else _name(_SERVICE, hosts[0])
+        used.add(name)
         yield name, f"# {', '.join(hosts)}\n{text}"
 
 
@@ -89,8 +89,8 @@ def _service(name: str, text: str) -> Iterator[dict[str, Any]]:
 
 def _patch(job: Job, services: Sequence[str]) -> dict[str, Any] | None:
     """The control plane's patch; None where no service needs a setting."""
-    shown = [_template_of(document) for document in job.existing.documents]
-    made: dict[str, Any] = {}
+    templates = [_template_of(document) for document in job.existing.documents]
+    template: dict[str, Any] = {}
     for service in services:
         filters = job.filters if not job.default_filters or not set(job.wanted.filters) <= FILTERS else ()
         parts = {"alias", "switches", *(("filters",) if filters else ())}
@@ -99,33 +99,37 @@ def _patch(job: Job, services: Sequence[str]) -> dict[str, Any] | None:
         if not text:
             continue
         if service != "conductor":
-            made[_TEMPLATES[service]] = {"customServiceConfig": _onto(_custom(shown, _TEMPLATES[service]), text)}
+            template[_TEMPLATES[service]] = {
+                "customServiceConfig": _onto(_custom(templates, _TEMPLATES[service]), text)
+            }
             continue
-        cells = [name for there in shown for name in there.get("cellTemplates") or ()] or ["cell0", "cell1"]
-        made["cellTemplates"] = {
-            cell: {_CONDUCTOR: {"customServiceConfig": _onto(_custom(shown, "cellTemplates", cell, _CONDUCTOR), text)}}
+        cells = [name for existing in templates for name in existing.get("cellTemplates") or ()] or ["cell0", "cell1"]
+        template["cellTemplates"] = {
+            cell: {
+                _CONDUCTOR: {"customServiceConfig": _onto(_custom(templates, "cellTemplates", cell, _CONDUCTOR), text)}
+            }
             for cell in cells
         }
-    return {"spec": {"nova": {"template": made}}} if made else None
+    return {"spec": {"nova": {"template": template}}} if template else None
 
 
 def _onto(before: str, text: str) -> str:
     """A service's own text with gpustack's part at its end."""
-    kept = without_block(before).rstrip()
-    ours = f"{BEGIN}\n{text}{END}\n"
-    return f"{kept}\n\n{ours}" if kept else ours
+    foreign = without_block(before).rstrip()
+    block = f"{BEGIN}\n{text}{END}\n"
+    return f"{foreign}\n\n{block}" if foreign else block
 
 
 def _template_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Any = document
+    value: Any = document
     for key in ("spec", "nova", "template"):
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def _custom(templates: Sequence[Mapping[str, Any]], *keys: str) -> str:
-    for found in templates:
-        value: Any = found
+    for resource in templates:
+        value: Any = resource
         for key in (*keys, "customServiceConfig"):
             value = value.get(key) if isinstance(value, dict) else None
         if isinstance(value, str):
@@ -140,7 +144,7 @@ def has_services(document: Mapping[str, Any]) -> bool:
 
 def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
     """The settings that a control plane's resource, or a ConfigMap for nova-compute, has for Nova's services."""
-    found = _template_of(document)
+    template = _template_of(document)
     data = document.get("data") if document.get("kind") == "ConfigMap" else None
     for key, text in data.items() if isinstance(data, dict) else ():
         if fnmatch.fnmatch(str(key), PATTERN) and key != KEY and isinstance(text, str):
@@ -148,14 +152,14 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
             configuration = parse_files({place: text})
             yield Source(label=place, services=("compute",), configuration=configuration, named=True)
     for service, key in _TEMPLATES.items():
-        text = _custom([found], key)
+        text = _custom([template], key)
         if text:
             place = f"{path}:{key}"
             yield Source(label=place, services=(service,), configuration=parse_files({place: text}), named=True)
 
 
-def _text(made: Sequence[ConfigSection]) -> str:
-    return template("sections.conf.j2").render(sections=made).lstrip("\n") if made else ""
+def _text(rendered: Sequence[ConfigSection]) -> str:
+    return template("sections.conf.j2").render(sections=rendered).lstrip("\n") if rendered else ""
 
 
 def _file(job: Job, name: str, services: tuple[str, ...], documents: Sequence[Mapping[str, Any]]) -> RenderedFile:

@@ -46,7 +46,7 @@ class LintResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The line as plain data."""
-        return {"check": self.title, "result": self.word, "findings": [found.to_dict() for found in self.findings]}
+        return {"check": self.title, "result": self.word, "findings": [finding.to_dict() for finding in self.findings]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,26 +62,26 @@ class Report:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        return tuple(found for result in self.results for found in result.findings)
+        return tuple(finding for result in self.results for finding in result.findings)
 
 
-def lint(words: Sequence[str], *, release: Release, hosts: Sequence[Host] = ()) -> Report:
-    """Judge the configurations that the words name.
+def lint(arguments: Sequence[str], *, release: Release, hosts: Sequence[Host] = ()) -> Report:
+    """Check configurations.
 
-    :raises UsageError: when a word names no configuration.
+    :raises UsageError: when an argument is not a configuration.
     """
     sources: list[Source] = []
     unread: list[Finding] = []
-    for word in words:
+    for argument in arguments:
         try:
-            sources += read_sources([word])
+            sources += read_sources([argument])
         except TemplateError as error:
-            unread.append(finding(Code.JINJA_TEMPLATE, place=error.where or word, what=error.what))
+            unread.append(finding(Code.JINJA_TEMPLATE, place=error.where or argument, what=error.what))
         except NovaConfigError as error:
             unread.append(
                 finding(
                     Code.NOVA_FILE_UNREADABLE,
-                    place=error.where or word,
+                    place=error.where or argument,
                     error=error.what,
                     remedy=error.remedy or "check the path",
                 )
@@ -96,6 +96,6 @@ def judged(sources: Sequence[Source], *, release: Release, hosts: Sequence[Host]
     subject = LintSubject(release=release, sources=tuple(sources), hosts=tuple(hosts))
     by_title: dict[str, dict[Finding, None]] = {}
     order = [family.__name__ for family in FAMILIES]
-    for one in sorted(CHECKS, key=lambda c: order.index(c.run.__module__)):
-        by_title.setdefault(one.title, {}).update(dict.fromkeys(one.run(subject)))
-    return tuple(LintResult(title=title, findings=tuple(found)) for title, found in by_title.items())
+    for check in sorted(CHECKS, key=lambda c: order.index(c.run.__module__)):
+        by_title.setdefault(check.title, {}).update(dict.fromkeys(check.run(subject)))
+    return tuple(LintResult(title=title, findings=tuple(findings)) for title, findings in by_title.items())

@@ -27,20 +27,20 @@ def agree(subject: LintSubject) -> Iterator[Finding]:
 
 
 def _compared(subject: LintSubject, reference: Source, other: Source) -> Iterator[Finding]:
-    theirs, ours = _by_name(subject.aliases_of(reference)), _by_name(subject.aliases_of(other))
-    for name, lines in ours.items():
-        if name not in theirs:
+    reference_aliases, aliases = _by_name(subject.aliases_of(reference)), _by_name(subject.aliases_of(other))
+    for name, lines in aliases.items():
+        if name not in reference_aliases:
             yield _missing(lines[0], reference)
-        elif difference := _difference(theirs[name], lines):
+        elif difference := _difference(reference_aliases[name], lines):
             yield finding(
                 Code.ALIASES_DIFFER,
                 place=lines[0].place,
                 alias=name,
-                other=theirs[name][0].place,
+                other=reference_aliases[name][0].place,
                 difference=difference,
             )
-    for name, lines in theirs.items():
-        if name not in ours:
+    for name, lines in reference_aliases.items():
+        if name not in aliases:
             yield _missing(lines[0], other)
 
 
@@ -51,21 +51,26 @@ def _missing(line: AliasLine, source: Source) -> Finding:
 
 
 def _by_name(lines: Sequence[AliasLine]) -> dict[str, list[AliasLine]]:
-    found: dict[str, list[AliasLine]] = {}
+    by_name: dict[str, list[AliasLine]] = {}
     for line in lines:
-        found.setdefault(line.name, []).append(line)
-    return found
+        by_name.setdefault(line.name, []).append(line)
+    return by_name
 
 
-def _difference(theirs: Sequence[AliasLine], ours: Sequence[AliasLine]) -> str | None:
-    one, two = ([_normal(line.data) for line in lines] for lines in (theirs, ours))
-    if len(one) == len(two) == 1:
-        different = [key for key in sorted({*one[0], *two[0]}) if one[0].get(key) != two[0].get(key)]
-        said = [
-            f"{key} is {two[0].get(key, 'missing')} here and {one[0].get(key, 'missing')} there" for key in different
+def _difference(reference: Sequence[AliasLine], compared: Sequence[AliasLine]) -> str | None:
+    expected, actual = ([_normal(line.data) for line in lines] for lines in (reference, compared))
+    if len(expected) == len(actual) == 1:
+        different = [key for key in sorted({*expected[0], *actual[0]}) if expected[0].get(key) != actual[0].get(key)]
+        differences = [
+            f"{key} is {actual[0].get(key, 'missing')} here and {expected[0].get(key, 'missing')} there"
+            for key in different
         ]
-        return "; ".join(said) or None
-    return None if {frozenset(d.items()) for d in one} == {frozenset(d.items()) for d in two} else "their lines differ"
+        return "; ".join(differences) or None
+    return (
+        None
+        if {frozenset(d.items()) for d in expected} == {frozenset(d.items()) for d in actual}
+        else "their lines differ"
+    )
 
 
 def _normal(alias: Mapping[str, Any]) -> dict[str, str]:
@@ -112,8 +117,8 @@ def _having(subject: LintSubject, line: AliasLine) -> list[str]:
     """The hosts with such a card whose configuration is among those that are judged."""
     ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
     of_one_host = [hosts for source in subject.serving("compute") if len(hosts := subject.hosts_of(source)) == 1]
-    shown = {host.hostname: host for (host,) in of_one_host}
-    return [n for n, host in shown.items() if any((g.main.vendor, g.main.product) == ids for g in gpus(host))]
+    shown_hosts = {host.hostname: host for (host,) in of_one_host}
+    return [n for n, host in shown_hosts.items() if any((g.main.vendor, g.main.product) == ids for g in gpus(host))]
 
 
 def _can(subject: LintSubject, line: AliasLine, entry: DeviceLine) -> bool:
@@ -123,9 +128,9 @@ def _can(subject: LintSubject, line: AliasLine, entry: DeviceLine) -> bool:
         return False
     if subject.scheduled_by_placement is None:
         return True
-    asked, offered = _traits(line.data), _traits(entry.data)
-    wanted, given = resource_class(line.data.get("resource_class")), _class_of(entry)
-    return asked <= offered and (wanted is None or given is None or wanted == given)
+    required, offered = _traits(line.data), _traits(entry.data)
+    wanted, provided = resource_class(line.data.get("resource_class")), _class_of(entry)
+    return required <= offered and (wanted is None or provided is None or wanted == provided)
 
 
 def _ids_fit(line: AliasLine, entry: DeviceLine) -> bool:
@@ -153,22 +158,22 @@ def _traits(data: Mapping[str, Any]) -> set[str]:
 def device_types(subject: LintSubject) -> Iterator[Finding]:
     """Aliases whose device_type is not that of the hosts' cards."""
     for line in subject.aliases:
-        asked = line.data.get("device_type")
+        device_type = line.data.get("device_type")
         ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
-        if asked == "type-VF" or not all(ids):
+        if device_type == "type-VF" or not all(ids):
             continue
-        wrong: dict[str, dict[str, None]] = {}
+        mismatches: dict[str, dict[str, None]] = {}
         for host in subject.hosts:
             for gpu in gpus(host):
                 kind = gpu.dev_type
-                if (gpu.main.vendor, gpu.main.product) == ids and kind != (asked or "type-PCI"):
-                    wrong.setdefault(kind, {})[host.hostname] = None
-        for kind, hosts in wrong.items():
+                if (gpu.main.vendor, gpu.main.product) == ids and kind != (device_type or "type-PCI"):
+                    mismatches.setdefault(kind, {})[host.hostname] = None
+        for kind, hosts in mismatches.items():
             yield finding(
                 Code.ALIAS_DEVICE_TYPE_WRONG,
                 place=line.place,
                 alias=line.name,
-                asked=asked or "no device type",
+                asked=device_type or "no device type",
                 ids=":".join(ids),
                 hosts=", ".join(hosts),
                 actual=kind,

@@ -38,15 +38,15 @@ def syntax(subject: LintSubject) -> Iterator[Finding]:
 def keys(subject: LintSubject) -> Iterator[Finding]:
     """Keys and values that the release's schema refuses."""
     known = releases.keys("alias", subject.release)
-    every = releases.keys("alias")
+    all_releases = releases.keys("alias")
     for line in subject.aliases:
         for key in line.data:
             if key in known:
                 continue
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
             hint = f"; did you mean {near[0]}?" if near else ""
-            if key in every:
-                first = next(r for r in releases.releases() if r.major == every[key].since)
+            if key in all_releases:
+                first = next(r for r in releases.releases() if r.major == all_releases[key].since)
                 hint = f"; it came with {first}"
             yield finding(
                 Code.ALIAS_KEY_UNKNOWN,
@@ -91,11 +91,19 @@ def what_is_asked(subject: LintSubject) -> Iterator[Finding]:
                 lacks="vendor_id with product_id, and a resource_class" if scheduled else "vendor_id with product_id",
                 use=use,
             )
-        given = [key for key in ("resource_class", "traits") if key in line.data]
+        placement_keys = [key for key in ("resource_class", "traits") if key in line.data]
         # Of a compute host's configuration alone, nobody can tell what the API and the scheduler have.
         control = subject.serving("api", "scheduler", "conductor")
-        if given and ids and control and subject.scheduled_by_placement is None and SCHEDULE.known_to(subject.release):
-            yield finding(Code.ALIAS_PLACEMENT_KEYS_UNUSED, place=line.place, alias=line.name, keys=" and ".join(given))
+        if (
+            placement_keys
+            and ids
+            and control
+            and subject.scheduled_by_placement is None
+            and SCHEDULE.known_to(subject.release)
+        ):
+            yield finding(
+                Code.ALIAS_PLACEMENT_KEYS_UNUSED, place=line.place, alias=line.name, keys=" and ".join(placement_keys)
+            )
 
 
 @check("Alias names")
@@ -126,10 +134,10 @@ def _together(subject: LintSubject, name: str, lines: Sequence[AliasLine]) -> It
 
 def _refused(first: AliasLine, line: AliasLine) -> str | None:
     """Why Nova refuses two lines of one name together; None when it takes them."""
-    policies = [str(one.data.get("numa_policy") or "legacy") for one in (first, line)]
+    policies = [str(entry.data.get("numa_policy") or "legacy") for entry in (first, line)]
     if policies[0] != policies[1]:
         return f"their NUMA policies differ ({policies[0]}, {policies[1]})"
-    kinds = [one.data.get("device_type") for one in (first, line)]
+    kinds = [entry.data.get("device_type") for entry in (first, line)]
     if not all(kinds):
         return "a line without device_type can't stand beside another"
     return f"their device types differ ({kinds[0]}, {kinds[1]})" if kinds[0] != kinds[1] else None

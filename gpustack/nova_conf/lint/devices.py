@@ -51,7 +51,7 @@ def syntax(subject: LintSubject) -> Iterator[Finding]:
 def keys(subject: LintSubject) -> Iterator[Finding]:
     """Values that Nova refuses, and tags that it keeps without knowing them."""
     known = releases.keys("device_spec", subject.release)
-    every = releases.keys("device_spec")
+    all_releases = releases.keys("device_spec")
     for line in subject.devices:
         try:
             DeviceSpec.parse(line.data, booleans=subject.normalised)
@@ -62,8 +62,8 @@ def keys(subject: LintSubject) -> Iterator[Finding]:
                 continue
             near = _MISTAKEN.get(key) or next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None)
             hint = f"; did you mean {near}?" if near else ""
-            if key in every:
-                first = next(r for r in releases.releases() if r.major == every[key].since)
+            if key in all_releases:
+                first = next(r for r in releases.releases() if r.major == all_releases[key].since)
                 hint = f"; it came with {first}"
             yield finding(
                 Code.DEVICE_SPEC_TAG_UNKNOWN,
@@ -97,8 +97,8 @@ def wide(subject: LintSubject) -> Iterator[Finding]:
         if line.spec is None:
             continue
         if line.spec.is_everything:
-            what = "the entry lets every device of the host through"
-            yield finding(Code.DEVICE_SPEC_TOO_BROAD, place=line.place, severity=Severity.ERROR, what=what)
+            problem = "the entry lets every device of the host through"
+            yield finding(Code.DEVICE_SPEC_TOO_BROAD, place=line.place, severity=Severity.ERROR, what=problem)
         elif not subject.hosts and not _for_neutron(line) and (why := _wide(line.spec)):
             yield finding(Code.DEVICE_SPEC_TOO_BROAD, place=line.place, what=why)
 
@@ -164,10 +164,10 @@ def on_hosts(subject: LintSubject) -> Iterator[Finding]:
             continue
         hosts = subject.hosts_of(line.source)
         for host in hosts:
-            found = [f for f in sorted(host.pci, key=lambda f: f.bdf) if line.spec.matches(f, host)]
-            if not found and len(hosts) == 1:
+            functions = [f for f in sorted(host.pci, key=lambda f: f.bdf) if line.spec.matches(f, host)]
+            if not functions and len(hosts) == 1:
                 yield finding(Code.DEVICE_SPEC_MATCHES_NOTHING, place=line.place, host=host.hostname)
-            for function in found:
+            for function in functions:
                 yield from _judged(line, host, function)
 
 
@@ -176,20 +176,20 @@ def _judged(line: DeviceLine, host: Host, function: Function) -> Iterator[Findin
     spec = line.spec
     assert spec is not None  # noqa: S101 - for the type checker
     exact = (spec.vendor_id != ANY and spec.product_id != ANY) or spec.address.is_single
-    where, name, what = line.place, host.hostname, what_is(host, function.address)
+    place, name, device = line.place, host.hostname, what_is(host, function.address)
     if any(function.address == companion.address for gpu in gpus(host) for companion in gpu.companions):
         grave = Severity.WARNING if exact else None
         yield finding(
             Code.DEVICE_SPEC_MATCHES_COMPANION,
-            place=where,
+            place=place,
             severity=grave,
             host=name,
             address=function.address,
-            what=what,
+            what=device,
         )
     elif not _gpu_or_part(host, function) and (not exact or _in_use(function)):
         yield finding(
-            Code.DEVICE_SPEC_MATCHES_OTHER_DEVICE, place=where, host=name, address=function.address, what=what
+            Code.DEVICE_SPEC_MATCHES_OTHER_DEVICE, place=place, host=name, address=function.address, what=device
         )
 
 
@@ -214,16 +214,16 @@ def dependent(subject: LintSubject) -> Iterator[Finding]:
         lines = [line for line in subject.devices_of(source) if line.spec is not None]
         specs = [line.spec for line in lines if line.spec is not None]
         for host in subject.hosts_of(source) if lines else ():
-            given = offered(specs, host)
-            for address in sorted(given):
-                parts = sorted(given.intersection(host.functions[address].virtual_functions))
+            addresses = offered(specs, host)
+            for address in sorted(addresses):
+                parts = sorted(addresses.intersection(host.functions[address].virtual_functions))
                 if parts:
                     by = next(n for n in lines if n.spec and n.spec.matches(host.functions[parts[0]], host))
-                    shown = ", ".join(parts)
+                    functions = ", ".join(parts)
                     yield finding(
                         Code.PHYSICAL_AND_VIRTUAL_FUNCTIONS,
                         place=by.place,
                         host=host.hostname,
                         address=address,
-                        functions=shown,
+                        functions=functions,
                     )

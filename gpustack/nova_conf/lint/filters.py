@@ -34,17 +34,19 @@ def enabled(subject: LintSubject) -> Iterator[Finding]:
         if supposed and any(other.named for other in subject.serving("scheduler")):
             continue
         misspelled = [name for name in current if name.lower() == PCI_FILTER.lower()]
-        what = "enabled_filters has no PciPassthroughFilter"
+        problem = "enabled_filters has no PciPassthroughFilter"
         if misspelled:
-            what += f": it is spelled {misspelled[0]}, and nova-scheduler does not start with a filter that is none"
+            problem += f": it is spelled {misspelled[0]}, and nova-scheduler does not start with a filter that is none"
         if not settings:
-            what = f"enabled_filters is not set, and the default of Nova {subject.release} has no PciPassthroughFilter"
-            what += subject.doubt(source)["doubt"]
+            problem = (
+                f"enabled_filters is not set, and the default of Nova {subject.release} has no PciPassthroughFilter"
+            )
+            problem += subject.doubt(source)["doubt"]
         place = settings[-1].place if settings else source.label
         lines = [line.value for line in source.configuration.effective(AVAILABLE.of(subject.release))]
         better = ",".join(with_filters(startable(current, lines, subject.release)))
         grave = Severity.WARNING if supposed else None
-        yield finding(Code.PCI_FILTER_DISABLED, place=place, severity=grave, what=what, filters=better)
+        yield finding(Code.PCI_FILTER_DISABLED, place=place, severity=grave, what=problem, filters=better)
 
 
 @check(_TITLE)
@@ -97,5 +99,5 @@ def replaced(subject: LintSubject) -> Iterator[Finding]:
         for setting in source.configuration.all(FILTERS.of(subject.release)) if settings else ():
             lost = [f for f in values(setting.value) if f not in values(settings[-1].value)]
             if setting != settings[-1] and lost:
-                named = f", which lacks {', '.join(lost)}"
-                yield finding(Code.FILTERS_REPLACED, place=setting.place, other=settings[-1].place, lost=named)
+                loss = f", which lacks {', '.join(lost)}"
+                yield finding(Code.FILTERS_REPLACED, place=setting.place, other=settings[-1].place, lost=loss)

@@ -31,9 +31,9 @@ def names(subject: LintSubject) -> Iterator[Finding]:
 
 
 def _name(setting: Setting, release: Release) -> Iterator[Finding]:
-    read = [option for option in releases.options(release) if setting.path in (option.path, *option.old_names)]
-    if read:
-        option = read[0]
+    matching = [option for option in releases.options(release) if setting.path in (option.path, *option.old_names)]
+    if matching:
+        option = matching[0]
         if setting.path != option.path:
             yield finding(
                 Code.OPTION_DEPRECATED,
@@ -135,8 +135,8 @@ def templates(subject: LintSubject) -> Iterator[Finding]:
         for option in releases.options(subject.release):
             for setting in source.configuration.effective(option) if source.serves(option) else ():
                 if setting.is_template:
-                    what = f"[{setting.group}] {setting.name} is a Jinja expression"
-                    yield finding(Code.JINJA_TEMPLATE, place=setting.place, what=what)
+                    value = f"[{setting.group}] {setting.name} is a Jinja expression"
+                    yield finding(Code.JINJA_TEMPLATE, place=setting.place, what=value)
 
 
 @check(_TITLE)
@@ -164,14 +164,14 @@ def order(subject: LintSubject) -> Iterator[Finding]:
         for option in releases.options(subject.release):
             if option.kind == "multi" or not source.serves(option):
                 continue
-            usual, named = (c.effective(option) for c in (source.configuration, source.configuration.named_last()))
-            if usual and _says(usual[-1], option) != _says(named[-1], option):
+            usual, named_last = (c.effective(option) for c in (source.configuration, source.configuration.named_last()))
+            if usual and _says(usual[-1], option) != _says(named_last[-1], option):
                 yield finding(
                     Code.FILE_ORDER_DECIDES,
                     place=usual[-1].place,
                     group=option.group,
                     name=option.name,
-                    other=named[-1].place,
+                    other=named_last[-1].place,
                 )
 
 

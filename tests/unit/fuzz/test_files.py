@@ -135,7 +135,7 @@ def test_documents_of_deployment_tools(tmp_path: Path, text: str) -> None:
     (tmp_path / "values.yaml").write_text(text, encoding="utf-8")
     for deployment in ("rhoso", "openstack-helm"):
         with attack():
-            existing_for(deployment, words=[str(tmp_path / "values.yaml")], root=tmp_path)
+            existing_for(deployment, arguments=[str(tmp_path / "values.yaml")], root=tmp_path)
     below = tmp_path / "etc/kayobe/environments/site/kolla/config/nova"
     below.mkdir(parents=True)
     (below.parents[2] / ".kayobe-environment").write_text(text, encoding="utf-8")

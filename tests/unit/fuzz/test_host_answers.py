@@ -49,7 +49,7 @@ def test_nothing_undamaged_is_refused(spec: str) -> None:
     """Else the attacks below would not get far."""
     assert not controller.plan(spec, RAW["k4200"], "gpu01").get("failed")
     assert controller.verify(spec, RAW["k4200-prepared"], IMAGES, "gpu01")["text"]
-    assert not nova.for_host(spec, DECIDED, "gpu01", services=["compute"], facts=RAW["k4200"], there=THERE).get(
+    assert not nova.for_host(spec, DECIDED, "gpu01", services=["compute"], facts=RAW["k4200"], module_answer=THERE).get(
         "failed"
     )
     assert usage({"used": {"0000:81:00.0": ["u"]}, "unread": []}).users
@@ -189,4 +189,4 @@ DECIDED: dict[str, Any] = {"aliases": [], "computes": {"gpu01": []}}
 def test_the_configuration_of_nova(spec: str, there: Any, text: str) -> None:
     for answer in (there, {**THERE, "files": [{"path": "/etc/nova/nova.conf", "text": text}]}):
         with attack():
-            nova.for_host(spec, DECIDED, "gpu01", services=["compute"], facts=RAW["k4200"], there=answer)
+            nova.for_host(spec, DECIDED, "gpu01", services=["compute"], facts=RAW["k4200"], module_answer=answer)

@@ -49,7 +49,12 @@ def test_honest_hosts_are_planned(spec: str, document: dict[str, Any]) -> None:
     """Else the attacks below would not get far."""
     controller.plan(spec, document, "gpu01")
     nova.for_host(
-        spec, nova.overall(spec, {"gpu01": document}), "gpu01", services=["compute"], facts=document, there=THERE
+        spec,
+        nova.overall(spec, {"gpu01": document}),
+        "gpu01",
+        services=["compute"],
+        facts=document,
+        module_answer=THERE,
     )
 
 
@@ -67,7 +72,9 @@ def test_facts_of_any_hardware(spec: str, facts: dict[str, Any], kolla: bool) ->
         controller.undo(facts, "gpu01", force=True)
     with attack():
         decided = nova.overall(spec, {"gpu01": facts})
-        nova.for_host(spec, decided, "gpu01", services=["compute", "api"], facts=facts, there=THERE, kolla=kolla)
+        nova.for_host(
+            spec, decided, "gpu01", services=["compute", "api"], facts=facts, module_answer=THERE, kolla=kolla
+        )
 
 
 @examples(60)

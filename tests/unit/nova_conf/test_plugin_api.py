@@ -27,7 +27,7 @@ def decide(tmp_path: Path, there: object, services: tuple[str, ...] = ("compute"
     spec.write_text(SPEC, encoding="utf-8")
     facts = host("k4200-prepared").model_dump(mode="json", by_alias=True)
     decided = controller.overall(str(spec), {"gpu01": facts})
-    return controller.for_host(str(spec), decided, "gpu01", services=services, facts=facts, there=there, **more)
+    return controller.for_host(str(spec), decided, "gpu01", services=services, facts=facts, module_answer=there, **more)
 
 
 def test_malformed_facts_stop_all_hosts_and_name_the_hosts(tmp_path):
