@@ -24,7 +24,6 @@ from gpustack.spec.assignment import Assigned
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
-_TAKEN_OVER = "what was set up by hand goes from GRUB's configuration for all boots: take it over without a trial"
 _MOOT_WHEN_REFUSED = frozenset(
     {Code.GROUP_NOT_KNOWN_YET, Code.HOST_DRIVER_NOT_BLACKLISTED, Code.BUILT_IN_DRIVER_DISPLACED}
 )
@@ -172,7 +171,7 @@ def _try_arguments(draft: _Draft, seconds: int | None) -> _Draft:
     if seconds is None or draft.in_trial or not any(reboots.argument_reasons(host, desired)):
         return draft
     if grub_paths([op.path for op in draft.taken if isinstance(op, WriteFile)]):
-        draft = draft.having(finding(Code.NO_TRIAL_BOOT, place=host.hostname, why=_TAKEN_OVER))
+        draft = draft.having(finding(Code.TRIAL_WITH_ADOPTION, place=host.hostname))
     files = (*draft.taken, *boot.file_operations(host, desired))
     if desired.entries is None and not any(isinstance(op, WriteFile | RemoveFile) and op.path == GRUB for op in files):
         return draft.having(finding(Code.NOTHING_TO_TRY, place=host.hostname))

@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpustack.codes import Code
-from gpustack.facts.model import Host
+from gpustack.facts.model import BootEnvironment, Host
 from gpustack.findings import Finding, finding
 from gpustack.host.decide.desired import Desired
 from gpustack.host.own_files import GRUB, TRIAL_ENTRY, TRIAL_UNIT, OwnedFile
 from gpustack.host.render import render_trial
 from gpustack.linux.cmdline import CommandLine
-from gpustack.linux.grub import read_defaults
+from gpustack.linux.grub import DEFAULTS, read_defaults
 
 ENTRY = "gpustack-trial"
 """The trial entry's id in GRUB's menu."""
@@ -119,45 +119,42 @@ def has_entry(host: Host, desired: Desired, wanted: Trial) -> bool:
 
 def findings(host: Host) -> Iterator[Finding]:
     """Why a trial is not possible on this host; nothing when it is."""
-    for why in _hindrances(host):
-        yield finding(Code.NO_TRIAL_BOOT, place=host.hostname, why=why)
-
-
-def _hindrances(host: Host) -> Iterator[str]:
-    if host.boot.loader != "grub" or host.boot.bls:
-        yield "its boot loader is not GRUB with a menu in grub.cfg"
-        return
     environment = host.boot.environment
-    if environment is None:
-        yield "GRUB's environment was not read (the snapshot is of an older version, or there is no menu)"
-        return
+    if host.boot.loader != "grub" or host.boot.bls:
+        yield finding(Code.TRIAL_BOOT_LOADER, place=host.hostname)
+    elif environment is None:
+        yield finding(Code.TRIAL_ENVIRONMENT_UNKNOWN, place=host.hostname, what="GRUB's environment was not read")
+    else:
+        yield from _unusable(f"{host.hostname} {environment.path}", environment)
+        defaults = read_defaults({path: file.text for path, file in host.files.items() if path != GRUB})
+        place = f"{host.hostname} {DEFAULTS}"
+        for name in _TIMEOUTS:
+            if (defaults.text(name) or "").strip().startswith("-"):
+                yield finding(Code.TRIAL_MENU_WAITS, place=place, name=name)
+        if why := _other_default(defaults.text("GRUB_DEFAULT"), environment.saved_entry):
+            yield finding(Code.TRIAL_DEFAULT_ENTRY, place=place, why=why)
+
+
+def _unusable(place: str, environment: BootEnvironment) -> Iterator[Finding]:
+    """Why GRUB can't start the trial entry once."""
     if not environment.exists:
-        yield f"there is no {environment.path} (grub-editenv {environment.path} create, then update-grub)"
+        yield finding(Code.TRIAL_ENVIRONMENT_MISSING, place=place, path=environment.path)
     if not environment.read:
-        yield "GRUB's menu does not read next_entry from the environment (update-grub makes it anew)"
+        yield finding(Code.TRIAL_ENVIRONMENT_NOT_IN_MENU, place=place)
     if environment.filesystem is None:
-        yield f"which file system holds {environment.path} is not known (read the running host)"
+        yield finding(Code.TRIAL_ENVIRONMENT_UNKNOWN, place=place, what="the file system of this file is unknown")
     elif environment.filesystem not in _WRITABLE:
-        yield f"{environment.path} is on {environment.filesystem}, where GRUB can't write"
+        yield finding(Code.TRIAL_ENVIRONMENT_UNWRITABLE, place=place, where=environment.filesystem)
     elif environment.device != "disk":
-        yield f"{environment.path} is on {_DEVICES[environment.device]}, where GRUB can't write"
+        yield finding(Code.TRIAL_ENVIRONMENT_UNWRITABLE, place=place, where=_DEVICES[environment.device])
     if environment.next_entry not in (None, ENTRY):
-        yield f"the next boot is set to {environment.next_entry} already (grub-editenv - unset next_entry)"
-    yield from _default(host, environment.saved_entry)
+        yield finding(Code.TRIAL_NEXT_BOOT_TAKEN, place=place, entry=environment.next_entry)
 
 
-def _default(host: Host, saved: str | None) -> Iterator[str]:
-    """The trial starts the first entry's kernel: the default must be that entry, or another would be tried."""
-    texts = {path: file.text for path, file in host.files.items() if path != GRUB}
-    defaults = read_defaults(texts)
-    for name in _TIMEOUTS:
-        if (defaults.text(name) or "").strip().startswith("-"):
-            yield f"{name} is negative: GRUB would wait at its menu for somebody, and the host not come back by itself"
-    chosen = defaults.text("GRUB_DEFAULT")
+def _other_default(chosen: str | None, saved: str | None) -> str:
+    """Which entry GRUB boots, unless it is the first: the trial starts that one's kernel, so another would be tried."""
     if chosen is None:
-        yield "what GRUB_DEFAULT is can't be told from /etc/default/grub"
-    elif chosen == "saved":
-        if saved not in (None, "0"):
-            yield f"GRUB boots the saved entry {saved}, and the trial would boot the first"
-    elif chosen not in ("", "0"):
-        yield f"GRUB_DEFAULT is {chosen}, and the trial would boot the first entry"
+        return "GRUB_DEFAULT can't be evaluated"
+    if chosen == "saved":
+        return "" if saved in (None, "0") else f"GRUB boots the saved entry {saved}"
+    return "" if chosen in ("", "0") else f"GRUB_DEFAULT is {chosen}"

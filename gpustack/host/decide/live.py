@@ -44,8 +44,7 @@ def bind_live(host: Host, desired: Desired, options: Options) -> Live:
     if not waiting:
         return Live(operations=(), host=host, findings=())
     if against := tuple(_against_host(host, desired, options)):
-        found = finding(Code.LIVE_BINDING_IMPOSSIBLE, place=host.hostname, why="; ".join(against))
-        return Live(operations=(), host=host, findings=(found,))
+        return Live(operations=(), host=host, findings=against)
     operations: list[BindLive] = []
     findings: list[Finding] = []
     for target in waiting:
@@ -81,32 +80,39 @@ def _bind(target: Assigned) -> BindLive:
     )
 
 
-def _against_host(host: Host, desired: Desired, options: Options) -> Iterator[str]:
+def _against_host(host: Host, desired: Desired, options: Options) -> Iterator[Finding]:
     """What of the running host is not as binding needs it."""
-    if host.kernel.command_line is None:
-        yield "the running kernel's arguments are not known"
-    else:
-        line = CommandLine(text=host.kernel.command_line)
-        if missing := lacking(line, desired):
-            yield f"the running kernel was started without {', '.join(missing)}"
-        if over := withdrawn(line, desired):
-            yield f"the running kernel was started with {', '.join(over)}, which is no longer wanted"
+    place = host.hostname
+    if different := "; ".join(_different_arguments(host, desired)):
+        yield finding(Code.LIVE_ARGUMENTS_DIFFER, place=place, different=different)
     if not host.iommu.units:
-        yield "the IOMMU is not on"
+        yield finding(Code.LIVE_IOMMU_INACTIVE, place=place, what="the IOMMU is inactive")
     elif not host.iommu.interrupt_remapping and not (options.allow_unsafe_interrupts and host.iommu.unsafe_interrupts):
-        yield "interrupts are not remapped"
+        yield finding(Code.LIVE_IOMMU_INACTIVE, place=place, what="interrupts are not remapped")
     running = next((k for k in host.boot.kernels if k.release == host.kernel.release), None)
     for driver in sorted({driver for _, driver in desired.targets.functions.values()}):
         if running is None or canonical(driver) not in running.modules:
-            yield f"the running kernel, {host.kernel.release or 'whose release is not known'}, has no {driver} to load"
+            release = host.kernel.release or "of an unknown release"
+            yield finding(Code.LIVE_DRIVER_MISSING, place=place, release=release, driver=driver)
+
+
+def _different_arguments(host: Host, desired: Desired) -> Iterator[str]:
+    if host.kernel.command_line is None:
+        yield "its arguments are unknown"
+        return
+    line = CommandLine(text=host.kernel.command_line)
+    if missing := lacking(line, desired):
+        yield f"it was started without {', '.join(missing)}"
+    if over := withdrawn(line, desired):
+        yield f"it was started with {', '.join(over)}, which is not needed any more"
 
 
 def _against(host: Host, target: Assigned) -> Iterator[Finding]:
     """What holds a card; nothing when it is free."""
     variants = sorted({driver for f in _missing(target) if (driver := target.driver_of(f)) not in BY_ID})
     if variants:
-        why = f"{', '.join(variants)} is a VFIO variant driver, and those are bound at boot only"
-        yield finding(Code.LIVE_BINDING_IMPOSSIBLE, place=f"{host.hostname} {target.address}", why=why)
+        place = f"{host.hostname} {target.address}"
+        yield finding(Code.LIVE_VARIANT_DRIVER, place=place, drivers=", ".join(variants))
         return
     for function in _missing(target):
         place = f"{host.hostname} {function.address}"

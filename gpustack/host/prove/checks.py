@@ -170,7 +170,7 @@ def future(host: Host, desired: Desired) -> Iterator[HostCheck]:
         if path in host.files and host.files[path].text == wanted.content:
             yield _ok(what, place, ", ".join(desired.arguments) or "none needed")
         else:
-            yield _failed(Code.VERIFY_FILE_WRONG, what, place, "it lacks some, or has some too many")
+            yield _failed(Code.VERIFY_FUTURE_ARGUMENTS_WRONG, what, place, "it lacks some, or has some too many")
 
 
 def addresses(host: Host, desired: Desired) -> Iterator[HostCheck]:

@@ -106,6 +106,15 @@ def test_what_is_wrong_is_found(name: str, prepared: tuple[Spec, Machine]) -> No
     assert verification.passed == (not any(code.endswith("error") for code in codes(verification)))
 
 
+def test_a_kernel_to_come_without_the_arguments_fails() -> None:
+    _, spec, machine = load(CASES / "rhel-9-prepared.yaml")
+    assert verify_host(spec, machine.host, machine.images).passed
+    machine.raw["files"]["/etc/kernel/cmdline"]["text"] = "root=/dev/mapper/rl-root ro\n"
+    verification = verify_host(spec, machine.host, machine.images)
+    assert codes(verification) == ["GPU215 error"]
+    assert not verification.passed
+
+
 def damaged(image: dict[str, Any], what: str) -> dict[str, Any]:
     match what:
         case "no module":
