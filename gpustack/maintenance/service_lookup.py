@@ -25,22 +25,33 @@ def find_service(
     :returns: the service, and the findings that stand against using it.
     """
     if wanted:
-        named = [one for one in services if one.host == wanted]
-        if len(named) == 1 and not any(same(other, wanted) for other in others):
-            return named[0], ()
-        code = Code.COMPUTE_HOST_AMBIGUOUS if len(named) == 1 else Code.COMPUTE_HOST_UNKNOWN
-        known = _joined(services)
-        return None, (finding(code, place=host, wanted=wanted, own_name=wanted, known=known, alike=_joined(named)),)
-    found = [one for one in services if same(one.host, host) or (own_name and same(one.host, own_name))]
-    certain = len(found) == 1 and short(found[0].host) == short(host)
-    if certain and not any(_claims(other, found[0].host, host) for other in others):
-        return found[0], ()
+        named = [service for service in services if service.host == wanted]
+        if len(named) != 1:
+            known = _joined(service.host for service in services)
+            return None, (finding(Code.COMPUTE_HOST_UNKNOWN, place=host, wanted=wanted, known=known),)
+        return _unless_claimed(host, named[0], [other for other in others if same(other, wanted)])
+    matching = [service for service in services if same(service.host, host) or same(service.host, own_name or host)]
+    if len(matching) == 1:
+        (service,) = matching
+        if short(service.host) == short(host):
+            return _unless_claimed(host, service, [other for other in others if _claims(other, service.host, host)])
+        own = finding(Code.COMPUTE_HOST_BY_OWN_NAME, place=host, own_name=own_name, service=service.host)
+        return None, (own,)
     heads = {short(name) for name in (host, own_name) if name}
-    alike = found or [one for one in services if short(one.host) in heads]
+    alike = [service.host for service in matching or services if short(service.host) in heads]
     if not alike:
         return None, ()
     called = own_name if own_name and own_name != host else "the same"
     return None, (finding(Code.COMPUTE_HOST_AMBIGUOUS, place=host, own_name=called, alike=_joined(alike)),)
+
+
+def _unless_claimed(
+    host: str, service: ComputeService, claimants: Sequence[str]
+) -> tuple[ComputeService | None, tuple[Finding, ...]]:
+    if not claimants:
+        return service, ()
+    claimed = finding(Code.COMPUTE_HOST_OF_OTHERS, place=host, service=service.host, others=_joined(claimants))
+    return None, (claimed,)
 
 
 def _claims(other: str, service: str, host: str) -> bool:
@@ -48,6 +59,6 @@ def _claims(other: str, service: str, host: str) -> bool:
     return same(other, service) if same(host, service) else short(other) == short(service)
 
 
-def _joined(services: Iterable[ComputeService]) -> str:
-    names = sorted(one.host for one in services)
-    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "") if names else "none"
+def _joined(names: Iterable[str]) -> str:
+    known = sorted(names)
+    return ", ".join(known[:8]) + (", …" if len(known) > 8 else "") if known else "none"
