@@ -18,7 +18,7 @@ def data_dir(name: str) -> Path:
 
 
 def share_dir(name: str) -> Path:
-    """Where ``playbooks`` or ``templates`` are: inside an installed package, or at the top of a checkout."""
+    """Where ``playbooks``, ``templates`` or ``docs/runbook`` are: in an installed package or a checkout."""
     installed = _PACKAGE / "share" / name
     return installed if installed.is_dir() else _PACKAGE.parent / name
 

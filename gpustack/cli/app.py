@@ -22,6 +22,7 @@ from typing import Any
 from cliff import app, commandmanager
 
 from gpustack import __version__
+from gpustack.cli.decoration import COLOR
 from gpustack.errors import GpustackError, UsageError
 from gpustack.text import LAYOUT, SafeStream, printable
 
@@ -96,6 +97,12 @@ class Gpustack(app.App):
         )
         level.add_argument(
             "-q", "--quiet", action="store_const", dest="verbose_level", const=0, help="print errors only"
+        )
+        parser.add_argument(
+            "--color",
+            choices=COLOR,
+            default="auto",
+            help="color severities and differences (default: %(default)s, on a terminal unless NO_COLOR is set)",
         )
         parser.add_argument("--log-file", metavar="FILE", help="write a log to FILE")
         parser.add_argument("--debug", action="store_true", help="print tracebacks of errors")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from contextlib import closing
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from gpustack.cli.cleanup_options import (
     selection_of,
     sources_of,
 )
-from gpustack.cli.common import Command, positive, ssh_options
+from gpustack.cli.common import Command, add_format, positive, ssh_options
 from gpustack.errors import CloudError, UsageError
 
 MAX_COUNT_REACHED = 1
@@ -51,9 +50,7 @@ gpustack cleanup apply --sql"""
             action="store_true",
             help="ask the hosts, show what would be done, and change nothing; exit code 3: something may not be done",
         )
-        parser.add_argument(
-            "-f", "--format", choices=("text", "json"), default="text", help="the output of --dry-run (%(default)s)"
-        )
+        add_format(parser, "what --dry-run prints")
         parser.add_argument("--max-count", type=positive, metavar="N", help="stop after so many repairs")
         parser.add_argument("--sql", action="store_true", help="print the statements instead of running them")
         parser.add_argument(
@@ -138,8 +135,8 @@ gpustack cleanup apply --sql"""
                 ]
             for verdict in settled:
                 self.report(explanation(verdict))
-            if parsed_args.format == "json":
-                print(json.dumps([verdict.to_dict() for verdict in settled], indent=2), file=self.app.stdout)
+            if parsed_args.format != "text":
+                self.show_data([verdict.to_dict() for verdict in settled], parsed_args.format)
             return 0 if all(verdict.status is Status.STALE for verdict in settled) else 3
         for planned in wanted:
             self.report(explanation(planned))

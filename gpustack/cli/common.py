@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cliff import command, lister, show
 
+from gpustack.cli import decoration
 from gpustack.errors import HostError, UsageError
 from gpustack.findings import Finding, Severity, report_lines
-from gpustack.text import LAYOUT, printable, raw
+from gpustack.text import raw
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered, GatherFailure
@@ -36,7 +38,28 @@ class _Voice(command.Command):
 
     def report(self, text: str) -> None:
         """Print a message on stderr, fit for a terminal."""
-        print(printable(text, keep=LAYOUT), file=self.app.stderr)
+        decoration.write(self.app.stderr, text, self._color)
+
+    def show(self, text: str, *, changes: bool = False) -> None:
+        """Print text for people on stdout.
+
+        :param changes: whether it has lines of differences.
+        """
+        decoration.write(self.app.stdout, text, self._color, changes=changes)
+
+    def show_data(self, data: object, form: str) -> None:
+        """Print data for programs on stdout, as ``json`` or ``yaml``."""
+        text = json.dumps(data, indent=2)
+        if form == "yaml":
+            import yaml
+
+            text = yaml.safe_dump(json.loads(text), sort_keys=False, width=120).rstrip("\n")
+        print(text, file=self.app.stdout)
+
+    @property
+    def _color(self) -> str:
+        color: str = getattr(self.app_args, "color", "auto")
+        return color
 
     @property
     def verbosity(self) -> int:
@@ -93,6 +116,17 @@ class ShowOne(_Voice, show.ShowOne):
 def is_for_machines(parsed_args: argparse.Namespace) -> bool:
     """Whether the format asked for keeps the structure of the data (JSON, YAML)."""
     return parsed_args.formatter in ("json", "yaml")
+
+
+def add_format(parser: argparse.ArgumentParser, output: str = "the output") -> None:
+    """Add the format of a command that prints text, or data for programs (:meth:`_Voice.show_data`)."""
+    parser.add_argument(
+        "-f",
+        "--format",
+        choices=("text", "json", "yaml"),
+        default="text",
+        help=f"format of {output} (default: %(default)s)",
+    )
 
 
 # --- where facts come from -----------------------------------------------------------------------------------

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.cli.common import positive
+from gpustack.cli.common import add_format, positive
 from gpustack.cli.flavor import InCloud, tell_done
 from gpustack.errors import FlavorError, NovaConfigError, PlanError, UsageError
 from gpustack.text import printable
@@ -57,9 +56,7 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         parser.add_argument(
             "--check-access", action="store_true", help="read the projects of every private flavor, one request each"
         )
-        parser.add_argument(
-            "-f", "--format", choices=("text", "json"), default="text", help="the output format (%(default)s)"
-        )
+        add_format(parser)
         self.add_more(parser)
         return parser
 
@@ -102,13 +99,13 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         return cloud
 
     def _print(self, parsed_args: argparse.Namespace) -> None:
-        if parsed_args.format == "json":
-            print(json.dumps(self._plan.to_dict(), indent=2, ensure_ascii=False), file=self.app.stdout)
+        if parsed_args.format != "text":
+            self.show_data(self._plan.to_dict(), parsed_args.format)
             return
         for operation in self._plan.operations:
-            print(printable(operation.describe()), file=self.app.stdout)
+            self.show(printable(operation.describe()))
             for line in operation.details():
-                print(f"    {printable(line)}", file=self.app.stdout)
+                self.show(f"    {printable(line)}", changes=True)
         counts = dict.fromkeys(("create", "change", "delete"), 0)
         for operation in self._plan.operations:
             counts[operation.kind.removesuffix("_flavor")] += 1

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.cli.common import Command, add_source_options, gather, tell_failures
+from gpustack.cli.common import Command, add_format, add_source_options, gather, tell_failures
 from gpustack.errors import GpustackError, PlanError, UsageError
 
 if TYPE_CHECKING:
@@ -38,9 +37,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         parser = super().get_parser(prog_name)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         add_source_options(parser)
-        parser.add_argument(
-            "-f", "--format", choices=("text", "json"), default="text", help="the output format (%(default)s)"
-        )
+        add_format(parser)
         parser.add_argument(
             "--adopt",
             action="store_true",
@@ -94,12 +91,11 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
                 self._gathered = self._gathered.without(host, error)
             else:
                 self._plans = (*self._plans, plan)
-        if parsed_args.format == "json":
-            text = json.dumps([plan.to_dict() for plan in self._plans], indent=2, ensure_ascii=True)
-        else:
-            text = "\n\n".join(show_plan(plan, diffs=not parsed_args.no_diff) for plan in self._plans)
-        if text:
-            print(text, file=self.app.stdout)
+        if parsed_args.format != "text":
+            self.show_data([plan.to_dict() for plan in self._plans], parsed_args.format)
+        elif self._plans:
+            shown = (show_plan(plan, diffs=not parsed_args.no_diff) for plan in self._plans)
+            self.show("\n\n".join(shown), changes=True)
         return CHANGES if parsed_args.exit_code and any(plan.changes for plan in self._plans) else 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:

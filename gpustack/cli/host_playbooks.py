@@ -68,7 +68,7 @@ class _Change(Play):
                 planned = runner.run(playbook, listener, check=check)
             for record in planned.values():
                 if record.text and parsed_args.format == "text":
-                    self._show(f"{record.text}\n")
+                    self.show(f"{record.text}\n", changes=True)
             ready = [record for record in planned.values() if not record.problem and record.todo]
             if parsed_args.check or not ready:
                 self._summarize(parsed_args, list(planned.values()), checked=parsed_args.check)
@@ -195,7 +195,7 @@ class Verify(Play):
         if parsed_args.format == "text":
             for record in records:
                 if record.text:
-                    self._show(record.details if self.verbosity > 1 else record.text)
+                    self.show(record.details if self.verbosity > 1 else record.text)
         self._summarize(
             parsed_args, records, listed=[record for record in records if record.problem or not record.text]
         )

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cli.common import Command, Lister, add_source_options, expanded, gather, is_for_machines, tell_failures
+from gpustack.cli.common import (
+    Command,
+    Lister,
+    add_format,
+    add_source_options,
+    expanded,
+    gather,
+    is_for_machines,
+    tell_failures,
+)
 from gpustack.errors import GpustackError, NovaConfigError, UsageError
 from gpustack.text import printable
 
@@ -74,9 +82,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         )
         parser.add_argument("--out", type=Path, metavar="DIR", help="write the files below DIR")
         parser.add_argument("--diff", action="store_true", help="show what would change, and write nothing")
-        parser.add_argument(
-            "-f", "--format", choices=("text", "json"), default="text", help="the output format (%(default)s)"
-        )
+        add_format(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -92,8 +98,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         self._deployment = parsed_args.deployment or (spec.nova.deployment if spec.nova else "drop-in")
         self._partly = bool(wanted_hosts)
         self._rendering = self._rendered(spec, self._gathered.hosts, parsed_args, wanted_hosts or None)
-        if parsed_args.format == "json":
-            print(json.dumps(self._as_data(), indent=2), file=self.app.stdout)
+        if parsed_args.format != "text":
+            self.show_data(self._as_data(), parsed_args.format)
         elif errors(self._rendering.findings):
             return 0
         elif parsed_args.diff:
@@ -166,7 +172,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             after = file.onto(before)
             if before != after:
                 change = WriteFile(why="", path=str(path), content=after, before=before)
-                print(change.diff(), end="", file=self.app.stdout)
+                self.show(change.diff().removesuffix("\n"), changes=True)
 
     def _print_stale(self, parsed_args: argparse.Namespace) -> None:
         from gpustack.operations import RemoveFile, WriteFile
@@ -177,7 +183,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             change = (
                 WriteFile(why="", path=str(path), content=remaining, before=before) if remaining.strip() else removal
             )
-            print(change.diff(), end="", file=self.app.stdout)
+            self.show(change.diff().removesuffix("\n"), changes=True)
 
     def _write(self, out: Path) -> None:
         from gpustack.files import write_atomic

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cli.common import Command, expanded
+from gpustack.cli.common import Command, add_format, expanded
 from gpustack.cli.progress import ProgressListener
 from gpustack.errors import GpustackError, UsageError
 
@@ -58,9 +57,7 @@ class Play(Command):
             help="more variables for the playbook, as ansible-playbook takes them; may be repeated. For secrets use"
             " @FILE: other users can read a command line",
         )
-        parser.add_argument(
-            "-f", "--format", choices=("text", "json"), default="text", help="the output format (%(default)s)"
-        )
+        add_format(parser)
         parser.add_argument("--log", type=Path, metavar="FILE", help="where the full log goes (default: made up)")
         # HOST may stand after options as well.
         parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
@@ -128,15 +125,14 @@ class Play(Command):
         from gpustack.playbook_runner.show import problems, summary
 
         self._records = tuple(records)
-        if parsed_args.format == "json":
-            text = json.dumps([record.to_dict() for record in records], indent=2, ensure_ascii=True)
-        else:
-            for record in records:
-                if problem := problems(record):
-                    self.report(problem)
-            text = summary(records if listed is None else listed, checked=checked)
-        if text:
-            print(text, file=self.app.stdout)
+        if parsed_args.format != "text":
+            self.show_data([record.to_dict() for record in records], parsed_args.format)
+            return
+        for record in records:
+            if problem := problems(record):
+                self.report(problem)
+        if text := summary(records if listed is None else listed, checked=checked):
+            self.show(text)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """End with the error of the host where it went worst."""
@@ -147,9 +143,6 @@ class Play(Command):
         if error := verdict(self._records, str(self._log)):
             raise error
         return 0
-
-    def _show(self, text: str) -> None:
-        print(text, file=self.app.stdout)
 
 
 class PlaybookRunner:

@@ -99,6 +99,20 @@ def cards() -> tuple[Card, ...]:
     return tuple(_read_cards(_data()))
 
 
+def matching(text: str) -> tuple[Card, ...]:
+    """The cards with these ids (``10de:20b5``), with this name, or else all whose full name has these words.
+
+    >>> [card.full_name for card in matching("quadro k4200")]
+    ['NVIDIA Quadro K4200']
+    """
+    words = text.lower().split()
+    vendor, _, product = text.lower().partition(":")
+    if found := _by_id().get((vendor, product)):
+        return found
+    named = [card for card in cards() if " ".join(words) in (card.name.lower(), card.full_name.lower())]
+    return tuple(named or (card for card in cards() if set(words) <= set(card.full_name.lower().split())))
+
+
 @functools.cache
 def quirks() -> Mapping[str, Quirk]:
     """Every quirk by its key."""

@@ -72,7 +72,7 @@ def packaged(directory: Path, name: str) -> set[str]:
 
 def test_the_wheel_holds_the_package_and_what_it_writes_to_hosts(wheels: dict[Path, Path]) -> None:
     expected = packaged(MAIN / "gpustack", "gpustack")
-    for name in ("playbooks", "templates"):
+    for name in ("playbooks", "templates", "docs/runbook"):
         expected |= packaged(MAIN / name, f"gpustack/share/{name}")
     shipped = {name for name in contents(wheels[MAIN]) if ".dist-info/" not in name}
     assert shipped == expected

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gpustack.cli.app import main
 from gpustack.cli.flavor import InCloud
@@ -52,8 +53,11 @@ def test_plan_apply_list_show(cloud: NovaModel, capsys: pytest.CaptureFixture[st
     assert shown.endswith("3 to create, 0 to change, 0 to delete, 0 as they should be\n")
     assert not cloud.writes
     assert main(["flavor", "apply", "gpustack.yaml", "--yes"]) == 0
-    assert main(["flavor", "plan", "gpustack.yaml", "--exit-code", "-f", "json"]) == 0
     capsys.readouterr()
+    assert main(["flavor", "plan", "gpustack.yaml", "--exit-code", "-f", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert main(["flavor", "plan", "gpustack.yaml", "-f", "yaml"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == plan
     assert main(["flavor", "list", "--spec", "gpustack.yaml", "--long", "-f", "json"]) == 0
     listed = json.loads(capsys.readouterr().out)
     assert [{**entry, "ID": ""} for entry in listed if entry["Name"] != "g1.1"] == [

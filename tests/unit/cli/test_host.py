@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpustack.cli.app import main
 from gpustack.host.own_files import ADOPTED
@@ -71,6 +72,12 @@ def test_json_is_a_list_of_plans(run: Run) -> None:
     assert code == 0
     assert list(plan) == ["host", "refused", "gpus", "operations", "findings", "reboot", "expected", "trial"]
     assert [op["kind"] for op in plan["operations"]] == ["write_file"] * 4 + ["run_command"] * 3 + ["reboot"]
+
+
+def test_yaml_is_the_same_document_as_json(run: Run) -> None:
+    as_json, as_yaml = (run("--snapshot", SNAPSHOTS / "k4200.json", "-f", form)[1] for form in ("json", "yaml"))
+    assert yaml.safe_load(as_yaml) == json.loads(as_json)
+    assert "&id" not in as_yaml
 
 
 def test_a_refused_plan_exits_with_13_and_says_why(run: Run) -> None:

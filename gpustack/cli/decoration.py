@@ -1,0 +1,70 @@
+"""Colour and links on a terminal. They decorate text that is complete, and made printable, without them.
+
+``--color`` decides; without it, ``GPUSTACK_COLOR``, ``NO_COLOR`` (https://no-color.org) and the terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TextIO
+
+from gpustack.cli import pages
+from gpustack.text import LAYOUT, printable, raw
+
+COLOR = ("auto", "always", "never")
+_SEVERITIES = {"ERROR": "1;31", "WARNING": "1;33", "INFO": "1;34"}
+_CHANGES = {"+": "32", "-": "31", "~": "33", "@": "36"}
+_FINDING = re.compile(rf"^( *)({'|'.join(_SEVERITIES)}) (GPU\d{{3}})\b", re.MULTILINE)
+_CHANGED = re.compile(r"^( +)([+~-].*|@@ .*)$", re.MULTILINE)
+_WITHOUT_ESCAPES = ("", "dumb")
+_WITHOUT_LINKS = ("linux", "vt100", "vt220")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoration:
+    """What a stream shows beside text.
+
+    :ivar color: whether severities and changes have colours.
+    :ivar link: the page of a finding's code; None for each where links are not shown.
+    """
+
+    color: bool
+    link: Callable[[str], str | None]
+
+    def findings(self, text: str) -> str:
+        """The text with its severities in colour, and each code of a finding linked to its page."""
+        return _FINDING.sub(lambda m: f"{m[1]}{self._colored(m[2], _SEVERITIES[m[2]])} {self.code(m[3])}", text)
+
+    def code(self, code: str) -> str:
+        """A finding's code, linked to its page (OSC 8)."""
+        url = self.link(code)
+        return f"\x1b]8;;{url}\x1b\\{code}\x1b]8;;\x1b\\" if url else code
+
+    def changes(self, text: str) -> str:
+        """The text with the lines in colour that a difference adds, removes or changes; they are indented."""
+        return _CHANGED.sub(lambda m: f"{m[1]}{self._colored(m[2], _CHANGES[m[2][0]])}", text)
+
+    def _colored(self, text: str, parameters: str) -> str:
+        return f"\x1b[{parameters}m{text}\x1b[0m" if self.color else text
+
+
+def decoration(stream: TextIO, color: str = "auto") -> Decoration:
+    """What a stream shows: ``color`` is one of :data:`COLOR`."""
+    terminal = os.environ.get("TERM", "")
+    shows = stream.isatty() and terminal not in _WITHOUT_ESCAPES
+    colors = color == "always" or (color == "auto" and shows and not os.environ.get("NO_COLOR"))
+    links = shows and colors and terminal not in _WITHOUT_LINKS
+    return Decoration(color=colors, link=pages.finding if links else lambda code: None)
+
+
+def write(stream: TextIO, text: str, color: str = "auto", *, changes: bool = False) -> None:
+    """Print text on a stream, made printable, with findings decorated.
+
+    :param changes: whether lines that begin with a sign of a difference are coloured.
+    """
+    look = decoration(stream, color)
+    shown = look.findings(printable(text, keep=LAYOUT))
+    raw(stream).write(f"{look.changes(shown) if changes else shown}\n")

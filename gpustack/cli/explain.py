@@ -1,0 +1,165 @@
+"""``gpustack explain``: what a finding, a class of clean-up or a card is, from gpustack's own data."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from gpustack.cli import pages
+from gpustack.cli.common import Command
+from gpustack.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpustack.cleanup.classes import CleanupClass
+    from gpustack.findings import Definition
+    from gpustack.pci.catalogue import Card
+
+_WIDEST = 100
+_LISTED = 20
+
+
+class Explain(Command):
+    """Explain a finding, a class of clean-up or a card. Reads no host and no cloud.
+
+    A finding is named by its code, a class by its letter or name, a card by vendor:device or by words of its name.
+    """
+
+    epilog = (
+        "gpustack explain GPU112; gpustack explain migration-pinned; gpustack explain 10de:20b5; gpustack explain A100"
+    )
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """The subject."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument("subject", nargs="+", metavar="CODE|CLASS|CARD", help="code of a finding, class, or card")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Find the subject and print its explanation."""
+        subject = " ".join(parsed_args.subject)
+        for line in explanation(subject):
+            self.show(line)
+        return 0
+
+
+def explanation(subject: str) -> Iterator[str]:
+    """The paragraphs about a subject.
+
+    :raises UsageError: when there is none.
+    """
+    from gpustack.cleanup import classes
+    from gpustack.pci import catalogue
+
+    if re.fullmatch(r"GPU\d+", subject, re.IGNORECASE):
+        yield from _finding(_definition(subject.upper()))
+    elif cleanup_class := classes.lookup(subject):
+        yield from _class(cleanup_class)
+    elif cards := catalogue.matching(subject):
+        yield from _cards(cards)
+    else:
+        raise UsageError(
+            f"{subject!r} is no code of a finding, no class of clean-up and no card of the catalogue",
+            remedy=_similar(subject),
+        )
+
+
+def _definition(code: str) -> Definition:
+    from gpustack.findings import definitions
+
+    known = {str(key): definition for key, definition in definitions().items()}
+    if code not in known:
+        raise UsageError(f"no finding has the code {code}", remedy=f"codes begin with {', '.join(_ranges(known))}")
+    return known[code]
+
+
+def _ranges(codes: Iterable[str]) -> list[str]:
+    """``GPU0``, ``GPU1``: the ranges in which there are codes."""
+    return sorted({code[:4] for code in codes})
+
+
+def _similar(subject: str) -> str:
+    import difflib
+
+    from gpustack.cleanup.classes import CLASSES
+
+    names = [one.name for one in CLASSES.values()]
+    if close := difflib.get_close_matches(subject.lower(), names, n=3):
+        return f"did you mean {' or '.join(close)}?"
+    return f"classes: {', '.join(map(str, CLASSES.values()))}"
+
+
+def _finding(definition: Definition) -> Iterator[str]:
+    yield f"{definition.severity.upper()} {definition.code} {definition.title}"
+    yield ""
+    yield _filled(definition.explanation)
+    yield ""
+    yield _field("Message", definition.message)
+    yield _field("Remedy", definition.remedy)
+    if definition.source:
+        yield _field("Source", definition.source)
+    yield from _page(pages.finding(definition.code))
+
+
+def _class(cleanup_class: CleanupClass) -> Iterator[str]:
+    """The runbook's page, which is part of an installation."""
+    from gpustack.files import share_dir
+
+    page = share_dir("docs/runbook") / f"class-{cleanup_class.letter.lower()}.md"
+    try:
+        yield page.read_text(encoding="utf-8").rstrip("\n")
+    except FileNotFoundError:
+        yield f"# Class {cleanup_class}: {cleanup_class.title}"
+    yield from _page(pages.cleanup_class(cleanup_class.letter))
+
+
+def _cards(cards: tuple[Card, ...]) -> Iterator[str]:
+    from gpustack.pci.catalogue import quirks_of
+
+    for card in cards[:_LISTED]:
+        yield f"{card.full_name} [{card.vendor}:{card.product}]"
+        if len(cards) > 1:
+            continue
+        yield _field("Family", f"{card.family}, {card.kind}")
+        if card.subsystems:
+            yield _field("Subsystems", ", ".join(":".join(pair) for pair in card.subsystems))
+        yield _field("Memory", card.memory or "unknown, or shared with the host")
+        if card.gpus > 1:
+            yield _field("GPUs", f"{card.gpus} on one board, each a PCI function of its own")
+        yield _field("Functions", ", ".join(card.functions))
+        yield _field("Type in Nova", card.dev_type or "as the host shows it: type-PF with SR-IOV, otherwise type-PCI")
+        yield _field("Source", card.source)
+        for quirk in quirks_of(card):
+            yield from ("", quirk.title, "", _filled(quirk.explanation), "")
+            yield _field("Remedy", quirk.remedy)
+            yield _field("Source", quirk.source)
+    if len(cards) > 1:
+        more = f"and {len(cards) - _LISTED} more; " if len(cards) > _LISTED else ""
+        yield from ("", f"{more}gpustack explain VENDOR:DEVICE shows one of them in full")
+    yield from _page(pages.cards())
+
+
+def _page(url: str | None) -> Iterator[str]:
+    if url:
+        yield from ("", url)
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size().columns, _WIDEST)
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(" ".join(text.split()), _width(), break_long_words=False, break_on_hyphens=False)
+
+
+def _field(name: str, text: str) -> str:
+    return textwrap.fill(
+        f"{name}: {' '.join(text.split())}",
+        _width(),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

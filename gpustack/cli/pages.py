@@ -1,0 +1,43 @@
+"""Addresses of pages of the documentation, where it is published."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import re
+from urllib.parse import quote
+
+VARIABLE = "GPUSTACK_DOCS_URL"
+
+
+def finding(code: str) -> str | None:
+    """The page of a finding's code."""
+    return _page(f"reference/generated/findings.html#{code.lower()}")
+
+
+def cleanup_class(letter: str) -> str | None:
+    """The page of a class of clean-up."""
+    return _page(f"runbook/class-{letter.lower()}.html")
+
+
+def cards() -> str | None:
+    """The page of the catalogue of cards."""
+    return _page("reference/generated/cards.html")
+
+
+def _page(path: str) -> str | None:
+    """The address of a page; None where no documentation is known."""
+    root = os.environ.get(VARIABLE) or _published()
+    return f"{quote(root.rstrip('/'), safe=':/?=&%~')}/{path}" if root else None
+
+
+@functools.cache
+def _published() -> str:
+    """Where the documentation of this distribution is published: its project URL ``Documentation``."""
+    try:
+        urls = importlib.metadata.metadata("nova-gpustack").get_all("Project-URL") or []
+    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+        return ""
+    found = (re.fullmatch(r"Documentation, *(\S+)", url) for url in urls)
+    return next((match[1] for match in found if match), "")

@@ -1,0 +1,93 @@
+"""Colour and links: on a terminal, or as ``--color`` says; the text is the same without them."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from gpustack.cli.decoration import decoration, write
+from gpustack.text import SafeStream
+
+ERROR = "ERROR GPU112 gpu01 0000:65:00.0: two drivers"
+RED = "\x1b[1;31mERROR\x1b[0m"
+DOCS = "https://docs.example/gpustack"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "GPUSTACK_DOCS_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+def written(text: str, *, stream: io.StringIO | None = None, color: str = "auto", changes: bool = False) -> str:
+    stream = Terminal() if stream is None else stream
+    write(SafeStream(stream), text, color, changes=changes)
+    return stream.getvalue()
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m|\x1b\]8;;[^\x1b]*\x1b\\", "", text)
+
+
+def test_severities_are_coloured_on_a_terminal() -> None:
+    assert written(ERROR) == f"{RED} GPU112 gpu01 0000:65:00.0: two drivers\n"
+    assert written(f"  {ERROR}").startswith(f"  {RED} ")
+
+
+def test_a_pipe_gets_the_bare_text() -> None:
+    assert written(ERROR, stream=io.StringIO()) == f"{ERROR}\n"
+    assert RED in written(ERROR, stream=io.StringIO(), color="always")
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb"), ("TERM", "")])
+def test_terminals_without_colour(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    monkeypatch.setenv("GPUSTACK_DOCS_URL", DOCS)
+    assert written(ERROR) == f"{ERROR}\n"
+
+
+def test_the_option_wins_over_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert RED in written(ERROR, color="always")
+    monkeypatch.delenv("NO_COLOR")
+    assert written(ERROR, color="never") == f"{ERROR}\n"
+
+
+def test_codes_are_links_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSTACK_DOCS_URL", f"{DOCS}/")
+    link = f"\x1b]8;;{DOCS}/reference/generated/findings.html#gpu112\x1b\\GPU112\x1b]8;;\x1b\\"
+    assert link in written(ERROR)
+    assert "\x1b]8" not in written(ERROR, stream=io.StringIO(), color="always")
+    assert "\x1b]8" not in written(ERROR, color="never")
+    monkeypatch.setenv("TERM", "linux")
+    assert "\x1b]8" not in written(ERROR)
+
+
+def test_differences_are_coloured_where_there_are_some() -> None:
+    plan = "       --- /etc/modules\n       @@ -1 +1 @@\n       -nouveau\n       +vfio-pci\n    1. write /etc/modules"
+    shown = written(plan, changes=True)
+    assert "\x1b[31m-nouveau\x1b[0m" in shown
+    assert "\x1b[32m+vfio-pci\x1b[0m" in shown
+    assert plain(shown) == f"{plan}\n"
+    assert written("  - a reason") == "  - a reason\n"
+
+
+def test_escape_sequences_of_others_stay_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPUSTACK_DOCS_URL", "https://docs.example/\x1b]0;owned\x07")
+    shown = written("ERROR GPU112 \x1b[2J: \x07", color="always", changes=True)
+    assert "\\x1b[2J: \\x07" in shown
+    assert not set(plain(shown)) & set("\x1b\x07")
+    assert "%1B" in shown
+
+
+def test_what_a_stream_shows_is_decided_from_the_stream() -> None:
+    assert decoration(Terminal()).color
+    assert not decoration(io.StringIO()).color

@@ -1,0 +1,80 @@
+"""``gpustack explain``: every code, class and card has an explanation; an unknown subject gets the nearest ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpustack.cleanup.classes import CLASSES
+from gpustack.cli import explain
+from gpustack.cli.explain import explanation
+from gpustack.findings import definitions
+from gpustack.pci import catalogue
+
+
+def test_a_finding(gpustack):
+    ran = gpustack("explain", "gpu112")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("ERROR GPU112 Two drivers in one IOMMU group\n\n")
+    assert "\nRemedy: set the same `driver` for these models" in ran.out
+
+
+def test_every_finding_and_card_is_explained():
+    for code in definitions():
+        assert f"{code} " in next(explanation(str(code)))
+    for card in catalogue.cards():
+        assert next(explanation(f"{card.vendor}:{card.product}")).endswith(f"[{card.vendor}:{card.product}]")
+
+
+@pytest.mark.parametrize("one", CLASSES.values(), ids=str)
+def test_a_class_is_explained_by_its_page(one, gpustack):
+    by_letter, by_name = gpustack("explain", one.letter.lower()), gpustack("explain", one.name)
+    assert by_letter == by_name
+    assert by_letter.out.startswith(f"# Class {one}: ")
+    assert "\n## Cause\n" in by_letter.out
+
+
+def test_a_class_without_its_page(monkeypatch, tmp_path):
+    monkeypatch.setattr("gpustack.files.share_dir", lambda name: tmp_path)
+    assert next(explanation("B")) == "# Class B (migration-pinned): pinned by a migration that ended in error"
+
+
+def test_a_card_by_id_and_by_name(gpustack):
+    by_id, by_name = gpustack("explain", "10DE:11B4"), gpustack("explain", "quadro", "k4200")
+    assert by_id == by_name
+    assert by_id.out.startswith("NVIDIA Quadro K4200 [10de:11b4]\nFamily: Kepler, workstation\n")
+    assert "\nThe last guest driver branch is R470\n" in by_id.out
+
+
+def test_several_cards_are_listed(gpustack):
+    lines = gpustack("explain", "A100").out.splitlines()
+    assert "NVIDIA A100 PCIe 80GB [10de:20b5]" in lines
+    assert lines[-1] == "gpustack explain VENDOR:DEVICE shows one of them in full"
+
+
+def test_a_long_list_of_cards_is_cut(gpustack):
+    lines = gpustack("explain", "nvidia").out.splitlines()
+    assert len(lines) == explain._LISTED + 2
+    assert lines[-1].startswith("and ")
+
+
+@pytest.mark.parametrize(
+    ("subject", "remedy"),
+    [
+        ("GPU999", "codes begin with GPU0, "),
+        ("migration-pined", "did you mean migration-pinned?"),
+        ("sl", "classes: A ("),
+    ],
+)
+def test_what_is_unknown(subject, remedy, gpustack):
+    ran = gpustack("explain", subject)
+    assert ran.code == 2
+    assert f"→ {remedy}" in ran.err
+
+
+def test_the_page_is_named_where_it_is_published(gpustack, monkeypatch):
+    monkeypatch.setenv("GPUSTACK_DOCS_URL", "https://docs.example")
+    assert gpustack("explain", "GPU112").out.endswith(
+        "\nhttps://docs.example/reference/generated/findings.html#gpu112\n"
+    )
+    assert gpustack("explain", "b").out.endswith("\nhttps://docs.example/runbook/class-b.html\n")
+    assert gpustack("explain", "A100").out.endswith("\nhttps://docs.example/reference/generated/cards.html\n")
