@@ -51,11 +51,13 @@ class Gathered:
 
     def without(self, host: Host, error: GpustackError) -> Gathered:
         """The same with one of the hosts among those that failed."""
-        kept = [(one, raw) for one, raw in zip(self.hosts, self.raw, strict=True) if one is not host]
+        others = [
+            (candidate, raw) for candidate, raw in zip(self.hosts, self.raw, strict=True) if candidate is not host
+        ]
         return replace(
             self,
-            hosts=tuple(one for one, _ in kept),
-            raw=tuple(raw for _, raw in kept),
+            hosts=tuple(candidate for candidate, _ in others),
+            raw=tuple(raw for _, raw in others),
             failures=(*self.failures, GatherFailure(host=host.hostname, error=error)),
         )
 
@@ -88,18 +90,18 @@ def gather(
 
 
 def _from_snapshot(path: Path, wanted: Sequence[str]) -> Gathered:
-    found = read_snapshot(path)
+    snapshot = read_snapshot(path)
     if not wanted:
-        return Gathered(hosts=found.hosts, raw=found.raw)
-    places = {host.hostname: index for index, host in enumerate(found.hosts)}
-    known = [places[name] for name in wanted if name in places]
+        return Gathered(hosts=snapshot.hosts, raw=snapshot.raw)
+    index_by_name = {host.hostname: index for index, host in enumerate(snapshot.hosts)}
+    known = [index_by_name[name] for name in wanted if name in index_by_name]
     return Gathered(
-        hosts=tuple(found.hosts[index] for index in known),
-        raw=tuple(found.raw[index] for index in known),
+        hosts=tuple(snapshot.hosts[index] for index in known),
+        raw=tuple(snapshot.raw[index] for index in known),
         failures=tuple(
             GatherFailure(host=name, error=HostError(f"not in the snapshot {path}", where=name))
             for name in wanted
-            if name not in places
+            if name not in index_by_name
         ),
     )
 
@@ -142,22 +144,22 @@ def _over_ssh(targets: Sequence[str], options: SshOptions | None, jobs: int, rep
             raise
         finally:
             pool.shutdown(cancel_futures=True)
-    named, others = _named(raw)
-    return replace(_checked(targets, named, errors), others=others)
+    by_name, others = _named(raw)
+    return replace(_checked(targets, by_name, errors), others=others)
 
 
 def _checked(targets: Iterable[str], raw: Documents, errors: dict[str, GpustackError]) -> Gathered:
     """Hold what was read to the model; what does not fit is a failure of its host."""
-    hosts, kept, failures = [], [], []
+    hosts, valid, failures = [], [], []
     for target in targets:
         try:
             if target in errors:
                 raise errors[target]
             hosts.append(parse_host(raw[target], target))
-            kept.append(raw[target])
+            valid.append(raw[target])
         except GpustackError as error:
             failures.append(GatherFailure(host=target, error=error))
-    return Gathered(hosts=tuple(hosts), raw=tuple(kept), failures=tuple(failures))
+    return Gathered(hosts=tuple(hosts), raw=tuple(valid), failures=tuple(failures))
 
 
 def _named(raw: Documents) -> tuple[Documents, dict[str, str]]:
@@ -168,19 +170,19 @@ def _named(raw: Documents) -> tuple[Documents, dict[str, str]]:
     have it; but where several hosts call themselves the same (``localhost``), each is called as the user did.
     """
     called = Counter(str(document.get("hostname")) for document in raw.values())
-    named, others = {}, {}
+    by_name, others = {}, {}
     for target, document in raw.items():
-        own, given = document.get("hostname"), _host_name(target.rpartition("@")[2])
-        malformed = own is not None and (not isinstance(own, str) or _host_name(own) != own)
-        if malformed or not given:
-            named[target] = document  # the model refuses it
+        own_name, name = document.get("hostname"), _host_name(target.rpartition("@")[2])
+        malformed = own_name is not None and (not isinstance(own_name, str) or _host_name(own_name) != own_name)
+        if malformed or not name:
+            by_name[target] = document  # the model refuses it
             continue
-        if own is not None and not extends(own, given):
-            others[given] = own
-        elif own is not None and called[own] == 1 and len(own) > len(given):
-            given = own
-        named[target] = {**document, "hostname": given}
-    return named, others
+        if own_name is not None and not extends(own_name, name):
+            others[name] = own_name
+        elif own_name is not None and called[own_name] == 1 and len(own_name) > len(name):
+            name = own_name
+        by_name[target] = {**document, "hostname": name}
+    return by_name, others
 
 
 def _host_name(text: str) -> str | None:

@@ -81,14 +81,14 @@ def nvswitches(host: Host) -> tuple[Function, ...]:
 def assemble(host: Host, main: Function) -> Gpu:
     """A GPU or an NVSwitch with the functions of its card and the rest of its group."""
     members = host.groups.get(main.iommu_group, ()) if main.iommu_group is not None else ()
-    beside = [f for f in host.slots[main.bdf.slot] if f.address != main.address]
-    beside += [f for f in members if f not in beside and _are_behind_one_card_switch(host, f, main)]
-    own = sorted((f for f in beside if _is_of_card(host, f, main)), key=lambda f: f.bdf)
-    apart = {main.address, *(f.address for f in own), *main.virtual_functions}
+    neighbours = [f for f in host.slots[main.bdf.slot] if f.address != main.address]
+    neighbours += [f for f in members if f not in neighbours and _are_behind_one_card_switch(host, f, main)]
+    companions = sorted((f for f in neighbours if _is_of_card(host, f, main)), key=lambda f: f.bdf)
+    apart = {main.address, *(f.address for f in companions), *main.virtual_functions}
     others = [f for f in members if f.address not in apart]
     return Gpu(
         main=main,
-        companions=tuple(own),
+        companions=tuple(companions),
         neighbours=tuple(f for f in others if not forwards(f)),
         bridges=tuple(f for f in others if forwards(f)),
     )
@@ -165,12 +165,12 @@ def displays(host: Host) -> tuple[Function, ...]:
     beside a VGA controller; otherwise they are accelerators (AMD Instinct). Cards without a connector show nothing,
     whatever their class.
     """
-    shown = (
+    candidates = (
         f
         for f in host.pci
         if classes.is_display(f.pci_class) and f.physical_function is None and not _has_no_connector(f)
     )
-    return tuple(f for f in shown if classes.is_vga(f.pci_class) or is_integrated(host, f))
+    return tuple(f for f in candidates if classes.is_vga(f.pci_class) or is_integrated(host, f))
 
 
 def _has_no_connector(function: Function) -> bool:

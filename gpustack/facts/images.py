@@ -40,13 +40,13 @@ def checked_images(raw: Any, host: str) -> Mapping[str, Mapping[str, Any]] | Non
     if raw is None:
         return None
     try:
-        found: dict[str, dict[str, Any]] = _Images.model_validate(raw).model_dump(exclude_unset=True)
+        images: dict[str, dict[str, Any]] = _Images.model_validate(raw).model_dump(exclude_unset=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(str(part)[:64] for part in first["loc"])
+        path = ".".join(str(part)[:64] for part in first["loc"])
         raise HostError(
-            f"unexpected content of initramfs images: {place}: {first['msg'].lower()}",
+            f"unexpected content of initramfs images: {path}: {first['msg'].lower()}",
             where=host,
             remedy="check the host before you trust it, and run the playbook again",
         ) from None
-    return found
+    return images

@@ -342,7 +342,7 @@ class Host(_Facts):
         for function in sorted(self.pci, key=lambda f: f.bdf):
             if function.iommu_group is not None:
                 members.setdefault(function.iommu_group, []).append(function)
-        return {group: tuple(found) for group, found in members.items()}
+        return {group: tuple(functions) for group, functions in members.items()}
 
     @cached_property
     def slots(self) -> dict[str, tuple[Function, ...]]:
@@ -350,4 +350,4 @@ class Host(_Facts):
         members: dict[str, list[Function]] = {}
         for function in sorted(self.pci, key=lambda f: f.bdf):
             members.setdefault(function.bdf.slot, []).append(function)
-        return {slot: tuple(found) for slot, found in members.items()}
+        return {slot: tuple(functions) for slot, functions in members.items()}

@@ -74,13 +74,13 @@ def parse_snapshot(text: bytes, where: str) -> Snapshot:
     """
     raw = _host_documents(_json(text, where), where)
     hosts = tuple(_parse(document, where, place) for place, document in raw)
-    seen: set[str] = set()
+    names: set[str] = set()
     for host in hosts:
-        if host.hostname in seen:
+        if host.hostname in names:
             raise SnapshotError(
                 f"host {host.hostname} is in it twice", where=where, remedy="keep one of the two, or rename it"
             )
-        seen.add(host.hostname)
+        names.add(host.hostname)
     return Snapshot(hosts=hosts, raw=tuple(document for _, document in raw))
 
 
@@ -113,8 +113,8 @@ def _json(text: bytes, where: str) -> object:
         return json.loads(text)
     except json.JSONDecodeError as error:
         cut = error.pos >= len(error.doc.rstrip())
-        what = "it ends too early: was it cut off?" if cut else f"it is no JSON: {error}"
-        raise SnapshotError(what, where=where, remedy=_AGAIN) from error
+        problem = "it ends too early: was it cut off?" if cut else f"it is no JSON: {error}"
+        raise SnapshotError(problem, where=where, remedy=_AGAIN) from error
     except UnicodeDecodeError as error:
         raise SnapshotError("it is no JSON: not UTF-8", where=where, remedy=_AGAIN) from error
     except (RecursionError, ValueError) as error:  # nested without end; a number of thousands of digits
@@ -145,9 +145,9 @@ def _host_documents(document: object, where: str) -> list[tuple[str, dict[str, A
     return [(f"$.hosts[{index}]", host) for index, host in enumerate(hosts)]
 
 
-def _other_version(found: object, where: str, place: str) -> SnapshotError:
+def _other_version(version: object, where: str, place: str) -> SnapshotError:
     return SnapshotError(
-        f"{place}: version {_shown(found)}, and this gpustack reads version {VERSION}",
+        f"{place}: version {_shown(version)}, and this gpustack reads version {VERSION}",
         where=where,
         remedy="read it with the gpustack that wrote it, or take it again with this one",
     )
@@ -164,12 +164,12 @@ def _parse(raw: object, where: str, place: str) -> Host:
         host = Host.model_validate(raw)
     except ValidationError as error:
         raise SnapshotError(_problems(error, raw, place), where=where, remedy=_AGAIN) from None
-    seen: set[str] = set()
+    addresses: set[str] = set()
     for index, function in enumerate(host.pci):
-        if function.address in seen:
+        if function.address in addresses:
             message = f"host {host.hostname}: {place}.pci[{index}].address: {function.address} is listed twice"
             raise SnapshotError(message, where=where, remedy=_AGAIN)
-        seen.add(function.address)
+        addresses.add(function.address)
     return host
 
 

@@ -22,7 +22,7 @@ class FlavorApi(Protocol):
     def users(self, flavor_id: str) -> int:
         """How many instances, of all projects, use a flavor."""
 
-    def project(self, word: str) -> str:
+    def project(self, name: str) -> str:
         """The id of a project, by its id or name."""
 
     def get(self, flavor_id: str) -> PresentFlavor | None:

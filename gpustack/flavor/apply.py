@@ -48,15 +48,15 @@ def plan(
     return compare(wanted, present, choices, answers(api, questions(wanted, present, choices), jobs=jobs))
 
 
-def answers(api: FlavorApi, asked: Questions, *, jobs: int = JOBS) -> Answers:
+def answers(api: FlavorApi, questions: Questions, *, jobs: int = JOBS) -> Answers:
     """Ask the cloud; each question is one request.
 
     :raises CloudError: when one can't be answered.
     """
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        access = dict(zip(sorted(asked.access), pool.map(api.access, sorted(asked.access)), strict=True))
-        users = dict(zip(sorted(asked.users), pool.map(api.users, sorted(asked.users)), strict=True))
-        projects = dict(zip(sorted(asked.projects), pool.map(api.project, sorted(asked.projects)), strict=True))
+        access = dict(zip(sorted(questions.access), pool.map(api.access, sorted(questions.access)), strict=True))
+        users = dict(zip(sorted(questions.users), pool.map(api.users, sorted(questions.users)), strict=True))
+        projects = dict(zip(sorted(questions.projects), pool.map(api.project, sorted(questions.projects)), strict=True))
     return Answers(access=access, users=users, projects=projects)
 
 
@@ -171,8 +171,8 @@ def _take_back(api: FlavorApi, operation: CreateFlavor, flavor_id: str, reason: 
     :raises FlavorError: always: with what became of the flavor.
     """
     try:
-        there = api.get(flavor_id)
-        if there is not None and (there.name, there.description) == (operation.name, operation.description):
+        current = api.get(flavor_id)
+        if current is not None and (current.name, current.description) == (operation.name, operation.description):
             api.delete(flavor_id)
     except CloudError as error:
         raise FlavorError(

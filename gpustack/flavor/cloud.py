@@ -45,18 +45,18 @@ class FlavorCloud:
 
     def flavors(self) -> tuple[PresentFlavor, ...]:
         """All flavors: one request for each thousand of them (``[api] max_limit``)."""
-        found: list[PresentFlavor] = []
+        flavors: list[PresentFlavor] = []
         query: dict[str, str] | None = {"is_public": "None"}
         while query:
             answer = self._call("GET", "/flavors/detail", "list flavors", params=query)
             try:
-                found += [_flavor(entry, self._where) for entry in answer["flavors"]]
+                flavors += [_flavor(entry, self._where) for entry in answer["flavors"]]
                 more = any(link.get("rel") == "next" for link in answer.get("flavors_links", ()))
             except (LookupError, TypeError, ValueError, AttributeError) as error:
-                what = "can't list flavors: the answer is none of Nova's"
-                raise CloudError(what, where=self._where, remedy="see what answers at this address") from error
-            query = {"is_public": "None", "marker": found[-1].id} if more and answer["flavors"] else None
-        return tuple(found)
+                problem = "can't list flavors: the answer is none of Nova's"
+                raise CloudError(problem, where=self._where, remedy="see what answers at this address") from error
+            query = {"is_public": "None", "marker": flavors[-1].id} if more and answer["flavors"] else None
+        return tuple(flavors)
 
     def get(self, flavor_id: str) -> PresentFlavor | None:
         answer = self._call("GET", f"/flavors/{flavor_id}", "read a flavor", missing_ok=True)
@@ -77,22 +77,22 @@ class FlavorCloud:
             query = {"all_tenants": "1", "flavor": flavor_id, "marker": servers[-1]["id"]} if more else None
         return count
 
-    def project(self, word: str) -> str:
-        if _ID.fullmatch(word):
-            return word
-        if word not in self._projects:
-            self._projects[word] = self._look_up(word)
-        return self._projects[word]
+    def project(self, name: str) -> str:
+        if _ID.fullmatch(name):
+            return name
+        if name not in self._projects:
+            self._projects[name] = self._look_up(name)
+        return self._projects[name]
 
-    def _look_up(self, word: str) -> str:
-        with translated_errors(f"look up the project {word!r}"):
-            answer = self._connection.identity.get("/projects", params={"name": word})
-            raise_refusal(answer, f"look up the project {word!r}", None, forbidden=_FORBIDDEN)
-            found = [entry["id"] for entry in answer.json()["projects"]]
-        if len(found) != 1:
-            several = f"{len(found)} projects are" if found else "no project is"
-            raise CloudError(f"{several} called {word!r}", remedy="name the project by its id")
-        return str(found[0])
+    def _look_up(self, name: str) -> str:
+        with translated_errors(f"look up the project {name!r}"):
+            answer = self._connection.identity.get("/projects", params={"name": name})
+            raise_refusal(answer, f"look up the project {name!r}", None, forbidden=_FORBIDDEN)
+            ids = [entry["id"] for entry in answer.json()["projects"]]
+        if len(ids) != 1:
+            several = f"{len(ids)} projects are" if ids else "no project is"
+            raise CloudError(f"{several} called {name!r}", remedy="name the project by its id")
+        return str(ids[0])
 
     def create(self, flavor_id: str, name: str, sizes: Sizes, *, public: bool, description: str) -> None:
         flavor = {
@@ -110,7 +110,7 @@ class FlavorCloud:
 
     def set_extra_specs(self, flavor_id: str, specs: dict[str, str]) -> None:
         path = f"/flavors/{flavor_id}/os-extra_specs"
-        version = self._writing if any(needs_judging(*one) for one in specs.items()) else _VERSION
+        version = self._writing if any(needs_judging(*extra_spec) for extra_spec in specs.items()) else _VERSION
         self._call("POST", path, "set extra specs", json={"extra_specs": specs}, microversion=version)
 
     def unset_extra_spec(self, flavor_id: str, key: str) -> None:

@@ -68,7 +68,7 @@ class FlavorPlan:
         return {
             "operations": [operation.to_dict() for operation in self.operations],
             "unchanged": list(self.unchanged),
-            "findings": [found.to_dict() for found in self.findings],
+            "findings": [finding.to_dict() for finding in self.findings],
         }
 
 
@@ -77,14 +77,16 @@ def questions(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], 
     by_name = {flavor.name: flavor for flavor in present}
     access, users, projects = set(), set(), set()
     for flavor in wanted:
-        there = by_name.get(flavor.name)
-        if there is None or _replaced(flavor, there, choices):
+        current = by_name.get(flavor.name)
+        if current is None or _replaced(flavor, current, choices):
             projects |= set(flavor.access or ())
-            users |= {there.id} if there else set()
+            users |= {current.id} if current else set()
         elif (
-            _may_change(there, choices) and not _differences(flavor, there) and _access_in_doubt(flavor, there, choices)
+            _may_change(current, choices)
+            and not _differences(flavor, current)
+            and _access_in_doubt(flavor, current, choices)
         ):
-            access.add(there.id)
+            access.add(current.id)
             projects |= set(flavor.access or ())
     if choices.prune:
         users |= {flavor.id for flavor in _superfluous(wanted, present)}
@@ -104,78 +106,82 @@ def compare(
     findings: list[Finding] = []
     unchanged: list[str] = []
     for flavor in wanted:
-        there = by_name.get(flavor.name)
-        if there is None:
+        current = by_name.get(flavor.name)
+        if current is None:
             other = ids.get(flavor.id or "")
             if other is not None:
                 findings.append(finding(Code.FLAVOR_ID_TAKEN, place=flavor.name, id=flavor.id, other=other.name))
             else:
                 operations.append(_create(flavor, answers, why="it is in the spec and not in the cloud"))
             continue
-        made, said = _of_one(flavor, there, choices, answers)
-        operations += made
-        findings += said
-        if not made and not said:
+        changes, problems = _of_one(flavor, current, choices, answers)
+        operations += changes
+        findings += problems
+        if not changes and not problems:
             unchanged.append(flavor.name)
-    removed, said = _pruned(wanted, present, choices, answers)
+    removed, problems = _pruned(wanted, present, choices, answers)
     replaced = {op.name for op in operations if isinstance(op, DeleteFlavor)}
     for name in sorted(
         choices.replace - replaced - {f.place for f in findings if f.code == Code.FLAVOR_IN_USE_NOT_REPLACED}
     ):
         findings.append(finding(Code.FLAVOR_WITHOUT_REPLACEMENT, place=name))
-    return FlavorPlan(operations=(*operations, *removed), findings=(*findings, *said), unchanged=tuple(unchanged))
+    return FlavorPlan(operations=(*operations, *removed), findings=(*findings, *problems), unchanged=tuple(unchanged))
 
 
 def _of_one(
-    flavor: WantedFlavor, there: PresentFlavor, choices: FlavorChoices, answers: Answers
+    flavor: WantedFlavor, current: PresentFlavor, choices: FlavorChoices, answers: Answers
 ) -> tuple[list[FlavorOperation], list[Finding]]:
-    if not _may_change(there, choices):
+    if not _may_change(current, choices):
         return [], [finding(Code.FLAVOR_NAME_TAKEN, place=flavor.name)]
-    differences = _differences(flavor, there)
+    differences = _differences(flavor, current)
     if differences:
         if flavor.name not in choices.replace:
-            said = "; ".join(differences)
-            return [], [finding(Code.FLAVOR_SIZES_FIXED, place=flavor.name, differences=said, name=flavor.name)]
-        if answers.users[there.id]:
+            text = "; ".join(differences)
+            return [], [finding(Code.FLAVOR_SIZES_FIXED, place=flavor.name, differences=text, name=flavor.name)]
+        if answers.users[current.id]:
             return [], [
-                finding(Code.FLAVOR_IN_USE_NOT_REPLACED, place=flavor.name, users=counted(answers.users[there.id]))
+                finding(Code.FLAVOR_IN_USE_NOT_REPLACED, place=flavor.name, users=counted(answers.users[current.id]))
             ]
         return [
-            DeleteFlavor(why="it is replaced by one of other sizes", flavor=there),
+            DeleteFlavor(why="it is replaced by one of other sizes", flavor=current),
             _create(flavor, answers, why="it replaces the one before"),
         ], []
-    change = _change(flavor, there, choices, answers)
-    findings = [finding(Code.FLAVOR_HALF_MADE, place=flavor.name, name=flavor.name)] if there.half_made else []
+    change = _change(flavor, current, choices, answers)
+    findings = [finding(Code.FLAVOR_HALF_MADE, place=flavor.name, name=flavor.name)] if current.half_made else []
     return ([change] if change else []), findings
 
 
-def _may_change(there: PresentFlavor, choices: FlavorChoices) -> bool:
-    return there.ours or choices.adopt
+def _may_change(current: PresentFlavor, choices: FlavorChoices) -> bool:
+    return current.ours or choices.adopt
 
 
-def _replaced(flavor: WantedFlavor, there: PresentFlavor, choices: FlavorChoices) -> bool:
-    return flavor.name in choices.replace and _may_change(there, choices) and bool(_differences(flavor, there))
+def _replaced(flavor: WantedFlavor, current: PresentFlavor, choices: FlavorChoices) -> bool:
+    return flavor.name in choices.replace and _may_change(current, choices) and bool(_differences(flavor, current))
 
 
-def _differences(flavor: WantedFlavor, there: PresentFlavor) -> list[str]:
+def _differences(flavor: WantedFlavor, current: PresentFlavor) -> list[str]:
     """What differs and can't be changed, in words."""
-    mine, theirs = flavor.sizes.to_dict(), there.sizes.to_dict()
-    found = [f"{size} is {theirs[size]}, wanted is {value}" for size, value in mine.items() if theirs[size] != value]
-    if flavor.public != there.public:
-        found.append("it is public" if there.public else "it is private")
-    if flavor.id is not None and flavor.id != there.id:
-        found.append(f"its id is {there.id}, wanted is {flavor.id}")
-    return found
+    wanted_sizes, current_sizes = flavor.sizes.to_dict(), current.sizes.to_dict()
+    texts = [
+        f"{size} is {current_sizes[size]}, wanted is {value}"
+        for size, value in wanted_sizes.items()
+        if current_sizes[size] != value
+    ]
+    if flavor.public != current.public:
+        texts.append("it is public" if current.public else "it is private")
+    if flavor.id is not None and flavor.id != current.id:
+        texts.append(f"its id is {current.id}, wanted is {flavor.id}")
+    return texts
 
 
-def _access_in_doubt(flavor: WantedFlavor, there: PresentFlavor, choices: FlavorChoices) -> bool:
+def _access_in_doubt(flavor: WantedFlavor, current: PresentFlavor, choices: FlavorChoices) -> bool:
     if flavor.access is None:
         return False
-    return choices.check_access or there.extra_specs.get(ACCESS) != access_mark(flavor.access)
+    return choices.check_access or current.extra_specs.get(ACCESS) != access_mark(flavor.access)
 
 
 def _create(flavor: WantedFlavor, answers: Answers, *, why: str) -> CreateFlavor:
-    access = None if flavor.access is None else frozenset(answers.projects[word] for word in flavor.access)
+    access = None if flavor.access is None else frozenset(answers.projects[project] for project in flavor.access)
     return CreateFlavor(
         why=why,
         name=flavor.name,
@@ -189,33 +195,33 @@ def _create(flavor: WantedFlavor, answers: Answers, *, why: str) -> CreateFlavor
 
 
 def _change(
-    flavor: WantedFlavor, there: PresentFlavor, choices: FlavorChoices, answers: Answers
+    flavor: WantedFlavor, current: PresentFlavor, choices: FlavorChoices, answers: Answers
 ) -> ChangeFlavor | None:
-    specs = there.extra_specs
+    specs = current.extra_specs
     after = {**flavor.extra_specs, **flavor.marks}
     set_specs = {key: value for key, value in after.items() if specs.get(key) != value}
-    own = [key for key in sorted(there.owned) if key in specs and key not in after]
+    dropped = [key for key in sorted(current.owned) if key in specs and key not in after]
     # The list of what is gpustack's goes last: until then it says who set the others.
-    unset = (*own, *(key for key in sorted(specs) if is_sets_mark(key) and key not in after))
+    unset = (*dropped, *(key for key in sorted(specs) if is_sets_mark(key) and key not in after))
     description = flavor.marked_description
     grant: frozenset[str] = frozenset()
     revoke: frozenset[str] = frozenset()
     mark: str | None = None
-    if flavor.access is not None and _access_in_doubt(flavor, there, choices):
-        want, have = frozenset(answers.projects[word] for word in flavor.access), answers.access[there.id]
+    if flavor.access is not None and _access_in_doubt(flavor, current, choices):
+        want, have = frozenset(answers.projects[project] for project in flavor.access), answers.access[current.id]
         grant, revoke, mark = want - have, have - want, access_mark(flavor.access)
         if not grant and not revoke and specs.get(ACCESS) == mark:
             mark = None
-    if not set_specs and not unset and description == there.description and mark is None:
+    if not set_specs and not unset and description == current.description and mark is None:
         return None
     return ChangeFlavor(
-        why=_why(there, choices),
-        id=there.id,
-        name=there.name,
+        why=_why(current, choices),
+        id=current.id,
+        name=current.name,
         set_specs=set_specs,
         unset_specs=unset,
         before={key: specs.get(key) for key in (*set_specs, *unset)},
-        description=None if description == there.description else (description, there.description),
+        description=None if description == current.description else (description, current.description),
         grant=grant,
         revoke=revoke,
         access_mark=mark,
@@ -223,10 +229,10 @@ def _change(
     )
 
 
-def _why(there: PresentFlavor, choices: FlavorChoices) -> str:
-    if there.half_made:
+def _why(current: PresentFlavor, choices: FlavorChoices) -> str:
+    if current.half_made:
         return "it is only half made"
-    return "it is not as the spec has it" if there.managed else "it is taken over"
+    return "it is not as the spec has it" if current.managed else "it is taken over"
 
 
 def _superfluous(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor]) -> Iterator[PresentFlavor]:

@@ -90,32 +90,32 @@ def _entries(spec: Spec) -> Iterator[_Entry]:
 
 def _sizes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, list[Finding]]:
     """The sizes; None with a finding where ``auto`` has no facts to go by."""
-    flavor, each = entry.flavor, entry.flavor.per_gpu
-    mine = [share for share in shares if any(model in share.gpus for model in entry.models)]
-    found: dict[str, Any] = {}
+    flavor, per_gpu = entry.flavor, entry.flavor.per_gpu
+    usable = [share for share in shares if any(model in share.gpus for model in entry.models)]
+    sizes: dict[str, Any] = {}
     for size, auto in (("vcpus", vcpus_for_each), ("ram", ram_for_each), ("disk", None)):
-        share = getattr(each, size)
+        share = getattr(per_gpu, size)
         if share == "auto" and auto is not None:
-            share = auto(mine, getattr(flavor.reserve, size))
+            share = auto(usable, getattr(flavor.reserve, size))
         fixed = getattr(flavor, size)
-        found[size] = fixed if fixed is not None else None if share is None else share * entry.count
-    missing = [size for size, value in found.items() if value is None]
+        sizes[size] = fixed if fixed is not None else None if share is None else share * entry.count
+    missing = [size for size, value in sizes.items() if value is None]
     if missing:
         models = " and ".join(entry.models)
         return None, [finding(Code.FLAVOR_SIZE_UNKNOWN, place=entry.name, what=" and ".join(missing), models=models)]
-    return Sizes(**found, ephemeral=flavor.ephemeral, swap=flavor.swap), []
+    return Sizes(**sizes, ephemeral=flavor.ephemeral, swap=flavor.swap), []
 
 
 def _nodes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[int | None, list[Finding]]:
-    asked = entry.flavor.numa.nodes
-    if asked != "auto":
-        return asked, []
+    nodes = entry.flavor.numa.nodes
+    if nodes != "auto":
+        return nodes, []
     needed = [share.nodes_for(entry.models) for share in shares if share.has(entry.models)]
-    found = [number for number in needed if number is not None]
-    if not found:
+    numbers = [number for number in needed if number is not None]
+    if not numbers:
         models = " and ".join(entry.models)
         return None, [finding(Code.FLAVOR_SIZE_UNKNOWN, place=entry.name, what="numa.nodes", models=models)]
-    return max(found), []
+    return max(numbers), []
 
 
 def _model_policy(spec: Spec, entry: _Entry) -> str | None:
@@ -163,7 +163,7 @@ def extra_specs(
     others: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The extra specs of a flavor, under the names that ``release`` reads."""
-    made = {
+    specs = {
         ALIAS: alias_value(gpus),
         AFFINITY: policy,
         NUMA_NODES: None if nodes is None else str(nodes),
@@ -172,7 +172,7 @@ def extra_specs(
         MAXPHYSADDR: maxphysaddr,
         HIDE if HIDE in releases.extra_specs(release) else OLD_HIDE: "true" if hide_hypervisor else None,
     }
-    return {**{key: value for key, value in made.items() if value}, **(others or {})}
+    return {**{key: value for key, value in specs.items() if value}, **(others or {})}
 
 
 def _release_problems(entry: _Entry, release: Release) -> Iterator[Finding]:

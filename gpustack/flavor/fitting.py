@@ -60,8 +60,8 @@ def _on_hosts(
     if not holding:
         best = max(shares, key=lambda s: sum(min(len(s.gpus.get(m, ())), c) for m, c in models.items()))
         most = ", ".join(f"{len(best.gpus.get(model, ()))} of {model}" for model in models)
-        asked = ", ".join(f"{count} of {model}" for model, count in models.items())
-        yield finding(Code.FLAVOR_WITH_TOO_MANY_GPUS, place=name, asked=asked, most=most, host=best.host)
+        request = ", ".join(f"{count} of {model}" for model, count in models.items())
+        yield finding(Code.FLAVOR_WITH_TOO_MANY_GPUS, place=name, asked=request, most=most, host=best.host)
         return
     large = [s for s in holding if sizes.vcpus <= (s.cpus or sizes.vcpus) and sizes.ram <= (s.memory_mib or sizes.ram)]
     if not large:

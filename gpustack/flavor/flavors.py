@@ -67,10 +67,10 @@ class Sizes:
         return asdict(self)
 
     def __str__(self) -> str:
-        words = [f"{self.vcpus} vCPUs", f"{readable(self.ram)} RAM", f"{self.disk} GiB disk"]
-        words += [f"{self.ephemeral} GiB ephemeral"] if self.ephemeral else []
-        words += [f"{readable(self.swap)} swap"] if self.swap else []
-        return ", ".join(words)
+        parts = [f"{self.vcpus} vCPUs", f"{readable(self.ram)} RAM", f"{self.disk} GiB disk"]
+        parts += [f"{self.ephemeral} GiB ephemeral"] if self.ephemeral else []
+        parts += [f"{readable(self.swap)} swap"] if self.swap else []
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,12 +193,12 @@ def sets_mark(keys: Iterable[str]) -> dict[str, str]:
     return {SETS if number == 1 else f"{SETS}.{number}": chunk for number, chunk in enumerate(chunks, 1)}
 
 
-def access_mark(words: Collection[str]) -> str:
+def access_mark(projects: Collection[str]) -> str:
     """A mark for a list of projects, by the words that name them: the same list has the same mark.
 
     It is kept with the flavor, so that a run with nothing to do need not ask for each flavor's list.
     """
-    return hashlib.sha256("\n".join(sorted(set(words))).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(sorted(set(projects))).encode()).hexdigest()[:16]
 
 
 def gpus_text(gpus: Mapping[str, int]) -> str:

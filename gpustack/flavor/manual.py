@@ -49,8 +49,8 @@ def requested(options: Sequence[GpuOption], count: int | None) -> dict[str, int]
     :raises UsageError: if it is unclear to which option ``count`` applies.
     """
     if count is not None and (len(options) != 1 or options[0].count is not None):
-        given = ", ".join(map(str, options))
-        raise UsageError(f"--count is ambiguous: the GPUs are {given}", remedy="write NAME:N for each kind of GPU")
+        names = ", ".join(map(str, options))
+        raise UsageError(f"--count is ambiguous: the GPUs are {names}", remedy="write NAME:N for each kind of GPU")
     gpus: dict[str, int] = {}
     for option in options:
         gpus[option.name] = gpus.get(option.name, 0) + (option.count or count or 1)
@@ -115,8 +115,8 @@ def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | Non
     if ALIAS in changes.unset_specs and flavor.ours:
         raise UsageError(f"without {ALIAS}, {flavor.name} is no GPU flavor", remedy="`gpustack flavor delete` it")
     specs = flavor.extra_specs
-    kept = {key: specs[key] for key in flavor.owned if key in specs}
-    own = {key: value for key, value in {**kept, **changes.set_specs}.items() if key not in changes.unset_specs}
+    retained = {key: specs[key] for key in flavor.owned if key in specs}
+    owned = {key: value for key, value in {**retained, **changes.set_specs}.items() if key not in changes.unset_specs}
     description = changes.description
     if description is None:
         description = flavor.description.removesuffix(MARK).strip()
@@ -125,37 +125,39 @@ def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | Non
     wanted = WantedFlavor(
         name=flavor.name,
         sizes=flavor.sizes,
-        gpus=parse_alias(own.get(ALIAS, "")),
-        extra_specs=own,
+        gpus=parse_alias(owned.get(ALIAS, "")),
+        extra_specs=owned,
         description=description,
         origin="spec" if specs.get(ORIGIN) == "spec" else "hand",
     )
     # To whom it is open is looked at below: compared as public, it is left out of this.
-    shown = replace(flavor, public=True)
-    operations = compare([wanted], [shown], FlavorChoices(adopt=True)).operations
-    made = operations[0] if operations else ChangeFlavor(why="", id=flavor.id, name=flavor.name)
-    assert isinstance(made, ChangeFlavor)  # noqa: S101 - sizes are the same
-    more = [key for key in sorted(changes.unset_specs) if key in specs and key not in made.unset_specs]
-    made = replace(
-        made,
+    as_public = replace(flavor, public=True)
+    operations = compare([wanted], [as_public], FlavorChoices(adopt=True)).operations
+    operation = operations[0] if operations else ChangeFlavor(why="", id=flavor.id, name=flavor.name)
+    assert isinstance(operation, ChangeFlavor)  # noqa: S101 - sizes are the same
+    more = [key for key in sorted(changes.unset_specs) if key in specs and key not in operation.unset_specs]
+    operation = replace(
+        operation,
         why="as asked",
-        unset_specs=(*more, *made.unset_specs),
-        before={**{key: specs[key] for key in more}, **made.before},
+        unset_specs=(*more, *operation.unset_specs),
+        before={**{key: specs[key] for key in more}, **operation.before},
     )
-    made = _with_access(made, changes, access, specs)
-    idle = not (made.set_specs or made.unset_specs or made.description or made.grant or made.revoke)
-    return None if idle else made
+    operation = _with_access(operation, changes, access, specs)
+    idle = not (
+        operation.set_specs or operation.unset_specs or operation.description or operation.grant or operation.revoke
+    )
+    return None if idle else operation
 
 
 def _with_access(
-    made: ChangeFlavor, changes: Changes, access: Collection[str] | None, specs: Mapping[str, str]
+    operation: ChangeFlavor, changes: Changes, access: Collection[str] | None, specs: Mapping[str, str]
 ) -> ChangeFlavor:
     have = frozenset(access or ())
     grant, revoke = changes.grant - have, changes.revoke & have
     if not grant and not revoke:
-        return made
+        return operation
     return replace(
-        made,
+        operation,
         grant=grant,
         revoke=revoke,
         access_mark=access_mark((have | grant) - revoke),

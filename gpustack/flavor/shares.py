@@ -55,14 +55,14 @@ def host_shares(spec: Spec, hosts: Sequence[Host]) -> tuple[HostShare, ...]:
 
 
 def _share(spec: Spec, host: Host) -> HostShare:
-    found: dict[str, list[Gpu]] = {}
+    by_model: dict[str, list[Gpu]] = {}
     for assigned in assigned_gpus(spec, host):
-        found.setdefault(assigned.model, []).append(assigned.gpu)
+        by_model.setdefault(assigned.model, []).append(assigned.gpu)
     nodes = {
         node.node: NodeShare(
             cpus=_count_cpus(node.cpus),
             memory_mib=node.memory_mib,
-            gpus={m: sum(g.main.numa_node == node.node for g in of_model) for m, of_model in found.items()},
+            gpus={m: sum(g.main.numa_node == node.node for g in of_model) for m, of_model in by_model.items()},
         )
         for node in host.numa_nodes
     }
@@ -70,7 +70,7 @@ def _share(spec: Spec, host: Host) -> HostShare:
         host=host.hostname,
         cpus=host.cpu.logical,
         memory_mib=host.memory_mib,
-        gpus={model: tuple(of_model) for model, of_model in found.items()},
+        gpus={model: tuple(of_model) for model, of_model in by_model.items()},
         nodes=nodes,
     )
 
@@ -88,15 +88,15 @@ def _count_cpus(ranges: str | None) -> int | None:
 
 def vcpus_for_each(shares: Sequence[HostShare], reserve: int) -> int | None:
     """vCPUs for each GPU on the host that has least: an even number where there is more than one."""
-    found = [(s.cpus - reserve) // s.gpu_count for s in shares if s.cpus is not None]
-    least = min(found, default=0)
+    amounts = [(s.cpus - reserve) // s.gpu_count for s in shares if s.cpus is not None]
+    least = min(amounts, default=0)
     return None if least < 1 else least if least == 1 else least // 2 * 2
 
 
 def ram_for_each(shares: Sequence[HostShare], reserve: int) -> int | None:
     """MiB for each GPU on the host that has least, in whole GiB."""
-    found = [(s.memory_mib - reserve) // s.gpu_count for s in shares if s.memory_mib is not None]
-    least = min(found, default=0)
+    amounts = [(s.memory_mib - reserve) // s.gpu_count for s in shares if s.memory_mib is not None]
+    least = min(amounts, default=0)
     return least // 1024 * 1024 if least >= 1024 else None
 
 

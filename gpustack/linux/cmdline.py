@@ -20,9 +20,9 @@ _SPACE = " \t\n\v\f\r"
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:=+@/-]+", re.ASCII)
 
 
-def same_name(one: str, other: str) -> bool:
+def same_name(name: str, other: str) -> bool:
     """Whether two parameter (or module) names are the same to the kernel: ``vfio-pci.ids`` is ``vfio_pci.ids``."""
-    return canonical(one) == canonical(other)
+    return canonical(name) == canonical(other)
 
 
 def canonical(name: str) -> str:
@@ -91,14 +91,14 @@ class CommandLine:
 
     @cached_property
     def _all(self) -> tuple[Argument, ...]:
-        found: list[Argument] = []
+        arguments: list[Argument] = []
         offset = 0
         for space, raw in self.pieces:
             offset += len(space)
             if raw:
-                found.append(_argument(raw, offset))
+                arguments.append(_argument(raw, offset))
             offset += len(raw)
-        return tuple(found)
+        return tuple(arguments)
 
     @cached_property
     def _end(self) -> int | None:

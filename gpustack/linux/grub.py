@@ -109,8 +109,8 @@ class Defaults:
 
     def unknown(self, *variables: str) -> tuple[Unevaluated, ...]:
         """Why the values of ``variables`` are unknown; empty when all are known."""
-        found = (self.value(variable) for variable in variables)
-        return tuple(dict.fromkeys(value for value in found if isinstance(value, Unevaluated)))
+        values = (self.value(variable) for variable in variables)
+        return tuple(dict.fromkeys(value for value in values if isinstance(value, Unevaluated)))
 
     def arguments(self, *variables: str) -> tuple[Sourced, ...] | None:
         """The kernel arguments in ``variables``, one after another, with their sources; None when unknown."""
@@ -283,7 +283,7 @@ class _State:
         return Unevaluated(file=path, line=line, why=f"${name}, which no file sets")
 
     def _value(self, path: str, parts: tuple[Part, ...]) -> Value:
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         tilde = True
         for part in parts:
             value = self._part(path, part, tilde=tilde)
@@ -291,9 +291,9 @@ class _State:
                 return value
             if spent := self._spent(path, part.line, value):
                 return spent
-            found += value
+            pieces += value
             tilde = isinstance(part, Literal) and not part.quoted and part.text.endswith(":")
-        return tuple(piece for piece in found if piece.text)
+        return tuple(piece for piece in pieces if piece.text)
 
     def _part(self, path: str, part: Part, *, tilde: bool) -> Value:
         if isinstance(part, Opaque):

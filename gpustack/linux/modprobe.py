@@ -72,10 +72,10 @@ class ModprobeConfig:
 
     @cached_property
     def _by_module(self) -> Mapping[tuple[str, str], tuple[Statement, ...]]:
-        found: dict[tuple[str, str], list[Statement]] = {}
+        by_module: dict[tuple[str, str], list[Statement]] = {}
         for statement in self.statements:
-            found.setdefault((statement.command, canonical(statement.module)), []).append(statement)
-        return {key: tuple(statements) for key, statements in found.items()}
+            by_module.setdefault((statement.command, canonical(statement.module)), []).append(statement)
+        return {key: tuple(statements) for key, statements in by_module.items()}
 
     def about(self, command: str, module: str) -> tuple[Statement, ...]:
         """The statements of one kind about a module."""
@@ -90,7 +90,7 @@ class ModprobeConfig:
         return tuple(
             ModuleOption(name=name, value=value if equals else None, place=statement.place)
             for statement in self.about("options", module)
-            for name, equals, value in (word.partition("=") for word in statement.words)
+            for name, equals, value in (setting.partition("=") for setting in statement.words)
         )
 
     def option(self, module: str, name: str) -> tuple[ModuleOption, ...]:
@@ -103,9 +103,9 @@ def paths(files: Mapping[str, object]) -> tuple[str, ...]:
     chosen: dict[str, str] = {}
     for directory in DIRECTORIES:
         for path in files:
-            where = PurePosixPath(path)
-            if str(where.parent) == directory and path.endswith(".conf"):
-                chosen.setdefault(where.name, path)
+            location = PurePosixPath(path)
+            if str(location.parent) == directory and path.endswith(".conf"):
+                chosen.setdefault(location.name, path)
     return tuple(path for _, path in sorted(chosen.items()))
 
 
@@ -115,10 +115,10 @@ def read_modprobe(files: Mapping[str, str], command_line: CommandLine | None = N
     :param files: texts by absolute path; others than modprobe's are ignored.
     :param command_line: the kernel's, whose module parameters and ``modprobe.blacklist`` modprobe obeys too.
     """
-    found = [statement for path in paths(files) for statement in parse(files[path], path)]
+    statements = [statement for path in paths(files) for statement in parse(files[path], path)]
     if command_line is not None:
-        found += _from_command_line(command_line)
-    return ModprobeConfig(statements=tuple(found))
+        statements += _from_command_line(command_line)
+    return ModprobeConfig(statements=tuple(statements))
 
 
 def parse(text: str, file: str) -> Iterator[Statement]:
@@ -127,12 +127,12 @@ def parse(text: str, file: str) -> Iterator[Statement]:
         words = line.split()
         if len(words) < 2 or words[0] not in _COMMANDS:
             continue
-        command, module, *rest = words
+        command, module, *arguments = words
         if command == "alias":
-            if not rest:
+            if not arguments:
                 continue
-            module, rest = rest[0], [module]
-        yield Statement(command=command, module=module, words=tuple(rest), file=file, line=number)
+            module, arguments = arguments[0], [module]
+        yield Statement(command=command, module=module, words=tuple(arguments), file=file, line=number)
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:
@@ -143,9 +143,9 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         if line.endswith("\\"):
             joined += line[:-1]
             continue
-        whole = joined + line
-        if not whole.lstrip(" \t").startswith("#"):
-            yield start, whole
+        statement = joined + line
+        if not statement.lstrip(" \t").startswith("#"):
+            yield start, statement
         start, joined = 0, ""
     if joined:
         yield start, joined
@@ -162,5 +162,5 @@ def _from_command_line(line: CommandLine) -> Iterator[Statement]:
                 if blacklisted:
                     yield Statement(command="blacklist", module=blacklisted, words=(), file="/proc/cmdline", line=1)
         else:
-            word = name if argument.value is None else f"{name}={argument.value}"
-            yield Statement(command="options", module=module, words=(word,), file="/proc/cmdline", line=1)
+            setting = name if argument.value is None else f"{name}={argument.value}"
+            yield Statement(command="options", module=module, words=(setting,), file="/proc/cmdline", line=1)

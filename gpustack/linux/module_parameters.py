@@ -37,11 +37,11 @@ REMAPPING = Switch(name="intremap", on="on", off="off")
 _SWITCHES = {f"{switch.name}={switch.on}": switch for switch in (INTEL_IOMMU, PASSTHROUGH)}
 
 
-def words(found: Argument) -> Iterator[str]:
+def words(argument: Argument) -> Iterator[str]:
     """The words of an argument's list that the kernel reads."""
-    for word in (found.value or "").split(","):
+    for word in (argument.value or "").split(","):
         yield word
-        if word.startswith(_LAST_WORD.get(found.name, "\0")):
+        if word.startswith(_LAST_WORD.get(argument.name, "\0")):
             return
 
 
@@ -56,12 +56,12 @@ def truth(value: str | None) -> bool | None:
 def switched(arguments: Iterable[Argument], switch: Switch) -> bool | None:
     """How arguments leave a switch; None when they do not touch it."""
     state = None
-    for found in arguments:
-        if switch.boolean is not None and found.is_for(switch.boolean):
-            is_on = truth(found.value)
+    for parameter in arguments:
+        if switch.boolean is not None and parameter.is_for(switch.boolean):
+            is_on = truth(parameter.value)
             state = state if is_on is None else is_on
-        elif found.is_for(switch.name):
-            for word in words(found):
+        elif parameter.is_for(switch.name):
+            for word in words(parameter):
                 if word == switch.on:
                     state = True
                 elif word.startswith(switch.off):
@@ -71,20 +71,20 @@ def switched(arguments: Iterable[Argument], switch: Switch) -> bool | None:
 
 def fulfils(line: CommandLine, wanted: str) -> bool:
     """Whether a command line makes the kernel do what the argument ``wanted`` asks of it."""
-    asked = argument(wanted)
+    required = argument(wanted)
     if (switch := _SWITCHES.get(wanted)) is not None:
         return switched(line.arguments, switch) is True
-    if any(same_name(asked.name, name) for name in IDS_ARGUMENTS):
-        last = line.last(asked.name)
-        return last is not None and _listed(last) == _listed(asked)
+    if any(same_name(required.name, name) for name in IDS_ARGUMENTS):
+        last = line.last(required.name)
+        return last is not None and _listed(last) == _listed(required)
     return line.has(wanted)
 
 
-def contradicts(found: Argument, wanted: str) -> bool:
+def contradicts(parameter: Argument, wanted: str) -> bool:
     """Whether an argument switches off what ``wanted`` switches on."""
     switch = _SWITCHES.get(wanted)
-    return switch is not None and switched([found], switch) is False
+    return switch is not None and switched([parameter], switch) is False
 
 
-def _listed(found: Argument) -> frozenset[str]:
-    return frozenset(word.lower() for word in (found.value or "").split(",") if word)
+def _listed(parameter: Argument) -> frozenset[str]:
+    return frozenset(word.lower() for word in (parameter.value or "").split(",") if word)

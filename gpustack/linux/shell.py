@@ -108,10 +108,10 @@ class Word:
 def _without_head(parts: tuple[Part, ...], length: int) -> Iterator[Part]:
     for part in parts:
         if length and isinstance(part, Literal):
-            rest = part.text[length:]
+            tail = part.text[length:]
             length = max(0, length - len(part.text))
-            if rest:
-                yield Literal(text=rest, line=part.line, quoted=part.quoted)
+            if tail:
+                yield Literal(text=tail, line=part.line, quoted=part.quoted)
         else:
             yield part
 
@@ -325,8 +325,8 @@ class _Reader:
                 if character == "$":
                     self._expansion(collected, quoted=quoted)
                 else:
-                    here = self.line
-                    collected.add(self._take(), here, quoted=quoted)
+                    first_line = self.line
+                    collected.add(self._take(), first_line, quoted=quoted)
             self._depth -= 1
             parts = collected.finished()
             known = tuple(part for part in parts if not isinstance(part, Opaque))
@@ -337,10 +337,10 @@ class _Reader:
         return None
 
     def _name(self) -> str:
-        found: list[str] = []
-        while (character := self._peek()) and (_NAME.match(character) or (found and character in "0123456789")):
-            found.append(self._take())
-        return "".join(found)
+        characters: list[str] = []
+        while (character := self._peek()) and (_NAME.match(character) or (characters and character in "0123456789")):
+            characters.append(self._take())
+        return "".join(characters)
 
     def _backquoted(self, start: int) -> None:
         while character := self._take():

@@ -40,8 +40,8 @@ def lacking(host: str, wanted: Sequence[tuple[GuestStep, Amounts, Room]]) -> tup
     """
     nowhere = [(move, needs) for move, needs, room in wanted if not room.free]
     if nowhere:
-        said = "no other open host has that free"
-        return tuple(_finding(f"{host} {move.name} ({move.server})", needs, said) for move, needs in nowhere)
+        reason = "no other open host has that free"
+        return tuple(_finding(f"{host} {move.name} ({move.server})", needs, reason) for move, needs in nowhere)
     if not all(room.whole for _, _, room in wanted):
         return ()
     together: Counter[str] = Counter()
@@ -49,17 +49,21 @@ def lacking(host: str, wanted: Sequence[tuple[GuestStep, Amounts, Room]]) -> tup
     for _, needs, room in wanted:
         together.update({name: amount for name, amount in needs.items() if name in _OF_HOSTS})
         free.update(room.free)
-    there = {name: sum(one.get(name, 0) for one in free.values()) for name in together}
-    short = {name: amount for name, amount in together.items() if amount > there[name]}
+    total = {name: sum(free_amounts.get(name, 0) for free_amounts in free.values()) for name in together}
+    short = {name: amount for name, amount in together.items() if amount > total[name]}
     if not short:
         return ()
-    left = {name: there[name] for name in short}
-    return (_finding(f"{host} {len(wanted)} guests", short, f"all others that are open have {_told(left)} free"),)
+    remaining = {name: total[name] for name in short}
+    return (
+        _finding(
+            f"{host} {len(wanted)} guests", short, f"all others that are open have {_show_amounts(remaining)} free"
+        ),
+    )
 
 
 def _finding(place: str, needs: Amounts, room: str) -> Finding:
-    return finding(Code.NO_CAPACITY, place=place, needs=_told(needs), room=room)
+    return finding(Code.NO_CAPACITY, place=place, needs=_show_amounts(needs), room=room)
 
 
-def _told(amounts: Amounts) -> str:
+def _show_amounts(amounts: Amounts) -> str:
     return ", ".join(f"{amount} {name}" for name, amount in sorted(amounts.items()))

@@ -244,12 +244,12 @@ def _server(entry: Mapping[str, Any]) -> Server:
 
 def _devices(extra_specs: Mapping[str, str]) -> tuple[str, ...]:
     """What of a flavor ties a guest to devices of its host."""
-    found: dict[str, None] = {}
+    devices: dict[str, None] = {}
     for key, value in extra_specs.items():
         if key == ALIAS:
-            found.update(dict.fromkeys(alias_names(value)))
+            devices.update(dict.fromkeys(alias_names(value)))
         elif key.startswith("resources") and key.endswith(":VGPU"):
-            found["VGPU"] = None
+            devices["VGPU"] = None
         elif key == "accel:device_profile":
-            found[value] = None
-    return tuple(found)
+            devices[value] = None
+    return tuple(devices)

@@ -26,19 +26,19 @@ def plan_empty(
     *,
     why: str,
     now: datetime,
-    asked: Mapping[str, str] = NOTHING,
+    requests: Mapping[str, str] = NOTHING,
 ) -> ServicePlan:
     """Plan what is left to do until a host can be rebooted; with nothing to do it is empty.
 
     :param host: the inventory's name.
     :param why: what the reboot is for.
-    :param asked: the steps that this run has requested (:func:`gpustack.maintenance.instances.key`), each with
+    :param requests: the steps that this run has requested (:func:`gpustack.maintenance.instances.key`), each with
         the API's refusal, if any.
     """
     service = world.service
     if service is None:
         return ServicePlan(host=host, title=TITLE, notes=("Nova has no nova-compute of this host",))
-    sorted_out = _Sorted(service.host, asked)
+    sorted_out = _Sorted(service.host, requests)
     if service.enabled:
         text = reason(service.host, why, now)
         step = DisableService(service=service.id, host=service.host, reason=text, why="no new guests come then")
@@ -49,11 +49,11 @@ def plan_empty(
         sorted_out.notes.append(f"ports of guests: {world.ports.none}")
     if world.ports.unknown:
         sorted_out.findings.append(finding(Code.PORTS_UNKNOWN, place=service.host, said=world.ports.unknown))
-    for one in world.servers:
-        server = replace(one, ports=world.ports.kinds.get(one.id, ()))
-        sorted_out.take(judge(server, service.host, choices, user=world.user, up=service.up, asked=asked))
+    for unported in world.servers:
+        server = replace(unported, ports=world.ports.kinds.get(unported.id, ()))
+        sorted_out.take(judge(server, service.host, choices, user=world.user, up=service.up, requests=requests))
     for server in world.away:
-        sorted_out.take(_away(server, world.user, asked))
+        sorted_out.take(_away(server, world.user, requests))
     sorted_out.moves(world)
     return ServicePlan(
         host=host,
@@ -65,19 +65,19 @@ def plan_empty(
     )
 
 
-def _away(server: Server, user: str, asked: Mapping[str, str]) -> Treatment:
+def _away(server: Server, user: str, requests: Mapping[str, str]) -> Treatment:
     """A guest that was moved away: its move must be over, since the host that it left has a part in that."""
     if half_moved(server, user):
-        return confirm(server, asked)
+        return confirm(server, requests)
     return Treatment(wait=f"{server.label}: {server.task}" if server.task else "")
 
 
 class _Sorted:
     """Steps, waits, notes and findings, as they come together."""
 
-    def __init__(self, host: str, asked: Mapping[str, str]) -> None:
+    def __init__(self, host: str, requests: Mapping[str, str]) -> None:
         self._host = host
-        self._asked = asked
+        self._requests = requests
         self.steps: list[Operation] = []
         self.waits: list[str] = []
         self.notes: list[str] = []
@@ -85,8 +85,8 @@ class _Sorted:
 
     def take(self, verdict: Treatment) -> None:
         step = verdict.step
-        if step is not None and key(step) in self._asked:
-            self.findings.append(_failed(step, self._host, self._asked[key(step)]))
+        if step is not None and key(step) in self._requests:
+            self.findings.append(_failed(step, self._host, self._requests[key(step)]))
         elif step is not None:
             self.steps.append(step)
         elif verdict.against is not None:
@@ -98,19 +98,21 @@ class _Sorted:
 
     def moves(self, world: World) -> None:
         """Moves whose guest is not on the host, or not yet."""
-        seen = {server.id for server in (*world.servers, *world.away) if server.task is not None}
+        busy = {server.id for server in (*world.servers, *world.away) if server.task is not None}
         for move in world.migrations:
             if move.idle:
                 self.findings.append(
                     finding(Code.MIGRATION_LEFT_BEHIND, place=f"{self._host} {move.server}", status=move.status)
                 )
-            elif move.server not in seen:
-                way = f"{move.source or '?'} to {move.target or '?'}"
-                self.waits.append(f"{move.server}: {move.kind} from {way}, {move.status}")
+            elif move.server not in busy:
+                route = f"{move.source or '?'} to {move.target or '?'}"
+                self.waits.append(f"{move.server}: {move.kind} from {route}, {move.status}")
 
 
-def _failed(step: Operation, host: str, said: str) -> Finding:
+def _failed(step: Operation, host: str, reason: str) -> Finding:
     assert isinstance(step, GuestStep)  # noqa: S101 - judge() gives no others
     move = isinstance(step, ColdMigrate | LiveMigrate)
     code = Code.INSTANCE_NOT_MOVED if move else Code.INSTANCE_NOT_STOPPED
-    return finding(code, place=f"{host} {step.name} ({step.server})", did=step.verb, said=said or "no reason was given")
+    return finding(
+        code, place=f"{host} {step.name} ({step.server})", did=step.verb, said=reason or "no reason was given"
+    )

@@ -44,19 +44,19 @@ class Treatment:
 
 
 def judge(
-    server: Server, host: str, choices: InstanceChoices, *, user: str, up: bool, asked: Collection[str]
+    server: Server, host: str, choices: InstanceChoices, *, user: str, up: bool, requests: Collection[str]
 ) -> Treatment:
     """What is to become of a guest.
 
     :param host: the host as Nova calls it.
     :param user: the id of the user that gpustack signs in as.
     :param up: whether nova-compute answers.
-    :param asked: the steps that this run has asked for already: ``KIND:SERVER``.
+    :param requests: the steps that this run has asked for already: ``KIND:SERVER``.
     """
     if server.task is not None:
         return Treatment(wait=f"{server.label}: {server.task}")
     if half_moved(server, user):
-        return confirm(server, asked)
+        return confirm(server, requests)
     if server.status in _AT_REST:
         return Treatment(note=f"{server.label}: {_AT_REST[server.status]}")
     if server.status == "ERROR" and server.power not in (_RUNNING, _PAUSED):
@@ -69,10 +69,10 @@ def half_moved(server: Server, user: str) -> bool:
     return server.status == "VERIFY_RESIZE" and MOVED in server.metadata and since(server, MOVED, user) is Since.OURS
 
 
-def confirm(server: Server, asked: Collection[str]) -> Treatment:
+def confirm(server: Server, requests: Collection[str]) -> Treatment:
     """Confirm a cold migration, once."""
     step = Confirm(server=server.id, name=server.name, why="gpustack migrated it")
-    if key(step) in asked:
+    if key(step) in requests:
         return Treatment(wait=f"{server.label}: its migration is being confirmed")
     return Treatment(step=step)
 

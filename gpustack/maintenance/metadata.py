@@ -76,5 +76,5 @@ def since(server: Server, key: str, user: str) -> Since:
         return Since.NOTHING
     if user and any(action.user and action.user != user for action in newer):
         return Since.OTHERS
-    words = "".join(f"{action.name} " for action in reversed(newer))
-    return Since.OURS if (_STOPPED if key == STOPPED else _MOVED).fullmatch(words) else Since.OTHERS
+    verbs = "".join(f"{action.name} " for action in reversed(newer))
+    return Since.OURS if (_STOPPED if key == STOPPED else _MOVED).fullmatch(verbs) else Since.OTHERS

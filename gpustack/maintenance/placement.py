@@ -21,10 +21,10 @@ _MOST = 1000
 def needs_of(connection: Connection, server_id: str) -> Amounts:
     """What a guest has allocated; nothing when Placement can't be asked."""
     answer = _get(connection, f"/allocations/{server_id}")
-    found: Counter[str] = Counter()
+    amounts: Counter[str] = Counter()
     for provider in (answer or {}).get("allocations", {}).values():
-        found.update({name: amount for name, amount in provider["resources"].items() if name in _CLASSES})
-    return dict(found)
+        amounts.update({name: amount for name, amount in provider["resources"].items() if name in _CLASSES})
+    return dict(amounts)
 
 
 def room_of(connection: Connection, needs: Amounts) -> Room | None:
@@ -38,7 +38,7 @@ def room_of(connection: Connection, needs: Amounts) -> Room | None:
     if answer is None:
         return None
     free = {
-        provider: {name: one["capacity"] - one["used"] for name, one in summary["resources"].items()}
+        provider: {name: resource["capacity"] - resource["used"] for name, resource in summary["resources"].items()}
         for provider, summary in answer["provider_summaries"].items()
     }
     return Room(free=free, whole=len(answer["allocation_requests"]) < _MOST)

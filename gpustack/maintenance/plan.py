@@ -46,7 +46,7 @@ class ServicePlan:
             "steps": [step.to_dict() for step in self.steps],
             "waits": list(self.waits),
             "notes": list(self.notes),
-            "findings": [found.to_dict() for found in self.findings],
+            "findings": [finding.to_dict() for finding in self.findings],
         }
 
 
@@ -70,4 +70,4 @@ def _lines(plan: ServicePlan) -> Iterator[str]:
     yield from (f"    wait: {wait}" for wait in plan.waits)
     yield from (f"    leave: {note}" for note in plan.notes)
     for group in report_lines(plan.findings):
-        yield from ("", *(f"  {told}" for told in group))
+        yield from ("", *(f"  {line}" for line in group))

@@ -22,7 +22,7 @@ def carry_out(
     *,
     why: str,
     seconds: float,
-    told: Callable[[str], None],
+    log: Callable[[str], None],
     reboot: bool = False,
     disabled: bool = False,
 ) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def carry_out(
     :param cloud: a name in clouds.yaml, ``envvars`` for the ``OS_*`` variables.
     :param why: what the reboot is for; for ``failed``, what went wrong.
     :param seconds: how long guests may take.
-    :param told: is told of each step before it is done.
+    :param log: is called with each step before it is done.
     :param reboot: whether the host is going to be rebooted, for ``plan``.
     :param disabled: whether this run disabled the service, for ``empty``.
     :returns: ``text`` to show; ``todo`` (of ``plan``: whether an earlier run has left something to do); ``changed``;
@@ -46,41 +46,41 @@ def carry_out(
     from gpustack.maintenance.cloud import ServiceCloud
 
     with connect(cloud) as connection:
-        runner = Runner(api=ServiceCloud(connection), target=target, seconds=seconds, told=told)
+        runner = Runner(api=ServiceCloud(connection), target=target, seconds=seconds, log=log)
         if phase == "plan":
             return _planned(runner, choices, why, reboot=reboot)
         if phase == "disable":
             plan = runner.disable(choices, why)
-            shown = plan.refused
+            visible = plan.refused
         elif phase == "empty":
-            plan, shown = runner.empty(choices, why, disabled=disabled), True
+            plan, visible = runner.empty(choices, why, disabled=disabled), True
         elif phase == "failed":
             plan = runner.failed(why)
-            shown = plan.todo
+            visible = plan.todo
         else:
-            plan, shown = runner.resume(), True
+            plan, visible = runner.resume(), True
     outcome = _outcome(plan)
-    return {**outcome, "text": outcome["text"] if shown else "", "changed": bool(runner.done)}
+    return {**outcome, "text": outcome["text"] if visible else "", "changed": bool(runner.done)}
 
 
 def _planned(runner: Runner, choices: InstanceChoices, why: str, *, reboot: bool) -> dict[str, Any]:
-    left = runner.pending()
+    pending = runner.pending()
     if not reboot:
-        shown = show(left) if left.todo or left.refused else ""
-        return {"text": shown, "todo": left.todo, "service": left.to_dict(), "changed": False}
+        text = show(pending) if pending.todo or pending.refused else ""
+        return {"text": text, "todo": pending.todo, "service": pending.to_dict(), "changed": False}
     # What an earlier run stopped is started after the reboot, by the same rules as ever.
-    return {**_outcome(runner.look(choices, why)), "todo": left.todo, "changed": False}
+    return {**_outcome(runner.look(choices, why)), "todo": pending.todo, "changed": False}
 
 
 def _outcome(plan: ServicePlan) -> dict[str, Any]:
     text = show(plan)
     outcome: dict[str, Any] = {"text": text, "todo": plan.todo, "service": plan.to_dict()}
     if plan.refused:
-        against = [f"{one.code} {one.place}: {one.message}" for one in errors(plan.findings)]
+        problems = [f"{finding.code} {finding.place}: {finding.message}" for finding in errors(plan.findings)]
         outcome |= {
             "failed": True,
-            "msg": printable("\n".join([f"{plan.host} {plan.title}:", *against])),
-            "findings": printable_data([one.to_dict() for one in plan.findings]),
+            "msg": printable("\n".join([f"{plan.host} {plan.title}:", *problems])),
+            "findings": printable_data([finding.to_dict() for finding in plan.findings]),
         }
     return outcome
 
@@ -108,12 +108,12 @@ def choices(
     )
 
 
-def _policy(variable: str, word: str) -> Policy:
+def _policy(variable: str, value: str) -> Policy:
     try:
-        return Policy(word)
+        return Policy(value)
     except ValueError:
         known = ", ".join(Policy)
-        raise UsageError(f"{variable} is {word!r}", remedy=f"it must be one of {known}") from None
+        raise UsageError(f"{variable} is {value!r}", remedy=f"it must be one of {known}") from None
 
 
 def _of_spec(path: str | None) -> frozenset[str]:
@@ -131,5 +131,7 @@ def target(hostname: str, facts: Mapping[str, Any] | None, wanted: str, others: 
     :param facts: what the collector printed on it.
     :param others: the names that the operator has for all other hosts.
     """
-    own = (facts or {}).get("hostname")
-    return Target(host=hostname, own_name=own if isinstance(own, str) else None, wanted=wanted, others=tuple(others))
+    own_name = (facts or {}).get("hostname")
+    return Target(
+        host=hostname, own_name=own_name if isinstance(own_name, str) else None, wanted=wanted, others=tuple(others)
+    )

@@ -49,17 +49,17 @@ def _endpoint(connection: Connection) -> str | None:
     signed_in = isinstance(connection.session.auth, BaseIdentityPlugin)
     if not signed_in and not connection.config.config.get("network_endpoint_override"):
         return None  # without a Keystone there is no catalogue, and the SDK gives one endpoint for all services
-    found = connection.endpoint_for("network")
-    if not found:
+    endpoint = connection.endpoint_for("network")
+    if not endpoint:
         return None
-    base = str(found).rstrip("/")
+    base = str(endpoint).rstrip("/")
     return base if base.endswith(_VERSION) else base + _VERSION
 
 
 def _kinds(ports: list[dict[str, Any]], host: str) -> dict[str, tuple[str, ...]]:
-    found: dict[str, dict[str, None]] = {}
+    by_server: dict[str, dict[str, None]] = {}
     for port in ports:
         kind = str(port.get("binding:vnic_type") or "")
         if kind not in _PLAIN and port.get("binding:host_id", host) == host:
-            found.setdefault(str(port["device_id"]), {})[kind] = None
-    return {server: tuple(kinds) for server, kinds in found.items()}
+            by_server.setdefault(str(port["device_id"]), {})[kind] = None
+    return {server: tuple(kinds) for server, kinds in by_server.items()}

@@ -19,17 +19,17 @@ _UNMARKABLE = ("ERROR", "UNKNOWN")
 """Nova takes no metadata of a guest in ERROR."""
 
 
-def plan_resume(host: str, world: World, *, alive: bool, asked: Mapping[str, str] = NOTHING) -> ServicePlan:
+def plan_resume(host: str, world: World, *, alive: bool, requests: Mapping[str, str] = NOTHING) -> ServicePlan:
     """Plan what is left to do until a host that was verified is back in service.
 
     :param host: the inventory's name.
     :param alive: whether nova-compute has reported since the host was verified.
-    :param asked: as for :func:`gpustack.maintenance.drain.plan_empty`.
+    :param requests: as for :func:`gpustack.maintenance.drain.plan_empty`.
     """
     service = world.service
     if service is None:
         return ServicePlan(host=host, title=TITLE, notes=("Nova has no nova-compute of this host",))
-    judged = _Judged(service.host, world.user, alive, asked)
+    judged = _Judged(service.host, world.user, alive, requests)
     for server in (*world.servers, *world.away):
         if server.metadata.get(STOPPED) == service.host:
             judged.stopped(server)
@@ -56,11 +56,11 @@ def plan_resume(host: str, world: World, *, alive: bool, asked: Mapping[str, str
 class _Judged:
     """What comes together while one guest after another is looked at."""
 
-    def __init__(self, host: str, user: str, alive: bool, asked: Mapping[str, str]) -> None:
+    def __init__(self, host: str, user: str, alive: bool, requests: Mapping[str, str]) -> None:
         self._host = host
         self._user = user
         self._alive = alive
-        self._asked = asked
+        self._requests = requests
         self.steps: list[Operation] = []
         self.waits: list[str] = []
         self.notes: list[str] = []
@@ -71,8 +71,8 @@ class _Judged:
         if server.task is not None:
             self.waits.append(f"{server.label}: {server.task}")
         elif server.status in _UNMARKABLE:
-            said = self._asked.get(f"start:{server.id}") or f"it is in {server.status}"
-            self.findings.append(finding(Code.INSTANCE_NOT_STARTED, place=f"{self._host} {server.label}", said=said))
+            reason = self._requests.get(f"start:{server.id}") or f"it is in {server.status}"
+            self.findings.append(finding(Code.INSTANCE_NOT_STARTED, place=f"{self._host} {server.label}", said=reason))
         elif server.host != self._host or server.status != "SHUTOFF":
             self._forget(server, "it runs" if server.status == "ACTIVE" else "somebody has changed it since")
         elif server.locked or since(server, STOPPED, self._user) is not Since.OURS:
@@ -82,10 +82,10 @@ class _Judged:
             self.waits.append(f"nova-compute of {self._host} to report")
         else:
             step = Start(server=server.id, name=server.name, why="gpustack stopped it")
-            if key(step) in self._asked:
-                said = self._asked[key(step)] or "no reason was given"
+            if key(step) in self._requests:
+                reason = self._requests[key(step)] or "no reason was given"
                 self.findings.append(
-                    finding(Code.INSTANCE_NOT_STARTED, place=f"{self._host} {server.label}", said=said)
+                    finding(Code.INSTANCE_NOT_STARTED, place=f"{self._host} {server.label}", said=reason)
                 )
             else:
                 self.steps.append(step)
@@ -95,7 +95,7 @@ class _Judged:
         if server.task is not None:
             self.waits.append(f"{server.label}: {server.task}")
         elif half_moved(server, self._user):
-            verdict = confirm(server, self._asked)
+            verdict = confirm(server, self._requests)
             if verdict.step is not None:
                 self.steps.append(verdict.step)
             else:
@@ -107,9 +107,9 @@ class _Judged:
 
     def _forget(self, server: Server, why: str) -> None:
         """Take this host's marks off, and what goes with them unless another host's mark needs it; that one first."""
-        marks = [one for one in (STOPPED, MOVED) if one in server.metadata]
-        ours = [one for one in marks if server.metadata[one] == self._host]
-        keys = (*((AFTER,) if ours == marks else ()), *ours)
+        marks = [mark for mark in (STOPPED, MOVED) if mark in server.metadata]
+        own_marks = [mark for mark in marks if server.metadata[mark] == self._host]
+        keys = (*((AFTER,) if own_marks == marks else ()), *own_marks)
         step = Forget(server=server.id, name=server.name, keys=keys, why=why)
-        if key(step) not in self._asked:
+        if key(step) not in self._requests:
             self.steps.append(step)

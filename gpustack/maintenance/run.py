@@ -62,20 +62,20 @@ class Runner:
     """Brings one host out of service and back.
 
     :param seconds: how long guests and nova-compute may take.
-    :param told: is told of each step before it is done.
+    :param log: is called with each step before it is done.
     :ivar done: the steps that were carried out.
     """
 
     api: ServiceApi
     target: Target
     seconds: float
-    told: Callable[[str], None] = lambda text: None
+    log: Callable[[str], None] = lambda text: None
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     done: list[Operation] = field(default_factory=list)
-    _asked: dict[str, str] = field(default_factory=dict)
+    _requests: dict[str, str] = field(default_factory=dict)
     _followed: set[str] = field(default_factory=set)
-    _told: Ports | None = None
+    _last_ports: Ports | None = None
 
     # -- out of service --------------------------------------------------------------------------------------
 
@@ -86,15 +86,15 @@ class Runner:
             return refusal
         if world.service is not None and world.servers:
             world = replace(world, ports=self._ports(world.service.host))
-        return plan_empty(self.target.host, world, choices, why=why, now=datetime.now(UTC), asked=self._asked)
+        return plan_empty(self.target.host, world, choices, why=why, now=datetime.now(UTC), requests=self._requests)
 
     def _ports(self, host: str) -> Ports:
-        """What Neutron tells, or has told before when it does not answer now."""
-        told = self.api.ports(host)
-        if told.unknown and self._told is not None:
-            return self._told
-        self._told = told
-        return told
+        """The ports of a host; if Neutron does not answer, its last answer."""
+        ports = self.api.ports(host)
+        if ports.unknown and self._last_ports is not None:
+            return self._last_ports
+        self._last_ports = ports
+        return ports
 
     def disable(self, choices: InstanceChoices, why: str) -> ServicePlan:
         """Disable the service, when nothing stands against emptying the host; → the plan that was found."""
@@ -146,8 +146,8 @@ class Runner:
             room = rooms.get(kind)
             if room is not None:
                 wanted.append((step, needs, room))
-        found = lacking(self.target.host, wanted)
-        return replace(plan, findings=plan.findings + found) if found else plan
+        findings = lacking(self.target.host, wanted)
+        return replace(plan, findings=plan.findings + findings) if findings else plan
 
     def _enable_again(self) -> None:
         world, refusal = self._world()
@@ -170,7 +170,7 @@ class Runner:
         """
         end = self.clock() + self.seconds
         first: str | None = None
-        told = []
+        findings = []
         self._look_back()
         while True:
             world, refusal = self._world()
@@ -179,23 +179,23 @@ class Runner:
             if first is None:
                 first = world.service.seen if world.service else ""
             alive = world.service is not None and world.service.up and world.service.seen != first
-            plan = plan_resume(self.target.host, world, alive=alive, asked=self._asked)
-            told += [found for found in plan.findings if found not in told]
+            plan = plan_resume(self.target.host, world, alive=alive, requests=self._requests)
+            findings += [finding for finding in plan.findings if finding not in findings]
             if not plan.todo:
-                return replace(plan, findings=tuple(told))
+                return replace(plan, findings=tuple(findings))
             if not self._go_on(plan, end):
-                return self._out_of_time(replace(plan, findings=tuple(told)))
+                return self._out_of_time(replace(plan, findings=tuple(findings)))
 
     def failed(self, why: str) -> ServicePlan:
         """Say in Nova why a host whose run has failed is out of service; → what is left to be done there."""
-        left = self.pending()
+        pending = self.pending()
         world, refusal = self._world()
         service = world.service
         if refusal is None and service is not None and disabled_here(service):
             text = reason_of_failure(service.host, why, datetime.now(UTC))
-            told = "who looks at the service sees it"
-            self._carry_out(DisableService(service=service.id, host=service.host, reason=text, why=told))
-        return left
+            why_stated = "who looks at the service sees it"
+            self._carry_out(DisableService(service=service.id, host=service.host, reason=text, why=why_stated))
+        return pending
 
     # -- both ------------------------------------------------------------------------------------------------
 
@@ -203,9 +203,9 @@ class Runner:
         """What there is, or a plan that refuses because the host can't be told."""
         target = self.target
         services = self.api.services()
-        service, against = find_service(target.host, target.own_name, target.wanted, services, target.others)
-        if against:
-            return World(service=None), ServicePlan(host=target.host, title="in Nova", findings=against)
+        service, problems = find_service(target.host, target.own_name, target.wanted, services, target.others)
+        if problems:
+            return World(service=None), ServicePlan(host=target.host, title="in Nova", findings=problems)
         if service is None:
             return World(service=None), None
         if not service.id:
@@ -214,24 +214,27 @@ class Runner:
         servers = self.api.servers(service.host)
         return World(
             service=service,
-            servers=tuple(self._with_actions(one) for one in servers),
-            away=tuple(self._with_actions(one) for one in self._away(service.host, servers)),
+            servers=tuple(self._with_actions(server) for server in servers),
+            away=tuple(self._with_actions(server) for server in self._away(service.host, servers)),
             migrations=self.api.migrations(service.host),
             user=self.api.user(),
         ), None
 
-    def _away(self, host: str, here: Iterable[Server]) -> Iterable[Server]:
+    def _away(self, host: str, present: Iterable[Server]) -> Iterable[Server]:
         """Guests elsewhere that carry a mark of this host: half moved ones, and those that a look back has found."""
-        known = {one.id for one in here}
-        found = {one.id: one for one in self.api.unconfirmed()}
-        for missing in self._followed - known - found.keys():
+        known = {server_away.id for server_away in present}
+        away = {server_away.id: server_away for server_away in self.api.unconfirmed()}
+        for missing in self._followed - known - away.keys():
             server = self.api.server(missing)
             if server is not None:
-                found[missing] = server
-        for one in found.values():
-            if one.id not in known and host in (one.metadata.get(STOPPED), one.metadata.get(MOVED)):
-                self._followed.add(one.id)
-                yield one
+                away[missing] = server
+        for server_away in away.values():
+            if server_away.id not in known and host in (
+                server_away.metadata.get(STOPPED),
+                server_away.metadata.get(MOVED),
+            ):
+                self._followed.add(server_away.id)
+                yield server_away
 
     def _look_back(self) -> None:
         """Find what earlier runs have moved away."""
@@ -244,9 +247,9 @@ class Runner:
         if not {STOPPED, MOVED} & set(server.metadata):
             return server
         actions = self.api.actions(server.id)
-        for asked, said in self._asked.items():
-            if asked.endswith(f":{server.id}") and not said and server.task is None and actions:
-                self._asked[asked] = self.api.why_failed(server.id, actions[0].request)
+        for request, failure in self._requests.items():
+            if request.endswith(f":{server.id}") and not failure and server.task is None and actions:
+                self._requests[request] = self.api.why_failed(server.id, actions[0].request)
         return replace(server, actions=actions)
 
     def _go_on(self, plan: ServicePlan, end: float) -> bool:
@@ -272,7 +275,7 @@ class Runner:
         return replace(plan, steps=(), waits=(), findings=plan.findings + late)
 
     def _carry_out(self, step: Operation) -> None:
-        self.told(printable(f"{self.target.host}: {step.describe()}"))
+        self.log(printable(f"{self.target.host}: {step.describe()}"))
         if isinstance(step, DisableService):
             self.api.disable(step.service, step.reason)
         elif isinstance(step, EnableService):
@@ -284,12 +287,12 @@ class Runner:
 
     def _on_guest(self, step: GuestStep) -> None:
         """One step on a guest; what the API refuses because the guest has changed is for the next look to judge."""
-        self._asked[key(step)] = ""
+        self._requests[key(step)] = ""
         self._followed.add(step.server)
         try:
             if isinstance(step, Forget):
-                for one in step.keys:
-                    self.api.unmark(step.server, one)
+                for mark in step.keys:
+                    self.api.unmark(step.server, mark)
                 return
             if step.mark is not None:
                 newest = self.api.actions(step.server)
@@ -299,4 +302,4 @@ class Runner:
         except Refused as error:
             if error.status not in _MOVED_ON:
                 raise
-            self._asked[key(step)] = error.what
+            self._requests[key(step)] = error.what

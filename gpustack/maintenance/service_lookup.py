@@ -25,11 +25,11 @@ def find_service(
     :returns: the service, and the findings that stand against using it.
     """
     if wanted:
-        named = [service for service in services if service.host == wanted]
-        if len(named) != 1:
+        chosen = [service for service in services if service.host == wanted]
+        if len(chosen) != 1:
             known = _joined(service.host for service in services)
             return None, (finding(Code.COMPUTE_HOST_UNKNOWN, place=host, wanted=wanted, known=known),)
-        return _unless_claimed(host, named[0], [other for other in others if same(other, wanted)])
+        return _unless_claimed(host, chosen[0], [other for other in others if same(other, wanted)])
     matching = [service for service in services if same(service.host, host) or same(service.host, own_name or host)]
     if len(matching) == 1:
         (service,) = matching

@@ -81,8 +81,8 @@ def configuration(variables: Mapping[str, str], directory: Path, *, system: Path
     """
     present = directory / _NAME
     ignored = present if present.exists() else None
-    if named := variables.get("ANSIBLE_CONFIG"):
-        path = directory / Path(os.path.expandvars(named)).expanduser()
+    if file := variables.get("ANSIBLE_CONFIG"):
+        path = directory / Path(os.path.expandvars(file)).expanduser()
         path = path / _NAME if path.is_dir() else path
         if not os.access(path, os.R_OK):
             raise UsageError(

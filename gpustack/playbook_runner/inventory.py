@@ -21,15 +21,15 @@ def hosts_of(spec: Spec, where: str) -> tuple[str, ...]:
     """
     from gpustack.spec.hosts import expand
 
-    found: dict[str, None] = {}
+    hosts: dict[str, None] = {}
     for pattern in spec.hosts:
         try:
-            found.update(dict.fromkeys(expand(pattern)))
+            hosts.update(dict.fromkeys(expand(pattern)))
         except ValueError as error:
             raise UsageError(f"the hosts of {where} can't be listed: {pattern!r}: {error}", remedy=INVENTORY) from error
-    if not found:
+    if not hosts:
         raise UsageError(f"{where} names no host", remedy=INVENTORY)
-    return tuple(found)
+    return tuple(hosts)
 
 
 def inventory_of(hosts: Sequence[str]) -> str:

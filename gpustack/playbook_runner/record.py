@@ -106,7 +106,7 @@ class HostRecord:
             "verified": self.verified,
             "reboot": [] if self.rebooted else list(self.reboot),
             "problem": self.problem,
-            "findings": [dict(found) for found in self.findings],
+            "findings": [dict(finding) for finding in self.findings],
         }
 
 
@@ -132,19 +132,19 @@ class Record:
         try:
             return self._take(event)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-            one = self._host(str(event.get("host", "?")))
-            one.malformed = (
+            host = self._host(str(event.get("host", "?")))
+            host.malformed = (
                 f"{event.get('task', 'a task')}: the host's answer is malformed; check the host before you trust it"
             )
-            one.outcome, one.problem, one.findings = RunOutcome.FAILED, one.malformed, ()
+            host.outcome, host.problem, host.findings = RunOutcome.FAILED, host.malformed, ()
             return ()
 
     def _take(self, event: Mapping[str, Any]) -> tuple[str, ...]:
         match event.get("event"):
             case "start":
-                one = self._host(event["host"])
-                one.task = event["task"]
-                one.begun = one.begun or not self.planning
+                host = self._host(event["host"])
+                host.task = event["task"]
+                host.begun = host.begun or not self.planning
             case "task":
                 self._task(self._host(event["host"]), event)
             case "play":
@@ -169,80 +169,80 @@ class Record:
         self.active.clear()
         return over
 
-    def _task(self, one: HostRecord, event: Mapping[str, Any]) -> None:
+    def _task(self, host: HostRecord, event: Mapping[str, Any]) -> None:
         result, action = event["result"], event["action"]
         for kind, number in event["done"].items():
-            one.done[kind] = one.done.get(kind, 0) + int(number)
+            host.done[kind] = host.done.get(kind, 0) + int(number)
         if event["state"] == "ok":
-            self._well(one, event, result, action)
+            self._well(host, event, result, action)
             return
         if event["ignored"]:
             return
-        if event["phase"] == Phase.END and one.failure is not None:
-            one.outcome, one.problem, one.findings = one.failure
+        if event["phase"] == Phase.END and host.failure is not None:
+            host.outcome, host.problem, host.findings = host.failure
             return
-        one.findings = tuple({str(key): str(value) for key, value in f.items()} for f in result.get("findings") or ())
-        one.problem = _problem(event, result)
+        host.findings = tuple({str(key): str(value) for key, value in f.items()} for f in result.get("findings") or ())
+        host.problem = _problem(event, result)
         if event["state"] == "unreachable" or action in _READS:
-            one.outcome = RunOutcome.UNREACHABLE
-        elif action in _PLANS and one.findings and not one.changed:
-            one.outcome = RunOutcome.REFUSED
-        elif action in (*_VERIFIES, "gpustack_undo") and one.findings:
-            one.outcome = RunOutcome.NOT_READY
+            host.outcome = RunOutcome.UNREACHABLE
+        elif action in _PLANS and host.findings and not host.changed:
+            host.outcome = RunOutcome.REFUSED
+        elif action in (*_VERIFIES, "gpustack_undo") and host.findings:
+            host.outcome = RunOutcome.NOT_READY
         else:
-            one.outcome = RunOutcome.FAILED
-        one.failure = one.outcome, one.problem, one.findings
+            host.outcome = RunOutcome.FAILED
+        host.failure = host.outcome, host.problem, host.findings
 
-    def _well(self, one: HostRecord, event: Mapping[str, Any], result: Mapping[str, Any], action: str) -> None:
+    def _well(self, host: HostRecord, event: Mapping[str, Any], result: Mapping[str, Any], action: str) -> None:
         # A failure that a rescue has dealt with is followed by tasks that go well.
-        one.outcome, one.problem, one.findings = None, "", ()
+        host.outcome, host.problem, host.findings = None, "", ()
         if event["changed"]:
-            one.changed = True
-            one.rebooted = one.rebooted or (event["phase"] == Phase.REBOOT and not self.checked)
+            host.changed = True
+            host.rebooted = host.rebooted or (event["phase"] == Phase.REBOOT and not self.checked)
         if result.get("text"):
             # What Nova needs is told beside what the host needs.
-            one.text = f"{one.text}\n\n{result['text']}" if action == "gpustack_service" else str(result["text"])
-            one.details = str(result.get("details") or "")
+            host.text = f"{host.text}\n\n{result['text']}" if action == "gpustack_service" else str(result["text"])
+            host.details = str(result.get("details") or "")
         if "counts" in result:
-            one.planned = {str(kind): int(number) for kind, number in result["counts"].items()}
-        if "todo" in result and not one.changed:
-            one.todo = one.todo or bool(result["todo"])
+            host.planned = {str(kind): int(number) for kind, number in result["counts"].items()}
+        if "todo" in result and not host.changed:
+            host.todo = host.todo or bool(result["todo"])
         if "reboot" in result and "todo" in result:
-            one.reboot = tuple(str(why) for why in result["reboot"])
+            host.reboot = tuple(str(why) for why in result["reboot"])
         if result.get("verification") and action in _VERIFIES:
-            one.verified = True
+            host.verified = True
 
-    def _total(self, one: HostRecord, totals: Mapping[str, int]) -> None:
+    def _total(self, host: HostRecord, totals: Mapping[str, int]) -> None:
         """Ansible's own count has the last word, but for a host whose answers are malformed."""
-        if one.malformed:
-            one.outcome, one.problem = RunOutcome.FAILED, one.malformed
+        if host.malformed:
+            host.outcome, host.problem = RunOutcome.FAILED, host.malformed
         elif totals.get("unreachable"):
-            one.outcome = RunOutcome.UNREACHABLE
+            host.outcome = RunOutcome.UNREACHABLE
         elif totals.get("failures"):
-            one.outcome = one.outcome or RunOutcome.FAILED
-            one.problem = one.problem or "a task has failed, and its result could not be read: see the log"
-        elif one.outcome is None or totals.get("rescued"):
-            one.outcome = None if self.planning and one.todo else _good(one)
+            host.outcome = host.outcome or RunOutcome.FAILED
+            host.problem = host.problem or "a task has failed, and its result could not be read: see the log"
+        elif host.outcome is None or totals.get("rescued"):
+            host.outcome = None if self.planning and host.todo else _good(host)
 
 
-def _good(one: HostRecord) -> RunOutcome:
-    if one.todo and not one.begun:
+def _good(host: HostRecord) -> RunOutcome:
+    if host.todo and not host.begun:
         return RunOutcome.NOT_BEGUN
-    return RunOutcome.DONE if one.changed or one.verified else RunOutcome.NOTHING
+    return RunOutcome.DONE if host.changed or host.verified else RunOutcome.NOTHING
 
 
 def _problem(event: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     """What went wrong on a host: the message, and what a command said last."""
     items: Sequence[Mapping[str, Any]] = result.get("items") or (result,)
     lines = []
-    for one in items:
-        lines.append(str(one.get("msg") or "failed"))
-        if one.get("cmd"):
-            words = one["cmd"]
-            lines.append(f"  command: {' '.join(words) if isinstance(words, list) else words}")
+    for item in items:
+        lines.append(str(item.get("msg") or "failed"))
+        if item.get("cmd"):
+            command = item["cmd"]
+            lines.append(f"  command: {' '.join(command) if isinstance(command, list) else command}")
         for key in ("stderr", "module_stderr", "stdout"):
-            if one.get(key):
-                lines += [f"  {line}" for line in str(one[key]).strip().splitlines()[-6:]]
+            if item.get(key):
+                lines += [f"  {line}" for line in str(item[key]).strip().splitlines()[-6:]]
                 break
     text = "\n".join(lines)
     return text if result.get("findings") or event["state"] == "unreachable" else f"{event['task']}: {text}"

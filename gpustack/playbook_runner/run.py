@@ -69,12 +69,12 @@ def environment(descriptor: int, directory: Path) -> dict[str, str]:
     }
 
 
-def play(call: Call, log: Path, directory: Path, told: Callable[[Record, Sequence[str]], None]) -> Record:
+def play(call: Call, log: Path, directory: Path, listener: Callable[[Record, Sequence[str]], None]) -> Record:
     """Run a playbook to its end.
 
     :param log: the file to which all goes that ``ansible-playbook`` prints.
     :param directory: a private directory.
-    :param told: is called after every event with the record so far and the hosts whose turn is over.
+    :param listener: is called after every event with the record so far and the hosts whose turn is over.
     :raises ApplyError: when Ansible ended before it had done what there was to do.
     :raises UsageError: when no host of the inventory is meant.
     :raises KeyboardInterrupt: when it was interrupted; Ansible has ended then as well.
@@ -98,7 +98,7 @@ def play(call: Call, log: Path, directory: Path, told: Callable[[Record, Sequenc
             os.close(writing)
         try:
             for line in events:
-                told(record, record.take(json.loads(line)))
+                listener(record, record.take(json.loads(line)))
             code = process.wait()
         except BaseException:
             # Ansible got the same interrupt from the terminal; it ends its tasks and itself.

@@ -15,34 +15,36 @@ _GRAVEST: tuple[tuple[RunOutcome, type[GpustackError], str], ...] = (
 )
 
 
-def line(one: HostRecord, *, checked: bool = False) -> str:
+def line(host: HostRecord, *, checked: bool = False) -> str:
     """One host in one line."""
-    outcome = one.outcome or _running(one)
-    if checked and outcome == RunOutcome.DONE and one.changed:
+    outcome = host.outcome or _running(host)
+    if checked and outcome == RunOutcome.DONE and host.changed:
         outcome = "would change"
-    details = ", ".join(one.notes())
-    return f"{one.host}: {outcome}" + (f" ({details})" if details else "")
+    details = ", ".join(host.notes())
+    return f"{host.host}: {outcome}" + (f" ({details})" if details else "")
 
 
-def _running(one: HostRecord) -> str:
-    if one.todo and not one.begun:
+def _running(host: HostRecord) -> str:
+    if host.todo and not host.begun:
         return "planned"
-    return str(RunOutcome.DONE if one.changed or one.verified else RunOutcome.NOTHING)
+    return str(RunOutcome.DONE if host.changed or host.verified else RunOutcome.NOTHING)
 
 
-def problems(one: HostRecord) -> str:
+def problems(host: HostRecord) -> str:
     """What stands against a host, at length; nothing when it is well."""
-    if not one.problem:
+    if not host.problem:
         return ""
-    told = [f"{one.host}: {one.problem}"]
-    remedies = dict.fromkeys(found.get("remedy", "") for found in one.findings if found.get("severity") == "error")
-    return "\n".join([*told, *(f"  → {remedy}" for remedy in remedies)])
+    lines = [f"{host.host}: {host.problem}"]
+    remedies = dict.fromkeys(
+        finding.get("remedy", "") for finding in host.findings if finding.get("severity") == "error"
+    )
+    return "\n".join([*lines, *(f"  → {remedy}" for remedy in remedies)])
 
 
 def summary(records: Iterable[HostRecord], *, checked: bool = False) -> str:
     """All hosts, one line each, the troubled ones last."""
-    ordered = sorted(records, key=lambda one: (bool(one.problem), one.host))
-    return "\n".join(line(one, checked=checked) for one in ordered)
+    ordered = sorted(records, key=lambda host: (bool(host.problem), host.host))
+    return "\n".join(line(host, checked=checked) for host in ordered)
 
 
 def verdict(records: Sequence[HostRecord], log: str) -> GpustackError | None:
@@ -50,11 +52,11 @@ def verdict(records: Sequence[HostRecord], log: str) -> GpustackError | None:
 
     :param log: where all of it can be read.
     """
-    for outcome, error, word in _GRAVEST:
-        hosts = [one.host for one in records if one.outcome is outcome]
+    for outcome, error, state in _GRAVEST:
+        hosts = [record.host for record in records if record.outcome is outcome]
         if hosts:
             names = ", ".join(hosts[:8]) + (", …" if len(hosts) > 8 else "")
-            return error(f"{len(hosts)} of {len(records)} hosts {word}: {names}", remedy=f"the whole log is {log}")
-    if left := [one.host for one in records if one.outcome is RunOutcome.NOT_BEGUN]:
-        return ApplyError(f"{len(left)} of {len(records)} hosts were not begun", remedy=f"the whole log is {log}")
+            return error(f"{len(hosts)} of {len(records)} hosts {state}: {names}", remedy=f"the whole log is {log}")
+    if not_begun := [record.host for record in records if record.outcome is RunOutcome.NOT_BEGUN]:
+        return ApplyError(f"{len(not_begun)} of {len(records)} hosts were not begun", remedy=f"the whole log is {log}")
     return None

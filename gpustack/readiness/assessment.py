@@ -81,13 +81,13 @@ def reasons(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -
 
     :param of_host: the result of :func:`host_reasons`, for callers that ask about many GPUs of a host.
     """
-    whole = host_reasons(host) if of_host is None else of_host
+    host_findings = host_reasons(host) if of_host is None else of_host
     return (
-        *(f for f in whole if holds_back(f)),
+        *(f for f in host_findings if holds_back(f)),
         *_group(host, gpu),
         *_binding(host, gpu),
         *_device(host, gpu),
-        *_quirks(host, gpu, switched=any(f.code == Code.NVSWITCH_FABRIC for f in whole)),
+        *_quirks(host, gpu, switched=any(f.code == Code.NVSWITCH_FABRIC for f in host_findings)),
     )
 
 
@@ -155,8 +155,8 @@ def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
 
 def _idle_member(function: Function) -> str:
     modules = f"; {', '.join(function.modules)} fits it" if function.modules else ""
-    what = catalogue.describe(function.vendor, function.product, function.pci_class)
-    return f"{function.address} ({what}{modules})"
+    description = catalogue.describe(function.vendor, function.product, function.pci_class)
+    return f"{function.address} ({description}{modules})"
 
 
 def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
@@ -169,8 +169,8 @@ def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
     ]
     if not iommu_active(host) and unreadable(host, GROUPS):
         unknown.append(GROUPS)
-    kept = _group_of(host, gpu)
-    unknown += [f"{name}, a member of its IOMMU group" for name in kept.devices if name not in host.functions]
+    group = _group_of(host, gpu)
+    unknown += [f"{name}, a member of its IOMMU group" for name in group.devices if name not in host.functions]
     if unknown:
         yield finding(Code.READINESS_UNKNOWN, place=place, names=", ".join(unknown))
     needed = [need.function for need in needs(host, gpu)]  # GROUP_IN_USE reports these
@@ -201,9 +201,9 @@ def _called(gpu: Gpu, function: Function) -> str:
 
 def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
     place, main = _place(host, gpu), gpu.main
-    gone = [f for f in gpu.functions if f.responds is False]
-    if gone:
-        yield finding(Code.DEVICE_NOT_RESPONDING, place=place, functions=", ".join(_called(gpu, f) for f in gone))
+    silent = [f for f in gpu.functions if f.responds is False]
+    if silent:
+        yield finding(Code.DEVICE_NOT_RESPONDING, place=place, functions=", ".join(_called(gpu, f) for f in silent))
     if main.boot_vga:
         yield finding(Code.BOOT_DISPLAY, place=place)
     claims = sorted({claim for f in gpu.functions for claim in f.claims if _FRAMEBUFFER.search(claim)})

@@ -23,12 +23,12 @@ class Need:
     uses: tuple[str, ...]
 
     def __str__(self) -> str:
-        said = (
+        reasons = (
             classes.word(self.function.pci_class),
             *((f"driver {self.function.driver}",) if self.function.driver else ()),
             *self.uses,
         )
-        return f"{self.function.address} ({', '.join(said)})"
+        return f"{self.function.address} ({', '.join(reasons)})"
 
 
 def needs(host: Host, gpu: Gpu) -> tuple[Need, ...]:

@@ -72,8 +72,8 @@ def _no_iommu(host: Host) -> Finding:
     """Why there is no IOMMU: the firmware announces none, or that can't be seen from here."""
     place, is_x86 = host.hostname, host.architecture in _X86
     if host.container or (is_x86 and host.iommu.tables_listed is False):
-        where = f"inside a container ({host.container})" if host.container else f"below {host.root}"
-        return finding(Code.IOMMU_UNKNOWN, place=place, where=where)
+        location = f"inside a container ({host.container})" if host.container else f"below {host.root}"
+        return finding(Code.IOMMU_UNKNOWN, place=place, where=location)
     if _is_virtual(host):
         return finding(Code.VIRTUAL_MACHINE_WITHOUT_IOMMU, place=place)
     if not is_x86 and not host.iommu.tables_listed:
@@ -125,16 +125,16 @@ def _circumstances(host: Host) -> Iterator[Finding]:
         )
     locked = host.kernel.lockdown not in (None, "none")
     if host.kernel.secure_boot or locked:
-        said = (
+        features = (
             *(("Secure Boot is on",) if host.kernel.secure_boot else ()),
             *((f"the kernel is in lockdown ({host.kernel.lockdown})",) if locked else ()),
         )
-        yield finding(Code.SECURE_BOOT, place=host.hostname, state=" and ".join(said))
+        yield finding(Code.SECURE_BOOT, place=host.hostname, state=" and ".join(features))
 
 
 def _nvswitches(host: Host) -> Iterator[Finding]:
-    if found := nvswitches(host):
-        yield finding(Code.NVSWITCH_FABRIC, place=host.hostname, count=count(len(found), "NVSwitch", "NVSwitches"))
+    if switches := nvswitches(host):
+        yield finding(Code.NVSWITCH_FABRIC, place=host.hostname, count=count(len(switches), "NVSwitch", "NVSwitches"))
 
 
 def _address_space(host: Host) -> Iterator[Finding]:
@@ -157,9 +157,9 @@ def unreadable(host: Host, path: str) -> bool:
     return any(entry.path == path for entry in host.unread)
 
 
-def count(number: int, one: str, many: str | None = None) -> str:
+def count(number: int, noun: str, many: str | None = None) -> str:
     """A number with its noun: ``1 path``, ``3 paths``."""
-    return f"{number} {one if number == 1 else many or one + 's'}"
+    return f"{number} {noun if number == 1 else many or noun + 's'}"
 
 
 def size(number: int) -> str:

@@ -43,11 +43,11 @@ class Row:
 
 def rows(hosts: Sequence[Host]) -> tuple[Row, ...]:
     """A row for each GPU, hosts and addresses in order."""
-    found = []
+    table = []
     for host in hosts:
         of_host = host_reasons(host)
-        found += [Row(host=host, gpu=gpu, readiness=assess(host, gpu, of_host=of_host)) for gpu in gpus(host)]
-    return tuple(found)
+        table += [Row(host=host, gpu=gpu, readiness=assess(host, gpu, of_host=of_host)) for gpu in gpus(host)]
+    return tuple(table)
 
 
 def describe(row: Row) -> dict[str, Any]:
@@ -67,8 +67,8 @@ def describe(row: Row) -> dict[str, Any]:
         "dev_type": row.gpu.dev_type,
         "companions": [_member(row.gpu, function) for function in row.gpu.companions],
         "ready": readiness.ready,
-        "reasons": [found.to_dict() for found in readiness.reasons],
-        "notes": [found.to_dict() for found in readiness.notes],
+        "reasons": [reason.to_dict() for reason in readiness.reasons],
+        "notes": [reason.to_dict() for reason in readiness.notes],
         "family": card.family if card else None,
         "memory": card.memory if card else None,
         "subsystem_vendor_id": main.subsystem_vendor,
@@ -106,13 +106,13 @@ def text(row: Row, key: str, value: object) -> str:
     if key == "iommu_group":
         return _group(row.gpu)
     if key == "ready":
-        codes = dict.fromkeys(found.code for found in row.readiness.reasons)
+        codes = dict.fromkeys(reason.code for reason in row.readiness.reasons)
         return " ".join(codes) or "yes"
     if key == "driver":
         return ", ".join(dict.fromkeys(f.driver or "-" for f in row.gpu.functions))
     if key in ("reasons", "notes"):
-        found = row.readiness.reasons if key == "reasons" else row.readiness.notes
-        return "; ".join(f"{f.code} {f.message}" for f in found) or "-"
+        findings = row.readiness.reasons if key == "reasons" else row.readiness.notes
+        return "; ".join(f"{f.code} {f.message}" for f in findings) or "-"
     if key in ("companions", "neighbours"):
         members = row.gpu.companions if key == "companions" else row.gpu.neighbours
         return ", ".join(f.address for f in members) or "-"

@@ -63,12 +63,12 @@ class Assigned:
 
 def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
     """The GPUs that a host passes through, in the order of their addresses."""
-    given = models_for(spec, host.hostname)
-    named = [(gpu, model_of(spec.models, gpu.main)) for gpu in gpus(host)] if given else []
+    models = models_for(spec, host.hostname)
+    gpu_models = [(gpu, model_of(spec.models, gpu.main)) for gpu in gpus(host)] if models else []
     return tuple(
-        _assign(host, gpu, name, given[name].driver, may_vary=given[name].variant)
-        for gpu, name in named
-        if name is not None and name in given
+        _assign(host, gpu, name, models[name].driver, may_vary=models[name].variant)
+        for gpu, name in gpu_models
+        if name is not None and name in models
     )
 
 

@@ -21,29 +21,31 @@ def matches(match: Match, function: Function) -> bool:
 
 def narrowing(match: Match) -> dict[str, frozenset[str | None]]:
     """What a match asks beyond vendor and product: each key that is given, with the values that fit it."""
-    asked: dict[str, frozenset[str | None]] = {
+    required: dict[str, frozenset[str | None]] = {
         "subsystem_vendor": frozenset({match.subsystem_vendor}),
         "subsystem_product": frozenset({match.subsystem_product}),
         "class": frozenset({match.pci_class}),
         "addresses": frozenset(match.addresses),
     }
-    return {key: values for key, values in asked.items() if values - {None}}
+    return {key: values for key, values in required.items() if values - {None}}
 
 
-def disjoint(one: Match, other: Match) -> bool:
+def disjoint(match: Match, other: Match) -> bool:
     """Whether no function can fit both."""
-    if (one.vendor, one.product) != (other.vendor, other.product):
+    if (match.vendor, match.product) != (other.vendor, other.product):
         return True
-    asked, asked_too = narrowing(one), narrowing(other)
-    return any(not asked[key] & asked_too[key] for key in asked.keys() & asked_too.keys())
+    required, other_required = narrowing(match), narrowing(other)
+    return any(not required[key] & other_required[key] for key in required.keys() & other_required.keys())
 
 
 def within(narrow: Match, wide: Match) -> bool:
     """Whether ``narrow`` asks all that ``wide`` asks, and more: then a card that fits both is of ``narrow``."""
     if (narrow.vendor, narrow.product) != (wide.vendor, wide.product):
         return False
-    asked, asked_too = narrowing(narrow), narrowing(wide)
-    return asked != asked_too and all(key in asked and asked[key] <= values for key, values in asked_too.items())
+    required, wide_required = narrowing(narrow), narrowing(wide)
+    return required != wide_required and all(
+        key in required and required[key] <= values for key, values in wide_required.items()
+    )
 
 
 def model_of(models: Mapping[str, Model], function: Function) -> str | None:

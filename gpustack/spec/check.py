@@ -38,13 +38,13 @@ def check(document: Document) -> Iterator[Problem]:
 
 
 def _mapping(data: object, key: str) -> Mapping[str, Any]:
-    found = data.get(key) if isinstance(data, dict) else None
-    return found if isinstance(found, dict) else {}
+    value = data.get(key) if isinstance(data, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, Any]) -> Iterator[Problem]:
     """Hosts name models that exist; every model is named; none is named twice for the same hosts."""
-    named: set[str] = set()
+    used: set[str] = set()
     guesses: dict[str, str | None] = {}
     for pattern, entry in hosts.items():
         path: Path = ("hosts", pattern)
@@ -52,7 +52,7 @@ def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, An
             path, entry = (*path, "models"), entry.get("models")
         if not isinstance(entry, list):
             continue
-        here: set[str] = set()
+        of_pattern: set[str] = set()
         for index, name in enumerate(entry):
             if not isinstance(name, str):
                 continue
@@ -64,12 +64,12 @@ def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, An
                 if guess is None:
                     message += f"; expected {listed(models)}"
                 yield document.problem((*path, index), message, suggestion=guess and quoted(guess))
-            elif name in here:
+            elif name in of_pattern:
                 yield _warning(document, (*path, index), f"{quoted(name)} is named twice")
-            here.add(name)
-        named |= here
+            of_pattern.add(name)
+        used |= of_pattern
     for name in models:
-        if name not in named and hosts:
+        if name not in used and hosts:
             yield _warning(document, ("models", name), "no host gives this model to guests", at_key=True)
 
 
@@ -111,8 +111,8 @@ def _ambiguous(document: Document, matches: Mapping[str, Match]) -> Iterator[Pro
         others.append(name)
 
 
-def _told_apart(one: Match, other: Match) -> bool:
-    return disjoint(one, other) or within(one, other) or within(other, one)
+def _told_apart(match: Match, other: Match) -> bool:
+    return disjoint(match, other) or within(match, other) or within(other, match)
 
 
 def _doubtful(document: Document, path: Path, match: Match) -> Iterator[Problem]:

@@ -59,14 +59,14 @@ def _gpus(document: Document, path: Path, flavor: Mapping[str, Any], models: Map
         yield document.problem(path, "expected either model, with count, or gpus", at_key=True)
     elif "gpus" in flavor and "count" in flavor:
         yield document.problem((*path, "count"), "gpus says how many, so count has no place beside it", at_key=True)
-    asked: dict[Path, object] = {(*path, "model"): flavor.get("model")}
+    requested: dict[Path, object] = {(*path, "model"): flavor.get("model")}
     if isinstance(flavor.get("gpus"), dict):
-        asked |= {(*path, "gpus", name): name for name in flavor["gpus"]}
-    for place, name in asked.items():
+        requested |= {(*path, "gpus", name): name for name in flavor["gpus"]}
+    for name_path, name in requested.items():
         if isinstance(name, str) and models and name not in models:
             guess = nearest(name, models)
             message = f"no model is called {quoted(name)}" + ("" if guess else f"; expected {listed(models)}")
-            yield document.problem(place, message, suggestion=guess and quoted(guess), at_key=place[-1] == name)
+            yield document.problem(name_path, message, suggestion=guess and quoted(guess), at_key=name_path[-1] == name)
     counts = flavor.get("count")
     if isinstance(counts, list) and len(counts) <= MAX_LISTED:
         twice = next((number for number in counts if counts.count(number) > 1), None)
@@ -90,16 +90,16 @@ def _sizes(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterato
 def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> Iterator[Problem]:
     specs = flavor.get("extra_specs")
     for key in specs if isinstance(specs, dict) else ():
-        place = (*path, "extra_specs", key)
+        key_path = (*path, "extra_specs", key)
         if key == ALIAS:
             message = f"{key} is made of the flavor's model and count"
-            yield document.problem(place, message, at_key=True)
+            yield document.problem(key_path, message, at_key=True)
         elif key.startswith(NAMESPACE):
             message = f"the names that begin with {NAMESPACE} are gpustack's own"
-            yield document.problem(place, message, at_key=True)
+            yield document.problem(key_path, message, at_key=True)
         elif key in _FIELDS and _given(flavor, _FIELDS[key]):
             message = f"{key} is what {'.'.join(_FIELDS[key])} says already"
-            yield document.problem(place, message, at_key=True)
+            yield document.problem(key_path, message, at_key=True)
 
 
 def _given(flavor: Mapping[str, Any], path: tuple[str, ...]) -> bool:
@@ -121,8 +121,8 @@ def _name(document: Document, path: Path, name: str, flavor: Mapping[str, Any]) 
     for key, template in (("name", name), ("id", flavor.get("id"))):
         if several and isinstance(template, str) and "{count}" not in template:
             message = f"several counts make several flavors: put {{count}} into the {key}"
-            place = path if key == "name" else (*path, key)
-            yield document.problem(place, message, at_key=True)
+            name_path = path if key == "name" else (*path, key)
+            yield document.problem(name_path, message, at_key=True)
     odd = next((c for c in name if not _is_printable(c)), None)
     if odd is not None:
         message = f"Nova takes no U+{ord(odd):04X} in a flavor's name"
@@ -138,7 +138,7 @@ def _is_printable(character: str) -> bool:
 
 
 def _twice(
-    document: Document, path: Path, what: str, template: str, flavor: Mapping[str, Any], seen: dict[str, str]
+    document: Document, path: Path, attribute: str, template: str, flavor: Mapping[str, Any], entries: dict[str, str]
 ) -> Iterator[Problem]:
     """Two entries whose names or ids are the same once ``{count}`` is replaced."""
     counts = flavor.get("count", 1)
@@ -148,9 +148,9 @@ def _twice(
             count = sum(n for n in flavor["gpus"].values() if isinstance(n, int))
         if not isinstance(count, int) or isinstance(count, bool):
             continue
-        made = named(template, count)
-        other = seen.setdefault(made, entry)
+        result = named(template, count)
+        other = entries.setdefault(result, entry)
         if other != entry:
-            message = f"makes a flavor of the same {what} as {quoted(other)}: {quoted(made)}"
+            message = f"makes a flavor of the same {attribute} as {quoted(other)}: {quoted(result)}"
             yield document.problem(path, message, at_key=True)
             return

@@ -59,8 +59,8 @@ class Document:
         node = self.keys.get(path) if at_key else None
         for length in range(len(path), -1, -1):
             node = node or self.values.get(path[:length])
-        found = _problem(path, message, node.start_mark if node else None)
-        return replace(found, suggestion=suggestion, severity=severity)
+        problem = _problem(path, message, node.start_mark if node else None)
+        return replace(problem, suggestion=suggestion, severity=severity)
 
     def raw(self, path: Path) -> str | None:
         """A scalar as it is written, when it has no quotes."""
@@ -188,20 +188,20 @@ def _compose(text: str, document: Document) -> yaml.Node | None:
 
 def _syntax(error: yaml.MarkedYAMLError) -> Problem:
     """What is wrong with the YAML, in words for somebody who writes a spec."""
-    said = f"{error.problem} ({error.context})" if error.context else str(error.problem)
+    description = f"{error.problem} ({error.context})" if error.context else str(error.problem)
     mark = error.problem_mark or error.context_mark
     if isinstance(error, _Refused):
-        message = said
-    elif "unexpected end of stream" in said:
+        message = description
+    elif "unexpected end of stream" in description:
         message, mark = "opened here and never closed; the file may be cut off", error.context_mark or mark
-    elif "'\\t'" in said:
+    elif "'\\t'" in description:
         message = "a tab; YAML is indented with spaces"
-    elif "expected a single document" in said:
+    elif "expected a single document" in description:
         message = "a second document begins here; a spec is one document"
-    elif "found undefined alias" in said or "scanning an alias" in said:
+    elif "found undefined alias" in description or "scanning an alias" in description:
         message = "an alias (*) that stands for nothing; a host pattern that begins with * is written in quotes"
     else:
-        readable = _UNFIT.sub("?", said).encode("ascii", "backslashreplace").decode("ascii")
+        readable = _UNFIT.sub("?", description).encode("ascii", "backslashreplace").decode("ascii")
         message = f"not valid YAML: {readable}"
     return _problem((), message, mark)
 
@@ -295,8 +295,8 @@ class _Converter:
 
     def _expect_tag(self, node: yaml.Node, path: Path, tag: str) -> None:
         if node.tag != tag:
-            shown = quoted(node.tag.replace(_PREFIX, "!!"))
-            self._say(path, f"the tag {shown} is not used in a spec", node)
+            printed = quoted(node.tag.replace(_PREFIX, "!!"))
+            self._say(path, f"the tag {printed} is not used in a spec", node)
 
     def _say(self, path: Path, message: str, node: yaml.Node) -> None:
         self._document.problems.append(_problem(path, message, node.start_mark))

@@ -37,9 +37,9 @@ def _child(data: object, step: str | int) -> object:
 
 def _variant(node: Node, data: object) -> Node:
     """Where there is a choice, the one that fits the kind of ``data``."""
-    variants = [resolve(one) for one in node.get("anyOf", ())]
+    variants = [resolve(variant) for variant in node.get("anyOf", ())]
     wanted = "array" if isinstance(data, list) else "object"
-    return next((one for one in variants if one.get("type") == wanted), node)
+    return next((variant for variant in variants if variant.get("type") == wanted), node)
 
 
 def keys(node: Node | None) -> list[str]:
@@ -49,13 +49,13 @@ def keys(node: Node | None) -> list[str]:
 
 def words(node: Node | None) -> list[str]:
     """The words of which one is expected, where they are fixed."""
-    return [word for word in node.get("enum", ()) if isinstance(word, str)] if node else []
+    return [value for value in node.get("enum", ()) if isinstance(value, str)] if node else []
 
 
 def takes_names(node: Node) -> bool:
     """Whether a list of names may stand there, besides something else."""
-    variants = [resolve(one) for one in node.get("anyOf", ())]
-    return any(resolve(one.get("items", {})).get("type") == "string" for one in variants)
+    variants = [resolve(variant) for variant in node.get("anyOf", ())]
+    return any(resolve(variant.get("items", {})).get("type") == "string" for variant in variants)
 
 
 def name_of_key(node: Node | None) -> str:
@@ -71,7 +71,7 @@ def describe(node: Node | None) -> str:
     if "errorMessage" in node:
         return str(node["errorMessage"]).removeprefix("expected ")
     if "anyOf" in node:
-        return ", or ".join(describe(one) for one in node["anyOf"])
+        return ", or ".join(describe(variant) for variant in node["anyOf"])
     if "enum" in node:
         return listed(node["enum"])
     if "const" in node:
@@ -80,8 +80,8 @@ def describe(node: Node | None) -> str:
 
 
 def _said(node: Node) -> str:
-    said: str = node.get("patternErrorMessage", "expected text")
-    return said.removeprefix("expected ") + (f", like {quoted(node['examples'][0])}" if "examples" in node else "")
+    message: str = node.get("patternErrorMessage", "expected text")
+    return message.removeprefix("expected ") + (f", like {quoted(node['examples'][0])}" if "examples" in node else "")
 
 
 def _list(node: Node) -> str:

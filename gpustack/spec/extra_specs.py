@@ -23,12 +23,12 @@ def alias_value(gpus: Mapping[str, int]) -> str:
 
 def parse_alias(value: str) -> dict[str, int]:
     """``K4200:1,P100:2`` as Nova reads it (``nova/pci/request.py``); what is no request is left out."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for part in value.split(","):
         name, _, count = part.partition(":")
         if name.strip() and count.strip().isdecimal():
-            found[name.strip()] = found.get(name.strip(), 0) + int(count)
-    return found
+            counts[name.strip()] = counts.get(name.strip(), 0) + int(count)
+    return counts
 
 
 def alias_names(value: str) -> tuple[str, ...]:

@@ -40,10 +40,10 @@ def _amount(unit: str, least: int) -> Callable[[object], int]:
     """Reads ``32GiB`` or a plain number as so many of ``unit``."""
 
     def read(value: object) -> int:
-        found = re.fullmatch(SIZE_PATTERN, value) if isinstance(value, str) else None
-        if found:
-            amount, rest = divmod(int(found[1]) * _UNITS[found[2]], _UNITS[unit])
-            value = None if rest else amount
+        size = re.fullmatch(SIZE_PATTERN, value) if isinstance(value, str) else None
+        if size:
+            amount, remainder = divmod(int(size[1]) * _UNITS[size[2]], _UNITS[unit])
+            value = None if remainder else amount
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INT:
             raise ValueError
         return value
@@ -64,18 +64,18 @@ def _amount_schema(unit: str, example: str, least: int) -> WithJsonSchema:
     )
 
 
-def _or_auto(read: Callable[[object], int]) -> PlainValidator:
-    return PlainValidator(lambda value: value if value == "auto" else read(value))
+def _or_auto(parse: Callable[[object], int]) -> PlainValidator:
+    return PlainValidator(lambda value: value if value == "auto" else parse(value))
 
 
 def _auto_schema(other: WithJsonSchema) -> WithJsonSchema:
     node = dict(other.json_schema or {})
     numbers = node.get("anyOf", [{key: value for key, value in node.items() if key != "patternErrorMessage"}])
-    said = node.get("errorMessage") or node["patternErrorMessage"]
+    message = node.get("errorMessage") or node["patternErrorMessage"]
     return WithJsonSchema(
         {
             "anyOf": [{"type": "string", "enum": ["auto"]}, *numbers],
-            "errorMessage": f"{said}, or auto",
+            "errorMessage": f"{message}, or auto",
             "examples": [*node.get("examples", []), "auto"],
         }
     )
@@ -83,10 +83,10 @@ def _auto_schema(other: WithJsonSchema) -> WithJsonSchema:
 
 def _counts(value: object) -> tuple[int, ...]:
     """One count is short for a list of one."""
-    found = tuple(value) if isinstance(value, list | tuple) else (value,)
-    if not found or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= MAX_GPUS for n in found):
+    counts = tuple(value) if isinstance(value, list | tuple) else (value,)
+    if not counts or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= MAX_GPUS for n in counts):
         raise ValueError
-    return found
+    return counts
 
 
 FlavorName = Annotated[

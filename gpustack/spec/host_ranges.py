@@ -20,15 +20,15 @@ def fold(names: Iterable[str]) -> list[str]:
     rows: dict[tuple[str, str, int], set[int]] = {}
     single: set[str] = set()
     unique = set(names)
-    padded = {_row(found) for name in unique if (found := _NUMBERED.fullmatch(name)) and _is_padded(found)}
+    padded = {_row(match) for name in unique if (match := _NUMBERED.fullmatch(name)) and _is_padded(match)}
     for name in unique:
-        found = _NUMBERED.fullmatch(name)
-        if found is None:
+        match = _NUMBERED.fullmatch(name)
+        if match is None:
             single.add(name)
             continue
-        head, tail, width = _row(found)
+        head, tail, width = _row(match)
         row = (head, tail, width if (head, tail, width) in padded else 0)
-        rows.setdefault(row, set()).add(int(found["digits"]))
+        rows.setdefault(row, set()).add(int(match["digits"]))
     patterns = [pattern for row, numbers in rows.items() for pattern in _ranges(row, numbers)]
     return sorted([*single, *patterns], key=natural)
 
@@ -40,16 +40,16 @@ def natural(name: str) -> tuple[tuple[int, str, int], ...]:
     return (*numbered, (2, name, 0))
 
 
-def _row(found: re.Match[str]) -> tuple[str, str, int]:
-    return found["head"], found["tail"], len(found["digits"])
+def _row(match: re.Match[str]) -> tuple[str, str, int]:
+    return match["head"], match["tail"], len(match["digits"])
 
 
-def _is_padded(found: re.Match[str]) -> bool:
-    return found["digits"].startswith("0") and len(found["digits"]) > 1
+def _is_padded(match: re.Match[str]) -> bool:
+    return match["digits"].startswith("0") and len(match["digits"]) > 1
 
 
 def _ranges(row: tuple[str, str, int], numbers: set[int]) -> Iterator[str]:
     head, tail, width = row
     for _, run in groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0]):
-        found = [str(number).zfill(width) for _, number in run]
-        yield f"{head}{found[0]}{tail}" if len(found) == 1 else f"{head}[{found[0]}:{found[-1]}]{tail}"
+        digits = [str(number).zfill(width) for _, number in run]
+        yield f"{head}{digits[0]}{tail}" if len(digits) == 1 else f"{head}[{digits[0]}:{digits[-1]}]{tail}"

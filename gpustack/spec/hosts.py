@@ -20,10 +20,10 @@ from gpustack.spec.patterns import HostPattern
 
 def patterns_for(spec: Spec, hostname: str) -> tuple[str, ...]:
     """The keys of the spec's ``hosts`` that fit a host: patterns in the order of the file, its plain name last."""
-    found = [pattern.text for pattern in spec.host_patterns if pattern.matches(hostname)]
+    keys = [pattern.text for pattern in spec.host_patterns if pattern.matches(hostname)]
     if hostname in spec.plain_hosts:
-        found.append(hostname)
-    return tuple(found)
+        keys.append(hostname)
+    return tuple(keys)
 
 
 def models_for(spec: Spec, hostname: str) -> dict[str, Model]:
@@ -59,12 +59,12 @@ def nearby(spec: Spec, hostname: str) -> tuple[str, ...]:
     They fit the host's short name, or their own part before the first dot fits it.
     """
     short = hostnames.head(hostname)
-    found = []
+    patterns = []
     for text in spec.hosts:
         head = hostnames.head(text)
         pattern = HostPattern.parse(text)
         if not pattern.matches(hostname) and (
             pattern.matches(short) or (head and HostPattern.parse(head).matches(short))
         ):
-            found.append(text)
-    return tuple(found)
+            patterns.append(text)
+    return tuple(patterns)

@@ -53,34 +53,34 @@ def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: s
     :param schema: path or URL of the JSON schema, for editors.
     :raises GpustackError: when no host has a GPU for a spec.
     """
-    found = _sort(hosts)
-    cards = {name: list(of_host.cards.values()) for name, of_host in found.items()}
+    by_host = _sort(hosts)
+    cards = {name: list(of_host.cards.values()) for name, of_host in by_host.items()}
     left_out = [
-        *_note(f"Left out, {_INTEGRATED}:", (n for n, of_host in found.items() if of_host.integrated)),
-        *_note(f"Left out, {_EMULATED}:", (n for n, of_host in found.items() if of_host.emulated)),
-        *_note(f"Left out, {_CONSOLE}:", (n for n, of_host in found.items() if of_host.console)),
+        *_note(f"Left out, {_INTEGRATED}:", (n for n, of_host in by_host.items() if of_host.integrated)),
+        *_note(f"Left out, {_EMULATED}:", (n for n, of_host in by_host.items() if of_host.emulated)),
+        *_note(f"Left out, {_CONSOLE}:", (n for n, of_host in by_host.items() if of_host.console)),
         *(
             ["# Where a host needs no screen, add the model to its entry."]
-            if any(f.console for f in found.values())
+            if any(f.console for f in by_host.values())
             else []
         ),
     ]
     if not any(cards.values()):
-        raise _nothing_found(found)
-    kinds = {id(gpu): kind for gpu, kind in _kinds([gpu for found in cards.values() for gpu in found])}
+        raise _nothing_found(by_host)
+    kinds = {id(gpu): kind for gpu, kind in _kinds([gpu for of_one in cards.values() for gpu in of_one])}
     names = _names(set(kinds.values()))
     switched = {host.hostname for host in hosts if any(map(_is_nvswitch, host.pci))}
-    models = {name: {names[kinds[id(gpu)]] for gpu in found} for name, found in cards.items()}
+    models = {name: {names[kinds[id(gpu)]] for gpu in of_one} for name, of_one in cards.items()}
     lines = [
         *_head(schema, len(cards)),
         *_models(kinds, names, cards),
         *_hosts(models, switched, order=list(names.values())),
-        *_note("No GPU was found on", (name for name, of_host in found.items() if of_host.is_empty)),
+        *_note("No GPU was found on", (name for name, of_host in by_host.items() if of_host.is_empty)),
         *_note("Could not be read, and are not in this spec:", unread),
         *left_out,
         *_note(
             "Mind: all displays of these hosts are GPUs of this spec, so none of them keeps a console on a screen:",
-            (name for name, of_host in found.items() if of_host.loses_its_console),
+            (name for name, of_host in by_host.items() if of_host.loses_its_console),
         ),
     ]
     text = "\n".join(lines) + "\n"
@@ -88,13 +88,13 @@ def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: s
     return text
 
 
-def _nothing_found(found: Mapping[str, _Found]) -> GpustackError:
-    names = ", ".join(list(found)[:5]) or "no host"
-    more = ", …" if len(found) > 5 else ""
+def _nothing_found(by_host: Mapping[str, _Found]) -> GpustackError:
+    names = ", ".join(list(by_host)[:5]) or "no host"
+    more = ", …" if len(by_host) > 5 else ""
     why = [
-        *([_INTEGRATED] if any(of_host.integrated for of_host in found.values()) else []),
-        *([_EMULATED] if any(of_host.emulated for of_host in found.values()) else []),
-        *([_CONSOLE] if any(of_host.console for of_host in found.values()) else []),
+        *([_INTEGRATED] if any(of_host.integrated for of_host in by_host.values()) else []),
+        *([_EMULATED] if any(of_host.emulated for of_host in by_host.values()) else []),
+        *([_CONSOLE] if any(of_host.console for of_host in by_host.values()) else []),
     ]
     left_out = f"; left out: {', '.join(why)}" if why else ""
     return GpustackError(
@@ -153,24 +153,24 @@ class _Found:
 
 
 def _sort(hosts: Sequence[Host]) -> dict[str, _Found]:
-    found: dict[str, _Found] = {}
+    by_host: dict[str, _Found] = {}
     for host in hosts:
-        found.setdefault(host.hostname, _Found()).add(host)
-    for of_host in found.values():
+        by_host.setdefault(host.hostname, _Found()).add(host)
+    for of_host in by_host.values():
         of_host.keep_console()
-    return found
+    return by_host
 
 
 def _is_nvswitch(function: Function) -> bool:
     return catalogue.is_nvswitch(function.vendor, function.product, function.pci_class)
 
 
-def _kinds(found: Sequence[Gpu]) -> Iterator[tuple[Gpu, _Kind]]:
+def _kinds(gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, _Kind]]:
     """Each GPU's kind. The subsystem is part of it only where different cards share vendor and product."""
     cards: dict[str, set[catalogue.Card | None]] = {}
-    for gpu in found:
+    for gpu in gpus:
         cards.setdefault(gpu.main.ids, set()).add(card_of(gpu.main))
-    for gpu in found:
+    for gpu in gpus:
         main, card = gpu.main, card_of(gpu.main)
         subsystem: tuple[str, str] | tuple[()] = ()
         if len(cards[main.ids]) > 1 and card and card.subsystems:
@@ -203,10 +203,10 @@ def _numbered(name: str) -> Iterator[str]:
 def _slug(kind: _Kind) -> str:
     if kind.card is None:
         return f"{(catalogue.vendor_name(kind.vendor) or f'gpu-{kind.vendor}').lower()}-{kind.product}"
-    words = re.findall(r"[a-z0-9]+", kind.card.name.lower())
-    while len(words) > 1 and words[0] in _BRANDS:
-        del words[0]
-    return "-".join(words)[:40].rstrip("-")
+    parts = re.findall(r"[a-z0-9]+", kind.card.name.lower())
+    while len(parts) > 1 and parts[0] in _BRANDS:
+        del parts[0]
+    return "-".join(parts)[:40].rstrip("-")
 
 
 def _head(schema: str, count: int) -> list[str]:
@@ -226,13 +226,15 @@ def _models(kinds: Mapping[int, _Kind], names: Mapping[_Kind, str], cards: Mappi
         "models:",
     ]
     for position, (kind, name) in enumerate(names.items()):
-        mine = {host: [gpu.main for gpu in found if kinds[id(gpu)] == kind] for host, found in cards.items()}
-        total, hosts = sum(map(len, mine.values())), sum(map(bool, mine.values()))
+        functions = {
+            host: [gpu.main for gpu in host_gpus if kinds[id(gpu)] == kind] for host, host_gpus in cards.items()
+        }
+        total, hosts = sum(map(len, functions.values())), sum(map(bool, functions.values()))
         memory = f", {kind.card.memory}" if kind.card and kind.card.memory else ""
         lines += [""] if position else []
         lines.append(f"  # {printable(kind.name, keep='')}{memory}: {total} on {_count(hosts, 'host')}")
         lines += [f"  # Mind: {printable(quirk.title, keep='')}" for quirk in _quirks(kind)]
-        lines += _boards(kind, [function for found in mine.values() for function in found])
+        lines += _boards(kind, [function for host_gpus in functions.values() for function in host_gpus])
         match = {"vendor": kind.vendor, "product": kind.product}
         match |= dict(zip(("subsystem_vendor", "subsystem_product"), kind.subsystem, strict=False))
         inner = ", ".join(f"{key}: {json.dumps(value)}" for key, value in match.items())
@@ -248,17 +250,17 @@ def _boards(kind: _Kind, functions: Sequence[Function]) -> Iterator[str]:
     """Boards of several makers under one kind: how to tell them apart, should that matter."""
     boards = Counter(f"{f.subsystem_vendor}:{f.subsystem_product}" for f in functions if f.subsystem_product)
     if len(boards) > 1 and not kind.subsystem:
-        shown = ", ".join(f"{ids} ({count})" for ids, count in boards.most_common(5))
+        counts = ", ".join(f"{ids} ({count})" for ids, count in boards.most_common(5))
         more = ", …" if len(boards) > 5 else ""
-        yield f"  # Boards by subsystem id: {shown}{more}. To tell them apart, give subsystem_vendor and"
+        yield f"  # Boards by subsystem id: {counts}{more}. To tell them apart, give subsystem_vendor and"
         yield "  # subsystem_product in match."
 
 
 def _hosts(models: Mapping[str, set[str]], switched: set[str], *, order: Sequence[str]) -> list[str]:
     groups: dict[tuple[tuple[str, ...], bool], list[str]] = {}
-    for host, given in models.items():
-        if given:
-            key = (tuple(name for name in order if name in given), host in switched)
+    for host, host_models in models.items():
+        if host_models:
+            key = (tuple(name for name in order if name in host_models), host in switched)
             groups.setdefault(key, []).append(host)
     plain = [(pattern, names) for (names, nvlink), hosts in groups.items() if not nvlink for pattern in fold(hosts)]
     fabric = [(pattern, names) for (names, nvlink), hosts in groups.items() if nvlink for pattern in fold(hosts)]
@@ -274,7 +276,7 @@ def _hosts(models: Mapping[str, set[str]], switched: set[str], *, order: Sequenc
         lines += [
             *([""] if plain else []),
             "  # Hosts with NVSwitches. Nothing is done to them before you say what becomes of the switches:",
-            *(f"  #   {word.value + ':':<10}{meaning}" for word, meaning in _NVSWITCH.items()),
+            *(f"  #   {mode.value + ':':<10}{meaning}" for mode, meaning in _NVSWITCH.items()),
         ]
     for pattern, names in sorted(fabric, key=lambda entry: natural(entry[0])):
         lines += [
@@ -286,17 +288,17 @@ def _hosts(models: Mapping[str, set[str]], switched: set[str], *, order: Sequenc
     return lines
 
 
-def _note(what: str, hosts: Iterable[str]) -> list[str]:
+def _note(text: str, hosts: Iterable[str]) -> list[str]:
     """Hosts that the spec does not name, so that nobody wonders where they went."""
     patterns = fold(hosts)
     if not patterns:
         return []
-    shown = ", ".join(patterns[:8]) + (f" and {len(patterns) - 8} more" if len(patterns) > 8 else "")
-    return ["", f"# {what} {printable(shown, keep='')}."]
+    listed = ", ".join(patterns[:8]) + (f" and {len(patterns) - 8} more" if len(patterns) > 8 else "")
+    return ["", f"# {text} {printable(listed, keep='')}."]
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _scalar(text: str) -> str:

@@ -90,8 +90,8 @@ def examine(text: str | bytes, where: str) -> Examination:
             spec, faults = _validated(document)
             faults.extend(check(document))
         # Where the YAML itself is at fault, what the schema says of the same place adds nothing.
-        told = {(problem.line, problem.column) for problem in problems}
-        problems.extend(fault for fault in faults if (fault.line, fault.column) not in told)
+        positions = {(problem.line, problem.column) for problem in problems}
+        problems.extend(fault for fault in faults if (fault.line, fault.column) not in positions)
     if any(problem.severity is Severity.ERROR for problem in problems):
         spec = None
     return Examination(where=where, spec=spec, problems=_ordered(problems))

@@ -17,8 +17,8 @@ SCHEMA_FILE = Path(__file__).with_name("schema.json")
 @functools.cache
 def schema() -> dict[str, Any]:
     """The JSON schema (draft 2020-12) that is shipped."""
-    found: dict[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
-    return found
+    document: dict[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
+    return document
 
 
 def made() -> dict[str, Any]:
@@ -46,12 +46,12 @@ def _tidy(node: Any) -> Any:  # noqa: ANN401
     if "patternProperties" in node:
         ((pattern, value),) = node["patternProperties"].items()
         names = {"type": "string", "pattern": pattern, **node.get("propertyNames", {})}
-        rest = {k: v for k, v in node.items() if k not in ("patternProperties", "propertyNames")}
-        node = {**rest, "propertyNames": names, "additionalProperties": value}
+        others_kept = {k: v for k, v in node.items() if k not in ("patternProperties", "propertyNames")}
+        node = {**others_kept, "propertyNames": names, "additionalProperties": value}
     if {"type": "null"} in node.get("anyOf", []):
         others = [kind for kind in node["anyOf"] if kind != {"type": "null"}]
-        rest = {k: v for k, v in node.items() if k != "anyOf"}
-        node = {**others[0], **rest} if len(others) == 1 else {**rest, "anyOf": others}
+        others_kept = {k: v for k, v in node.items() if k != "anyOf"}
+        node = {**others[0], **others_kept} if len(others) == 1 else {**others_kept, "anyOf": others}
     tidied: dict[str, Any] = {}
     for key, value in node.items():
         if key in ("properties", "$defs"):

@@ -154,10 +154,10 @@ def _known_hosts(options: SshOptions, value: str | None) -> tuple[Path, ...]:
 
 def _identities(options: SshOptions, names: list[str] | None) -> tuple[Path, ...]:
     """The key files to offer: the command line's, then the configuration's, else the usual ones."""
-    given = (options.identity,) if options.identity else ()
+    from_options = (options.identity,) if options.identity else ()
     configured = tuple(Path(name.strip('"')).expanduser() for name in names or ())
     usual = tuple(Path(name).expanduser() for name in DEFAULT_IDENTITIES)
-    return (*given, *configured) if given or configured else usual
+    return (*from_options, *configured) if from_options or configured else usual
 
 
 def _jumps(value: str | None) -> tuple[str, ...]:
@@ -179,7 +179,7 @@ def _lines(path: Path, depth: int = 0) -> Iterator[str]:
         raise HostError(f"can't be read: {error.strerror}", where=str(path)) from error
     block = "Host *"
     for line in text.splitlines():
-        keyword, _, rest = line.strip().replace("=", " ", 1).partition(" ")
+        keyword, _, arguments = line.strip().replace("=", " ", 1).partition(" ")
         if keyword.lower() in ("host", "match"):
             block = line.strip()
         if keyword.lower() != "include":
@@ -187,7 +187,7 @@ def _lines(path: Path, depth: int = 0) -> Iterator[str]:
             continue
         if depth >= _DEPTH:
             raise HostError("files include one another without end", where=str(path))
-        for pattern in rest.split():
+        for pattern in arguments.split():
             name = os.path.expanduser(pattern.strip('"'))  # noqa: PTH111  (a glob pattern, not yet a path)
             for included in sorted(glob.glob(str(path.parent / name))):  # noqa: PTH207  (may be absolute)
                 yield from _lines(Path(included), depth + 1)

@@ -36,8 +36,8 @@ def authenticate(transport: paramiko.Transport, target: SshTarget) -> None:
             if not missing:
                 return
             raise _refused(target, f"it wants a second factor ({', '.join(missing)}), which gpustack can't give")
-    said = [f"it took none of {', '.join(tried)}" if tried else "there is no key to offer", *skipped]
-    raise _refused(target, "; ".join(said))
+    reasons = [f"it took none of {', '.join(tried)}" if tried else "there is no key to offer", *skipped]
+    raise _refused(target, "; ".join(reasons))
 
 
 def _refused(target: SshTarget, why: str) -> HostError:
@@ -51,12 +51,12 @@ def _refused(target: SshTarget, why: str) -> HostError:
 
 def _keys(target: SshTarget, agent: paramiko.Agent, skipped: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
     """The keys to offer: those of the agent first (with IdentitiesOnly the configured ones), then the files."""
-    seen: set[bytes] = set()
+    offered: set[bytes] = set()
     wanted = {blob for path in target.identities if (blob := _public_blob(path))}
     for agent_key in agent.get_keys() if target.agent else ():
         blob = agent_key.asbytes()
         if not target.identities_only or blob in wanted:
-            seen.add(blob)
+            offered.add(blob)
             yield f"the agent's key {agent_key.comment or agent_key.get_name()}", agent_key
     for path in target.identities:
         if not path.is_file():
@@ -64,13 +64,13 @@ def _keys(target: SshTarget, agent: paramiko.Agent, skipped: list[str]) -> Itera
         try:
             key = paramiko.PKey.from_path(path)
         except (paramiko.PasswordRequiredException, TypeError):
-            if _public_blob(path) not in seen:
+            if _public_blob(path) not in offered:
                 skipped.append(f"{path} needs a passphrase (add it to the agent with ssh-add)")
             continue
         except (paramiko.SSHException, OSError, ValueError, AttributeError) as error:
             skipped.append(f"{path} can't be used ({reason(error)})")
             continue
-        if key.asbytes() not in seen:
+        if key.asbytes() not in offered:
             yield str(path), key
 
 

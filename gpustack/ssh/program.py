@@ -84,8 +84,8 @@ def _talk(channel: paramiko.Channel, name: str, program: bytes, timeout: float) 
             )
     channel.settimeout(max(0.1, deadline - time.monotonic()))
     with contextlib.suppress(TimeoutError):
-        while time.monotonic() < deadline and (rest := channel.recv_stderr(_CHUNK)):
-            complaint += rest[: _MAX_COMPLAINT - len(complaint)]
+        while time.monotonic() < deadline and (chunk := channel.recv_stderr(_CHUNK)):
+            complaint += chunk[: _MAX_COMPLAINT - len(complaint)]
     if not channel.status_event.wait(max(0.1, deadline - time.monotonic())):
         raise HostError("did not say how the program ended", where=name, remedy="scan it again")
     return bytes(output), complaint.decode("utf-8", "replace").strip(), channel.recv_exit_status()
@@ -93,8 +93,8 @@ def _talk(channel: paramiko.Channel, name: str, program: bytes, timeout: float) 
 
 def _send(channel: paramiko.Channel, program: bytes, deadline: float) -> None:
     """Send all of the program in time: a host may take a byte of it every now and then."""
-    while program and (left := deadline - time.monotonic()) > 0:
-        channel.settimeout(left)
+    while program and (remaining := deadline - time.monotonic()) > 0:
+        channel.settimeout(remaining)
         program = program[channel.send(program) :]
 
 
@@ -126,11 +126,11 @@ def _document(output: bytes, name: str) -> dict[str, Any]:
     if sum(map(output.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise HostError(f"prints more than {_MOST_VALUES} values, which is no description of a host", where=name)
     try:
-        found = json.loads(output)
+        document = json.loads(output)
     except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, dict):
-        return found
+        document = None
+    if isinstance(document, dict):
+        return document
     start = output[:60].decode("utf-8", "replace").strip()
     raise HostError(
         f"what it printed is no description of a host: {start!r}" if start else "it printed nothing",

@@ -45,7 +45,7 @@ class ActionModule(Base):
             plugin_api.choices(*(args[name] for name in choices)),
             why="; ".join(args["why"]) or "its GPUs",
             seconds=args["timeout"],
-            told=Display().display,
+            log=Display().display,
             reboot=args["reboot"],
             disabled=args["disabled"],
         )

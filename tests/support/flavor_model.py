@@ -87,8 +87,8 @@ class NovaModel:
     def users(self, flavor_id: str) -> int:
         return self._request(f"GET /servers?flavor={flavor_id}", lambda: self.instances.get(flavor_id, 0))
 
-    def project(self, word: str) -> str:
-        return self._request(f"GET /projects?name={word}", lambda: self.projects[word])
+    def project(self, name: str) -> str:
+        return self._request(f"GET /projects?name={name}", lambda: self.projects[name])
 
     def create(self, flavor_id: str, name: str, sizes: Sizes, *, public: bool, description: str) -> None:
         def do() -> None:

@@ -26,15 +26,15 @@ class Aliases:
 
     def candidates(self, modalias: str) -> List[str]:
         """The modules whose aliases match, sorted."""
-        found = self._matches.get(modalias)
-        if found is None:
+        matching = self._matches.get(modalias)
+        if matching is None:
             modules = set()
             for key in {"", modalias[:_VENDOR_END], modalias[:_DEVICE_END]}:
                 for pattern, module in self._buckets.get(key, ()):
                     if alias_matches(pattern, modalias):
                         modules.add(module)
-            found = self._matches[modalias] = sorted(modules)
-        return found
+            matching = self._matches[modalias] = sorted(modules)
+        return matching
 
 
 _PCI_ALIAS = re.compile(r"pci:v[0-9A-F]{8}(?:d[0-9A-F]{8}|(?=d))")

@@ -59,11 +59,11 @@ def grub_entries(host: HostRoot, source: str, text: str) -> List[Dict[str, Any]]
     Memory tests and the entries that os-prober made for other systems are none of them. Of variables only tuned's is
     expanded: the menu sets it once, before all entries.
     """
-    found = []
+    parsed = []
     tuned = grub_variables(text).get("tuned_params")
     blocks: List[bool] = []
     entries: List[Dict[str, Any]] = []
-    for words, rest, end in grub_statements(text):
+    for words, tail, end in grub_statements(text):
         if end == "{":
             is_entry = len(words) > 1 and words[0] == "menuentry"
             blocks.append(is_entry)
@@ -73,7 +73,7 @@ def grub_entries(host: HostRoot, source: str, text: str) -> List[Dict[str, Any]]
             continue
         if entries and len(words) > 1:
             if words[0] in LINUX_COMMANDS and entries[-1]["image"] is None:
-                arguments = _TUNED.sub(lambda _: tuned, rest) if tuned is not None else rest
+                arguments = _TUNED.sub(lambda _: tuned, tail) if tuned is not None else tail
                 entries[-1].update(image=words[1], arguments=arguments.lstrip(" \t"))
             elif words[0] in INITRD_COMMANDS:
                 entries[-1]["initrds"] = words[1:]
@@ -82,13 +82,13 @@ def grub_entries(host: HostRoot, source: str, text: str) -> List[Dict[str, Any]]
             image = entry["image"]
             if image is None or entry["other"] or _MEMORY_TEST.match(os.path.basename(image)):
                 continue
-            found.append(boot_entry(host, source, entry["title"], image, entry["initrds"], entry["arguments"]))
-    return [entry for entry in found if entry is not None]
+            parsed.append(boot_entry(host, source, entry["title"], image, entry["initrds"], entry["arguments"]))
+    return [entry for entry in parsed if entry is not None]
 
 
 def loader_entries(host: HostRoot, variables: Dict[str, str]) -> List[Dict[str, Any]]:
     """The entries of the Boot Loader Specification, type 1: ``loader/entries/*.conf`` of the boot partition."""
-    found = []
+    parsed = []
     for partition in BOOT_PARTITIONS:
         directory = partition + "/loader/entries"
         for name in host.names(directory):
@@ -107,5 +107,5 @@ def loader_entries(host: HostRoot, variables: Dict[str, str]) -> List[Dict[str, 
             if "$" in options:
                 options = expanded(options, variables)
             title = fields.get("title", [name])[0]
-            found.append(boot_entry(host, path, title, fields["linux"][0].strip(), initrds, options))
-    return [entry for entry in found if entry is not None]
+            parsed.append(boot_entry(host, path, title, fields["linux"][0].strip(), initrds, options))
+    return [entry for entry in parsed if entry is not None]

@@ -20,8 +20,8 @@ def boot_loader(host: HostRoot, grub: bool) -> Optional[str]:
 
     ``LoaderInfo`` (systemd.io/BOOT_LOADER_INTERFACE) holds UTF-16 after four bytes of attributes.
     """
-    told = host.data(f"{EFIVARS}/{LOADER_INFO}", VALUE_LIMIT) or b""
-    if told[4:].decode("utf-16-le", "replace").startswith("systemd-boot"):
+    loader_info = host.data(f"{EFIVARS}/{LOADER_INFO}", VALUE_LIMIT) or b""
+    if loader_info[4:].decode("utf-16-le", "replace").startswith("systemd-boot"):
         return "systemd-boot"
     if grub or host.exists("/etc/default/grub"):
         return "grub"
@@ -81,5 +81,5 @@ def boot(host: HostRoot, machine_type: Optional[str], gpu_modules: Iterable[str]
         "environment": grub_environment_block(host, configuration, text)
         if configuration and loader == "grub"
         else None,
-        "kernels": sorted(kernels, key=lambda found: version_key(found["release"])),
+        "kernels": sorted(kernels, key=lambda kernel: version_key(kernel["release"])),
     }

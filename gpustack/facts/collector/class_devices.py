@@ -10,12 +10,12 @@ from .reader import HostRoot
 def slot_names(host: HostRoot) -> Dict[str, str]:
     """The physical slots by the address they hold: ``0000:88:00``, or ``0000:88`` for a whole bus."""
     base = "/sys/bus/pci/slots"
-    found = {}
+    names = {}
     for name in host.names(base):
         address = host.word(f"{base}/{name}/address", _SLOT_ADDRESS)
         if address:
-            found[address.lower()] = name
-    return found
+            names[address.lower()] = name
+    return names
 
 
 _SLOT_ADDRESS = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})?")
@@ -30,10 +30,10 @@ def class_devices(host: HostRoot, directory: str, names: Pattern[str]) -> Iterat
     for name in host.names(directory):
         if names.fullmatch(name):
             path = f"{directory}/{name}"
-            place = host.link(path) or host.link(path + "/device") or ""
-            address = last_address(place)
+            location = host.link(path) or host.link(path + "/device") or ""
+            address = last_address(location)
             if address:
-                yield name, place, address
+                yield name, location, address
 
 
 def usb_label(host: HostRoot, path: str) -> str:
@@ -54,29 +54,29 @@ USB_HUB = "09"
 
 def uses(host: HostRoot) -> Dict[str, Dict[str, List[Any]]]:
     """What the running host makes of each PCI function: network interfaces, disks, USB devices and so on."""
-    found: Dict[str, Dict[str, List[Any]]] = {}
+    by_address: Dict[str, Dict[str, List[Any]]] = {}
 
     def add(address: str, kind: str, value: object) -> None:
-        values = found.setdefault(address, {}).setdefault(kind, [])
+        values = by_address.setdefault(address, {}).setdefault(kind, [])
         if value not in values:
             values.append(value)
 
     for name, _, address in class_devices(host, "/sys/class/net", ANY):
         add(address, "net", {"name": name, "state": host.value(f"/sys/class/net/{name}/operstate")})
     disks: Set[str] = set()
-    for name, place, address in class_devices(host, "/sys/class/block", ANY):
+    for name, location, address in class_devices(host, "/sys/class/block", ANY):
         disks.add(name)
-        if ("/" + place).split("/")[-2] not in disks:  # else a partition, which sorts after its disk
+        if ("/" + location).split("/")[-2] not in disks:  # else a partition, which sorts after its disk
             # With native multipath the function has a hidden path nvme0c1n1 to the disk nvme0n1.
             add(address, "block", re.sub(r"^(nvme[0-9]+)c[0-9]+(n[0-9]+)$", r"\1\2", name))
     for name, _, address in class_devices(host, "/sys/bus/usb/devices", _USB_DEVICE):
         path = "/sys/bus/usb/devices/" + name
         if host.value(path + "/bDeviceClass") != USB_HUB:
             add(address, "usb", usb_label(host, path))
-    for name, place, address in class_devices(host, "/sys/class/input", _EVENT):
-        if "/sound/" not in place:  # the jack switches of a sound card are nothing that a person types on
+    for name, location, address in class_devices(host, "/sys/class/input", _EVENT):
+        if "/sound/" not in location:  # the jack switches of a sound card are nothing that a person types on
             add(address, "input", name)
     for kind in ("drm", "sound"):
         for name, _, address in class_devices(host, "/sys/class/" + kind, CARD):
             add(address, kind, name)
-    return found
+    return by_address

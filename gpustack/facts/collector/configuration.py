@@ -95,18 +95,18 @@ _PROGRAM_LIMIT = 64
 
 def matching(host: HostRoot, pattern: str) -> List[str]:
     """The paths that match a shell pattern, one directory at a time."""
-    found = [""]
+    paths = [""]
     for part in pattern.split("/")[1:]:
         if "*" in part:
-            found = [
+            paths = [
                 f"{base}/{name}"
-                for base in found
+                for base in paths
                 for name in (host.names(base) if is_directory(host, base) else ())
                 if fnmatch.fnmatchcase(name, part)
             ]
         else:
-            found = [f"{base}/{part}" for base in found]
-    return found
+            paths = [f"{base}/{part}" for base in paths]
+    return paths
 
 
 def is_directory(host: HostRoot, path: str) -> bool:
@@ -130,7 +130,7 @@ def configuration_file(host: HostRoot, path: str) -> Optional[Dict[str, Any]]:
 
 def configuration_files(host: HostRoot) -> Dict[str, Dict[str, Any]]:
     """The configuration files that passthrough depends on."""
-    found: Dict[str, Dict[str, Any]] = {}
+    files: Dict[str, Dict[str, Any]] = {}
     merged = host.link("/lib") is not None  # /lib is /usr/lib: the same files under a second name
     programs: Set[str] = set()
     scripts = [path for pattern in SCRIPTS for path in matching(host, pattern)]
@@ -142,24 +142,24 @@ def configuration_files(host: HostRoot) -> Dict[str, Dict[str, Any]]:
             programs.update(_PROGRAM.findall(entry["text"]))
         wanted = HAND_MADE if path.startswith(("/etc/", "/var/")) else BY_PACKAGES
         if entry is not None and (wanted.search(entry["text"]) or wanted.search(path)):
-            found[path] = entry
+            files[path] = entry
     for pattern in CONFIGURATION + VENDOR_CONFIGURATION:
         if merged and pattern.startswith("/lib/"):
             continue
         for path in matching(host, pattern):
-            entry = configuration_file(host, path) if path not in found else None
+            entry = configuration_file(host, path) if path not in files else None
             if entry is not None and (pattern in CONFIGURATION or RELEVANT.search(entry["text"])):
-                found[path] = entry
+                files[path] = entry
             if entry is not None and path.startswith(_RUNS_PROGRAMS):
                 programs.update(_PROGRAM.findall(entry["text"]))
     for path in sorted(programs)[:_PROGRAM_LIMIT]:
-        status = host.status(path) if path not in found else None
+        status = host.status(path) if path not in files else None
         if status is None or not stat.S_ISREG(status.st_mode) or host.head(path, 2) != b"#!":
             continue
         entry = configuration_file(host, path)
         if entry is not None and HAND_MADE.search(entry["text"]):
-            found[path] = entry
-    return found
+            files[path] = entry
+    return files
 
 
 def searched(host: HostRoot, patterns: Iterable[str]) -> List[str]:

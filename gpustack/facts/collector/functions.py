@@ -41,8 +41,8 @@ class FunctionFiles:
 
     def number(self, name: str) -> Optional[int]:
         """A number; ``None`` when it is negative, which is the kernel's "none"."""
-        found = self.host.number(self.path(name)) if name in self.present else None
-        return found if found is not None and found >= 0 else None
+        value = self.host.number(self.path(name)) if name in self.present else None
+        return value if value is not None and value >= 0 else None
 
     def flag(self, name: str) -> Optional[bool]:
         """A boolean."""
@@ -50,8 +50,8 @@ class FunctionFiles:
 
     def hexadecimal(self, name: str, pattern: Pattern[str]) -> Optional[str]:
         """The digits of a hexadecimal number."""
-        found = self.host.word(self.path(name), pattern) if name in self.present else None
-        return found[2:].lower() if found else None
+        digits = self.host.word(self.path(name), pattern) if name in self.present else None
+        return digits[2:].lower() if digits else None
 
     def link(self, name: str) -> Optional[str]:
         """The last name of a link's target."""
@@ -106,9 +106,9 @@ def mediated_devices(files: FunctionFiles) -> List[str]:
 
     See ``Documentation/driver-api/vfio-mediated-device.rst``; without mdev, since Linux 6.8, the type is an attribute.
     """
-    found = sorted(name for name in files.present if _UUID.fullmatch(name))
+    devices = sorted(name for name in files.present if _UUID.fullmatch(name))
     kind = files.host.value(files.path("nvidia/current_vgpu_type")) if "nvidia" in files.present else None
-    return [*found, f"vGPU type {kind}"] if kind not in (None, "", "0") else found
+    return [*devices, f"vGPU type {kind}"] if kind not in (None, "", "0") else devices
 
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -131,12 +131,12 @@ def function(host: HostRoot, address: str, tables: Tables) -> Optional[Dict[str,
     vendor, product = files.hexadecimal("vendor", _HEX4), files.hexadecimal("device", _HEX4)
     class_code = files.hexadecimal("class", _HEX6)
     if vendor is None or product is None or class_code is None:
-        gone = not host.exists(files.base) or any(
+        vanished = not host.exists(files.base) or any(
             entry["error"] == os.strerror(errno.ENODEV) for entry in host.unread[mark:]
         )
-        if gone:
+        if vanished:
             host.forget(mark)
-        host.note(files.base, VANISHED if gone else "left out: its vendor, device or class could not be read")
+        host.note(files.base, VANISHED if vanished else "left out: its vendor, device or class could not be read")
         return None
     modalias = files.value("modalias")
     override = files.value("driver_override")
@@ -145,7 +145,7 @@ def function(host: HostRoot, address: str, tables: Tables) -> Optional[Dict[str,
     domain_bus, _, _ = address.rpartition(":")
     path = (host.link(files.base) or "").split("/")
     config, has_config = files.path("config"), "config" in files.present
-    found = {
+    record = {
         "address": address,
         "vendor": vendor,
         "product": product,
@@ -180,7 +180,7 @@ def function(host: HostRoot, address: str, tables: Tables) -> Optional[Dict[str,
         host.forget(mark)
         host.note(files.base, VANISHED)
         return None
-    return found
+    return record
 
 
 VANISHED = "the device went away while it was read"
@@ -197,5 +197,5 @@ def pci(host: HostRoot) -> List[Dict[str, Any]]:
     if not addresses:
         return []
     tables = Tables(host)
-    found = (function(host, address, tables) for address in sorted(addresses, key=address_key))
-    return [entry for entry in found if entry is not None]
+    records = (function(host, address, tables) for address in sorted(addresses, key=address_key))
+    return [entry for entry in records if entry is not None]

@@ -29,11 +29,11 @@ def groups(host: HostRoot, functions: Iterable[Dict[str, Any]]) -> List[Dict[str
     The kernel lists a region as start, end and type (``Documentation/ABI/testing/sysfs-kernel-iommu_groups``).
     """
     wanted = {entry["iommu_group"] for entry in functions} - {None}
-    found = []
+    records = []
     for number in sorted(wanted):
         lines = (host.text(f"{GROUPS}/{number}/reserved_regions", TEXT_LIMIT) or "").splitlines()
         regions = [match.groups() for match in map(_REGION.fullmatch, lines) if match]
-        found.append(
+        records.append(
             {
                 "number": number,
                 "reserved": [
@@ -42,4 +42,4 @@ def groups(host: HostRoot, functions: Iterable[Dict[str, Any]]) -> List[Dict[str
                 "devices": host.names(f"{GROUPS}/{number}/devices"),
             }
         )
-    return found
+    return records

@@ -63,10 +63,10 @@ def grub_statements(text: str) -> Iterator[Tuple[List[str], str, str]]:
 
 def grub_variables(text: str) -> Dict[str, str]:
     """The variables that a ``grub.cfg`` sets to quoted values."""
-    found: Dict[str, str] = {}
+    variables: Dict[str, str] = {}
     for name, value in re.findall(r'^\s*set (\w+)="([^"\n]*)"\s*$', text, re.MULTILINE):
-        found.setdefault(name.replace("default_kernelopts", "kernelopts"), value)
-    return found
+        variables.setdefault(name.replace("default_kernelopts", "kernelopts"), value)
+    return variables
 
 
 def grub_environment(host: HostRoot, configuration: str, text: str) -> Dict[str, str]:
@@ -75,12 +75,12 @@ def grub_environment(host: HostRoot, configuration: str, text: str) -> Dict[str,
     ``grubenv`` has a line for each variable, with a backslash before a backslash and a line's end, and is filled up
     with ``#`` (``grub-core/lib/envblk.c``).
     """
-    found = grub_variables(text)
+    variables = grub_variables(text)
     directory = configuration.rpartition("/")[0]
     block = host.text(directory + "/grubenv", TEXT_LIMIT) or ""
     for name, value in re.findall(r"^(\w+)=((?:[^\\\n]|\\.)*)$", block, re.MULTILINE | re.DOTALL):
-        found[name] = re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
-    return found
+        variables[name] = re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL)
+    return variables
 
 
 def grub_environment_block(host: HostRoot, configuration: str, text: str) -> Dict[str, Any]:

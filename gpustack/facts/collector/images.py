@@ -27,7 +27,7 @@ def kernel_images(host: HostRoot, loader: Optional[str] = None) -> Dict[str, Tup
     and ``ENTRY-TOKEN/RELEASE/linux`` on a boot partition (kernel-install(8)). Rescue images are left out. systemd-boot
     starts those on a boot partition: where there are any, the images that they were copied from are none of them.
     """
-    found: Dict[str, Tuple[str, List[str]]] = {}
+    images: Dict[str, Tuple[str, List[str]]] = {}
     packages = {}
     for release in host.names("/lib/modules"):
         package = host.word(f"/lib/modules/{release}/pkgbase", RELEASE)
@@ -39,18 +39,18 @@ def kernel_images(host: HostRoot, loader: Optional[str] = None) -> Dict[str, Tup
             match = re.fullmatch(r"vmlinu[xz]-(.+)", name)
             if not match or _NO_KERNEL.search(name) or not RELEASE.fullmatch(match.group(1)):
                 continue
-            told = match.group(1)
+            version = match.group(1)
             names = (
-                f"initrd.img-{told}",
-                f"initramfs-{told}.img",
-                f"initrd-{told}",
-                f"initramfs-{told}",
-                f"initrd-{told}.img",
+                f"initrd.img-{version}",
+                f"initramfs-{version}.img",
+                f"initrd-{version}",
+                f"initramfs-{version}",
+                f"initrd-{version}.img",
             )
             paths = [f"{directory}/{initramfs}" for initramfs in names]
-            found[packages.get(told, told)] = (f"{directory}/{name}", paths)
+            images[packages.get(version, version)] = (f"{directory}/{name}", paths)
     copied = installed_images(host)
-    return copied if copied and loader == "systemd-boot" else {**copied, **found}
+    return copied if copied and loader == "systemd-boot" else {**copied, **images}
 
 
 _NO_KERNEL = re.compile(r"-0-rescue|\.(?:old|bak|gz|sig|hmac|signed|dpkg-\w+|rpm\w+)$")
@@ -59,15 +59,15 @@ _VARIANT = re.compile(rb"/([A-Za-z0-9_-]*vfio[_-]pci[A-Za-z0-9_-]*)\.ko\b")
 
 def kernel_modules(host: HostRoot, release: str, wanted: Iterable[str]) -> Dict[str, str]:
     """Which of the modules that matter a kernel has, loadable (``modules.dep``) or built in (``modules.builtin``)."""
-    found = {}
+    kinds = {}
     for listing, kind in (("modules.dep", "module"), ("modules.builtin", "builtin")):
         content = host.data(f"/lib/modules/{release}/{listing}") or b""
         for name in wanted:
             if any(f"/{spelt}.ko".encode() in content for spelt in (name, name.replace("_", "-"))):
-                found[name] = kind
+                kinds[name] = kind
         for match in set(_VARIANT.findall(content)):
-            found[normalised(match.decode("ascii"))] = kind
-    return found
+            kinds[normalised(match.decode("ascii"))] = kind
+    return kinds
 
 
 def vfio_aliases(host: HostRoot, release: str) -> List[Dict[str, str]]:
@@ -79,8 +79,8 @@ def vfio_aliases(host: HostRoot, release: str) -> List[Dict[str, str]]:
     pairs = set(_VFIO_ALIAS_LINE.findall(host.data(directory + "/modules.alias") or b""))
     built_in = _VFIO_BUILTIN_ALIAS.findall(host.data(directory + "/modules.builtin.modinfo") or b"")
     pairs.update((pattern, module) for module, pattern in built_in)
-    found = sorted((pattern.decode("ascii"), normalised(module.decode("ascii"))) for pattern, module in pairs)
-    return [{"pattern": pattern, "module": module} for pattern, module in found if module != "vfio_pci"]
+    aliases = sorted((pattern.decode("ascii"), normalised(module.decode("ascii"))) for pattern, module in pairs)
+    return [{"pattern": pattern, "module": module} for pattern, module in aliases if module != "vfio_pci"]
 
 
 _VFIO_ALIAS_LINE = re.compile(rb"^alias (vfio_pci:[!-~]{1,256}) ([A-Za-z0-9_.+-]{1,64})$", re.MULTILINE)

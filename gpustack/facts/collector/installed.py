@@ -10,22 +10,22 @@ from .reader import HostRoot
 
 def installed_images(host: HostRoot) -> Dict[str, Tuple[str, List[str]]]:
     """The images ``ENTRY-TOKEN/RELEASE/linux`` by release, each with the paths that its initramfs may have."""
-    found: Dict[str, Tuple[str, List[str]]] = {}
+    images: Dict[str, Tuple[str, List[str]]] = {}
     for base in (f"{partition}/{token}" for partition in BOOT_PARTITIONS for token in entry_tokens(host)):
         for release in host.names(base):
             image = f"{base}/{release}/linux"
             is_kernel = RELEASE.fullmatch(release) and not release.startswith("0-rescue")
-            if is_kernel and release not in found and host.exists(image):
-                found[release] = (image, [f"{base}/{release}/{name}" for name in ("initrd", f"initrd.img-{release}")])
-    return found
+            if is_kernel and release not in images and host.exists(image):
+                images[release] = (image, [f"{base}/{release}/{name}" for name in ("initrd", f"initrd.img-{release}")])
+    return images
 
 
 def entry_tokens(host: HostRoot) -> List[str]:
     """What a host's directory on the boot partition may be named after."""
     identity = os_release(host)
-    told = [host.word(path, RELEASE) for path in ("/etc/kernel/entry-token", "/etc/machine-id")]
-    named = [*told, identity.get("IMAGE_ID"), identity.get("ID"), "Default"]
-    return [token for token in dict.fromkeys(named) if token and RELEASE.fullmatch(token)]
+    tokens = [host.word(path, RELEASE) for path in ("/etc/kernel/entry-token", "/etc/machine-id")]
+    candidates = [*tokens, identity.get("IMAGE_ID"), identity.get("ID"), "Default"]
+    return [token for token in dict.fromkeys(candidates) if token and RELEASE.fullmatch(token)]
 
 
 def kernel_source(host: HostRoot, release: str) -> Optional[str]:

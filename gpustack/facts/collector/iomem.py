@@ -26,10 +26,10 @@ class Claims:
         self._ranges = sorted(r for r in ranges if not _BOOK_KEEPING.match(r[2]))
         self._starts = [start for start, _, _ in self._ranges]
 
-    def within(self, found: Iterable[Dict[str, Any]]) -> List[str]:
+    def within(self, bars: Iterable[Dict[str, Any]]) -> List[str]:
         """The names in the memory BARs of one function."""
         names: List[str] = []
-        for bar in found:
+        for bar in bars:
             if bar["io"] or not bar["start"]:
                 continue
             last = bar["start"] + bar["size"] - 1
@@ -47,7 +47,7 @@ _BOOK_KEEPING = re.compile(ADDRESS.pattern + r"|PCI (?:Bus|ECAM|MMCONFIG|CardBus
 
 def claims(host: HostRoot) -> Claims:
     """The claims of ``/proc/iomem``, with a note when the kernel hides the addresses."""
-    found = Claims(host.text("/proc/iomem") or "")
-    if found.hidden:
+    result = Claims(host.text("/proc/iomem") or "")
+    if result.hidden:
         host.note("/proc/iomem", "the kernel hides addresses from unprivileged users")
-    return found
+    return result

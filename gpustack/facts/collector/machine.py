@@ -30,9 +30,9 @@ def architecture(host: HostRoot) -> Optional[str]:
     """The machine's architecture, as ``uname -m`` prints it."""
     if host.running:
         return os.uname().machine
-    told = host.word("/proc/sys/kernel/arch", MODULE_NAME)
-    if told:
-        return told
+    kernel_name = host.word("/proc/sys/kernel/arch", MODULE_NAME)
+    if kernel_name:
+        return kernel_name
     for path in ("/usr/bin/env", "/bin/sh", "/usr/bin/python3"):
         header = host.head(path, 20) or b""
         if len(header) == 20 and header[:4] == b"\x7fELF":
@@ -46,7 +46,7 @@ def os_release(host: HostRoot) -> Dict[str, str]:
     text = host.text("/etc/os-release", TEXT_LIMIT)
     if text is None:
         text = host.text("/usr/lib/os-release", TEXT_LIMIT) or ""
-    found = {}
+    fields = {}
     for line in text.splitlines():
         match = re.fullmatch(r"\s*([A-Z][A-Z0-9_]*)=(.*?)\s*", line)
         if not match or CONTROL.search(match.group(2)) or len(line) > LINE_LIMIT:
@@ -57,8 +57,8 @@ def os_release(host: HostRoot) -> Dict[str, str]:
             value = value[1:-1]
             if quote == '"':
                 value = re.sub(r'\\(["$`\\])', r"\1", value)
-        found[match.group(1)] = value
-    return found
+        fields[match.group(1)] = value
+    return fields
 
 
 def container(host: HostRoot) -> Optional[str]:
@@ -67,10 +67,10 @@ def container(host: HostRoot) -> Optional[str]:
     The marks are those of ``systemd-detect-virt`` (``src/basic/virt.c``): ``/run/systemd/container``, the files
     of Docker and Podman, and the ``container`` variable of process 1.
     """
-    named = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
-    told = host.word("/run/systemd/container", named)
-    if told:
-        return told
+    name_pattern = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
+    name = host.word("/run/systemd/container", name_pattern)
+    if name:
+        return name
     if host.exists("/run/.containerenv"):
         return "podman"
     if host.exists("/.dockerenv"):
@@ -79,7 +79,7 @@ def container(host: HostRoot) -> Optional[str]:
     for entry in environment.split(b"\0"):
         if entry.startswith(b"container="):
             value = entry[len(b"container=") :].decode("utf-8", "replace")
-            if named.fullmatch(value):
+            if name_pattern.fullmatch(value):
                 return value
     groups = host.text("/proc/1/cgroup", TEXT_LIMIT) or ""
     match = re.search(r"/(lxc|docker|kubepods|libpod)\b", groups)
@@ -141,15 +141,15 @@ def memory_mib(text: Optional[str]) -> Optional[int]:
 def numa_nodes(host: HostRoot) -> List[Dict[str, Any]]:
     """The NUMA nodes with their processors and memory."""
     base = "/sys/devices/system/node"
-    found = []
+    nodes = []
     for name in host.names(base):
         if re.fullmatch(r"node[0-9]{1,6}", name):
             path = f"{base}/{name}"
-            found.append(
+            nodes.append(
                 {
                     "node": int(name[4:]),
                     "cpus": host.value(path + "/cpulist"),
                     "memory_mib": memory_mib(host.text(path + "/meminfo", TEXT_LIMIT)),
                 }
             )
-    return sorted(found, key=lambda node: node["node"])
+    return sorted(nodes, key=lambda node: node["node"])

@@ -35,8 +35,8 @@ def mounted(host: HostRoot, path: str) -> Tuple[Optional[str], Optional[str]]:
     real = host.real(path)
     best = None
     for line in table.splitlines():
-        left, separator, right = line.partition(" - ")
-        fields, kind = left.split(), right.split()
+        mount, separator, right = line.partition(" - ")
+        fields, kind = mount.split(), right.split()
         if not separator or len(fields) < 5 or not kind:
             continue
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal.group(1), 8)), fields[4])

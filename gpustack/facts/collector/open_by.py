@@ -73,25 +73,25 @@ def behind(node: str, nodes: Dict[str, Set[str]]) -> Set[str]:
 
 def open_nodes(host: HostRoot, process: str) -> Optional[Set[str]]:
     """The device nodes that a process has open or mapped; ``None`` when that can't be seen."""
-    found = set()
+    nodes = set()
     try:
         for name in os.listdir(host._real(f"/proc/{process}/fd")):
             try:
                 target = os.readlink(host._real(f"/proc/{process}/fd/{os.fsdecode(name)}", follow=False))
             except OSError:
                 continue  # closed in the meantime
-            found.add(os.fsdecode(target))
+            nodes.add(os.fsdecode(target))
         maps = host._read(f"/proc/{process}/maps", TABLE_LIMIT)
-        found.update(line.split(None, 5)[5] for line in os.fsdecode(maps).splitlines() if " /dev/" in line)
+        nodes.update(line.split(None, 5)[5] for line in os.fsdecode(maps).splitlines() if " /dev/" in line)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ESRCH, errno.ENOTDIR):
             return None
-    return {node for node in found if _DEVICE_NODE.match(node)}
+    return {node for node in nodes if _DEVICE_NODE.match(node)}
 
 
 def processes(host: HostRoot, nodes: Dict[str, Set[str]]) -> Tuple[Dict[str, List[str]], bool]:
     """What has nodes open, by function; and whether every process could be looked at."""
-    found: Dict[str, List[str]] = {}
+    by_function: Dict[str, List[str]] = {}
     complete = True
     for process in sorted((name for name in host.names("/proc") if name.isdigit()), key=int):
         opened = open_nodes(host, process)
@@ -101,8 +101,8 @@ def processes(host: HostRoot, nodes: Dict[str, Set[str]]) -> Tuple[Dict[str, Lis
         for node in sorted(opened):
             for address in behind(node, nodes):
                 name = host.value(f"/proc/{process}/comm") or "?"
-                found.setdefault(address, []).append(f"process {name} ({process}) has {node} open")
-    return found, complete
+                by_function.setdefault(address, []).append(f"process {name} ({process}) has {node} open")
+    return by_function, complete
 
 
 def consoles(host: HostRoot, functions: List[Dict[str, Any]]) -> Iterator[Tuple[str, str]]:
@@ -133,7 +133,7 @@ def consoles(host: HostRoot, functions: List[Dict[str, Any]]) -> Iterator[Tuple[
 
 def sounding(host: HostRoot) -> Set[str]:
     """The sound cards (``card0``) that play or record."""
-    found = set()
+    cards = set()
     for card in host.names("/proc/asound"):
         if not CARD.fullmatch(card):
             continue
@@ -142,8 +142,8 @@ def sounding(host: HostRoot) -> Set[str]:
                 for sub in host.names(f"/proc/asound/{card}/{stream}"):
                     state = host.text(f"/proc/asound/{card}/{stream}/{sub}/status", VALUE_LIMIT)
                     if state is not None and state.strip() != "closed":
-                        found.add(card)
-    return found
+                        cards.add(card)
+    return cards
 
 
 def storage_in_use(host: HostRoot) -> Iterator[Tuple[str, str]]:
@@ -174,21 +174,21 @@ def holders(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, Option
     held = [e for e in functions if e["address"] in near and e["driver"] and not FOR_GUESTS.fullmatch(e["driver"])]
     if not held:
         return {}
-    found: Dict[str, List[str]] = {entry["address"]: [] for entry in held}
+    by_address: Dict[str, List[str]] = {entry["address"]: [] for entry in held}
     by_process, complete = processes(host, device_nodes(host, functions))
     playing = sounding(host)
     others = [*consoles(host, functions), *storage_in_use(host)]
     for entry in held:
-        about = found[entry["address"]]
+        about = by_address[entry["address"]]
         about += by_process.get(entry["address"], [])
-        about += [what for address, what in others if address == entry["address"]]
+        about += [use for address, use in others if address == entry["address"]]
         uses = entry["uses"]
         about += [f"sound {card} is playing or recording" for card in uses.get("sound", []) if card in playing]
-        about += [f"a {thing} is plugged into it" for thing in uses.get("usb", [])]
+        about += [f"a {device} is plugged into it" for device in uses.get("usb", [])]
         for interface in uses.get("net", []):
             flags = host.value(f"/sys/class/net/{interface['name']}/flags")
             if interface["state"] == "up" or (flags and re.fullmatch(r"0x[0-9a-f]+", flags) and int(flags, 16) & 1):
                 about.append(f"the interface {interface['name']} is up")
         if entry["sriov_numvfs"]:
             about.append(f"{entry['sriov_numvfs']} virtual functions are enabled")
-    return {address: about if complete or about else None for address, about in found.items()}
+    return {address: about if complete or about else None for address, about in by_address.items()}

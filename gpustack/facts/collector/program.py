@@ -79,10 +79,10 @@ def main(arguments: List[str]) -> int:
         parser.add_argument("--root", default="/", metavar="DIR", help="read this directory as if it were /")
         root = parser.parse_args(arguments).root
     try:
-        found = collect(root)
+        document = collect(root)
     except OSError as error:
         sys.stderr.write(f"collect.py: {root}: {error.strerror or error}\n")
         return 2
-    json.dump(found, sys.stdout, sort_keys=True)
+    json.dump(document, sys.stdout, sort_keys=True)
     sys.stdout.write("\n")
     return 0

@@ -46,14 +46,14 @@ class HostRoot:
     def data(self, path: str, limit: int = TABLE_LIMIT) -> Optional[bytes]:
         """The bytes of a regular file; those beyond ``limit`` are left out, with a note."""
         try:
-            found = self._read(path, limit)
+            content = self._read(path, limit)
         except OSError as error:
             self._failed(path, error)
             return None
-        if len(found) > limit:
+        if len(content) > limit:
             self.note(path, f"larger than {limit} bytes; the rest was not read")
-            return found[:limit]
-        return found
+            return content[:limit]
+        return content
 
     def head(self, path: str, length: int) -> Optional[bytes]:
         """What one read of at most ``length`` bytes gives: the start of a file, all of a sysfs attribute."""
@@ -69,16 +69,16 @@ class HostRoot:
 
     def text(self, path: str, limit: int = TABLE_LIMIT) -> Optional[str]:
         """The text of a regular file; bytes that are not UTF-8 become U+FFFD."""
-        found = self.data(path, limit)
-        return None if found is None else found.decode("utf-8", "replace")
+        content = self.data(path, limit)
+        return None if content is None else content.decode("utf-8", "replace")
 
     def value(self, path: str) -> Optional[str]:
         """The single line that a sysfs attribute holds, without surrounding blanks."""
-        found = self.head(path, VALUE_LIMIT + 1)
-        if found is None:
+        content = self.head(path, VALUE_LIMIT + 1)
+        if content is None:
             return None
-        text = found.decode("utf-8", "replace").strip(" \t\r\n\0")
-        if len(found) > VALUE_LIMIT or CONTROL.search(text):
+        text = content.decode("utf-8", "replace").strip(" \t\r\n\0")
+        if len(content) > VALUE_LIMIT or CONTROL.search(text):
             self.note(path, "unexpected content")
             return None
         return text
@@ -106,12 +106,12 @@ class HostRoot:
     def names(self, path: str) -> List[str]:
         """The sorted names in a directory; empty when it does not exist."""
         try:
-            found = os.listdir(self._real(path))
+            entries = os.listdir(self._real(path))
         except OSError as error:
             self._failed(path, error)
             return []
         names = []
-        for raw in found:
+        for raw in entries:
             try:
                 name = raw.decode("utf-8")
             except UnicodeDecodeError:
@@ -148,21 +148,21 @@ class HostRoot:
     def real(self, path: str) -> str:
         """A path as seen from the root, with every link in it resolved; as it is when it leads nowhere."""
         try:
-            found = os.path.realpath(os.fsencode(path)) if self.running else self._walk(b"", os.fsencode(path))
+            resolved = os.path.realpath(os.fsencode(path)) if self.running else self._walk(b"", os.fsencode(path))
         except OSError as error:
             self._failed(path, error)
             return path
-        return found.decode("utf-8", "replace")
+        return resolved.decode("utf-8", "replace")
 
-    def pieces(self, path: str, read: Callable[[Reader], Optional[str]]) -> Optional[str]:
-        """What ``read`` makes of a file, given a function ``(offset, length) -> bytes`` on it."""
+    def pieces(self, path: str, parse: Callable[[Reader], Optional[str]]) -> Optional[str]:
+        """What ``parse`` makes of a file, given a function ``(offset, length) -> bytes`` on it."""
         try:
             descriptor = self._open(path)
         except OSError as error:
             self._failed(path, error)
             return None
         try:
-            return read(lambda offset, length: os.pread(descriptor, length, offset))
+            return parse(lambda offset, length: os.pread(descriptor, length, offset))
         except OSError as error:
             self._failed(path, error)
             return None
@@ -190,13 +190,13 @@ class HostRoot:
         descriptor = self._open(path)
         try:
             chunks = []
-            left = limit + 1
-            while left > 0:
-                chunk = os.read(descriptor, min(left, 1 << 20))
+            remaining = limit + 1
+            while remaining > 0:
+                chunk = os.read(descriptor, min(remaining, 1 << 20))
                 if not chunk:
                     break
                 chunks.append(chunk)
-                left -= len(chunk)
+                remaining -= len(chunk)
             return b"".join(chunks)
         finally:
             os.close(descriptor)

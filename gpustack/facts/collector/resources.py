@@ -19,7 +19,7 @@ def bars(resource: str) -> List[Dict[str, Any]]:
 
     A register that the kernel found no room for keeps its size and starts at 0.
     """
-    found = []
+    registers = []
     for index, line in enumerate(resource.splitlines()[:6]):
         match = _RESOURCE.fullmatch(line.strip())
         if not match:
@@ -27,7 +27,7 @@ def bars(resource: str) -> List[Dict[str, Any]]:
         start, end, flags = (int(field, 16) for field in match.groups())
         if not flags & (IORESOURCE_IO | IORESOURCE_MEM) or end < start or end == 0:
             continue
-        found.append(
+        registers.append(
             {
                 "index": index,
                 "start": start,
@@ -37,7 +37,7 @@ def bars(resource: str) -> List[Dict[str, Any]]:
                 "io": bool(flags & IORESOURCE_IO),
             }
         )
-    return found
+    return registers
 
 
 HEADER_SIZE = 64
@@ -66,9 +66,9 @@ def serial_number(read: Reader) -> Optional[str]:
     :param read: reads ``(offset, length)`` of the function's configuration space.
     """
     offset = EXTENDED_CONFIG
-    seen: Set[int] = set()
-    while EXTENDED_CONFIG <= offset <= CONFIG_SIZE - 4 and offset not in seen:
-        seen.add(offset)
+    visited: Set[int] = set()
+    while EXTENDED_CONFIG <= offset <= CONFIG_SIZE - 4 and offset not in visited:
+        visited.add(offset)
         header = int.from_bytes(read(offset, 4), "little")
         if header == 0xFFFFFFFF:
             return None

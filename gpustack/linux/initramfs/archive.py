@@ -33,7 +33,7 @@ def entries(stream: Stream) -> Iterator[CpioEntry]:
         if not header:
             raise InitramfsError(f"no cpio header {stream.position - HEADER_LENGTH} bytes into an archive")
         digits = header.group(1)
-        fields = [int(digits[place : place + 8], 16) for place in range(0, 104, 8)]
+        fields = [int(digits[position : position + 8], 16) for position in range(0, 104, 8)]
         inode, mode, links, size, major, minor, name_length = (fields[n] for n in (0, 1, 4, 6, 7, 8, 11))
         if not 0 < name_length <= NAME_LIMIT:
             raise InitramfsError(f"a name of {name_length} bytes, more than {NAME_LIMIT}")

@@ -99,13 +99,13 @@ class Library:
     def _restart(self) -> bool:
         """Go on with a second member right behind the first, as parallel compressors write them."""
         self._file.seek(self.end)
-        again = self._file.read(len(self._format.magic)) == self._format.magic
-        if again:
+        has_member = self._file.read(len(self._format.magic)) == self._format.magic
+        if has_member:
             self._fed = self.end
             assert self._format.decompressor is not None  # noqa: S101
             self._inner = self._format.decompressor()
         self._file.seek(self._fed)
-        return again
+        return has_member
 
 
 class Tool:

@@ -56,7 +56,7 @@ class Stream:
         """Pass over the zeros that fill the gap to the next archive."""
         while True:
             data = self.peek(CHUNK)
-            left = data.lstrip(b"\0")
-            self.read(len(data) - len(left))
-            if left or not data:
+            remainder = data.lstrip(b"\0")
+            self.read(len(data) - len(remainder))
+            if remainder or not data:
                 return

@@ -67,14 +67,14 @@ def planned(case: dict[str, Any]) -> ServicePlan:
     given = case.get("empty", case.get("resume"))
     asked = given.get("asked", {})
     if "resume" in case:
-        return plan_resume("gpu1", world(given), alive=given.get("alive", True), asked=asked)
+        return plan_resume("gpu1", world(given), alive=given.get("alive", True), requests=asked)
     choices = InstanceChoices(
         guests=Policy(given.get("guests", "refuse")),
         device_guests=Policy(given.get("device_guests", "refuse")),
         live_migratable=frozenset(given.get("live_migratable", ())),
         plain_ports=frozenset(given.get("plain_ports", ())),
     )
-    return plan_empty("gpu1", world(given), choices, why="its GPUs", now=NOW, asked=asked)
+    return plan_empty("gpu1", world(given), choices, why="its GPUs", now=NOW, requests=asked)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
