@@ -17,9 +17,8 @@ from gpustack.facts.images import checked_images
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
 from gpustack.findings import Finding, errors
-from gpustack.host.own_files import ADOPTED, AGAIN, JOURNAL, OWNED
+from gpustack.host.own_files import ADOPTED, AGAIN, JOURNAL, OWNED, digest
 from gpustack.host.plan import HostPlan, plan_host
-from gpustack.host.prior_setup.adopt import digest
 from gpustack.host.prove import undone
 from gpustack.host.prove import verify as prove
 from gpustack.host.prove.verify import Verification

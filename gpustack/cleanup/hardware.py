@@ -14,19 +14,9 @@ from gpustack.errors import NovaConfigError
 from gpustack.facts.model import Function, Host
 from gpustack.hostnames import key, short
 from gpustack.nova_options.config import files_of, read_files
-from gpustack.nova_options.device_spec import DeviceSpec, offered
-from gpustack.nova_options.pci_values import EntryError, specs_of
-from gpustack.nova_options.releases import Option
-
-_DEVICE_SPEC = Option(
-    group="pci",
-    name="device_spec",
-    kind="multi",
-    services=("compute",),
-    old_names=("pci/passthrough_whitelist", "DEFAULT/pci_passthrough_whitelist"),
-    since=15,
-    source="nova/conf/pci.py",
-)
+from gpustack.nova_options.device_spec import DeviceSpec, offered, parse_line
+from gpustack.nova_options.pci_values import EntryError
+from gpustack.nova_options.releases import option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +67,12 @@ def device_specs(paths: Sequence[Path]) -> tuple[DeviceSpec, ...]:
 
     :raises NovaConfigError: when a file can't be read, or Nova would refuse an entry.
     """
-    settings = read_files([file for path in paths for file in files_of(path)]).effective(_DEVICE_SPEC)
+    settings = read_files([file for path in paths for file in files_of(path)]).effective(option("pci/device_spec"))
     found = []
     for setting in settings:
         try:
-            found += [DeviceSpec.parse(entry) for entry in specs_of(setting.value)]
-        except (EntryError, ValueError) as error:
+            found += parse_line(setting.value)
+        except EntryError as error:
             raise NovaConfigError(f"device_spec: {error}", where=setting.place, remedy="gpustack nova lint") from error
     return tuple(found)
 

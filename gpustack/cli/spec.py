@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpustack.cli.common import Command, ShowOne, add_source_options, gather, is_for_machines, tell_failures
 from gpustack.errors import UsageError
 from gpustack.findings import Severity
+from gpustack.operations import counted
 
 if TYPE_CHECKING:
     from gpustack.spec.load import Examination
@@ -54,7 +55,7 @@ class Check(ShowOne):
             return int(super().produce_output(parsed_args, column_names, data))
         spec = self._examination.spec
         if spec is not None:
-            models, hosts = _count(len(spec.models), "model"), _count(len(spec.hosts), "host pattern")
+            models, hosts = counted(len(spec.models), "model"), counted(len(spec.hosts), "host pattern")
             print(f"{parsed_args.file}: valid, {models}, {hosts}", file=self.app.stdout)
         return 0
 
@@ -100,7 +101,7 @@ class Init(Command):
             else:
                 _refuse(out, force=parsed_args.force)
                 write_atomic(out, text)
-                self.report(f"{out}: written, from {_count(len(gathered.hosts), 'host')}")
+                self.report(f"{out}: written, from {counted(len(gathered.hosts), 'host')}")
         tell_failures(self, gathered.failures, total)
 
 
@@ -122,7 +123,3 @@ def _refuse(out: Path | None, *, force: bool) -> None:
         raise UsageError("exists already", where=str(out), remedy="--force replaces it; or name another file")
     if not out.is_file() or out.is_symlink():
         raise UsageError("is not a plain file, so it is not replaced", where=str(out), remedy="name another file")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

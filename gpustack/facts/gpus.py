@@ -75,7 +75,12 @@ def is_gpu(function: Function) -> bool:
 
 def nvswitches(host: Host) -> tuple[Function, ...]:
     """The NVSwitches of a host."""
-    return tuple(f for f in host.pci if catalogue.is_nvswitch(f.vendor, f.product, f.pci_class))
+    return tuple(filter(is_nvswitch, host.pci))
+
+
+def is_nvswitch(function: Function) -> bool:
+    """Whether a function is an NVSwitch, by class and catalogue."""
+    return catalogue.is_nvswitch(function.vendor, function.product, function.pci_class)
 
 
 def assemble(host: Host, main: Function) -> Gpu:

@@ -64,14 +64,15 @@ def is_ours(text: str) -> bool:
 
 def sealed(content: str) -> str:
     """The content of a file with a last line by which :func:`is_untouched` knows it again."""
-    return f"{content}{_SEAL}{_digest(content)}\n"
+    return f"{content}{_SEAL}{digest(content)}\n"
 
 
 def is_untouched(text: str) -> bool:
     """Whether a file is as gpustack wrote it, this version or another, with nothing changed since."""
-    content, seal, digest = text.rpartition(_SEAL)
-    return bool(seal) and digest == f"{_digest(content)}\n"
+    content, seal, written = text.rpartition(_SEAL)
+    return bool(seal) and written == f"{digest(content)}\n"
 
 
-def _digest(content: str) -> str:
+def digest(content: str) -> str:
+    """By which a file is known to be as it was written or read."""
     return hashlib.sha256(content.encode(errors="replace")).hexdigest()

@@ -19,9 +19,9 @@ from gpustack.nova_conf.sections import Carried, with_filters
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting, foreign, in_drop_in
-from gpustack.nova_options.device_spec import DeviceSpec, offered
+from gpustack.nova_options.device_spec import DeviceSpec, offered, parse_line
 from gpustack.nova_options.filters import Fault, FilterFault, available, faults
-from gpustack.nova_options.pci_values import EntryError, alias_of, quotes_hint, specs_of
+from gpustack.nova_options.pci_values import EntryError, alias_of, quotes_hint
 from gpustack.nova_options.releases import Option, Release
 
 ALIAS = releases.option("pci/alias")
@@ -149,7 +149,7 @@ def carried(
             own_devices = _reach(wanted, host)
             for setting in foreign(configuration.effective(spec_option)):
                 if setting.path == spec_option.path and not _is(setting, targets) and not _fault(setting):
-                    reach = frozenset() if setting.is_template else offered(_specs(setting), host)
+                    reach = frozenset() if setting.is_template else offered(parse_line(setting.value), host)
                     if not reach or not reach <= own_devices:
                         devices.append(_one_line(setting.written))
     return Carried(aliases=tuple(dict.fromkeys(aliases)), devices=tuple(dict.fromkeys(devices)))
@@ -242,7 +242,7 @@ def _fault(setting: Setting) -> bool:
     if setting.is_template:
         return False
     try:
-        alias_of(setting.value) if setting.path in (ALIAS.path, *ALIAS.old_names) else _specs(setting)
+        alias_of(setting.value) if setting.path in (ALIAS.path, *ALIAS.old_names) else parse_line(setting.value)
     except EntryError:
         return True
     return False
@@ -298,7 +298,7 @@ def _alias_in_the_way(setting: Setting, wanted: DesiredConfig) -> Iterator[Findi
 
 def _device_in_the_way(setting: Setting, wanted: DesiredConfig, host: Host) -> Iterator[Finding]:
     try:
-        specs = _specs(setting)
+        specs = parse_line(setting.value)
     except EntryError as error:
         hint = quotes_hint(setting.value)
         yield finding(Code.VALUE_NOT_JSON, place=setting.place, option="device_spec", error=error, hint=hint)
@@ -353,7 +353,7 @@ def _of_one_value(wanted: DesiredConfig) -> Iterator[Option]:
 def _right(setting: Setting, option: Option, wanted: DesiredConfig) -> bool:
     if option.kind == "list":
         return set(wanted.filters) <= set(values(setting.value))
-    return _is_true(setting.value)
+    return setting.value.strip().lower() in releases.TRUE
 
 
 def _read_later(file: str, own_file: str) -> bool:
@@ -375,13 +375,6 @@ def makes_available(lines: Sequence[str], release: Release) -> bool:
     return names is None or PCI_FILTER in names
 
 
-def _specs(setting: Setting) -> list[DeviceSpec]:
-    try:
-        return [DeviceSpec.parse(entry) for entry in specs_of(setting.value)]
-    except ValueError as error:
-        raise EntryError(str(error)) from error
-
-
 def _reach(wanted: DesiredConfig, host: Host) -> frozenset[str]:
     return offered([DeviceSpec.parse(e.to_dict()) for e in wanted.computes.get(host.hostname, ())], host)
 
@@ -399,7 +392,3 @@ def _one_line(text: str) -> str:
 
 def _named(setting: Setting) -> str:
     return f"[{setting.group}] {setting.name}"
-
-
-def _is_true(text: str) -> bool:
-    return text.strip().lower() in ("true", "1", "on", "yes")

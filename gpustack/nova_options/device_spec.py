@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpustack.facts.model import Function, Host
+from gpustack.nova_options.pci_values import BOOLEANS, EntryError, specs_of
 
 ANY = "*"
 _LIMITS = {"domain": 0xFFFF, "bus": 0xFF, "slot": 0x1F, "function": 0x7, "vendor_id": 0xFFFF, "product_id": 0xFFFF}
 _WIDTHS = {"domain": 4, "bus": 2, "slot": 2, "function": 1, "vendor_id": 4, "product_id": 4}
 _FIELDS = ("domain", "bus", "slot", "function")
-_BOOLEANS = frozenset(("1", "t", "true", "on", "y", "yes", "0", "f", "false", "off", "n", "no"))
 NORMALISED = ("managed", "live_migratable", "one_time_use")
 """Tags that must be a boolean word, in the releases that know them (``_normalize_device_spec_tag``)."""
 
@@ -93,7 +93,7 @@ class DeviceSpec:
             raise ValueError("address and devname exclude each other")
         for tag in booleans:
             value = tags.get(tag)
-            if value is not None and str(value).strip().lower() not in _BOOLEANS:
+            if value is not None and str(value).strip().lower() not in BOOLEANS:
                 raise ValueError(f"{tag} must be yes or no (or another boolean word), not {value!r}")
         return cls(
             vendor_id=vendor,
@@ -130,6 +130,17 @@ class DeviceSpec:
                 or pattern.fits(function.address)
             )
         )
+
+
+def parse_line(text: str) -> list[DeviceSpec]:
+    """The entries of one line of device_spec.
+
+    :raises EntryError: when Nova refuses the line or an entry; the message says why.
+    """
+    try:
+        return [DeviceSpec.parse(entry) for entry in specs_of(text)]
+    except ValueError as error:
+        raise EntryError(str(error)) from error
 
 
 def matched(specs: Sequence[DeviceSpec], host: Host) -> dict[str, int]:

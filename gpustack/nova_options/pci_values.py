@@ -11,7 +11,9 @@ from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Key, Release
 
 _HEX4 = re.compile(r"^([\da-fA-F]{4})$", re.ASCII)
-_BOOLEANS = frozenset(("1", "t", "true", "on", "y", "yes", "0", "f", "false", "off", "n", "no"))
+_TRUE = frozenset(("1", "t", "true", "on", "y", "yes"))
+BOOLEANS = _TRUE | {"0", "f", "false", "off", "n", "no"}
+"""The words of ``oslo_utils.strutils.bool_from_string``, which reads keys and tags; options have their own."""
 _LONGEST_NAME = 256
 _STANDARD_CLASSES = frozenset(("PGPU", "VGPU", "PCI_DEVICE", "SRIOV_NET_VF", "FPGA"))
 
@@ -95,7 +97,7 @@ def _fault(key: Key, value: object, release: Release) -> str | None:
     if key.name in ("vendor_id", "product_id"):
         return None if _HEX4.search(value) else f"must be four hexadecimal digits, not {value!r}"
     if key.name == "live_migratable":
-        return None if value.strip().lower() in _BOOLEANS else f"must be yes or no, not {value!r}"
+        return None if value.strip().lower() in BOOLEANS else f"must be yes or no, not {value!r}"
     allowed = key.values_in(release)
     return f"must be one of {', '.join(allowed)}, not {value!r}" if allowed and value not in allowed else None
 
@@ -115,4 +117,4 @@ def reported_class(name: object, vendor: str, product: str) -> str | None:
 
 def is_true(value: object) -> bool:
     """Whether a tag's value is a word for true (``oslo_utils.strutils.bool_from_string``)."""
-    return str(value).strip().lower() in ("1", "t", "true", "on", "y", "yes")
+    return str(value).strip().lower() in _TRUE

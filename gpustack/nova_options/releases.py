@@ -11,7 +11,9 @@ from typing import Any, Literal
 from gpustack.errors import UsageError
 from gpustack.files import data_dir
 
-OptionKind = Literal["multi", "list", "bool"]
+OptionKind = Literal["multi", "list", "bool", "text", "number"]
+TRUE, FALSE = ("true", "1", "on", "yes"), ("false", "0", "off", "no")
+"""The words that a boolean option takes (``oslo_config.types.Boolean``)."""
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -46,7 +48,7 @@ class _Lifetime:
 class Option(_Lifetime):
     """An option of nova.conf.
 
-    :ivar kind: ``multi`` options add up over all files, a ``list`` and a ``bool`` are decided by the last one read.
+    :ivar kind: ``multi`` options add up over all files; the others are decided by the last one read.
     :ivar services: the services that read it.
     :ivar old_names: deprecated names (``GROUP/NAME``) that are read too.
     :ivar old_names_until: major version of the last release that reads the deprecated names, if they are gone.

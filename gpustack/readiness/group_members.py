@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpustack.facts.gpus import Gpu, assemble, is_gpu
+from gpustack.facts.gpus import Gpu, assemble, is_gpu, is_nvswitch
 from gpustack.facts.model import Function, Host
 from gpustack.linux.drivers import is_host_driver
-from gpustack.pci import catalogue, classes
+from gpustack.pci import classes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,7 @@ def idle(host: Host, gpu: Gpu) -> tuple[Function, ...]:
 
 def _along(host: Host, gpu: Gpu) -> tuple[Function, ...]:
     cards = {f.address for peer in peers(gpu) for f in assemble(host, peer).functions}
-    return tuple(f for f in gpu.neighbours if f.address in cards or _is_nvswitch(f))
+    return tuple(f for f in gpu.neighbours if f.address in cards or is_nvswitch(f))
 
 
 def describe_uses(function: Function) -> Iterator[str]:
@@ -82,7 +82,3 @@ def describe_uses(function: Function) -> Iterator[str]:
 
 def _is_in_use(function: Function) -> bool:
     return bool(function.uses.net or function.uses.block or function.uses.input)
-
-
-def _is_nvswitch(function: Function) -> bool:
-    return catalogue.is_nvswitch(function.vendor, function.product, function.pci_class)

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpustack.errors import GpustackError
-from gpustack.facts.gpus import Gpu, card_of, displays, gpus, is_integrated
+from gpustack.facts.gpus import Gpu, card_of, displays, gpus, is_integrated, nvswitches
 from gpustack.facts.model import Function, Host
+from gpustack.operations import counted
 from gpustack.pci import catalogue
 from gpustack.spec.document import is_text
 from gpustack.spec.host_ranges import fold, natural
@@ -69,7 +70,7 @@ def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: s
         raise _nothing_found(by_host)
     kinds = {id(gpu): kind for gpu, kind in _kinds([gpu for of_one in cards.values() for gpu in of_one])}
     names = _names(set(kinds.values()))
-    switched = {host.hostname for host in hosts if any(map(_is_nvswitch, host.pci))}
+    switched = {host.hostname for host in hosts if nvswitches(host)}
     models = {name: {names[kinds[id(gpu)]] for gpu in of_one} for name, of_one in cards.items()}
     lines = [
         *_head(schema, len(cards)),
@@ -161,10 +162,6 @@ def _sort(hosts: Sequence[Host]) -> dict[str, _Found]:
     return by_host
 
 
-def _is_nvswitch(function: Function) -> bool:
-    return catalogue.is_nvswitch(function.vendor, function.product, function.pci_class)
-
-
 def _kinds(gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, _Kind]]:
     """Each GPU's kind. The subsystem is part of it only where different cards share vendor and product."""
     cards: dict[str, set[catalogue.Card | None]] = {}
@@ -213,7 +210,7 @@ def _head(schema: str, count: int) -> list[str]:
     return [
         f"# yaml-language-server: $schema={printable(schema, keep='')}",
         "#",
-        f"# A first spec, written by `gpustack spec init` from a scan of {_count(count, 'host')}.",
+        f"# A first spec, written by `gpustack spec init` from a scan of {counted(count, 'host')}.",
         "# Read it, take out what is not for guests, then run `gpustack spec check` and `gpustack host plan` on it.",
         "version: 1",
     ]
@@ -232,7 +229,7 @@ def _models(kinds: Mapping[int, _Kind], names: Mapping[_Kind, str], cards: Mappi
         total, hosts = sum(map(len, functions.values())), sum(map(bool, functions.values()))
         memory = f", {kind.card.memory}" if kind.card and kind.card.memory else ""
         lines += [""] if position else []
-        lines.append(f"  # {printable(kind.name, keep='')}{memory}: {total} on {_count(hosts, 'host')}")
+        lines.append(f"  # {printable(kind.name, keep='')}{memory}: {total} on {counted(hosts, 'host')}")
         lines += [f"  # Mind: {printable(quirk.title, keep='')}" for quirk in _quirks(kind)]
         lines += _boards(kind, [function for host_gpus in functions.values() for function in host_gpus])
         match = {"vendor": kind.vendor, "product": kind.product}
@@ -295,10 +292,6 @@ def _note(text: str, hosts: Iterable[str]) -> list[str]:
         return []
     listed = ", ".join(patterns[:8]) + (f" and {len(patterns) - 8} more" if len(patterns) > 8 else "")
     return ["", f"# {text} {printable(listed, keep='')}."]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _scalar(text: str) -> str:

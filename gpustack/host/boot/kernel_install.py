@@ -8,7 +8,6 @@ is not done.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
@@ -20,7 +19,7 @@ from gpustack.host.boot import record
 from gpustack.host.boot.bls import Entries, record_of, swallowed, with_arguments
 from gpustack.host.boot.record import ENTRIES, KERNEL_CMDLINE, MADE
 from gpustack.host.boot.tools import install_kernel
-from gpustack.host.own_files import OwnedFile
+from gpustack.host.own_files import OwnedFile, digest
 from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.module_parameters import fulfils
 from gpustack.operations import RunCommand
@@ -97,7 +96,7 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
         mode = "0644" if there is None else there.mode
         edits[KERNEL_CMDLINE] = OwnedFile(content=content, mode=mode, why="the kernels' arguments")
         if there is None:
-            needs[MADE] = (_digest(text),)
+            needs[MADE] = (f"sha256:{digest(text)}",)
     line = with_arguments(stands, needs[ENTRIES])
     found += swallowed(host, KERNEL_CMDLINE, line, needs[ENTRIES])
     return Entries(
@@ -174,8 +173,4 @@ def undo_commands(host: Host) -> Iterator[RunCommand]:
 def is_made(host: Host) -> bool:
     """Whether gpustack made ``/etc/kernel/cmdline``, and nobody has put anything else into it since."""
     digests = record.recorded(host).get(MADE, ())
-    return KERNEL_CMDLINE in host.files and _digest(record.plain(host)[KERNEL_CMDLINE]) in digests
-
-
-def _digest(text: str) -> str:
-    return f"sha256:{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
+    return KERNEL_CMDLINE in host.files and f"sha256:{digest(record.plain(host)[KERNEL_CMDLINE])}" in digests

@@ -7,7 +7,6 @@ planned: what the shell or modprobe reads afterwards is what it read before, wit
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -342,8 +341,3 @@ def give_back(host: Host) -> tuple[tuple[Operation, ...], tuple[Finding, ...], H
             operations.append(WriteFile(path=path, content=text, before=before, mode=mode, why=why))
             files[path] = ConfigFile(text=text, mode=mode, mtime_ns=None)
     return tuple(operations), tuple(findings), host.model_copy(update={"files": files})
-
-
-def digest(text: str) -> str:
-    """By which a file is known to be as it was read."""
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()

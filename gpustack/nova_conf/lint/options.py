@@ -17,7 +17,6 @@ from gpustack.nova_options.config import Setting
 from gpustack.nova_options.releases import Option, Release
 
 _TITLE = "Option names"
-_TRUE, _FALSE = ("true", "1", "on", "yes"), ("false", "0", "off", "no")
 _MISLEADING = {"dev_spec": "device_spec", "whitelist": "device_spec", "aliases": "alias", "pci_alias": "alias"}
 _NEAR = 0.82
 
@@ -147,7 +146,7 @@ def booleans(subject: LintSubject) -> Iterator[Finding]:
             if option.kind != "bool" or not source.serves(option):
                 continue
             for setting in source.configuration.all(option):
-                if not setting.unknown and setting.value.strip().lower() not in (*_TRUE, *_FALSE):
+                if not setting.unknown and setting.value.strip().lower() not in (*releases.TRUE, *releases.FALSE):
                     yield finding(
                         Code.BOOLEAN_INVALID,
                         place=setting.place,
@@ -179,7 +178,7 @@ def _says(setting: Setting, option: Option) -> bool:
     """What matters of a value: whether a switch is on, whether the list has PciPassthroughFilter."""
     if option.kind == "list":
         return PCI_FILTER in values(setting.value)
-    return setting.value.strip().lower() in _TRUE
+    return setting.value.strip().lower() in releases.TRUE
 
 
 @check(_TITLE)
