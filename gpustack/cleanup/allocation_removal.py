@@ -48,22 +48,28 @@ def unset(
     if provider not in before["allocations"]:
         return Outcome(verdict=stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
     hosts = frozenset({wanted["host"]})
-    again = leftovers_of(sources, cell, replace(selection, hosts=hosts, instance=None, classes=frozenset()), cloud)
-    verdict = next((one for one in again if key(one.to_dict()) == key(wanted)), None)
+    leftovers = leftovers_of(sources, cell, replace(selection, hosts=hosts, instance=None, classes=frozenset()), cloud)
+    verdict = next((leftover for leftover in leftovers if key(leftover.to_dict()) == key(wanted)), None)
     if verdict is None or verdict.status is not Status.STALE:
-        mine = (one for one in again if one.allocation and one.allocation.to_dict() == wanted["allocation"])
-        now = next((f"now it is {one.status}: {one.because}" for one in mine), "it is in order now")
-        return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=f"changed since the plan; {now}")
-    found = asking.answers(verdict, ask, selection.gone)
-    settled = asking.settle(verdict, found)
+        same_allocation = (
+            leftover
+            for leftover in leftovers
+            if leftover.allocation and leftover.allocation.to_dict() == wanted["allocation"]
+        )
+        change = next(
+            (f"now it is {leftover.status}: {leftover.because}" for leftover in same_allocation), "it is in order now"
+        )
+        return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=f"changed since the plan; {change}")
+    usages = asking.answers(verdict, ask, selection.gone)
+    settled = asking.settle(verdict, usages)
     if settled.status is not Status.STALE:
         result = Result.UNDECIDED if settled.status is Status.UNDECIDED else Result.SKIPPED
         return Outcome(verdict=settled, result=result, detail=f"{settled.because}; {settled.advice}")
-    witness = "; ".join(asking.witnesses(verdict, found))
-    kept = {uuid: one for uuid, one in before["allocations"].items() if uuid != provider}
+    witness = "; ".join(asking.witnesses(verdict, usages))
+    remaining = {uuid: allocation for uuid, allocation in before["allocations"].items() if uuid != provider}
     kind = {"consumer": consumer, "provider": provider, "before": before}
     number = journal.begin(cell.name, str(cell.uuid), verdict.to_dict(), (), (), kind, witness)
-    if not placement.put(cloud, consumer, before, kept):
+    if not placement.put(cloud, consumer, before, remaining):
         journal.end(number, "skipped", "changed meanwhile")
         detail = "the consumer changed meanwhile; nothing was written"
         return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
@@ -78,19 +84,19 @@ def put_back(cloud: Connection, entry: JournalEntry) -> tuple[bool | None, str]:
     """
     known = entry.allocation or {}
     consumer, provider, before = known["consumer"], known["provider"], known["before"]
-    now = placement.allocations_of(cloud, consumer)
-    if _resources(now).get(provider) == _resources(before)[provider]:
+    current = placement.allocations_of(cloud, consumer)
+    if _resources(current).get(provider) == _resources(before)[provider]:
         return None, "the allocation is as it was before the repair"
-    left = {uuid: one for uuid, one in _resources(before).items() if uuid != provider}
-    generation = before["consumer_generation"] + 1 if left else None
-    if _resources(now) != left or now.get("consumer_generation") != generation:
+    others = {uuid: resources for uuid, resources in _resources(before).items() if uuid != provider}
+    generation = before["consumer_generation"] + 1 if others else None
+    if _resources(current) != others or current.get("consumer_generation") != generation:
         return False, f"consumer {consumer} has changed since; nothing was put back"
     like = {**before, "consumer_generation": generation}
-    whole = {**now["allocations"], provider: before["allocations"][provider]}
-    if not placement.put(cloud, consumer, like, whole):
+    restored = {**current["allocations"], provider: before["allocations"][provider]}
+    if not placement.put(cloud, consumer, like, restored):
         return False, "the device is allocated to another by now, or reserved; nothing was put back"
     return True, "the allocation is as it was before the repair"
 
 
-def _resources(said: Mapping[str, Any]) -> dict[str, Any]:
-    return {uuid: one["resources"] for uuid, one in said["allocations"].items()}
+def _resources(answer: Mapping[str, Any]) -> dict[str, Any]:
+    return {uuid: allocation["resources"] for uuid, allocation in answer["allocations"].items()}

@@ -53,7 +53,7 @@ def carry_out(
     :raises CloudError: when Placement is lost.
     :raises DatabaseError: when a database is lost; the repair under way is then done or not done, never half done.
     """
-    for wanted in sorted(planned, key=lambda one: one["repair"] == Repair.UNSET_ALLOCATION):
+    for wanted in sorted(planned, key=lambda verdict: verdict["repair"] == Repair.UNSET_ALLOCATION):
         cell = next((cell for cell in sources.cells if cell.name == wanted["cell"]), None)
         if cell is None:
             detail = f"cell {wanted['cell']} is not among the named databases; nothing was written"
@@ -79,17 +79,17 @@ def _carry_out_one(
         return changed or _nothing(wanted)
     if detail := asking.unstopped(verdict):
         return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
-    found = asking.answers(verdict, ask, selection.gone)
-    if found:  # that took its time
+    usages = asking.answers(verdict, ask, selection.gone)
+    if usages:  # that took its time
         verdict = _judge_again(sources, cell, wanted, selection)
         if (changed := _changed(verdict, wanted, "while the hosts were asked")) or verdict is None:
             return changed or _nothing(wanted)
-    settled = asking.settle(verdict, found)
+    settled = asking.settle(verdict, usages)
     if settled.status is not Status.STALE:
         result = Result.UNDECIDED if settled.status is Status.UNDECIDED else Result.SKIPPED
         return Outcome(verdict=settled, result=result, detail=f"{settled.because}; {settled.advice}")
     try:
-        return _repair(cell, settled, journal, "; ".join(asking.witnesses(verdict, found)), wait)
+        return _repair(cell, settled, journal, "; ".join(asking.witnesses(verdict, usages)), wait)
     except BusyError as error:
         return Outcome(verdict=verdict, result=Result.FAILED, detail=f"{error.what}; nothing was written")
 
@@ -98,14 +98,14 @@ def _nothing(wanted: PlannedVerdict) -> Outcome:
     return Outcome(verdict=stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
 
 
-def _changed(verdict: Verdict | None, wanted: PlannedVerdict, when: str) -> Outcome | None:
+def _changed(verdict: Verdict | None, wanted: PlannedVerdict, moment: str) -> Outcome | None:
     """The outcome where a verdict is not the one that was planned any more."""
     if verdict is None:
         return _nothing(wanted)
     if verdict.status is Status.HEALS:
         return Outcome(verdict=verdict, result=Result.GONE, detail=verdict.because)
     if verdict.status is not Status.STALE or key(verdict.to_dict()) != key(wanted):
-        detail = f"changed {when}; now it is {verdict.status}: {verdict.because}"
+        detail = f"changed {moment}; now it is {verdict.status}: {verdict.because}"
         return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
     return None
 
@@ -126,16 +126,16 @@ def _repair(cell: Cell, verdict: Verdict, journal: Journal, witness: str, wait: 
 
     if verdict.repair is Repair.RESTART:
         return ended(Result.RESTART, f"restart nova-compute on {verdict.host}; instances keep running. {witness}")
-    now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+    moment = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     with writing(cell.database) as connection:
-        made = changes(verdict, relatives(connection, verdict), now)
-        if not asking.permits(verdict, made):
+        written = changes(verdict, relatives(connection, verdict), moment)
+        if not asking.permits(verdict, written):
             return ended(Result.SKIPPED, "a related function changed since the hosts were asked; nothing was written")
-        before = [row for change in made if (row := whole_row(connection, change)) is not None]
-        if len(before) != len(made):
+        before = [row for change in written if (row := whole_row(connection, change)) is not None]
+        if len(before) != len(written):
             return ended(Result.SKIPPED, "a row is gone since it was judged; nothing was written")
-        number = journal.begin(cell.name, str(cell.uuid), verdict.to_dict(), made, before, witness=witness)
-        for statement, change in zip(statements(connection, verdict, made), made, strict=True):
+        number = journal.begin(cell.name, str(cell.uuid), verdict.to_dict(), written, before, witness=witness)
+        for statement, change in zip(statements(connection, verdict, written), written, strict=True):
             if connection.execute(statement).rowcount != 1:
                 connection.rollback()
                 journal.end(number, "skipped", "changed meanwhile")
@@ -149,17 +149,17 @@ def _repair(cell: Cell, verdict: Verdict, journal: Journal, witness: str, wait: 
 
 
 def statements(
-    connection: sa.Connection, verdict: Verdict, made: Sequence[Change], beside: Iterable[Change] = ()
+    connection: sa.Connection, verdict: Verdict, changes: Sequence[Change], others: Iterable[Change] = ()
 ) -> list[sa.Update]:
     """The statements of a repair, each of which compares every fact that its verdict rests on.
 
-    :param beside: what other repairs of the same script write.
+    :param others: what other repairs of the same script write.
     """
     written: dict[str, set[int]] = {}
-    for change in (*made, *beside):
+    for change in (*changes, *others):
         written.setdefault(change.table, set()).add(change.id)
     facts = conditions(verdict.seen, connection, written)
-    return [change.statement(facts) for change in made]
+    return [change.statement(facts) for change in changes]
 
 
 def _await_nova(cell: Cell, verdict: Verdict, witness: str, wait: float) -> Outcome:

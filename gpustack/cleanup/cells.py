@@ -112,13 +112,13 @@ def cells(api: Database, default: str | None) -> tuple[Cell, ...]:
     # Nothing keeps two cells from having one name, nor one from being called as another's uuid, nor a database such as
     # SQLite's from having no text there.
     names = Counter(str(value) for row in rows for value in {row["name"], row["uuid"]} if value)
-    found = []
+    mapped = []
     for row in rows:
         uuid = str(row["uuid"])
         name = str(row["name"]) if row["name"] and names[str(row["name"])] == 1 else uuid
-        made = _of_cell(f"cell {name}", row["database_connection"], default)
-        found.append(Cell(uuid=uuid, name=name, disabled=bool(row.get("disabled")), database=made))
-    return tuple(sorted(found, key=lambda cell: (cell.uuid != CELL0, cell.name)))
+        cell_database = _of_cell(f"cell {name}", row["database_connection"], default)
+        mapped.append(Cell(uuid=uuid, name=name, disabled=bool(row.get("disabled")), database=cell_database))
+    return tuple(sorted(mapped, key=lambda cell: (cell.uuid != CELL0, cell.name)))
 
 
 def _of_cell(name: str, template: object, default: str | None) -> Database:
@@ -151,5 +151,5 @@ def service_down_time(paths: Sequence[Path]) -> int | None:
 
     :raises NovaConfigError: when a file can't be read.
     """
-    said = read_files([file for path in paths for file in files_of(path)]).effective(_SERVICE_DOWN_TIME)
-    return int(said[-1].value) if said and said[-1].value.isdigit() else None
+    settings = read_files([file for path in paths for file in files_of(path)]).effective(_SERVICE_DOWN_TIME)
+    return int(settings[-1].value) if settings and settings[-1].value.isdigit() else None

@@ -32,18 +32,18 @@ class Clock:
     doubt: str = ""
     """Why the times in the database do not tell which of its services run now; empty when they do."""
 
-    def age(self, seen: datetime) -> timedelta:
+    def age(self, reported_at: datetime) -> timedelta:
         """How long ago a service reported, by the nearer of two clocks: the database's, that of the other reports."""
-        return min(abs(moment - seen) for moment in (self.now, self.heard) if moment is not None)
+        return min(abs(moment - reported_at) for moment in (self.now, self.heard) if moment is not None)
 
     def state(self, service: Service | None) -> HostState:
         """Whether a nova-compute runs, by its service alone."""
         if service is None:
             return HostState.GONE
-        seen = service.seen
-        if seen is not None and self.age(seen) <= self.service_down_time:
+        reported_at = service.reported_at
+        if reported_at is not None and self.age(reported_at) <= self.service_down_time:
             return HostState.UP
-        if self.doubt or (seen is not None and seen > self.now):
+        if self.doubt or (reported_at is not None and reported_at > self.now):
             return HostState.UNKNOWN
         return HostState.FORCED_DOWN if service.forced_down else HostState.DOWN
 

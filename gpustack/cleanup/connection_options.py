@@ -77,13 +77,13 @@ def accepted(url: sa.URL, where: str) -> sa.URL:
     return url.difference_update_query(_IGNORED)
 
 
-def without_secrets(text: str, secrets: Iterable[str], shown: Iterable[str]) -> str:
+def without_secrets(text: str, secrets: Iterable[str], public: Iterable[str]) -> str:
     """A driver's message without the secrets that may be in it.
 
     A secret counts where it is a word of its own, a short one only in quotes: else a password such as ``a`` would make
     the message unreadable. One that equals a part of the URL that is shown anyway is left: stars would betray it.
     """
-    for secret in sorted(set(secrets) - set(shown), key=len, reverse=True):
+    for secret in sorted(set(secrets) - set(public), key=len, reverse=True):
         pattern = re.escape(secret)
         around = (r"(?<!\w)", r"(?!\w)") if len(secret) >= _SHORT else (r"(?<=['\"])", r"(?=['\"])")
         text = re.sub(around[0] + pattern + around[1], "***", text)

@@ -39,27 +39,27 @@ class Database:
     @property
     def where(self) -> str:
         """What to call it in messages: the name and the URL without its password, and without a query that has one."""
-        shown = self.url if not self._in_query else self.url.set(query={})
-        return f"{self.name} ({shown.render_as_string(hide_password=True)})"
+        url = self.url if not self._in_query else self.url.set(query={})
+        return f"{self.name} ({url.render_as_string(hide_password=True)})"
 
     def without_secrets(self, text: str) -> str:
         """A driver's message, without the password that it may have in it."""
-        shown = (self.url.username, self.url.host, self.url.database)
-        return connection_options.without_secrets(text, self.secrets, filter(None, shown))
+        public = (self.url.username, self.url.host, self.url.database)
+        return connection_options.without_secrets(text, self.secrets, filter(None, public))
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """The password, wherever the URL has it."""
-        return tuple(str(one) for one in (self.url.password, *self._in_query) if one)
+        return tuple(str(secret) for secret in (self.url.password, *self._in_query) if secret)
 
     @property
     def _in_query(self) -> tuple[str, ...]:
-        said = self.url.query.items()
+        options = self.url.query.items()
         return tuple(
-            word
-            for name, value in said
+            text
+            for name, value in options
             if "pass" in name.lower()
-            for word in ((value,) if isinstance(value, str) else value)
+            for text in ((value,) if isinstance(value, str) else value)
         )
 
     def __repr__(self) -> str:

@@ -134,8 +134,8 @@ def _card_of(device: str) -> str:
     """The function that a device of sysfs is, or is a part of: a mediated device (mdev) takes its card."""
     if _BDF.match(os.path.basename(device)):
         return os.path.basename(device)
-    found = _BDF.findall(os.path.realpath(device))  # type: List[str]
-    return found[-1] if found else os.path.basename(device)
+    addresses = _BDF.findall(os.path.realpath(device))  # type: List[str]
+    return addresses[-1] if addresses else os.path.basename(device)
 
 
 def _is_bridge(device: str) -> bool:
@@ -148,9 +148,9 @@ def _is_bridge(device: str) -> bool:
 
 def _domain_of(path: str) -> str:
     """The domain's UUID on QEMU's command line, or nothing."""
-    words = _command_line(path)
-    if b"-uuid" in words[:-1]:
-        return words[words.index(b"-uuid") + 1].decode("ascii", "replace")
+    arguments = _command_line(path)
+    if b"-uuid" in arguments[:-1]:
+        return arguments[arguments.index(b"-uuid") + 1].decode("ascii", "replace")
     return ""
 
 
@@ -165,13 +165,13 @@ def _command_line(path: str) -> List[bytes]:
 def functions(root: str) -> Dict[str, str]:
     """Vendor and product of every PCI function, by address."""
     directory = os.path.join(root, "sys/bus/pci/devices")
-    found = {}
+    models = {}
     for address in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
         try:
-            found[address] = ":".join(_number(os.path.join(directory, address, name)) for name in ("vendor", "device"))
+            models[address] = ":".join(_number(os.path.join(directory, address, name)) for name in ("vendor", "device"))
         except OSError:
             continue  # the function is gone
-    return found
+    return models
 
 
 def _number(path: str) -> str:
@@ -182,15 +182,19 @@ def _number(path: str) -> str:
 def nova_compute(root: str) -> List[int]:
     """The processes of nova-compute: the program itself, or an interpreter that runs it; in containers too."""
     proc = os.path.join(root, "proc")
-    found = []
+    processes = []
     for pid in os.listdir(proc):
         if pid.isdigit():
-            words = _command_line(os.path.join(proc, pid, "cmdline"))
-            is_python = b"python" in os.path.basename(words[0] if words else b"")
-            programs = [word for word in words if not word.startswith(b"-")][:3] if is_python else words[:1]
-            if any(os.path.basename(word) == b"nova-compute" for word in programs):
-                found.append(int(pid))
-    return sorted(found)
+            arguments = _command_line(os.path.join(proc, pid, "cmdline"))
+            is_python = b"python" in os.path.basename(arguments[0] if arguments else b"")
+            programs = (
+                [argument for argument in arguments if not argument.startswith(b"-")][:3]
+                if is_python
+                else arguments[:1]
+            )
+            if any(os.path.basename(argument) == b"nova-compute" for argument in programs):
+                processes.append(int(pid))
+    return sorted(processes)
 
 
 def age(root: str) -> Optional[float]:
@@ -218,7 +222,7 @@ def names(root: str) -> List[str]:
             name = stream.read().strip()
     except OSError:
         return []
-    found = {name}
+    hostnames = {name}
     try:
         with open(os.path.join(root, "etc/hosts"), encoding="utf-8", errors="replace") as stream:
             lines = [line.partition("#")[0].split()[1:] for line in stream]
@@ -226,8 +230,8 @@ def names(root: str) -> List[str]:
         lines = []
     for line in lines:
         if name in line:
-            found.update(other for other in line if not other.startswith("localhost"))
-    return sorted(filter(None, found))
+            hostnames.update(other for other in line if not other.startswith("localhost"))
+    return sorted(filter(None, hostnames))
 
 
 def look(root: str = "/") -> Dict[str, object]:

@@ -34,51 +34,51 @@ def in_flight(owner: Owner | None) -> list[str]:
     """Why an owner must be left alone now: moves, tasks, confirmations that are due."""
     if owner is None:
         return []
-    found = []
+    reasons = []
     for migration in owner.migrations:
         if migration.in_flight:
             kind = "under way" if migration.known else "of a status that gpustack does not know"
-            found.append(f"migration {migration.id} is {kind} ({migration.status})")
+            reasons.append(f"migration {migration.id} is {kind} ({migration.status})")
     if owner.in_several_cells:
-        found.append(f"instance {owner.uuid} is in more than one cell: a move between cells may be under way")
+        reasons.append(f"instance {owner.uuid} is in more than one cell: a move between cells may be under way")
     if owner.alive and owner.instance is not None:
         if owner.instance.task_state is not None:
-            found.append(f"instance {owner.uuid} has a task under way ({owner.instance.task_state})")
+            reasons.append(f"instance {owner.uuid} has a task under way ({owner.instance.task_state})")
         if owner.instance.vm_state in _BUSY_VM_STATES:
-            found.append(f"instance {owner.uuid} is {owner.instance.vm_state}")
+            reasons.append(f"instance {owner.uuid} is {owner.instance.vm_state}")
         if owner.instance.hidden:
-            found.append(f"instance {owner.uuid} is hidden: a move between cells is under way")
-    return found
+            reasons.append(f"instance {owner.uuid} is hidden: a move between cells is under way")
+    return reasons
 
 
 def fresh(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
     """Why it is too early to judge a row: what changed within the grace time."""
-    found = []
+    reasons = []
     if clock.recent(row.changed_at):
-        found.append(f"{words(row)}, and was written less than {_minutes(clock)} ago")
+        reasons.append(f"{words(row)}, and was written less than {_minutes(clock)} ago")
     owner = owner_of(view, row)
-    found += [
+    reasons += [
         f"migration {migration.id} was written less than {_minutes(clock)} ago"
         for migration in (owner.migrations if owner else ())
         if clock.recent(migration.updated_at)
     ]
     instance = owner.instance if owner else None
     if instance is not None and not (owner and owner.on(view.node)) and clock.recent(instance.updated_at):
-        found.append(f"instance {instance.uuid} was written less than {_minutes(clock)} ago")
+        reasons.append(f"instance {instance.uuid} was written less than {_minutes(clock)} ago")
     silent = (HostState.DOWN, HostState.FORCED_DOWN, HostState.GONE)
     if not view.node.deleted and view.host_state(clock) in silent and clock.recent(view.node.updated_at):
-        found.append(f"compute node {view.node.name} was written less than {_minutes(clock)} ago: its host may be up")
+        reasons.append(f"compute node {view.node.name} was written less than {_minutes(clock)} ago: its host may be up")
     if view.node.deleted and clock.recent(view.node.deleted_at):
-        found.append(f"compute node {view.node.name} was deleted less than {_minutes(clock)} ago: it may come back")
-    return found
+        reasons.append(f"compute node {view.node.name} was deleted less than {_minutes(clock)} ago: it may come back")
+    return reasons
 
 
 def young(rows: Iterable[PciRow], owner: Owner | None, clock: Clock) -> list[str]:
     """What was written within the grace time: rows, and the instance of their owner, wherever it is."""
-    found = [f"row {row.id} was written within the grace time" for row in rows if clock.recent(row.changed_at)]
+    reasons = [f"row {row.id} was written within the grace time" for row in rows if clock.recent(row.changed_at)]
     if owner is not None and owner.instance is not None and clock.recent(owner.instance.updated_at):
-        found.append(f"instance {owner.uuid} was written within the grace time")
-    return found
+        reasons.append(f"instance {owner.uuid} was written within the grace time")
+    return reasons
 
 
 def stale_since(row: PciRow, owner: Owner) -> datetime | None:
@@ -123,21 +123,21 @@ def belongings(owner: Owner, rows: Sequence[PciRow]) -> Belongings | None:
     """Which of the rows that name an owner are its own; None when its requests can't be read."""
     if owner.requests is None:
         return None
-    asked: Counter[str | None] = Counter()
+    requested: Counter[str | None] = Counter()
     for request in owner.requests:
-        asked[request.request_id or None] += request.count
+        requested[request.request_id or None] += request.count
     held = Counter(row.request_id or None for row in rows)
-    whole = {request for request, count in held.items() if count <= asked[request]}
-    kept = tuple(row for row in rows if (row.request_id or None) in whole)
-    beyond = tuple(row for row in rows if (row.request_id or None) not in whole)
-    missing = sum(max(0, count - held[request]) for request, count in asked.items())
-    return Belongings(kept, beyond, missing)
+    matched = {request for request, count in held.items() if count <= requested[request]}
+    own = tuple(row for row in rows if (row.request_id or None) in matched)
+    beyond = tuple(row for row in rows if (row.request_id or None) not in matched)
+    missing = sum(max(0, count - held[request]) for request, count in requested.items())
+    return Belongings(own, beyond, missing)
 
 
 def lacks(view: NodeView, owner: Owner) -> bool:
     """Whether the owner has fewer devices of this node than it asks for, or may have."""
-    found = belongings(owner, view.held.get(owner.uuid, ()))
-    return found is None or found.missing > 0
+    owned = belongings(owner, view.held.get(owner.uuid, ()))
+    return owned is None or owned.missing > 0
 
 
 def lacking(view: NodeView) -> Iterator[Owner]:
@@ -177,13 +177,13 @@ def surplus(owner: Owner, rows: Sequence[PciRow]) -> tuple[PciRow, ...] | None:
     They do when the others are, request by request, as many as the instance asks for. A request without an id has rows
     without one, which look like a surplus.
     """
-    found = belongings(owner, rows)
-    asked = {request.request_id or None for request in owner.requests or ()}
-    if found is None or found.missing or not asked or None in asked:
+    owned = belongings(owner, rows)
+    requested = {request.request_id or None for request in owner.requests or ()}
+    if owned is None or owned.missing or not requested or None in requested:
         return None
-    if any((row.request_id or None) in asked for row in found.beyond):
+    if any((row.request_id or None) in requested for row in owned.beyond):
         return None
-    return found.beyond
+    return owned.beyond
 
 
 def pinning(view: NodeView, owner: Owner) -> tuple[int, ...]:
@@ -191,18 +191,18 @@ def pinning(view: NodeView, owner: Owner) -> tuple[int, ...]:
     return tuple(m.id for m in owner.migrations if m.status == ERROR and m.touches(view.node))
 
 
-def seen(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
+def evidence_lines(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
     """What there is to tell of a row: itself, its compute node, its owner, and where else that owner has devices."""
-    found = [f"{words(row)}; last written {row.changed_at or 'at an unknown time'}", node_words(view, clock)]
+    lines = [f"{words(row)}; last written {row.changed_at or 'at an unknown time'}", node_words(view, clock)]
     owner = owner_of(view, row)
     if owner is not None:
-        found.append(owner_words(owner))
-        found += [
+        lines.append(owner_words(owner))
+        lines += [
             f"migration {m.id} ({m.migration_type}, {m.source_compute} to {m.dest_compute}) is {m.status}"
             for m in owner.migrations
         ]
-        found += [f"the instance also holds, on {node}, {words(other)}" for node, other in _elsewhere(view, row)]
-    return found
+        lines += [f"the instance also holds, on {node}, {words(other)}" for node, other in _elsewhere(view, row)]
+    return lines
 
 
 def node_words(view: NodeView, clock: Clock) -> str:
@@ -215,7 +215,7 @@ def node_words(view: NodeView, clock: Clock) -> str:
     runs = f"nova-compute on {view.node.name} is {state.value}"
     if state is HostState.UNKNOWN:
         runs = f"whether nova-compute on {view.node.name} runs is not known"
-    return f"{runs}; it was last seen {view.service.seen or 'never'}"
+    return f"{runs}; it was last seen {view.service.reported_at or 'never'}"
 
 
 def owner_words(owner: Owner) -> str:
@@ -225,10 +225,10 @@ def owner_words(owner: Owner) -> str:
     instance: Instance = owner.instance
     if instance.deleted:
         return f"instance {owner.uuid} is deleted"
-    where = f"on {instance.host}" if instance.host else "on no host"
+    location = f"on {instance.host}" if instance.host else "on no host"
     asks = "its requests can't be read" if owner.requests is None else f"it asks for {owner.wanted} devices"
     node = instance.node or "no node"
-    return f"instance {owner.uuid} is {instance.vm_state}, {where} ({node}), cell {instance.cell}; {asks}"
+    return f"instance {owner.uuid} is {instance.vm_state}, {location} ({node}), cell {instance.cell}; {asks}"
 
 
 def _elsewhere(view: NodeView, row: PciRow) -> tuple[tuple[str, PciRow], ...]:

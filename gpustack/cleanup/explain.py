@@ -82,8 +82,8 @@ def explain(
             yield Section(title="Placement", lines=(f"could not be asked: {error.what}",))
     known = {host: usage for host, usage in answers.items() if usage.users or not usage.gap}
     looked = replace(selection, hosts=frozenset(subject.hosts), instance=None, classes=frozenset())
-    made = plan.make(sources, looked, cloud, known)
-    lines = [line for verdict in made.verdicts if _about(verdict, subject) for line in _verdict(verdict)]
+    cleanup_plan = plan.make(sources, looked, cloud, known)
+    lines = [line for verdict in cleanup_plan.verdicts if _about(verdict, subject) for line in _verdict(verdict)]
     yield Section(title="verdicts", lines=tuple(lines) or ("none: nothing is wrong, as far as it can be seen",))
 
 
@@ -99,36 +99,36 @@ def _snapshot(cell: Cell) -> Iterator[sa.Connection]:
 
 def _cell(cell: Cell, subject: Subject) -> Iterator[str]:
     with _snapshot(cell) as connection:
-        found = list(_rows(connection, subject))
-        subject.instances |= {str(row["instance_uuid"]).lower() for row in found if row["instance_uuid"]}
+        rows = list(_rows(connection, subject))
+        subject.instances |= {str(row["instance_uuid"]).lower() for row in rows if row["instance_uuid"]}
         instances = list(_of(connection, tables.instances, "uuid", subject.instances))
         moves = list(_of(connection, tables.migrations, "instance_uuid", subject.instances))
         for move in moves:
             subject.hosts |= {host for host in (move["source_compute"], move["dest_compute"]) if host}
             subject.moves |= {move["uuid"]} if move.get("uuid") else set()
-        subject.hosts |= {one["host"] for one in instances if one["host"]}
-        subject.hosts |= {row["host"] for row in found if row["host"]}
+        subject.hosts |= {instance["host"] for instance in instances if instance["host"]}
+        subject.hosts |= {row["host"] for row in rows if row["host"]}
         for node in _of(connection, tables.compute_nodes, "host", subject.hosts):
             subject.nodes |= {node["uuid"]} if node["uuid"] and not node["deleted"] else set()
             yield f"compute node {node['id']}, {node['host']} ({node['hypervisor_hostname']}){_gone(node)}"
         for service in _of(connection, tables.services, "host", subject.hosts):
             if service["binary"] == "nova-compute":
                 marks = [name.replace("_", " ") for name in ("disabled", "forced_down") if service.get(name)]
-                seen = f"last seen {service.get('last_seen_up')}{_gone(service)}"
-                yield ", ".join([f"nova-compute on {service['host']}", *marks, seen])
-        yield from map(_row, found)
-        if not found:
+                report = f"last seen {service.get('last_seen_up')}{_gone(service)}"
+                yield ", ".join([f"nova-compute on {service['host']}", *marks, report])
+        yield from map(_row, rows)
+        if not rows:
             yield "no row of pci_devices"
-        for one in instances:
-            where = f"{one['host'] or 'no host'} ({one['node'] or 'no node'})"
-            state = f"{one['vm_state']}, task {one['task_state'] or 'none'}, on {where}"
-            yield f"instance {one['uuid']}: {state}, written {one['updated_at']}{_gone(one)}"
+        for instance in instances:
+            location = f"{instance['host'] or 'no host'} ({instance['node'] or 'no node'})"
+            state = f"{instance['vm_state']}, task {instance['task_state'] or 'none'}, on {location}"
+            yield f"instance {instance['uuid']}: {state}, written {instance['updated_at']}{_gone(instance)}"
         for extra in _of(connection, tables.instance_extra, "instance_uuid", subject.instances):
             yield f"requests of {extra['instance_uuid']}: {_requests(extra['pci_requests'])}"
-        for move in sorted(moves, key=lambda one: -one["id"])[:_MOVES]:
+        for move in sorted(moves, key=lambda migration: -migration["id"])[:_MOVES]:
             ends = f"{move['source_compute']} to {move['dest_compute']}"
-            what = f"migration {move['id']} of {move['instance_uuid']} ({move.get('migration_type')}, {ends})"
-            yield f"{what}: {move['status']}, written {move['updated_at'] or move['created_at']}{_gone(move)}"
+            text = f"migration {move['id']} of {move['instance_uuid']} ({move.get('migration_type')}, {ends})"
+            yield f"{text}: {move['status']}, written {move['updated_at'] or move['created_at']}{_gone(move)}"
         yield f"the database's time: {read.now(connection):%F %T}"
 
 
@@ -139,11 +139,13 @@ def _rows(connection: sa.Connection, subject: Subject) -> Iterable[sa.RowMapping
     query = sa.select(*tables.columns(connection, tables.pci_devices), nodes.host, nodes.deleted.label("node_deleted"))
     query = query.select_from(joined).order_by(rows.address, rows.id)
     if subject.host:
-        own = sa.or_(sa.func.lower(rows.address) == subject.address, sa.func.lower(rows.parent_addr) == subject.address)
-        found = connection.execute(query.where(nodes.host == subject.host, own)).mappings().all()
-        parents = sorted({row["parent_addr"] for row in found if row["parent_addr"]} - {subject.address})
+        own_address = sa.or_(
+            sa.func.lower(rows.address) == subject.address, sa.func.lower(rows.parent_addr) == subject.address
+        )
+        matching = connection.execute(query.where(nodes.host == subject.host, own_address)).mappings().all()
+        parents = sorted({row["parent_addr"] for row in matching if row["parent_addr"]} - {subject.address})
         above = query.where(nodes.host == subject.host, rows.address.in_(parents))
-        return [*found, *(connection.execute(above).mappings().all() if parents else ())]
+        return [*matching, *(connection.execute(above).mappings().all() if parents else ())]
     written = sorted({form for uuid in subject.instances for form in (uuid, uuid.upper())})
     return connection.execute(query.where(rows.instance_uuid.in_(written))).mappings().all()
 
@@ -158,16 +160,18 @@ def _of(connection: sa.Connection, table: sa.Table, name: str, values: Iterable[
 def _row(row: sa.RowMapping) -> str:
     owner = f"owner {row['instance_uuid']}, request {row['request_id']}" if row["instance_uuid"] else "no owner"
     node = f" (compute node {row['compute_node_id']} is deleted)" if row["node_deleted"] else ""
-    what = f"row {row['id']} of {row['host']}{node}: {row['address']} ({row['vendor_id']}:{row['product_id']})"
+    text = f"row {row['id']} of {row['host']}{node}: {row['address']} ({row['vendor_id']}:{row['product_id']})"
     written = row["updated_at"] or row["created_at"]
-    return f"{what}, {row['dev_type']}, is {row['status']!r}, {owner}, written {written}{_gone(row)}"
+    return f"{text}, {row['dev_type']}, is {row['status']!r}, {owner}, written {written}{_gone(row)}"
 
 
 def _requests(text: str | None) -> str:
-    asked = parse_requests(text).requests
-    if asked is None:
+    requests = parse_requests(text).requests
+    if requests is None:
         return f"not readable: {(text or '')[:80]!r}"
-    return ", ".join(f"{one.count} of {one.alias_name} ({one.request_id})" for one in asked) or "none"
+    return (
+        ", ".join(f"{request.count} of {request.alias_name} ({request.request_id})" for request in requests) or "none"
+    )
 
 
 def _gone(row: Any) -> str:  # noqa: ANN401 - a row, or its dictionary
@@ -187,8 +191,8 @@ def _hypervisor(usage: Usage, subject: Subject, host: str) -> Iterator[str]:
     if same(host, subject.host):
         users = usage.users.get(subject.address, frozenset())
         model = usage.functions.get(subject.address)
-        there = f"{subject.address} is {model}" if model else f"there is no function {subject.address}"
-        yield there if model or not usage.gap else f"whether there is {subject.address} is not known"
+        text = f"{subject.address} is {model}" if model else f"there is no function {subject.address}"
+        yield text if model or not usage.gap else f"whether there is {subject.address} is not known"
         if users:
             yield f"in use by {', '.join(sorted(user or 'an unknown process' for user in users))}"
         elif not usage.gap:
@@ -206,7 +210,10 @@ def _placement(cloud: Connection, subject: Subject) -> Iterator[str]:
         for device in placement.providers(cloud, sorted(subject.nodes)):
             if device.address == subject.address:
                 stock = placement.get(cloud, f"/resource_providers/{device.uuid}/inventories")["inventories"]
-                amounts = [f"{name}: {one['total']}, reserved {one['reserved']}" for name, one in sorted(stock.items())]
+                amounts = [
+                    f"{name}: {inventory['total']}, reserved {inventory['reserved']}"
+                    for name, inventory in sorted(stock.items())
+                ]
                 held = [f"{amount} by {consumer}" for consumer, amount in sorted(device.held.items())]
                 yield f"provider {device.uuid} ({device.name}): {'; '.join(amounts) or 'no inventory'}"
                 yield f"allocated: {', '.join(held) or 'nothing'}{'; ' + device.unread if device.unread else ''}"
@@ -214,8 +221,8 @@ def _placement(cloud: Connection, subject: Subject) -> Iterator[str]:
         held = placement.allocations_of(cloud, consumer)["allocations"]
         kind = "migration" if consumer in subject.moves else "instance"
         amounts = [
-            f"{', '.join(f'{count} {name}' for name, count in sorted(one['resources'].items()))} of {provider}"
-            for provider, one in sorted(held.items())
+            f"{', '.join(f'{count} {name}' for name, count in sorted(allocation['resources'].items()))} of {provider}"
+            for provider, allocation in sorted(held.items())
         ]
         yield f"{kind} {consumer} has {'; '.join(amounts) or 'nothing'}"
 

@@ -24,8 +24,8 @@ _INSTANCE = ("host", "node", "vm_state", "task_state", "deleted")
 
 def resting_on(verdict: Verdict, view: NodeView, clock: Clock) -> tuple[Seen, ...]:
     """The compute node, its service, the owner with its moves, requests and devices, and relatives of the device."""
-    named = {row.instance_uuid for row in verdict.rows} | {verdict.owner}
-    owners = [view.owners[uuid] for uuid in sorted(filter(None, named)) if uuid in view.owners]
+    uuids = {row.instance_uuid for row in verdict.rows} | {verdict.owner}
+    owners = [view.owners[uuid] for uuid in sorted(filter(None, uuids)) if uuid in view.owners]
     relatives = (_row(row) for row in _relatives(view, verdict.rows))
     devices = (fact for owner in owners for fact in _devices(view, owner))
     return tuple(dict.fromkeys([*around(view, owners, clock), *relatives, *devices]))
@@ -78,10 +78,10 @@ def _moves(owner: Owner) -> Iterator[Seen]:
 
 def _devices(view: NodeView, owner: Owner) -> Iterator[Seen]:
     """The rows that name the owner, here and elsewhere; on this node there is no other."""
-    here = [row for row in view.rows if row.instance_uuid == owner.uuid]
-    yield from map(_row, [*here, *(row for _host, row in view.elsewhere.get(owner.uuid, ()))])
+    on_node = [row for row in view.rows if row.instance_uuid == owner.uuid]
+    yield from map(_row, [*on_node, *(row for _host, row in view.elsewhere.get(owner.uuid, ()))])
     others = {"compute_node_id": view.node.id, "instance_uuid": owner.uuid, "deleted": 0}
-    yield Seen.of("pci_devices", {**others, "id": NotIn(frozenset(row.id for row in here))}, 0)
+    yield Seen.of("pci_devices", {**others, "id": NotIn(frozenset(row.id for row in on_node))}, 0)
 
 
 def _relatives(view: NodeView, rows: Iterable[PciRow]) -> Iterator[PciRow]:
@@ -101,7 +101,7 @@ def _row(row: PciRow) -> Seen:
 
 
 def conditions(
-    seen: Iterable[Seen], connection: sa.Connection, written: Mapping[str, Collection[int]]
+    facts: Iterable[Seen], connection: sa.Connection, written: Mapping[str, Collection[int]]
 ) -> list[sa.ColumnElement[bool]]:
     """The facts as conditions of a statement.
 
@@ -109,7 +109,7 @@ def conditions(
     """
     return [
         _condition(fact, connection, written.get(fact.table, ()))
-        for fact in seen
+        for fact in facts
         if dict(fact.match).get("id") not in written.get(fact.table, ())
     ]
 

@@ -68,13 +68,13 @@ def device_specs(paths: Sequence[Path]) -> tuple[DeviceSpec, ...]:
     :raises NovaConfigError: when a file can't be read, or Nova would refuse an entry.
     """
     settings = read_files([file for path in paths for file in files_of(path)]).effective(option("pci/device_spec"))
-    found = []
+    specs = []
     for setting in settings:
         try:
-            found += parse_line(setting.value)
+            specs += parse_line(setting.value)
         except EntryError as error:
             raise NovaConfigError(f"device_spec: {error}", where=setting.place, remedy="gpustack nova lint") from error
-    return tuple(found)
+    return tuple(specs)
 
 
 def of_host(known: Mapping[str, Hardware], host: str | None, node: str | None) -> Hardware | None:
@@ -83,11 +83,11 @@ def of_host(known: Mapping[str, Hardware], host: str | None, node: str | None) -
     None when nothing is known, or when several hosts could be meant.
     """
     wanted = {key(name) for name in (host, node) if name}
-    exact = [one for name, one in known.items() if key(name) in wanted]
+    exact = [candidate for name, candidate in known.items() if key(name) in wanted]
     if len(exact) == 1:
         return exact[0]
     heads = {short(name) for name in wanted}
-    alike = [one for name, one in known.items() if short(name) in heads]
+    alike = [candidate for name, candidate in known.items() if short(name) in heads]
     return alike[0] if len(alike) == 1 and not exact else None
 
 

@@ -103,10 +103,10 @@ def ask_all(hosts: Iterable[str], ask: Ask, jobs: int, answered: Callable[[str],
     :param answered: called with each host that has answered, or failed to, from the calling thread.
     """
     with ThreadPoolExecutor(max_workers=jobs) as pool:
-        asked = {pool.submit(ask, host): host for host in sorted(hosts)}
-        for done in as_completed(asked):
-            answered(asked[done])
-    return {host: done.result() for done, host in asked.items()}
+        host_by_future = {pool.submit(ask, host): host for host in sorted(hosts)}
+        for future in as_completed(host_by_future):
+            answered(host_by_future[future])
+    return {host: future.result() for future, host in host_by_future.items()}
 
 
 def usage(answer: Mapping[str, Any]) -> Usage:
@@ -139,10 +139,10 @@ def usage(answer: Mapping[str, Any]) -> Usage:
     )
 
 
-def _texts(found: Any) -> frozenset[str]:  # noqa: ANN401 - JSON of another machine
-    if not isinstance(found, list):
-        raise TypeError(found)
-    return frozenset(str(uuid).lower() for uuid in found)
+def _texts(uuids: Any) -> frozenset[str]:  # noqa: ANN401 - JSON of another machine
+    if not isinstance(uuids, list):
+        raise TypeError(uuids)
+    return frozenset(str(uuid).lower() for uuid in uuids)
 
 
 def _runs(answer: Mapping[str, Any]) -> bool:
@@ -151,10 +151,10 @@ def _runs(answer: Mapping[str, Any]) -> bool:
 
 def _age(answer: Mapping[str, Any]) -> timedelta | None:
     try:
-        found = timedelta(seconds=answer["age"])
+        age = timedelta(seconds=answer["age"])
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
-    return found if found >= timedelta(0) else None
+    return age if age >= timedelta(0) else None
 
 
 @functools.cache

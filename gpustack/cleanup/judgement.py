@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 from gpustack.cleanup.clock import Clock, HostState
-from gpustack.cleanup.evidence import doubts, fresh, in_flight, owner_of, seen
+from gpustack.cleanup.evidence import doubts, evidence_lines, fresh, in_flight, owner_of
 from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 from gpustack.cleanup.view import NodeView, Owner
@@ -84,7 +84,7 @@ class Case:
         starts: bool = False,
     ) -> Verdict:
         """The verdict of this class with all evidence of the rows."""
-        evidence = [line for row in self.rows for line in seen(self.view, row, self.clock)]
+        evidence = [line for row in self.rows for line in evidence_lines(self.view, row, self.clock)]
         return Verdict(
             klass=self.klass,
             title=self.title,

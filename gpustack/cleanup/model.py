@@ -138,7 +138,7 @@ class Service:
     report_count: int | None = None
 
     @property
-    def seen(self) -> datetime | None:
+    def reported_at(self) -> datetime | None:
         """When it last reported (``nova/servicegroup/drivers/db.py``, ``is_up``)."""
         return self.last_seen_up or self.created_at
 

@@ -19,19 +19,19 @@ def unfinished(connection: sa.Connection) -> dict[str, tuple[Migration, ...]]:
 
 def moves_of(connection: sa.Connection, uuids: Iterable[str]) -> dict[str, tuple[Migration, ...]]:
     """All moves of instances, those that are over as well, by instance."""
-    found: dict[str, tuple[Migration, ...]] = {}
+    by_instance: dict[str, tuple[Migration, ...]] = {}
     for batch in batches(sorted(uuids)):
-        found.update(_migrations(connection, tables.migrations.c.instance_uuid.in_(batch)))
-    return found
+        by_instance.update(_migrations(connection, tables.migrations.c.instance_uuid.in_(batch)))
+    return by_instance
 
 
 def _migrations(connection: sa.Connection, condition: sa.ColumnElement[bool]) -> dict[str, tuple[Migration, ...]]:
     table = tables.migrations.c
     columns = tables.columns(connection, tables.migrations)
     query = sa.select(*columns).where(table.deleted == 0, condition).order_by(table.id)
-    found: dict[str, list[Migration]] = {}
+    by_instance: dict[str, list[Migration]] = {}
     for row in connection.execute(query).mappings():
-        found.setdefault((row["instance_uuid"] or "").lower(), []).append(
+        by_instance.setdefault((row["instance_uuid"] or "").lower(), []).append(
             Migration(
                 id=row["id"],
                 instance_uuid=row["instance_uuid"],
@@ -45,16 +45,16 @@ def _migrations(connection: sa.Connection, condition: sa.ColumnElement[bool]) ->
                 updated_at=row["updated_at"] or row["created_at"],
             )
         )
-    return {uuid: tuple(moves) for uuid, moves in found.items()}
+    return {uuid: tuple(moves) for uuid, moves in by_instance.items()}
 
 
 def by_place(unfinished: Mapping[str, tuple[Migration, ...]]) -> dict[Place, list[Migration]]:
     """The moves that lead from or to each compute node."""
-    found: dict[Place, list[Migration]] = {}
+    moves_by_place: dict[Place, list[Migration]] = {}
     for move in (move for moves in unfinished.values() for move in moves):
         for place in dict.fromkeys(move.places):
-            found.setdefault(place, []).append(move)
-    return found
+            moves_by_place.setdefault(place, []).append(move)
+    return moves_by_place
 
 
 def each_once(moves: tuple[Migration, ...]) -> tuple[Migration, ...]:

@@ -45,8 +45,8 @@ def nodes_of_guests(
     bare = query.where(~sa.exists().where(rows.compute_node_id == nodes.id))
     asking = joined.join(tables.instance_extra, extra.instance_uuid == guests.uuid)
     for batch in batches(connection.scalars(bare).all()):
-        found = sa.select(nodes.id).distinct().select_from(asking).where(nodes.id.in_(batch))
-        yield from connection.scalars(found.where(extra.pci_requests.contains('"count"', autoescape=True)))
+        hosting = sa.select(nodes.id).distinct().select_from(asking).where(nodes.id.in_(batch))
+        yield from connection.scalars(hosting.where(extra.pci_requests.contains('"count"', autoescape=True)))
 
 
 def nodes_with_uuids(connection: sa.Connection, uuids: Collection[str]) -> Iterator[int]:
@@ -70,8 +70,8 @@ def nodes_called(connection: sa.Connection, names: Collection[str], hosts: froze
 def uuids_of(connection: sa.Connection, hosts: frozenset[str]) -> list[str]:
     """The uuids of the live ones of hosts."""
     nodes = tables.compute_nodes.c
-    found = sa.select(nodes.uuid).where(nodes.deleted == 0, nodes.uuid.is_not(None), nodes.host.in_(sorted(hosts)))
-    return list(connection.scalars(found))
+    query = sa.select(nodes.uuid).where(nodes.deleted == 0, nodes.uuid.is_not(None), nodes.host.in_(sorted(hosts)))
+    return list(connection.scalars(query))
 
 
 def hosts_with_rows(connection: sa.Connection, hosts: frozenset[str] | None) -> set[str]:

@@ -37,14 +37,14 @@ def batches(items: Iterable[Item]) -> Iterator[Sequence[Item]]:
 def read_instances(connection: sa.Connection, uuids: Iterable[str], cell: str) -> dict[str, Instance]:
     """The instances with these uuids in one cell, deleted ones too."""
     columns = instance_columns(connection)
-    found: dict[str, Instance] = {}
+    instances: dict[str, Instance] = {}
     # Only MySQL compares without case.
     for batch in batches(written for uuid in uuids for written in {uuid, uuid.upper()}):
         query = sa.select(*columns).where(tables.instances.c.uuid.in_(batch))
         for row in connection.execute(query):
             known = instance(row, cell)
-            found[known.uuid] = known
-    return found
+            instances[known.uuid] = known
+    return instances
 
 
 INSTANCE = (
@@ -76,10 +76,10 @@ def instance(row: Sequence[Any], cell: str) -> Instance:
     )
 
 
-def _later(one: datetime | None, other: datetime | None) -> datetime | None:
-    if UNREADABLE in (one, other):
+def _later(moment: datetime | None, other: datetime | None) -> datetime | None:
+    if UNREADABLE in (moment, other):
         return UNREADABLE
-    return max(one, other) if one and other else one or other
+    return max(moment, other) if moment and other else moment or other
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,20 +121,20 @@ class OtherCells:
                 uuid: Found(unknown_because=f"the API database could not be asked: {error.what}") for uuid in wanted
             }
         by_cell: dict[tuple[str, str], list[str]] = {}
-        found = {uuid: Found() for uuid in wanted}
+        by_uuid = {uuid: Found() for uuid in wanted}
         unmapped = [uuid for uuid in wanted if uuid not in mapped]
         if unmapped:
-            found.update(self._anywhere(unmapped, own_cell))
+            by_uuid.update(self._anywhere(unmapped, own_cell))
         for uuid, cell in mapped.items():
             if cell is None:
-                found[uuid] = Found(
+                by_uuid[uuid] = Found(
                     unknown_because=f"instance {uuid} is being scheduled: its mapping names no cell yet"
                 )
             elif cell[0] != own_cell:
                 by_cell.setdefault(cell, []).append(uuid)
         for (cell_uuid, name), members in by_cell.items():
-            found.update(self._in_cell(cell_uuid, name, members))
-        return found
+            by_uuid.update(self._in_cell(cell_uuid, name, members))
+        return by_uuid
 
     def _in_cell(self, cell_uuid: str, name: str, uuids: Sequence[str]) -> dict[str, Found]:
         connection = self._connection(cell_uuid)
@@ -146,15 +146,15 @@ class OtherCells:
 
     def _anywhere(self, uuids: Sequence[str], own_cell: str) -> dict[str, Found]:
         """What is known of instances without a mapping: every cell is asked."""
-        found = {uuid: Found() for uuid in uuids}
+        by_uuid = {uuid: Found() for uuid in uuids}
         for cell in self.cells:
             if cell.uuid == own_cell:
                 continue
-            for uuid, there in self._in_cell(cell.uuid, cell.name, uuids).items():
-                alive = there.instance is not None and not there.instance.deleted
-                if alive or (there.unknown_because and found[uuid].instance is None):
-                    found[uuid] = there
-        return found
+            for uuid, in_cell in self._in_cell(cell.uuid, cell.name, uuids).items():
+                alive = in_cell.instance is not None and not in_cell.instance.deleted
+                if alive or (in_cell.unknown_because and by_uuid[uuid].instance is None):
+                    by_uuid[uuid] = in_cell
+        return by_uuid
 
     def _connection(self, cell_uuid: str) -> sa.Connection | DatabaseError:
         if cell_uuid not in self._connections:
@@ -183,10 +183,12 @@ class OtherCells:
         if self._names is None:
             cells = connection.execute(sa.select(*tables.cell_mappings.columns)).all()
             self._names = {id_: (uuid, name or uuid) for id_, uuid, name in cells}
-        found: dict[str, tuple[str, str] | None] = {}
+        cell_by_uuid: dict[str, tuple[str, str] | None] = {}
         for batch in batches(uuids):
             mapping = tables.instance_mappings.c
             query = sa.select(mapping.instance_uuid, mapping.cell_id).where(mapping.instance_uuid.in_(batch))
             for uuid, cell_id in connection.execute(query):
-                found[uuid.lower()] = None if cell_id is None else self._names.get(cell_id, ("", f"with id {cell_id}"))
-        return found
+                cell_by_uuid[uuid.lower()] = (
+                    None if cell_id is None else self._names.get(cell_id, ("", f"with id {cell_id}"))
+                )
+        return cell_by_uuid

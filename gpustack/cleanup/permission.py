@@ -33,31 +33,31 @@ def answers(verdict: Verdict, ask: Ask, gone: Iterable[str] = ()) -> dict[str, U
     :param gone: hosts that the operator declared gone. They are asked all the same: a device in use is believed.
     """
     declared = frozenset(gone)
-    found = {host: ask(host) for host in verdict.asks}
-    return {host: replace(usage, gone=True) if host in declared else usage for host, usage in found.items()}
+    usages = {host: ask(host) for host in verdict.asks}
+    return {host: replace(usage, gone=True) if host in declared else usage for host, usage in usages.items()}
 
 
-def settle(verdict: Verdict, found: Mapping[str, Usage]) -> Verdict:
+def settle(verdict: Verdict, usages: Mapping[str, Usage]) -> Verdict:
     """The verdict after the answers: as it is, or *report* where a device is in use, or *undecided*."""
     questions = verdict.questions
     if verdict.status is not Status.STALE and not verdict.then:
         return verdict
     if questions is None:
         return _withdrawn(verdict, Status.UNDECIDED, "the hosts to ask are not known: a fault of gpustack")
-    used = [text for question in questions for text in _in_use(question, found.get(question.host, _NOBODY))]
+    used = [text for question in questions for text in _in_use(question, usages.get(question.host, _NOBODY))]
     if used:
         return _withdrawn(verdict, Status.REPORT, "; ".join(used), advice="settle what the hosts report first")
-    missing = {q.host: text for q in questions if (text := _missing(q, found.get(q.host, _NOBODY)))}
+    missing = {q.host: text for q in questions if (text := _missing(q, usages.get(q.host, _NOBODY)))}
     if missing:
         return _withdrawn(verdict, Status.UNDECIDED, "; ".join(missing.values()), advice=_remedy(missing))
-    witness = tuple(witnesses(verdict, found))
+    witness = tuple(witnesses(verdict, usages))
     return replace(verdict, evidence=(*verdict.evidence, *witness), advice=verdict.then or verdict.advice, then="")
 
 
-def witnesses(verdict: Verdict, found: Mapping[str, Usage]) -> Iterator[str]:
+def witnesses(verdict: Verdict, usages: Mapping[str, Usage]) -> Iterator[str]:
     """Whose word the repair relies on, host by host."""
     for question in verdict.questions or ():
-        usage = found.get(question.host, _NOBODY)
+        usage = usages.get(question.host, _NOBODY)
         if not (reason := _unproved(question, usage)):
             yield f"{question.host}: no guest uses a device that may become free"
         elif usage.gone and not _contradicted(question, usage):
@@ -83,11 +83,11 @@ def misnamed(usage: Usage, host: str, expected: frozenset[str]) -> str:
     return f"the machine that answered as {host} calls itself {', '.join(sorted(usage.names))}"
 
 
-def permits(verdict: Verdict, made: Iterable[Change]) -> bool:
+def permits(verdict: Verdict, changes: Iterable[Change]) -> bool:
     """Whether a repair offers no other device than those that the hosts were asked about."""
-    offered = {str(change.seen["address"]).lower() for change in made if change.new.get("status") == "available"}
-    asked = {address for one in verdict.questions or () for address in (*one.offered, *one.near)}
-    return offered <= asked
+    offered = {str(change.seen["address"]).lower() for change in changes if change.new.get("status") == "available"}
+    named = {address for question in verdict.questions or () for address in (*question.offered, *question.near)}
+    return offered <= named
 
 
 _NOBODY = Usage(gap="the host was not asked")
@@ -101,14 +101,14 @@ def _in_use(question: Question, usage: Usage) -> Iterator[str]:
     for address, users in sorted(usage.users.items()):
         if not users:
             continue
-        who = ", ".join(sorted(user or "an unknown process" for user in users))
+        users_text = ", ".join(sorted(user or "an unknown process" for user in users))
         counted = question.by is None or users & question.by
         if (address in question.offered or address in question.near) and counted:
-            yield f"the hypervisor of {host} reports {address} in use by {who}"
+            yield f"the hypervisor of {host} reports {address} in use by {users_text}"
         elif question.absent is not None and question.absent in users:
-            yield f"the hypervisor of {host} reports {address} in use by {who}, which is not placed there"
+            yield f"the hypervisor of {host} reports {address} in use by {users_text}, which is not placed there"
         elif question.kept is not None and not _stays(question, usage, address, users):
-            yield f"{address} on {host} is in use by {who}, and nova-compute would offer it when it starts"
+            yield f"{address} on {host} is in use by {users_text}, and nova-compute would offer it when it starts"
     for uuid, addresses in question.resident.items():
         if not usage.gap and not any(uuid in usage.users.get(address, ()) for address in addresses):
             yield (
@@ -118,9 +118,9 @@ def _in_use(question: Question, usage: Usage) -> Iterator[str]:
 
 
 def _stays(question: Question, usage: Usage, address: str, users: frozenset[str]) -> bool:
-    kept = (question.kept or {}).get(address)
-    if kept is not None:
-        return users <= {kept, UNKNOWN}
+    owner = (question.kept or {}).get(address)
+    if owner is not None:
+        return users <= {owner, UNKNOWN}
     model = usage.functions.get(address)
     return model is not None and model not in question.rows.values()  # a device that Nova does not manage
 
@@ -142,11 +142,11 @@ def _unproved(question: Question, usage: Usage) -> str:
         moment = f"{question.younger.total_seconds():.0f} seconds ago"
         return f"{question.host} does not show that its nova-compute started after the migration was written, {moment}"
     for address, model in sorted(question.offered.items()):
-        found = usage.functions.get(address)
-        if found != model:
-            there = f"{found} there" if found else "no such function"
+        actual = usage.functions.get(address)
+        if actual != model:
+            present = f"{actual} there" if actual else "no such function"
             machine = f"the machine that answered as {question.host} does not prove to be it"
-            return f"{machine}: {address} is {model} by its row, and the machine has {there}"
+            return f"{machine}: {address} is {model} by its row, and the machine has {present}"
     if question.rows and not question.rows.items() & usage.functions.items():
         return f"the machine that answered as {question.host} has none of the devices of its rows"
     return ""
@@ -163,10 +163,10 @@ def _contradicted(question: Question, usage: Usage) -> str:
 
 def _remedy(missing: Mapping[str, str]) -> str:
     hosts = ", ".join(missing)
-    named = " ".join(f"--gone {host}" for host in missing)
+    options = " ".join(f"--gone {host}" for host in missing)
     return (
         f"make {hosts} reachable over SSH for root (or with --sudo) and apply again; if a host is fenced, scrapped or "
-        f"reinstalled, and no guest can run on it, replace its answer with {named}"
+        f"reinstalled, and no guest can run on it, replace its answer with {options}"
     )
 
 

@@ -74,11 +74,15 @@ def providers(cloud: Connection, roots: Iterable[str] | None = None) -> Iterator
         with _well_formed("/resource_providers"):
             devices = [
                 Provider(
-                    uuid=one["uuid"], name=one["name"], root=one["root_provider_uuid"], address=name[1].lower(), held={}
+                    uuid=provider["uuid"],
+                    name=provider["name"],
+                    root=provider["root_provider_uuid"],
+                    address=name[1].lower(),
+                    held={},
                 )
                 for answer in answers
-                for one in answer["resource_providers"]
-                if (name := _PROVIDER.match(one["name"])) and one["root_provider_uuid"] != one["uuid"]
+                for provider in answer["resource_providers"]
+                if (name := _PROVIDER.match(provider["name"])) and provider["root_provider_uuid"] != provider["uuid"]
             ]
         yield from filter(None, pool.map(lambda device: _with_allocations(cloud, device), devices))
     finally:
@@ -95,7 +99,9 @@ def _with_allocations(cloud: Connection, device: Provider) -> Provider | None:
     content = _content(answer, path)
     with _well_formed(path):
         held = content["allocations"]
-        return replace(device, held={consumer: sum(one["resources"].values()) for consumer, one in held.items()})
+        return replace(
+            device, held={consumer: sum(allocation["resources"].values()) for consumer, allocation in held.items()}
+        )
 
 
 def allocations_of(cloud: Connection, consumer: str) -> dict[str, Any]:
@@ -113,9 +119,9 @@ def put(cloud: Connection, consumer: str, like: Mapping[str, Any], allocations: 
     :return: False when Placement refuses (409): the consumer changed meanwhile, or a device is somebody else's.
     :raises CloudError: when it can't be asked, or refuses for another reason.
     """
-    kept = {uuid: {"resources": dict(one["resources"])} for uuid, one in allocations.items()}
+    written = {uuid: {"resources": dict(allocation["resources"])} for uuid, allocation in allocations.items()}
     body = {
-        "allocations": kept,
+        "allocations": written,
         "consumer_generation": like.get("consumer_generation"),
         "project_id": like["project_id"],
         "user_id": like["user_id"],
@@ -165,15 +171,15 @@ def stranger(cloud: Connection, consumer: str, provider: Provider) -> tuple[tupl
     """What Placement knows of a consumer that no cell does, in words, and when its allocations were written."""
     path = f"/allocations/{consumer}"
     answer = _ask(lambda: cloud.placement.get(path, microversion=VERSION))
-    said = _content(answer, path)
+    consumer_data = _content(answer, path)
     try:
         moment = parsedate_to_datetime(answer.headers["Last-Modified"])
         written = moment.replace(tzinfo=None)  # HTTP's times are UTC
     except (KeyError, TypeError, ValueError):
         written = None
     with _well_formed(path):
-        others = len(said["allocations"].keys() - {provider.uuid})
-        project, user = said.get("project_id"), said.get("user_id")
+        others = len(consumer_data["allocations"].keys() - {provider.uuid})
+        project, user = consumer_data.get("project_id"), consumer_data.get("user_id")
     known = (
         f"consumer {consumer} is of project {project}, user {user}",
         f"its allocations, {others} of other providers, were last written {written or 'at an unknown time'} UTC",

@@ -113,8 +113,8 @@ class Selection:
         :param reports: when its services of each kind last reported. Some do all the time, nova-conductor at least:
             where none has, a host that is silent need not be down.
         """
-        others = max((seen for binary, seen in reports.items() if binary != "nova-compute"), default=None)
-        current = {seen for seen in reports.values() if abs(now - seen) <= self.service_down_time}
+        others = max((reported_at for binary, reported_at in reports.items() if binary != "nova-compute"), default=None)
+        current = {reported_at for reported_at in reports.values() if abs(now - reported_at) <= self.service_down_time}
         doubt = ""
         if others is not None and not current:
             last = max(reports.values())
@@ -144,12 +144,12 @@ class Selection:
         """
         others = {cell.name for cell in sources.all_cells} - {cell.name for cell in sources.cells}
         return [
-            one
-            for one in planned
-            if one["cell"] not in others
-            and (self.hosts is None or one["host"] in self.hosts)
-            and (not self.classes or one["class"] in self.classes)
-            and self.instance in (None, one["instance"])
+            verdict
+            for verdict in planned
+            if verdict["cell"] not in others
+            and (self.hosts is None or verdict["host"] in self.hosts)
+            and (not self.classes or verdict["class"] in self.classes)
+            and self.instance in (None, verdict["instance"])
         ]
 
 
@@ -222,8 +222,8 @@ def verdicts_of(sources: Sources, cell: Cell, selection: Selection) -> Iterator[
         looked_at = sources.hardware if selection.instance is None else ()
         for view in reader.views(selection.hosts, selection.instance, names=looked_at):
             known = hardware.of_host(sources.hardware, view.node.host, view.node.hypervisor_hostname)
-            seen = view if known is None else replace(view, hardware=known)
-            yield from filter(selection.wants, rules.judge(seen, clock))
+            with_hardware = view if known is None else replace(view, hardware=known)
+            yield from filter(selection.wants, rules.judge(with_hardware, clock))
 
 
 def leftovers_of(
@@ -265,16 +265,16 @@ def hosts_to_ask(sources: Sources, selection: Selection) -> set[str]:
 
     Plan after they were asked: rows that were written meanwhile are young, and protected.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for cell in sources.with_hosts:
         with suppress(DatabaseError), databases.snapshot(cell.database) as connection:
-            found |= nodes.hosts_with_rows(connection, selection.hosts)
-    return found
+            names |= nodes.hosts_with_rows(connection, selection.hosts)
+    return names
 
 
-def settled(made: CleanupPlan, answers: Mapping[str, Usage]) -> CleanupPlan:
+def settled(plan: CleanupPlan, answers: Mapping[str, Usage]) -> CleanupPlan:
     """The plan after the hosts have answered: what they do not permit is *undecided*, or only reported."""
-    return replace(made, verdicts=tuple(asking.settle(verdict, answers) for verdict in made.verdicts))
+    return replace(plan, verdicts=tuple(asking.settle(verdict, answers) for verdict in plan.verdicts))
 
 
 def unknown_hosts(sources: Sources, hosts: Iterable[str]) -> set[str]:
@@ -317,7 +317,7 @@ def make(
     verdicts: list[Verdict] = []
     unread: list[tuple[str, str]] = []
     failure: DatabaseError | None = None
-    left: list[Verdict] = []
+    leftovers: list[Verdict] = []
     unasked: CloudError | None = None
     devices: list[Provider] | None = None
     asks = cloud is not None and (not selection.classes or q_allocation_drift.CLASS in selection.classes)
@@ -330,7 +330,7 @@ def make(
             if cloud is not None and asks and unasked is None:
                 if devices is None and selection.hosts is None:  # one answer for all cells
                     devices = list(placement.providers(cloud))
-                left += leftovers_of(sources, cell, selection, cloud, devices)
+                leftovers += leftovers_of(sources, cell, selection, cloud, devices)
         except DatabaseError as error:
             failure = error
             unread.append((cell.name, str(error)))
@@ -338,7 +338,7 @@ def make(
         except CloudError as error:
             unasked = error  # nor is it asked for the other cells: it may take long not to answer
         if unasked is not None:
-            left.append(q_allocation_drift.unasked(cell.name, unasked.what))
+            leftovers.append(q_allocation_drift.unasked(cell.name, unasked.what))
     if failure is not None and len(unread) == len(sources.with_hosts):
         raise failure
-    return CleanupPlan(verdicts=(*verdicts, *left), unread=tuple(unread), unasked=unasked)
+    return CleanupPlan(verdicts=(*verdicts, *leftovers), unread=tuple(unread), unasked=unasked)

@@ -89,7 +89,7 @@ def _harm(view: NodeView, clock: Clock) -> tuple[Status, str, str] | None:
 def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Question]:
     owner = view.owners.get(verdict.owner or "")
     own_only = verdict.repair in (Repair.RETIRE, Repair.CLEAR_DELETED, Repair.UNSET_ALLOCATION)
-    here = owner is not None and owner.on(view.node)
+    on_node = owner is not None and owner.on(view.node)
     if verdict.repair is Repair.RESTART:
         yield _at_start(verdict, view, clock)
         return
@@ -104,7 +104,7 @@ def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Quest
         near=frozenset(offered) if own_only else frozenset(family),
         rows=({row.address.lower(): _model(row) for row in view.rows if row.live} or offered) if retired else {},
         by=frozenset({(verdict.owner or "").lower(), UNKNOWN}) if own_only else None,
-        absent=None if here or not verdict.owner else verdict.owner.lower(),
+        absent=None if on_node or not verdict.owner else verdict.owner.lower(),
         state=view.host_state(clock),
         spared=_spared(verdict, view, clock),
     )
@@ -112,13 +112,13 @@ def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Quest
         yield _at_start(verdict, view, clock)
     for host, called in _other_ends(verdict, owner).items():
         elsewhere = view.elsewhere.get(verdict.owner or "", ())
-        there = owner is not None and owner.alive and owner.instance is not None and owner.instance.host == host
-        found = {row.address.lower(): _model(row) for name, row in elsewhere if same(name, host)}
+        on_host = owner is not None and owner.alive and owner.instance is not None and owner.instance.host == host
+        models = {row.address.lower(): _model(row) for name, row in elsewhere if same(name, host)}
         yield Question(
             host=host,
             names=called,
-            offered={} if there else found,
-            absent=None if there or not verdict.owner else verdict.owner.lower(),
+            offered={} if on_host else models,
+            absent=None if on_host or not verdict.owner else verdict.owner.lower(),
             state=clock.state(view.service_on(host)),
             younger=_since(verdict, host, clock),
         )
@@ -138,13 +138,13 @@ def _offered(verdict: Verdict, view: NodeView) -> dict[str, str]:
     """The devices that the repair, or Nova after it, may make available; by address, with vendor and product."""
     if verdict.allocation is not None:
         rows = {row.address.lower(): row for row in view.rows if row.live}
-        return {one: _model(rows[one]) for one in verdict.allocation.addresses.split() if one in rows}
+        return {address: _model(rows[address]) for address in verdict.allocation.addresses.split() if address in rows}
     freeing = verdict
     if verdict.repair is Repair.FAIL_MIGRATION:  # Nova frees each device of the owner, whatever row the verdict is on
         freeing = replace(verdict, repair=Repair.FREE, rows=view.held.get(verdict.owner or "", verdict.rows))
-    made = changes(freeing, view.by_address, _ANY_TIME)
+    writes = changes(freeing, view.by_address, _ANY_TIME)
     freed = verdict.repair is Repair.CLEAR_OWNER  # the device is free by its row already
-    written = {change.id for change in made if freed or change.new.get("status") == "available"}
+    written = {change.id for change in writes if freed or change.new.get("status") == "available"}
     return {row.address.lower(): _model(row) for row in view.rows if row.id in written}
 
 
@@ -160,18 +160,18 @@ def _family(addresses: Collection[str], view: NodeView) -> Iterator[str]:
 
 def _other_ends(verdict: Verdict, owner: Owner | None) -> dict[str, frozenset[str]]:
     """The other hosts of the migrations that are failed, with the names of each."""
-    found: dict[str, frozenset[str]] = {}
+    names_by_host: dict[str, frozenset[str]] = {}
     for move in owner.migrations if owner else ():
         ends = ((move.source_compute, move.source_node), (move.dest_compute, move.dest_node))
         for host, node in ends if move.id in verdict.migrations else ():
             if host and host != verdict.host:
-                found[host] = found.get(host, frozenset()) | names(host, node)
-    return found
+                names_by_host[host] = names_by_host.get(host, frozenset()) | names(host, node)
+    return names_by_host
 
 
 def _at_start(verdict: Verdict, view: NodeView, clock: Clock) -> Question:
     """What must hold when nova-compute starts: each device that a guest has is that guest's by a row which stays."""
-    kept = {
+    owner_by_address = {
         row.address.lower(): (row.instance_uuid or "").lower()
         for row in view.taken
         if (owner := view.owners.get(row.instance_uuid or "")) is not None
@@ -180,7 +180,7 @@ def _at_start(verdict: Verdict, view: NodeView, clock: Clock) -> Question:
     return Question(
         host=verdict.host,
         names=names(verdict.host, verdict.node),
-        kept=kept,
+        kept=owner_by_address,
         rows={row.address.lower(): _model(row) for row in sorted(view.rows, key=lambda row: row.live)},
         state=view.host_state(clock),
         resident=dict(_doubtful_residents(view)),

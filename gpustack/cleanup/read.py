@@ -53,9 +53,9 @@ def now(connection: sa.Connection) -> datetime:
 def reports(connection: sa.Connection) -> dict[str, datetime]:
     """When a service of each kind last reported, by its binary."""
     table = tables.services.c
-    seen = sa.func.max(sa.func.coalesce(table.last_seen_up, table.created_at))
-    found = connection.execute(sa.select(table.binary, seen).where(table.deleted == 0).group_by(table.binary))
-    return {binary: moment for binary, moment in found if binary and moment not in (None, UNREADABLE)}
+    latest = sa.func.max(sa.func.coalesce(table.last_seen_up, table.created_at))
+    moments = connection.execute(sa.select(table.binary, latest).where(table.deleted == 0).group_by(table.binary))
+    return {binary: moment for binary, moment in moments if binary and moment not in (None, UNREADABLE)}
 
 
 @dataclass(kw_only=True)
@@ -88,17 +88,17 @@ class CellReader:
         services = self._services()
         unfinished = moves.unfinished(self.connection)
         by_place = moves.by_place(unfinished)
-        found = {
+        node_ids = {
             *nodes_with_rows(self.connection, hosts, instance_uuid),
             *nodes_of_guests(self.connection, hosts, instance_uuid),
             *nodes_with_uuids(self.connection, uuids),
             *nodes_called(self.connection, names, hosts),
         }
-        ids = sorted(found)
+        ids = sorted(node_ids)
         for start in range(0, len(ids), _NODES_AT_ONCE):
             for view in self._readable(ids[start : start + _NODES_AT_ONCE], services, unfinished):
-                here = by_place.get(view.node.place, ())
-                yield replace(view, moves=tuple(here)) if here else view
+                moving = by_place.get(view.node.place, ())
+                yield replace(view, moves=tuple(moving)) if moving else view
 
     def owner(self, uuid: str) -> Owner:
         """What is known of one instance, wherever it is."""
@@ -111,7 +111,7 @@ class CellReader:
         query = sa.select(*tables.columns(self.connection, tables.services)).where(
             table.binary == "nova-compute", table.deleted == 0
         )
-        found = {
+        by_host = {
             row["host"] or "": Service(
                 host=row["host"],
                 disabled=bool(row["disabled"]),
@@ -123,7 +123,7 @@ class CellReader:
             )
             for row in self.connection.execute(query).mappings()
         }
-        return index(found)  # MySQL compares without case, so Nova may have written one host's name in two ways
+        return index(by_host)  # MySQL compares without case, so Nova may have written one host's name in two ways
 
     # --- a chunk of compute nodes ---------------------------------------------------------------------------------
 
@@ -135,8 +135,8 @@ class CellReader:
             yield from list(self._chunk(ids, services, unfinished))
         except DAMAGE as error:
             if len(ids) > 1:
-                for one in ids:
-                    yield from self._readable([one], services, unfinished)
+                for node_id in ids:
+                    yield from self._readable([node_id], services, unfinished)
                 return
             yield NodeView(
                 cell=self.cell,
@@ -160,30 +160,37 @@ class CellReader:
         nodes = self._nodes(ids)
         rows, written = self._rows(ids)
         residents = self._residents(ids)
-        here = {found.uuid: found for found, _requests in residents}
-        asked: dict[str, Asked] = {}
-        for found, said in residents:  # nothing keeps an instance from having several of these: none is believed then
-            asked[found.uuid] = said if asked.get(found.uuid, said) == said else UNREADABLE_REQUESTS
-        named: dict[int, set[str]] = {}
+        instances = {resident.uuid: resident for resident, _requests in residents}
+        requests: dict[str, Asked] = {}
+        for (
+            resident,
+            instance_requests,
+        ) in residents:  # nothing keeps an instance from having several of these: none is believed then
+            requests[resident.uuid] = (
+                instance_requests
+                if requests.get(resident.uuid, instance_requests) == instance_requests
+                else UNREADABLE_REQUESTS
+            )
+        owners_by_node: dict[int, set[str]] = {}
         displaced = set()
         for row in [row for of_node in rows.values() for row in of_node if row.instance_uuid]:
             uuid = row.instance_uuid or ""
-            named.setdefault(row.compute_node_id, set()).add(uuid)
-            if row.deleted != 0 or not _placed(here.get(uuid), nodes.get(row.compute_node_id)):
+            owners_by_node.setdefault(row.compute_node_id, set()).add(uuid)
+            if row.deleted != 0 or not _placed(instances.get(uuid), nodes.get(row.compute_node_id)):
                 displaced.add(uuid)
-        uuids = here.keys() | set().union(*named.values())
-        owners = self._owners(uuids, here, asked, displaced, unfinished)
+        uuids = instances.keys() | set().union(*owners_by_node.values())
+        owners = self._owners(uuids, instances, requests, displaced, unfinished)
         elsewhere = self._elsewhere(displaced)
         by_place: dict[tuple[str | None, str | None], list[str]] = {}
-        for found in here.values():
-            by_place.setdefault((found.host, found.node), []).append(found.uuid)
+        for resident in instances.values():
+            by_place.setdefault((resident.host, resident.node), []).append(resident.uuid)
         for node_id in ids:
             node = nodes.get(node_id) or _lost(node_id)
             of_node = tuple(rows.get(node_id, ()))
             if not of_node and node_id not in nodes:
                 continue
             placed = () if node.deleted else tuple(by_place.get((node.host, node.hypervisor_hostname), ()))
-            owning = named.get(node_id, set())
+            owning = owners_by_node.get(node_id, set())
             yield NodeView(
                 cell=self.cell,
                 node=node,
@@ -215,15 +222,15 @@ class CellReader:
             .where(table.compute_node_id.in_(ids), sa.or_(table.deleted == 0, table.instance_uuid.is_not(None)))
             .order_by(table.compute_node_id, table.address, table.deleted)
         )
-        found: dict[int, list[PciRow]] = {}
+        by_node: dict[int, list[PciRow]] = {}
         written: dict[int, str] = {}
         for row in map(PciRow.of, self.connection.execute(query).all()):
             uuid = row.instance_uuid
             if uuid and uuid != (same := uuid.lower()):
                 written[row.id] = uuid
                 row = row._replace(instance_uuid=same)
-            found.setdefault(row.compute_node_id, []).append(row)
-        return found, written
+            by_node.setdefault(row.compute_node_id, []).append(row)
+        return by_node, written
 
     def _residents(self, ids: list[int]) -> list[tuple[Instance, Asked]]:
         """The live instances on the live ones of these compute nodes, with their PCI requests (None: not readable).
@@ -237,10 +244,10 @@ class CellReader:
             (guests.host == nodes.host) & (guests.node == nodes.hypervisor_hostname) & (guests.deleted == 0),
         ).join(tables.instance_extra, (extra.instance_uuid == guests.uuid) & (extra.deleted == 0), isouter=True)
         query = sa.select(*instance_columns(self.connection), extra.id, extra.pci_requests).select_from(joined)
-        found = self.connection.execute(query.where(nodes.id.in_(ids), nodes.deleted == 0)).all()
+        records = self.connection.execute(query.where(nodes.id.in_(ids), nodes.deleted == 0)).all()
         return [
             (instance(known, self.cell), UNREADABLE_REQUESTS if extra_id is None else parse_requests(text))
-            for *known, extra_id, text in found
+            for *known, extra_id, text in records
         ]
 
     # --- owners ---------------------------------------------------------------------------------------------------
@@ -248,16 +255,16 @@ class CellReader:
     def _owners(
         self,
         uuids: set[str],
-        here: Mapping[str, Instance],
-        asked: Mapping[str, Asked],
+        residents: Mapping[str, Instance],
+        read_already: Mapping[str, Asked],
         displaced: set[str],
         unfinished: Mapping[str, tuple[Migration, ...]],
     ) -> dict[str, Owner]:
-        instances = {**read_instances(self.connection, displaced - set(here), self.cell), **here}
+        instances = {**read_instances(self.connection, displaced - set(residents), self.cell), **residents}
         others = self.others.look_up(sorted(displaced), self.cell_uuid) if displaced else {}
         over = moves.moves_of(self.connection, displaced)
-        requests = {**asked, **read_requests(self.connection, uuids - asked.keys())}
-        found = {}
+        requests = {**read_already, **read_requests(self.connection, uuids - read_already.keys())}
+        owners = {}
         for uuid in uuids:
             instance_here, other = instances.get(uuid), others.get(uuid)
             elsewhere = other.instance if other and other.instance and not other.instance.deleted else None
@@ -266,7 +273,7 @@ class CellReader:
             if other is not None and not alive_here and elsewhere is None:
                 unknown = other.unknown_because
             chosen = instance_here if alive_here else elsewhere or instance_here
-            found[uuid] = Owner(
+            owners[uuid] = Owner(
                 uuid=uuid,
                 whereabouts=_whereabouts(chosen, unknown),
                 instance=chosen,
@@ -276,12 +283,12 @@ class CellReader:
                 asked=requests.get(uuid, UNREADABLE_REQUESTS).text,
                 unknown_because=unknown,
             )
-        return found
+        return owners
 
     def _elsewhere(self, uuids: Iterable[str]) -> dict[str, list[tuple[str, PciRow]]]:
         """All taken rows of owners, with the name of their compute node."""
         rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
-        found: dict[str, list[tuple[str, PciRow]]] = {}
+        by_owner: dict[str, list[tuple[str, PciRow]]] = {}
         for batch in batches(sorted(uuids)):
             query = (
                 sa.select(nodes.host, *ROW)
@@ -290,12 +297,12 @@ class CellReader:
             )
             for host, *values in self.connection.execute(query):
                 row = PciRow.of(values)
-                found.setdefault((row.instance_uuid or "").lower(), []).append((host or "an unknown host", row))
-        return found
+                by_owner.setdefault((row.instance_uuid or "").lower(), []).append((host or "an unknown host", row))
+        return by_owner
 
 
-def _placed(found: Instance | None, node: ComputeNode | None) -> bool:
-    return found is not None and node is not None and node.has(found)
+def _placed(resident: Instance | None, node: ComputeNode | None) -> bool:
+    return resident is not None and node is not None and node.has(resident)
 
 
 def _lost(node_id: int) -> ComputeNode:
@@ -303,7 +310,7 @@ def _lost(node_id: int) -> ComputeNode:
     return ComputeNode(id=node_id, uuid=None, host=None, hypervisor_hostname=None, deleted=node_id, updated_at=None)
 
 
-def _whereabouts(found: Instance | None, unknown: str | None) -> Whereabouts:
+def _whereabouts(record: Instance | None, unknown: str | None) -> Whereabouts:
     if unknown is not None:
         return Whereabouts.UNKNOWN
-    return Whereabouts.FOUND if found is not None and not found.deleted else Whereabouts.ABSENT
+    return Whereabouts.FOUND if record is not None and not record.deleted else Whereabouts.ABSENT

@@ -47,16 +47,16 @@ class Change:
         :param facts: what else must still be so (:mod:`gpustack.cleanup.guards`).
         """
         table = tables.metadata.tables[self.table]
-        own = [table.c.id == self.id, *(_same(table.c[name], value) for name, value in self.seen.items())]
-        return sa.update(table).where(*own, *facts).values(**self.new)
+        unchanged = [table.c.id == self.id, *(_same(table.c[name], value) for name, value in self.seen.items())]
+        return sa.update(table).where(*unchanged, *facts).values(**self.new)
 
     def reversal(self, before: Mapping[str, Any], facts: Sequence[sa.ColumnElement[bool]]) -> sa.Update:
         """The UPDATE that restores the row, if it still is as this change left it, and the facts are as they were."""
         table = tables.metadata.tables[self.table]
-        left = [_same(table.c[name], value) for name, value in self.new.items()]
+        as_written = [_same(table.c[name], value) for name, value in self.new.items()]
         return (
             sa.update(table)
-            .where(table.c.id == self.id, *left, *facts)
+            .where(table.c.id == self.id, *as_written, *facts)
             .values({name: before[name] for name in self.new})
         )
 
@@ -67,23 +67,23 @@ def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) ->
     :param relatives: the live rows of the compute node by address, for physical and virtual functions.
     :param now: the time to write as ``updated_at``; whole seconds, which every database keeps.
     """
-    made: list[Change] = []
+    written: list[Change] = []
     if verdict.repair in (Repair.FREE, Repair.RETIRE, Repair.CLEAR_DELETED):
         for row in verdict.rows:
             new: dict[str, Any] = {**_FREED, "updated_at": now}
             if verdict.repair is Repair.RETIRE:
                 new |= {"deleted": row.id, "deleted_at": now}
-            made.append(_row_change(row, new))
+            written.append(_row_change(row, new))
             if verdict.repair is Repair.FREE:
-                made += _mirrors(row, relatives, {other.id for other in verdict.rows}, now)
+                written += _mirrors(row, relatives, {other.id for other in verdict.rows}, now)
     elif verdict.repair is Repair.UNBLOCK:
-        made += [_row_change(row, {"status": "available", "updated_at": now}) for row in verdict.rows]
+        written += [_row_change(row, {"status": "available", "updated_at": now}) for row in verdict.rows]
     elif verdict.repair is Repair.BLOCK_PARENT:
-        made += [_row_change(row, {"status": "unavailable", "updated_at": now}) for row in verdict.rows]
+        written += [_row_change(row, {"status": "unavailable", "updated_at": now}) for row in verdict.rows]
     elif verdict.repair is Repair.CLEAR_OWNER:
         cleared = {"instance_uuid": None, "request_id": None, "updated_at": now}
-        made += [_row_change(row, cleared) for row in verdict.rows]
-    made += [
+        written += [_row_change(row, cleared) for row in verdict.rows]
+    written += [
         Change(
             table="migrations",
             id=migration,
@@ -92,15 +92,15 @@ def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) ->
         )
         for migration in verdict.migrations
     ]
-    return tuple(made)
+    return tuple(written)
 
 
 def _row_change(row: PciRow, new: Mapping[str, Any]) -> Change:
-    seen = {
+    columns = {
         name: getattr(row, name)
         for name in ("compute_node_id", "address", "status", "instance_uuid", "request_id", "deleted", "updated_at")
     }
-    return Change(table="pci_devices", id=row.id, seen=seen, new=new)
+    return Change(table="pci_devices", id=row.id, seen=columns, new=new)
 
 
 def _mirrors(row: PciRow, relatives: Mapping[str, PciRow], freed: set[int], now: datetime) -> Iterator[Change]:

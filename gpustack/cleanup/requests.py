@@ -26,12 +26,12 @@ UNREADABLE_REQUESTS = Asked(None, None)
 def read_requests(connection: sa.Connection, uuids: Iterable[str]) -> dict[str, Asked]:
     """The PCI requests of instances."""
     table = tables.instance_extra.c
-    found: dict[str, Asked] = {}
+    by_instance: dict[str, Asked] = {}
     for batch in batches(sorted(uuids)):
         query = sa.select(table.instance_uuid, table.pci_requests).where(table.instance_uuid.in_(batch))
         for uuid, text in connection.execute(query).all():
-            found[uuid.lower()] = parse_requests(text)
-    return found
+            by_instance[uuid.lower()] = parse_requests(text)
+    return by_instance
 
 
 def parse_requests(text: str | None) -> Asked:

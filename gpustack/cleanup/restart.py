@@ -41,8 +41,8 @@ class Restart:
     @property
     def usage(self) -> Usage:
         """The answer; one that shows that nothing is in use is complete."""
-        found = usage(self.answer)
-        return replace(found, gap="") if self.idle else found
+        answered = usage(self.answer)
+        return replace(answered, gap="") if self.idle else answered
 
     @property
     def idle(self) -> bool:
@@ -61,19 +61,21 @@ def checked(restart: Restart, databases: Collection[str], unchecked: Collection[
     :param databases: files or directories of nova-api's configuration; none if the databases are out of reach.
     :param unchecked: hosts for which the operator has checked it.
     """
-    found = list(objections(restart, [Path(one) for one in databases]))
-    if found and restart.host in unchecked:
-        found = [finding(Code.RESTART_UNCHECKED, place=restart.host, what="; ".join(one.message for one in found))]
-    text = printable("\n".join(str(one) for one in found))
-    return {"text": text, "failed": True, "msg": text} if errors(found) else {"text": text}
+    findings = list(objections(restart, [Path(path) for path in databases]))
+    if findings and restart.host in unchecked:
+        findings = [
+            finding(Code.RESTART_UNCHECKED, place=restart.host, what="; ".join(reason.message for reason in findings))
+        ]
+    text = printable("\n".join(str(reason) for reason in findings))
+    return {"text": text, "failed": True, "msg": text} if errors(findings) else {"text": text}
 
 
 def objections(restart: Restart, databases: Collection[Path]) -> Iterator[Finding]:
     """What speaks against it; nothing if it is safe."""
     if not databases:
         if not restart.idle:
-            what = f"devices in use: {restart.used}" if restart.used else restart.usage.gap
-            yield _against(Code.RESTART_UNCHECKABLE, restart, what)
+            problem = f"devices in use: {restart.used}" if restart.used else restart.usage.gap
+            yield _against(Code.RESTART_UNCHECKABLE, restart, problem)
         return
     try:
         yield from _compared(restart, Sources.from_nova_conf(list(databases)))
@@ -90,12 +92,12 @@ def _compared(restart: Restart, sources: Sources) -> Iterator[Finding]:
         try:
             with plan.reading(sources, cell, selection) as (reader, clock):
                 views = [view for view in reader.views(selection.hosts) if not view.node.deleted]
-                found = [one for view in views for one in _of_node(restart, view, clock)]
+                findings = [objection for view in views for objection in _of_node(restart, view, clock)]
         except DatabaseError as error:
             unread.append(str(error))
             continue
         known |= bool(views)
-        yield from found
+        yield from findings
     if not known and (unread or not restart.idle):
         because = "; ".join(unread) or f"no cell has a compute node of {restart.host}"
         yield _against(Code.RESTART_UNDECIDED, restart, because)
@@ -118,13 +120,13 @@ def _against(code: Code, restart: Restart, because: str) -> Finding:
     return finding(code, place=restart.host, host=restart.host, because=because)
 
 
-def judged(view: NodeView, clock: Clock, found: Usage) -> Verdict:
+def judged(view: NodeView, clock: Clock, answered: Usage) -> Verdict:
     """A restart of this node's nova-compute as a verdict: *stale* if it is permitted."""
     if view.unread:
         wanted = replace(_wanted(view, clock), status=Status.UNDECIDED, because=view.unread)
     else:
         wanted = questions.prepared(_wanted(view, clock), view, clock)
-    return permission.settle(wanted, {view.node.host or "": found})
+    return permission.settle(wanted, {view.node.host or "": answered})
 
 
 def _wanted(view: NodeView, clock: Clock) -> Verdict:

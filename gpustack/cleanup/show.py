@@ -23,8 +23,8 @@ _MAX_BYTES = 64 * 1024 * 1024
 def explanation(verdict: Verdict | PlannedVerdict) -> str:
     """A verdict in full: what was seen, what follows, what to do."""
     data = verdict.to_dict() if isinstance(verdict, Verdict) else verdict
-    where = f"on {data['host']}" if data["host"] else f"in cell {data['cell']}"
-    head = f"class {label(data['class'])} {where}, {data['status']}: {data['title']}"
+    location = f"on {data['host']}" if data["host"] else f"in cell {data['cell']}"
+    head = f"class {label(data['class'])} {location}, {data['status']}: {data['title']}"
     lines = [head, *(f"  - {line}" for line in data["evidence"]), f"  ∴ {data['because']}"]
     if data["repair"]:
         lines.append(f"  → {_next(data)}")
@@ -35,7 +35,7 @@ def explanation(verdict: Verdict | PlannedVerdict) -> str:
 
 def _next(data: PlannedVerdict) -> str:
     moves = ", ".join(map(str, data["migrations"]))
-    words: dict[str | None, str] = {
+    repairs: dict[str | None, str] = {
         "fail-migration": f"set migration {moves} to failed; Nova then frees the device",
         "restart": f"gpustack cleanup apply asks {data['host']} whether a restart of nova-compute is safe",
         "free": "free the row",
@@ -47,7 +47,7 @@ def _next(data: PlannedVerdict) -> str:
         "unset-allocation": _unset_command(data),
     }
     stopped = f", while nova-compute on {data['host']} is stopped" if data["stop_service"] else ""
-    return words[data["repair"]] + stopped
+    return repairs[data["repair"]] + stopped
 
 
 def _unset_command(data: PlannedVerdict) -> str:
@@ -87,7 +87,7 @@ def script(sources: Sources, repairs: Sequence[Verdict]) -> str:
     The values are rendered by SQLAlchemy's compiler for the database's dialect. A script can't look how many rows a
     statement changed: its reader must, and roll back unless it is one each time.
     """
-    now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
+    moment = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     lines = ["-- Each statement must change exactly one row; roll its transaction back otherwise."]
     for cell in sources.cells:
         dialect = cell.database.url.get_dialect()(paramstyle="named")  # type: ignore[call-arg]  # no % is doubled
@@ -95,19 +95,19 @@ def script(sources: Sources, repairs: Sequence[Verdict]) -> str:
         if not wanted_here:
             continue
         with snapshot(cell.database) as connection:
-            written = [changes(verdict, relatives(connection, verdict), now) for verdict in wanted_here]
-            every = [change for made in written for change in made]
+            written = [changes(verdict, relatives(connection, verdict), moment) for verdict in wanted_here]
+            all_changes = [change for changed in written for change in changed]
             made_of = [
-                (verdict, statements(connection, verdict, made, every))
-                for verdict, made in zip(wanted_here, written, strict=True)
+                (verdict, statements(connection, verdict, changed, all_changes))
+                for verdict, changed in zip(wanted_here, written, strict=True)
             ]
-        for verdict, made in made_of:
+        for verdict, changed in made_of:
             rows = ", ".join(row.address for row in verdict.rows)
             lines += ["", _comment(f"cell {cell.name}: class {label(verdict.klass)} on {verdict.host} {rows}")]
-            if not made or verdict.stop:
+            if not changed or verdict.stop:
                 lines.append(_comment(_next(verdict.to_dict())))
-            if made:
-                compiled = [str(c.compile(dialect=dialect, compile_kwargs={"literal_binds": True})) for c in made]
+            if changed:
+                compiled = [str(c.compile(dialect=dialect, compile_kwargs={"literal_binds": True})) for c in changed]
                 lines += ["BEGIN;", *(f"{text};" for text in compiled), "COMMIT;"]
     return "\n".join(lines)
 

@@ -115,8 +115,8 @@ cell_mappings = sa.Table(
 def columns(connection: sa.Connection, table: sa.Table) -> tuple[sa.Column[object], ...]:
     """Those columns of a table that the database really has; looked up once for a connection."""
     key = ("gpustack columns", table.name)
-    found: tuple[sa.Column[object], ...] | None = connection.info.get(key)
-    if found is None:
+    existing: tuple[sa.Column[object], ...] | None = connection.info.get(key)
+    if existing is None:
         present = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-        found = connection.info[key] = tuple(column for column in table.columns if column.name in present)
-    return found
+        existing = connection.info[key] = tuple(column for column in table.columns if column.name in present)
+    return existing

@@ -69,8 +69,8 @@ def undo(entries: Sequence[JournalEntry], sources: Sources, cloud: Connection | 
 def _undo_allocation(entry: JournalEntry, cloud: Connection | None) -> Undoing:
     if cloud is None:
         raise JournalError(f"repair {entry.number} was made in Placement", remedy="name its cloud with --os-cloud")
-    done, detail = put_back(cloud, entry)
-    result = {True: Undone.RESTORED, None: Undone.NOT_DONE, False: Undone.USED}[done]
+    restored, detail = put_back(cloud, entry)
+    result = {True: Undone.RESTORED, None: Undone.NOT_DONE, False: Undone.USED}[restored]
     return Undoing(entry=entry, result=result, detail=detail)
 
 
@@ -92,11 +92,11 @@ def _undo_one(entry: JournalEntry, cell: Cell, sources: Sources) -> Undoing:
     with writing(cell.database) as connection:
         if all(_as_before(connection, entry, index) for index in range(len(entry.changes))):
             return ended(Undone.NOT_DONE, "the rows are as they were before the repair")
-        gone = [change for change in entry.changes if whole_row(connection, change) is None]
-    if gone:
-        return ended(Undone.USED, f"{gone[0].table} {gone[0].id} is gone since (archived?); nothing was restored")
+        missing = [change for change in entry.changes if whole_row(connection, change) is None]
+    if missing:
+        return ended(Undone.USED, f"{missing[0].table} {missing[0].id} is gone since (archived?); nothing was restored")
     try:
-        seen, objections = _present(entry, cell, sources)
+        facts_read, objections = _present(entry, cell, sources)
     except (KeyError, TypeError, AttributeError) as error:
         raise JournalError(f"the verdict of repair {entry.number} is damaged: {error}") from error
     if objections:
@@ -105,7 +105,7 @@ def _undo_one(entry: JournalEntry, cell: Cell, sources: Sources) -> Undoing:
     for change in entry.changes:
         written.setdefault(change.table, set()).add(change.id)
     with writing(cell.database) as connection:
-        facts = conditions(seen, connection, written)
+        facts = conditions(facts_read, connection, written)
         pairs = list(zip(entry.changes, entry.before, strict=True))
         for change, before in reversed(pairs):
             try:
@@ -129,21 +129,21 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
     nodes = {row.get("compute_node_id") for row in rows}
     uuids = {str(row["instance_uuid"]).lower() for row in rows if row.get("instance_uuid")}
     uuids |= {str(verdict["instance"]).lower()} if verdict["instance"] else set()
-    seen: list[Seen] = []
-    found: list[str] = []
+    facts: list[Seen] = []
+    objections: list[str] = []
     with reading(sources, cell, selection) as (reader, clock):
         owners = [reader.owner(uuid) for uuid in sorted(uuids)]
         for view in reader.views(frozenset({verdict["host"]})) if verdict["host"] else ():
             if view.node.id in nodes or (not nodes and view.node.hypervisor_hostname == verdict["node"]):
-                seen += around(view, owners, clock)
-                found += _against_host(view, clock, verdict) if rows else ()
-                found += (text for owner in owners for text in _against_owner(view, owner, verdict))
-                found += (text for row in rows for text in _against_relatives(view, row))
+                facts += around(view, owners, clock)
+                objections += _against_host(view, clock, verdict) if rows else ()
+                objections += (text for owner in owners for text in _against_owner(view, owner, verdict))
+                objections += (text for row in rows for text in _against_relatives(view, row))
                 if verdict["repair"] == Repair.FAIL_MIGRATION:
-                    found += _against_migration(view, verdict)
-    if not seen:
-        found.append(f"no compute node {verdict['node']} of host {verdict['host']} is found")
-    return tuple(seen), list(dict.fromkeys(found))
+                    objections += _against_migration(view, verdict)
+    if not facts:
+        objections.append(f"no compute node {verdict['node']} of host {verdict['host']} is found")
+    return tuple(facts), list(dict.fromkeys(objections))
 
 
 def _against_host(view: NodeView, clock: Clock, verdict: Mapping[str, Any]) -> Iterator[str]:
@@ -179,11 +179,11 @@ def _against_migration(view: NodeView, verdict: Mapping[str, Any]) -> Iterator[s
     for device in verdict["devices"]:
         row = rows.get(device["id"])
         if row is None or not row.taken or row.instance_uuid != verdict["instance"]:
-            who = f"belongs to instance {row.instance_uuid}" if row and row.instance_uuid else "is free"
-            yield f"Nova has freed {device['address']}, which {who} by now"
+            holder = f"belongs to instance {row.instance_uuid}" if row and row.instance_uuid else "is free"
+            yield f"Nova has freed {device['address']}, which {holder} by now"
 
 
 def _as_before(connection: sa.Connection, entry: JournalEntry, index: int) -> bool:
     change, before = entry.changes[index], entry.before[index]
-    now = whole_row(connection, change)
-    return now is not None and all(now[name] == before[name] for name in change.new)
+    current = whole_row(connection, change)
+    return current is not None and all(current[name] == before[name] for name in change.new)

@@ -28,12 +28,12 @@ class Moment(sa.types.TypeDecorator[datetime]):
 
     def result_processor(self, dialect: sa.Dialect, coltype: object) -> Callable[[Any], datetime | None]:
         """PyMySQL returns an impossible time as text; SQLite's times are all text, and reading one may raise."""
-        read = self.impl_instance.dialect_impl(dialect).result_processor(dialect, coltype)
+        convert = self.impl_instance.dialect_impl(dialect).result_processor(dialect, coltype)
 
         def process(value: Any) -> datetime | None:  # noqa: ANN401 - whatever the driver returns
-            if read is not None:
+            if convert is not None:
                 try:
-                    value = read(value)
+                    value = convert(value)
                 except DAMAGE:
                     return UNREADABLE
             if value is None or (value.__class__ is datetime and value.tzinfo is None):

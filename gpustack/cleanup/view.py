@@ -107,16 +107,16 @@ class NodeView:
 
         Where its interval is not known, and at most, it is the time after which Nova itself calls it down.
         """
-        seen = self.service.seen if self.service else None
-        if self.service is None or seen is None:
+        reported_at = self.service.reported_at if self.service else None
+        if self.service is None or reported_at is None:
             return False
         interval = self.service.interval
         silence = clock.service_down_time
         if interval is not None:
             silence = min(silence, 2 * max(interval, _REPORT_INTERVAL))
         # One that is behind the other services by less than its interval reports as they do.
-        like_others = clock.heard is not None and clock.heard - seen <= silence / 2
-        return like_others or abs(clock.now - seen) <= silence
+        like_others = clock.heard is not None and clock.heard - reported_at <= silence / 2
+        return like_others or abs(clock.now - reported_at) <= silence
 
     @cached_property
     def odd(self) -> tuple[PciRow, ...]:
@@ -135,11 +135,11 @@ class NodeView:
     @cached_property
     def children(self) -> Mapping[str, tuple[PciRow, ...]]:
         """The live virtual functions by the address of their physical function."""
-        found: dict[str, list[PciRow]] = {}
+        by_parent: dict[str, list[PciRow]] = {}
         for row in self.rows:
             if row.parent_addr and row.deleted == 0:
-                found.setdefault(row.parent_addr, []).append(row)
-        return {address: tuple(rows) for address, rows in found.items()}
+                by_parent.setdefault(row.parent_addr, []).append(row)
+        return {address: tuple(rows) for address, rows in by_parent.items()}
 
     @cached_property
     def taken(self) -> tuple[PciRow, ...]:
@@ -149,18 +149,18 @@ class NodeView:
     @cached_property
     def displaced(self) -> tuple[tuple[PciRow, Owner], ...]:
         """The taken rows whose owner is not on this node, with it: few, in a healthy cell."""
-        here = {uuid for uuid, owner in self.owners.items() if owner.on(self.node)}
+        present = {uuid for uuid, owner in self.owners.items() if owner.on(self.node)}
         return tuple(
             (row, self.owners[row.instance_uuid])
             for row in self.taken
-            if row.instance_uuid and row.instance_uuid not in here
+            if row.instance_uuid and row.instance_uuid not in present
         )
 
     @cached_property
     def held(self) -> Mapping[str, tuple[PciRow, ...]]:
         """The live claimed or allocated rows by owner."""
-        found: dict[str, list[PciRow]] = {}
+        by_owner: dict[str, list[PciRow]] = {}
         for row in self.taken:
             if row.instance_uuid:
-                found.setdefault(row.instance_uuid, []).append(row)
-        return {uuid: tuple(rows) for uuid, rows in found.items()}
+                by_owner.setdefault(row.instance_uuid, []).append(row)
+        return {uuid: tuple(rows) for uuid, rows in by_owner.items()}

@@ -20,10 +20,10 @@ def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:
 
 def left_behind_by_owner(view: NodeView) -> Iterator[tuple[tuple[PciRow, ...], Owner]]:
     """The same rows, those of one owner together."""
-    found: dict[str, list[PciRow]] = {}
+    by_owner: dict[str, list[PciRow]] = {}
     for row, owner in left_behind(view):
-        found.setdefault(owner.uuid, []).append(row)
-    for uuid, rows in found.items():
+        by_owner.setdefault(owner.uuid, []).append(row)
+    for uuid, rows in by_owner.items():
         yield tuple(rows), view.owners[uuid]
 
 
@@ -50,5 +50,5 @@ def maybe_here(view: NodeView, owner: Owner) -> bool:
     return owner.on(view.node) or (not view.node.deleted and renamed(view, owner))
 
 
-def _alike(one: str | None, other: str | None) -> bool:
-    return one is not None and other is not None and extends(one, other)
+def _alike(name: str | None, other: str | None) -> bool:
+    return name is not None and other is not None and extends(name, other)

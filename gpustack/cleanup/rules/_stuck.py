@@ -48,8 +48,8 @@ def stuck(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None = 
     if verdict.status is not Status.PROTECTED or _early(verdict, view, clock):
         return verdict
     owner = owner or view.owners.get(verdict.owner or "")
-    working = [owner] if owner is not None else [one for one in view.owners.values() if in_flight(one)]
-    reasons = [_reason(one, view, clock) for one in working]
+    working = [owner] if owner is not None else [worker for worker in view.owners.values() if in_flight(worker)]
+    reasons = [_reason(worker, view, clock) for worker in working]
     if not reasons or None in reasons:
         return verdict
     because = "; ".join(dict.fromkeys(filter(None, reasons)))
@@ -70,7 +70,7 @@ def stuck(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None = 
         verdict,
         status=Status.STUCK,
         because=because,
-        advice="; ".join(dict.fromkeys(_advice(one) for one in working)),
+        advice="; ".join(dict.fromkeys(_advice(worker) for worker in working)),
     )
 
 
@@ -83,8 +83,8 @@ def _reverted(owner: Owner, verdict: Verdict, view: NodeView, clock: Clock) -> M
     """
     moves = [move for move in owner.migrations if move.in_flight]
     instance = owner.instance
-    taken = bool(verdict.rows) and all(row.live and row.taken for row in verdict.rows) and not view.node.deleted
-    if len(moves) != 1 or not taken or instance is None or not owner.alive or instance.task_state is not None:
+    all_taken = bool(verdict.rows) and all(row.live and row.taken for row in verdict.rows) and not view.node.deleted
+    if len(moves) != 1 or not all_taken or instance is None or not owner.alive or instance.task_state is not None:
         return None
     (move,) = moves
     ends = (view.services.get(host or "") for host in (move.source_compute, move.dest_compute))
@@ -116,21 +116,21 @@ def _reason(owner: Owner, view: NodeView, clock: Clock) -> str | None:
     last = _last(owner, moves)
     if not held or last is None or clock.now - last < clock.stuck_after:
         return None
-    what = f"{'; '.join(held)}; nothing has been written since {last}"
+    work = f"{'; '.join(held)}; nothing has been written since {last}"
     if owner.in_several_cells or any(move.cross_cell_move for move in moves):  # the other cell's hosts are not known
         late = clock.now - last >= _LONG * clock.stuck_after and not _waits(owner, moves)
-        return f"{what}, for more than a day" if late else None
+        return f"{work}, for more than a day" if late else None
     task = owner.instance.task_state if owner.alive and owner.instance is not None else None
-    down = [f"nova-compute on {host} {words}" for host, words in _down(owner, moves, view, clock)]
+    down = [f"nova-compute on {host} {state}" for host, state in _down(owner, moves, view, clock)]
     if down:
-        return f"{what}; {' and '.join(down)}, and has to go on with it"
+        return f"{work}; {' and '.join(down)}, and has to go on with it"
     if task is None and not _waits(owner, moves):
-        return f"{what}, and no nova-compute works on it: the instance has no task"
+        return f"{work}, and no nova-compute works on it: the instance has no task"
     if task is None:
         return None
     if task not in _LONG_TASKS:
-        return f"{what}; this task takes seconds"
-    return f"{what}, for more than a day" if clock.now - last >= _LONG * clock.stuck_after else None
+        return f"{work}; this task takes seconds"
+    return f"{work}, for more than a day" if clock.now - last >= _LONG * clock.stuck_after else None
 
 
 def _waits(owner: Owner, moves: list[Migration]) -> bool:
@@ -153,8 +153,8 @@ def _down(owner: Owner, moves: list[Migration], view: NodeView, clock: Clock) ->
         state = clock.state(service)
         if service is None:
             yield host, "has no service"
-        elif state in _SILENT and (service.seen is None or clock.now - service.seen >= clock.stuck_after):
-            yield host, f"is {state.value} since {service.seen or 'ever'}"
+        elif state in _SILENT and (service.reported_at is None or clock.now - service.reported_at >= clock.stuck_after):
+            yield host, f"is {state.value} since {service.reported_at or 'ever'}"
 
 
 def _actors(owner: Owner, moves: list[Migration], view: NodeView) -> Iterable[str | None]:

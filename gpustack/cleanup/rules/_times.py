@@ -31,15 +31,15 @@ def timely(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None =
     if verdict.status not in _JUDGED:
         return verdict
     owner = owner or view.owners.get(verdict.owner or "")
-    wrong = list(_wrong(verdict, view, clock, owner))
-    if not wrong:
+    faults = list(_wrong(verdict, view, clock, owner))
+    if not faults:
         young = [moment for _what, moment in _moments(verdict, view, owner) if moment and clock.recent(moment)]
         early = verdict.status is Status.PROTECTED and young and not in_flight(owner)
         return replace(verdict, again=max(young) + clock.grace) if early else verdict
     return replace(
         verdict,
         status=Status.UNDECIDED,
-        because="; ".join(dict.fromkeys(wrong)),
+        because="; ".join(dict.fromkeys(faults)),
         repair=None,
         migrations=(),
         stop=False,
@@ -48,11 +48,11 @@ def timely(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None =
 
 
 def _wrong(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None) -> Iterator[str]:
-    for what, moment in _moments(verdict, view, owner):
+    for record, moment in _moments(verdict, view, owner):
         if moment == UNREADABLE:
-            yield f"a time of {what} can't be read"
+            yield f"a time of {record} can't be read"
         elif clock.ahead(moment):
-            yield f"{what} was last written {moment}, which is yet to come (the database's clock: {clock.now:%F %T})"
+            yield f"{record} was last written {moment}, which is yet to come (the database's clock: {clock.now:%F %T})"
     for move in owner.migrations if owner else ():
         if move.in_flight and move.updated_at is None:
             yield f"migration {move.id} is {move.status}, and has no time at which it was written"
@@ -68,5 +68,5 @@ def _moments(verdict: Verdict, view: NodeView, owner: Owner | None) -> Iterator[
             yield f"migration {move.id}", move.updated_at
     node = view.node
     yield f"compute node {node.name}", node.deleted_at if node.deleted else node.updated_at
-    if view.service is not None and view.service.seen == UNREADABLE:
+    if view.service is not None and view.service.reported_at == UNREADABLE:
         yield f"the nova-compute service of {view.service.host}", UNREADABLE

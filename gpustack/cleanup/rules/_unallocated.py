@@ -33,17 +33,17 @@ def family(view: NodeView, address: str) -> list[PciRow]:
 
 def candidates(view: NodeView, provider: Provider) -> dict[str, list[PciRow]]:
     """The taken rows of the provider by owner, where Placement has less of it than the guest of this node."""
-    found: dict[str, list[PciRow]] = {}
+    by_owner: dict[str, list[PciRow]] = {}
     for row in family(view, provider.address):
         owner = view.owners.get(row.instance_uuid or "")
         if row.taken and owner is not None and owner.on(view.node) and not _of_a_port(owner, row):
-            found.setdefault(owner.uuid, []).append(row)
-    return {uuid: rows for uuid, rows in found.items() if len(rows) > provider.held.get(uuid, 0)}
+            by_owner.setdefault(owner.uuid, []).append(row)
+    return {uuid: rows for uuid, rows in by_owner.items() if len(rows) > provider.held.get(uuid, 0)}
 
 
 def _of_a_port(owner: Owner, row: PciRow) -> bool:
     """Whether the row was claimed for a port of Neutron: those devices are in no provider."""
-    return any(one.request_id == row.request_id and one.alias_name is None for one in owner.requests or ())
+    return any(request.request_id == row.request_id and request.alias_name is None for request in owner.requests or ())
 
 
 def judge(
@@ -83,7 +83,9 @@ def judge(
 def _left(provider: Provider, ask: Callable[[str], Any]) -> bool:
     """Whether Placement has anything of the provider to give away: a device used once is reserved, and has not."""
     stock = ask(f"/resource_providers/{provider.uuid}/inventories")["inventories"].values()
-    free: int = sum(one["total"] - one.get("reserved", 0) for one in stock) - sum(provider.held.values())
+    free: int = sum(inventory["total"] - inventory.get("reserved", 0) for inventory in stock) - sum(
+        provider.held.values()
+    )
     return free > 0
 
 

@@ -24,10 +24,10 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     for uuid, rows in view.held.items():
         owner = view.owners[uuid]
         allocated = tuple(row for row in rows if row.status == "allocated")
-        found = belongings(owner, allocated)
+        owned = belongings(owner, allocated)
         if not allocated or not owner.on(view.node):
             continue
-        if found is not None and not found.beyond:
+        if owned is not None and not owned.beyond:
             continue
         beyond = surplus(owner, allocated) if view.has_request_ids else None
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=beyond or allocated)

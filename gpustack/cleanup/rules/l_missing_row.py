@@ -43,11 +43,11 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
 
 
 def _because(owner: Owner, held: tuple[PciRow, ...]) -> str:
-    found = belongings(owner, held)
-    if found is None:
+    owned = belongings(owner, held)
+    if owned is None:
         return f"the PCI requests of instance {owner.uuid} can't be read, and it has no device: one may be in use"
-    others = f"; {len(found.beyond)} rows that name it do not match its requests" if found.beyond else ""
+    others = f"; {len(owned.beyond)} rows that name it do not match its requests" if owned.beyond else ""
     return (
-        f"the instance asks for {owner.wanted} devices, and {found.missing} of them have no row{others}: a device in "
+        f"the instance asks for {owner.wanted} devices, and {owned.missing} of them have no row{others}: a device in "
         "use may go to another instance"
     )

@@ -70,18 +70,18 @@ def _newer(written: datetime, looked: datetime) -> bool:
 
 def _drift(row: PciRow, hardware: Hardware) -> str | None:
     """What speaks against a row; None when nothing does."""
-    found = hardware.present.get(row.address.lower())
-    if found is None:
+    present = hardware.present.get(row.address.lower())
+    if present is None:
         return f"the host has no device at {row.address}"
-    if (found.vendor_id, found.product_id) != (row.vendor_id.lower(), row.product_id.lower()):
-        return f"the host has another device at {row.address}: {_words(found)}"
+    if (present.vendor_id, present.product_id) != (row.vendor_id.lower(), row.product_id.lower()):
+        return f"the host has another device at {row.address}: {_words(present)}"
     # A vDPA device is a virtual function to the kernel.
-    if found.dev_type != row.dev_type and (row.dev_type, found.dev_type) != ("vdpa", "type-VF"):
-        return f"{row.address} is of {found.dev_type} now: SR-IOV was switched on or off"
+    if present.dev_type != row.dev_type and (row.dev_type, present.dev_type) != ("vdpa", "type-VF"):
+        return f"{row.address} is of {present.dev_type} now: SR-IOV was switched on or off"
     if hardware.offered is not None and row.address.lower() not in hardware.offered:
         return f"no entry of device_spec matches {row.address} any more"
     return None
 
 
-def _words(found: Present) -> str:
-    return f"{found.vendor_id}:{found.product_id}, {found.dev_type}"
+def _words(present: Present) -> str:
+    return f"{present.vendor_id}:{present.product_id}, {present.dev_type}"

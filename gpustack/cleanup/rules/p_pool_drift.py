@@ -43,7 +43,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     moving = [reason for owner in view.owners.values() for reason in in_flight(owner)]
     if clock.recent(view.node.updated_at) or any(clock.recent(row.changed_at) for row in view.rows if row.live):
         moving.append("rows or pools were written within the grace time")
-    seen = "not written at all" if pools is None else _words(pools)
+    reported = "not written at all" if pools is None else _words(pools)
     yield Verdict(
         klass=CLASS,
         title=TITLE,
@@ -51,7 +51,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         **place(view, clock),
         rows=(),
         owner=None,
-        evidence=(f"the pools are {seen}", f"the free rows are {_words(free)}", node_words(view, clock)),
+        evidence=(f"the pools are {reported}", f"the free rows are {_words(free)}", node_words(view, clock)),
         because="; ".join(moving) or "nova-compute makes the pools from its rows when it starts",
         repair=None if moving else Repair.RESTART,
     )
@@ -79,11 +79,11 @@ def _pools(text: str | None) -> Counter[Pool] | None:
     """
     if not text:
         return None
-    found: Counter[Pool] = Counter()
+    counts: Counter[Pool] = Counter()
     for pool in (entry["nova_object.data"] for entry in parsed(text)["nova_object.data"]["objects"]):
         key = (pool["vendor_id"], pool["product_id"], (pool.get("tags") or {}).get("dev_type", "type-PCI"))
-        found[key] += amount(pool["count"])
-    return +found
+        counts[key] += amount(pool["count"])
+    return +counts
 
 
 def _words(pools: Counter[Pool]) -> str:

@@ -110,7 +110,7 @@ def _judge(
     if move is None and any(row.taken and row.instance_uuid == consumer for row in family):
         return
     reasons = _protection(view, clock, family, owner, uuid, dict(move) if move else None)
-    here = owner.on(view.node)
+    on_node = owner.on(view.node)
     about: tuple[str, ...] = ()
     advice = ""
     status, because, repair = Status.STALE, "the row is not its, and Nova never takes such an allocation away", None
@@ -126,14 +126,14 @@ def _judge(
             status, because = Status.PROTECTED, "it was allocated within the grace time: an instance may be being made"
     elif not family:
         status, because = Status.REPORT, "the device has no row: see class O"
-    elif here and lacks(view, owner):
+    elif on_node and lacks(view, owner):
         status = Status.REPORT
         because = (
             "the instance is on this node and lacks a device: the allocation may be all that keeps it from another"
         )
     else:
         repair = Repair.UNSET_ALLOCATION
-    what = f"migration {move['id']} of instance {uuid}, {move['status']}" if move else f"instance {consumer}"
+    holder = f"migration {move['id']} of instance {uuid}, {move['status']}" if move else f"instance {consumer}"
     verdict = Verdict(
         klass=CLASS,
         title=TITLE,
@@ -142,7 +142,7 @@ def _judge(
         rows=(),
         owner=uuid,
         evidence=(
-            f"provider {provider.uuid} ({provider.name}) is allocated to {what}",
+            f"provider {provider.uuid} ({provider.name}) is allocated to {holder}",
             *about,
             *(words(row) for row in family),
             owner_words(owner),
@@ -151,7 +151,7 @@ def _judge(
         because=because,
         repair=repair,
         advice="see class L: nothing may be taken away before the domain was looked at"
-        if status is Status.REPORT and here
+        if status is Status.REPORT and on_node
         else advice,
         allocation=Allocation(
             provider=provider.uuid,
@@ -206,5 +206,5 @@ def _migration(connection: sa.Connection, uuid: str) -> Mapping[str, Any] | None
     if "uuid" not in {column.name for column in tables.columns(connection, table)}:
         return None
     query = sa.select(table.c.id, table.c.status, table.c.instance_uuid, table.c.updated_at)
-    found = connection.execute(query.where(table.c.uuid == uuid).order_by(table.c.id.desc())).mappings().first()
-    return None if found is None else dict(found)
+    row = connection.execute(query.where(table.c.uuid == uuid).order_by(table.c.id.desc())).mappings().first()
+    return None if row is None else dict(row)

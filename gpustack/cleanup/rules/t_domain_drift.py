@@ -99,21 +99,21 @@ def _used(view: NodeView, clock: Clock, usage: Usage, owners: _Owners) -> Iterat
 
 def _fault(view: NodeView, address: str, row: PciRow | None, owner: Owner | None) -> str | None:
     """What is wrong with a device that a domain uses; None where nothing is."""
-    who = f"the domain of {owner.uuid}" if owner is not None else "an unknown process"
+    user = f"the domain of {owner.uuid}" if owner is not None else "an unknown process"
     if row is None:
         if owner is None or owner.instance is None or (owner.on(view.node) and owner.requests == ()):
             return None  # no device that Nova manages, or no instance of Nova's
-        return f"{who} uses {address}, which has no row: nova-compute may offer it when it starts"
+        return f"{user} uses {address}, which has no row: nova-compute may offer it when it starts"
     if not row.taken:
         offers = "Nova offers it" if row.status == "available" else f"its row is {row.status}"
-        return f"{who} uses {address}, and {offers}: one GPU may get two instances"
+        return f"{user} uses {address}, and {offers}: one GPU may get two instances"
     if owner is None:
         return None  # the kernel names no domain: it may be the row's own
     if row.instance_uuid != owner.uuid:
-        return f"{who} uses {address}, and by its row it belongs to {row.instance_uuid or 'nobody'}"
+        return f"{user} uses {address}, and by its row it belongs to {row.instance_uuid or 'nobody'}"
     if not owner.on(view.node):
-        where = owner.instance.host if owner.alive and owner.instance is not None else "nowhere: it does not exist"
-        return f"{who} runs here with {address}, and Nova places it on {where or 'no host'}"
+        placed_on = owner.instance.host if owner.alive and owner.instance is not None else "nowhere: it does not exist"
+        return f"{user} runs here with {address}, and Nova places it on {placed_on or 'no host'}"
     return None
 
 
@@ -135,10 +135,10 @@ def _unused(view: NodeView, clock: Clock, usage: Usage) -> Iterator[Verdict]:
 
 def _of_a_flavor(owner: Owner, row: PciRow) -> bool:
     """Whether the device is in the domain as a PCI device: one of a Neutron port may be there as an interface."""
-    ports = [one for one in owner.requests or () if one.alias_name is None]
+    ports = [request for request in owner.requests or () if request.alias_name is None]
     if row.dev_type == "vdpa" or owner.requests is None:
         return False
-    return not ports or any(one.request_id == row.request_id and one.alias_name for one in owner.requests)
+    return not ports or any(request.request_id == row.request_id and request.alias_name for request in owner.requests)
 
 
 def _verdict(
@@ -151,9 +151,9 @@ def _verdict(
     address: str,
     user: str | None,
 ) -> Verdict:
-    seen = f"{view.node.host}: no domain uses {address}"
+    usage = f"{view.node.host}: no domain uses {address}"
     if user is not None:
-        seen = f"{view.node.host}: {address} is in use by {user or 'an unknown process'}"
+        usage = f"{view.node.host}: {address} is in use by {user or 'an unknown process'}"
     advice = f"start or stop the instance, or hard-reboot it, until both agree: {_PAGE}"
     if user is not None:
         advice = (
@@ -168,7 +168,7 @@ def _verdict(
         rows=() if row is None else (row,),
         owner=owner.uuid if owner is not None else None,
         evidence=(
-            seen,
+            usage,
             f"{address} has no row" if row is None else words(row),
             *(() if owner is None else (owner_words(owner),)),
             node_words(view, clock),
