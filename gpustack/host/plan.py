@@ -154,14 +154,14 @@ class _Draft:
 def _compare(spec: Spec, host: Host, *, adopt: bool) -> _Draft:
     """Compare the host with the spec; before that, take over what was set up by hand."""
     desired = desire(spec, host)
-    taken: tuple[Operation, ...] = ()
+    adopted: tuple[Operation, ...] = ()
     findings: tuple[Finding, ...] = ()
     if adopt and desired.targets.all:
         adoption = take_over(host, desired.by_hand)
-        host, taken, findings = adoption.host, adoption.operations, adoption.findings
+        host, adopted, findings = adoption.host, adoption.operations, adoption.findings
         desired = desire(spec, host)
     findings = (*findings, *with_remedies(host, desired.findings, desired.by_hand, adopted=adopt))
-    draft = _Draft(host=host, desired=desired, taken=taken, findings=findings)
+    draft = _Draft(host=host, desired=desired, taken=adopted, findings=findings)
     return draft.having(finding(Code.TRIAL_BOOT_RUNNING, place=host.hostname)) if draft.in_trial else draft
 
 
@@ -248,12 +248,12 @@ def _staged(host: Host, desired: Desired, trial: trials.Trial) -> Desired:
 
 def _planned(host: Host, target: Assigned, targets: Targets, findings: Iterable[Finding]) -> PlannedGpu:
     blocked = {f.place for f in errors(findings)}
-    places = {f"{host.hostname} {f.address}" for f in target.gpu.functions}
+    own_places = {f"{host.hostname} {f.address}" for f in target.gpu.functions}
     return PlannedGpu(
         address=target.address,
         model=target.model,
         name=target.gpu.name if not target.is_switch else f"NVIDIA NVSwitch [{target.gpu.main.ids}]",
         driver=target.driver_of(target.gpu.main),
         functions=tuple(f.address for f in target.gpu.functions),
-        refused=target.address in targets.refused or not blocked.isdisjoint(places),
+        refused=target.address in targets.refused or not blocked.isdisjoint(own_places),
     )

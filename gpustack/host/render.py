@@ -140,10 +140,10 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _plain(word: str) -> str:
-    if not is_plain(word):
+def _plain(text: str) -> str:
+    if not is_plain(text):
         raise PlanError(
-            f"{word!r} can't stand in a configuration file: it holds more than letters, digits and . , : = + @ / - _",
+            f"{text!r} can't stand in a configuration file: it holds more than letters, digits and . , : = + @ / - _",
             remedy="check where this word comes from: the spec, or the snapshot of the host",
         )
-    return word
+    return text

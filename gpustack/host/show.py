@@ -56,13 +56,13 @@ def show_verification(verification: Verification, verdicts: tuple[str, str] = RE
     ]
     verdict = verdicts[0] if verification.passed else verdicts[1]
     lines = [f"{verification.host}: {', '.join([verdict, *counts])}"]
-    shown = verification.checks if details or not verification.passed else bad
-    if shown:
+    visible = verification.checks if details or not verification.passed else bad
+    if visible:
         lines += [""]
-    for check in shown:
+    for check in visible:
         place = check.place.removeprefix(verification.host).strip()
-        words = [word for word in (place, check.what, check.seen) if word]
-        lines.append(f"  {check.status.value:<7}  {': '.join(words)}")
+        parts = [part for part in (place, check.what, check.seen) if part]
+        lines.append(f"  {check.status.value:<7}  {': '.join(parts)}")
     lines += _finding_lines(verification.findings)
     return printable("\n".join(lines), keep=LAYOUT)
 

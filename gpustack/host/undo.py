@@ -51,28 +51,28 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
 
     :param force: whether to remove those of gpustack's files, too, that somebody has changed since.
     """
-    left = dict(_left(host, force=force))
-    removed = [path for path in OWNED if path in host.files and path not in left]
-    given_back, told, host_then = give_back(host)
-    found = [*left.values(), *told]
+    skipped = dict(_left(host, force=force))
+    removed = [path for path in OWNED if path in host.files and path not in skipped]
+    given_back, restore_findings, host_then = give_back(host)
+    findings = [*skipped.values(), *restore_findings]
     operations: list[Operation] = []
     if removed or given_back or any(path in host.files for path in (ADOPTED, AGAIN, JOURNAL)):
-        found += support.findings(host)
+        findings += support.findings(host)
         operations += _operations(host, removed, given_back)
-    why = tuple(reasons(host_then, left=frozenset(left)))
+    why = tuple(reasons(host_then, skipped=frozenset(skipped)))
     if given_back and host.kernel.booted_at is not None:
         why = (*why, "what was set up by hand before is put back, and works from the next boot on")
     if why and not operations and not _made_since_boot(host):
-        found.append(finding(Code.UNDO_BOOT_WITHOUT_EFFECT, place=host.hostname, reasons="; ".join(why)))
+        findings.append(finding(Code.UNDO_BOOT_WITHOUT_EFFECT, place=host.hostname, reasons="; ".join(why)))
         why = ()
-    refused = any(f.severity is Severity.ERROR for f in found)
+    refused = any(f.severity is Severity.ERROR for f in findings)
     if why and not refused:
         operations.append(Reboot(why="; ".join(why)))
     return HostPlan(
         host=host.hostname,
         gpus=(),
         operations=() if refused else tuple(operations),
-        findings=tuple(sorted(found, key=lambda f: (-f.severity.rank, f.code, f.place))),
+        findings=tuple(sorted(findings, key=lambda f: (-f.severity.rank, f.code, f.place))),
         reboot=() if refused else why,
         refused=refused,
         expected={},
@@ -82,13 +82,13 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
 def _left(host: Host, *, force: bool) -> Iterator[tuple[str, Finding]]:
     """The files at gpustack's places that are left alone, each with the finding that tells why."""
     for path in OWNED:
-        there = host.files.get(path)
-        if there is None:
+        file = host.files.get(path)
+        if file is None:
             continue
         place = f"{host.hostname} {path}"
-        if not is_ours(there.text):
+        if not is_ours(file.text):
             yield path, finding(Code.FOREIGN_FILE_SKIPPED, place=place)
-        elif not force and not is_untouched(there.text):
+        elif not force and not is_untouched(file.text):
             yield path, finding(Code.OWN_FILE_MODIFIED, place=place)
 
 
@@ -160,29 +160,29 @@ def _notes(host: Host, removed: list[str], *, has_journal: bool) -> Iterator[Ope
         yield _removed(host, RECORD, "nothing of it is left")
 
 
-def reasons(host: Host, *, left: frozenset[str] = frozenset()) -> Iterator[str]:
+def reasons(host: Host, *, skipped: frozenset[str] = frozenset()) -> Iterator[str]:
     """Why the running host is not what it was before gpustack; nothing when it is.
 
-    :param left: those of gpustack's files that stay.
+    :param skipped: those of gpustack's files that stay.
     """
     other = elsewhere(host)
-    for text in too_many(host, other, host.kernel.command_line or "", left=left):
+    for text in too_many(host, other, host.kernel.command_line or "", skipped=skipped):
         yield f"the running kernel was started with {text}, which the next will not be"
-    for function in still_kept(host, other, left=left):
+    for function in still_kept(host, other, skipped=skipped):
         yield f"{function.address} is on {function.driver}, which nothing asks for any more"
 
 
-def too_many(host: Host, other: Elsewhere, text: str, *, left: frozenset[str] = frozenset()) -> list[str]:
+def too_many(host: Host, other: Elsewhere, text: str, *, skipped: frozenset[str] = frozenset()) -> list[str]:
     """The arguments on a command line that gpustack may have set, and that nothing else sets."""
-    drop_in = host.files[GRUB].text if GRUB in left else None
+    drop_in = host.files[GRUB].text if GRUB in skipped else None
     line = other.line(drop_in)
     if line is None:
         return []
-    here = CommandLine(text=text)
-    return [argument.text for name in PARAMETERS for argument in here.all(name) if not line.has(argument.text)]
+    current = CommandLine(text=text)
+    return [argument.text for name in PARAMETERS for argument in current.all(name) if not line.has(argument.text)]
 
 
-def still_kept(host: Host, other: Elsewhere, *, left: frozenset[str] = frozenset()) -> tuple[Function, ...]:
+def still_kept(host: Host, other: Elsewhere, *, skipped: frozenset[str] = frozenset()) -> tuple[Function, ...]:
     """The functions on vfio-pci or pci-stub that nothing but gpustack can have put there.
 
     A ``driver_override`` that is not gpustack's is somebody else's doing: driverctl's, or libvirt's for a guest.
@@ -191,13 +191,13 @@ def still_kept(host: Host, other: Elsewhere, *, left: frozenset[str] = frozenset
     others: dict[str, frozenset[str]] = {}
     for foreign in other.ids():
         others[foreign.driver] = others.get(foreign.driver, frozenset()) | foreign.ids
-    stay = ids_of(host.files[MODPROBE].text) if MODPROBE in left else set()
+    stay = ids_of(host.files[MODPROBE].text) if MODPROBE in skipped else set()
     return tuple(
         function
         for function in sorted(host.pci, key=lambda f: f.bdf)
         if is_passthrough_driver(function.driver)
         and function.ids not in others.get(canonical(function.driver or ""), frozenset()) | stay
-        and (not function.driver_override or (function.address in by_script and not left & set(IN_INITRAMFS)))
+        and (not function.driver_override or (function.address in by_script and not skipped & set(IN_INITRAMFS)))
     )
 
 

@@ -46,8 +46,8 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
 
     :param wanted: every argument that must reach the kernel.
     """
-    ours = record.recorded(host)
-    found: list[Finding] = []
+    recorded = record.recorded(host)
+    findings: list[Finding] = []
     needs: dict[str, tuple[str, ...]] = {}
     edits: dict[str, OwnedFile] = {}
     for path, text in record.plain(host).items():
@@ -55,36 +55,36 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
         line = CommandLine(text=value or "")
         needs[path] = tuple(a for a in wanted if not fulfils(line, a))
         if line.for_init is not None and needs[path]:
-            found.append(finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {path}"))
+            findings.append(finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {path}"))
         content = record.edited(path, text, added=needs[path])
         if value is None or content is None:
-            found += _no_line(host, path, text, needs[path])
+            findings += _no_line(host, path, text, needs[path])
         if content is not None:
-            found += swallowed(host, path, CommandLine(text=record.value_of(path, content) or ""), needs[path])
+            findings += swallowed(host, path, CommandLine(text=record.value_of(path, content) or ""), needs[path])
             mode = host.files[path].mode
             edits[path] = OwnedFile(content=content, mode=mode, why="kernel arguments of kernels to come")
-    lines = record.in_entries(host, without=ours.get(ENTRIES, ()))
+    lines = record.in_entries(host, without=recorded.get(ENTRIES, ()))
     needs[ENTRIES] = tuple(a for a in wanted if any(not fulfils(line, a) for line in lines.values()))
-    found += _replaced(host, lines, needs[ENTRIES])
+    findings += _replaced(host, lines, needs[ENTRIES])
     for source, line in lines.items():
         if line.for_init is None:
-            found += swallowed(host, source, with_arguments(line, needs[ENTRIES]), needs[ENTRIES])
-    found += (
+            findings += swallowed(host, source, with_arguments(line, needs[ENTRIES]), needs[ENTRIES])
+    findings += (
         finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {entry.source}")
         for entry in host.boot.entries
         if not entry.recovery and CommandLine(text=entry.arguments).for_init is not None
     )
-    now = record.in_entries(host)
-    gone = [a for a in ours.get(ENTRIES, ()) if a not in needs[ENTRIES]]
-    remove = tuple(dict.fromkeys(a for a in gone if any(line.has(a) for line in now.values())))
-    add = tuple(a for a in needs[ENTRIES] if any(not fulfils(line, a) for line in now.values()))
+    current = record.in_entries(host)
+    obsolete = [a for a in recorded.get(ENTRIES, ()) if a not in needs[ENTRIES]]
+    remove = tuple(dict.fromkeys(a for a in obsolete if any(line.has(a) for line in current.values())))
+    add = tuple(a for a in needs[ENTRIES] if any(not fulfils(line, a) for line in current.values()))
     first = next(iter(lines.values()), None)
     return Entries(
-        files=record_of(ours, needs),
+        files=record_of(recorded, needs),
         edits=edits,
         commands=tuple(_commands(remove, add)),
         next_line=None if first is None else with_arguments(first, needs[ENTRIES]),
-        findings=tuple(found),
+        findings=tuple(findings),
     )
 
 
@@ -119,10 +119,12 @@ def with_arguments(line: CommandLine, added: tuple[str, ...]) -> CommandLine:
     return CommandLine.of([line.text, *(a for a in added if not fulfils(line, a))])
 
 
-def record_of(ours: dict[str, tuple[str, ...]], needs: dict[str, tuple[str, ...]]) -> dict[str, OwnedFile]:
+def record_of(recorded: dict[str, tuple[str, ...]], needs: dict[str, tuple[str, ...]]) -> dict[str, OwnedFile]:
     """The record of what was added where, now and earlier."""
     lines = [
-        f"{place} {a}" for place in record.PLACES for a in dict.fromkeys((*needs.get(place, ()), *ours.get(place, ())))
+        f"{place} {a}"
+        for place in record.PLACES
+        for a in dict.fromkeys((*needs.get(place, ()), *recorded.get(place, ())))
     ]
     if not lines:
         return {}
@@ -137,13 +139,13 @@ def _replaced(host: Host, lines: dict[str, CommandLine], add: tuple[str, ...]) -
                 if contradicts(other, text):
                     continue  # ARGUMENT_CONFLICTS names it
                 is_enough = fulfils(CommandLine(text=other.text), text)
-                both = other.text if is_enough else f"{other.text},{argument(text).value}"
+                combined = other.text if is_enough else f"{other.text},{argument(text).value}"
                 yield finding(
                     Code.ARGUMENT_REPLACED_BY_GRUBBY,
                     place=f"{host.hostname} {source}",
                     said=other.text,
                     wanted=text,
-                    both=both,
+                    both=combined,
                 )
 
 
@@ -152,20 +154,20 @@ def _commands(remove: tuple[str, ...], add: tuple[str, ...]) -> Iterator[RunComm
     if remove:
         yield _remove_arguments(remove, "they are no longer wanted")
     if add:
-        words = " ".join(add)
-        argv = ("grubby", "--update-kernel=ALL", f"--args={words}", "--no-etc-grub-update")
-        yield RunCommand(argv=argv, why=f"boot entries lack {words}")
+        joined = " ".join(add)
+        argv = ("grubby", "--update-kernel=ALL", f"--args={joined}", "--no-etc-grub-update")
+        yield RunCommand(argv=argv, why=f"boot entries lack {joined}")
 
 
 def undo_commands(host: Host) -> Iterator[RunCommand]:
     """Take gpustack's arguments out of every boot entry."""
     lines = record.in_entries(host).values()
-    ours = record.recorded(host).get(ENTRIES, ())
-    if gone := tuple(argument for argument in ours if any(line.has(argument) for line in lines)):
-        yield _remove_arguments(gone, "gpustack added them")
+    recorded = record.recorded(host).get(ENTRIES, ())
+    if removable := tuple(argument for argument in recorded if any(line.has(argument) for line in lines)):
+        yield _remove_arguments(removable, "gpustack added them")
 
 
 def _remove_arguments(arguments: tuple[str, ...], why: str) -> RunCommand:
-    words = " ".join(arguments)
-    argv = ("grubby", "--update-kernel=ALL", f"--remove-args={words}", "--no-etc-grub-update")
+    joined = " ".join(arguments)
+    argv = ("grubby", "--update-kernel=ALL", f"--remove-args={joined}", "--no-etc-grub-update")
     return RunCommand(argv=argv, why=why)

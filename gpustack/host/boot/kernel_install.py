@@ -63,13 +63,13 @@ def _not_rebuildable(host: Host) -> Iterator[Finding]:
 
 def _layouts(host: Host) -> Iterator[tuple[str, str]]:
     """What decides which kind of entries kernel-install makes, and where it is said."""
-    told = [
-        (path, found[-1])
+    layouts = [
+        (path, matches[-1])
         for path, file in sorted(host.files.items())
-        if "/kernel/install.conf" in path and (found := _LAYOUT.findall(file.text))
+        if "/kernel/install.conf" in path and (matches := _LAYOUT.findall(file.text))
     ]
-    yield from told
-    if not told:
+    yield from layouts
+    if not layouts:
         for path, file in host.files.items():
             if path.endswith(_SREL) and (told_by_loader := file.text.strip()) != "type1":
                 yield path, told_by_loader or "other"
@@ -80,31 +80,31 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
 
     :param wanted: every argument that must reach the kernel.
     """
-    ours = record.recorded(host)
-    in_entries = frozenset(ours.get(ENTRIES, ()))
+    recorded = record.recorded(host)
+    in_entries = frozenset(recorded.get(ENTRIES, ()))
     text = _without_ours(host, in_entries)
-    stands = CommandLine(text=text or "")
+    current = CommandLine(text=text or "")
     needs: dict[str, tuple[str, ...]] = {}
     edits: dict[str, OwnedFile] = {}
-    found = list(_differing(host, stands, in_entries))
-    if stands.for_init is not None:
-        found.append(finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {KERNEL_CMDLINE}"))
-    needs[KERNEL_CMDLINE] = needs[ENTRIES] = tuple(a for a in wanted if not fulfils(stands, a))
-    there = host.files.get(KERNEL_CMDLINE)
-    if text is not None and (there is not None or needs[KERNEL_CMDLINE] or _VENDORS not in host.files):
+    findings = list(_differing(host, current, in_entries))
+    if current.for_init is not None:
+        findings.append(finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {KERNEL_CMDLINE}"))
+    needs[KERNEL_CMDLINE] = needs[ENTRIES] = tuple(a for a in wanted if not fulfils(current, a))
+    file = host.files.get(KERNEL_CMDLINE)
+    if text is not None and (file is not None or needs[KERNEL_CMDLINE] or _VENDORS not in host.files):
         content = record.edited(KERNEL_CMDLINE, text, added=needs[KERNEL_CMDLINE]) or ""
-        mode = "0644" if there is None else there.mode
+        mode = "0644" if file is None else file.mode
         edits[KERNEL_CMDLINE] = OwnedFile(content=content, mode=mode, why="the kernels' arguments")
-        if there is None:
+        if file is None:
             needs[MADE] = (f"sha256:{digest(text)}",)
-    line = with_arguments(stands, needs[ENTRIES])
-    found += swallowed(host, KERNEL_CMDLINE, line, needs[ENTRIES])
+    line = with_arguments(current, needs[ENTRIES])
+    findings += swallowed(host, KERNEL_CMDLINE, line, needs[ENTRIES])
     return Entries(
-        files=record_of(ours, needs),
+        files=record_of(recorded, needs),
         edits=edits,
         commands=tuple(_commands(host, needs[ENTRIES], in_entries - frozenset(needs[ENTRIES]))),
         next_line=line if _ordinary(host) else None,
-        findings=tuple(found),
+        findings=tuple(findings),
     )
 
 
@@ -112,7 +112,7 @@ def _ordinary(host: Host) -> list[BootEntry]:
     return [entry for entry in host.boot.entries if not entry.recovery]
 
 
-def _without_ours(host: Host, ours: frozenset[str]) -> str | None:
+def _without_ours(host: Host, own: frozenset[str]) -> str | None:
     """The file as it would be without gpustack; where there is none, what kernel-install would have to find in it.
 
     Without the file kernel-install takes what the running kernel was started with, which may be anything: the entries
@@ -123,32 +123,32 @@ def _without_ours(host: Host, ours: frozenset[str]) -> str | None:
     if _VENDORS in host.files:
         return host.files[_VENDORS].text
     entries = _ordinary(host)
-    return f"{' '.join(_own(CommandLine(text=entries[0].arguments), ours))}\n" if entries else None
+    return f"{' '.join(_own(CommandLine(text=entries[0].arguments), own))}\n" if entries else None
 
 
 def _own(line: CommandLine, without: frozenset[str] = frozenset()) -> list[str]:
     """The arguments on an entry's line, without the one that kernel-install adds."""
-    words = [raw for _, raw in line.pieces if raw]
-    return [word for word in words if word.partition("=")[0] != _MACHINE_ID and word not in without]
+    pieces = [raw for _, raw in line.pieces if raw]
+    return [piece for piece in pieces if piece.partition("=")[0] != _MACHINE_ID and piece not in without]
 
 
-def _differing(host: Host, stands: CommandLine, ours: frozenset[str]) -> Iterator[Finding]:
-    file = _own(stands)
+def _differing(host: Host, current: CommandLine, own: frozenset[str]) -> Iterator[Finding]:
+    file = _own(current)
     for entry in _ordinary(host):
-        here = _own(CommandLine(text=entry.arguments), ours)
-        if sorted(here) != sorted(file):
-            said = [f"{a} is only in the entry" for a in here if a not in file]
-            said += [f"{a} is only in {KERNEL_CMDLINE}" for a in file if a not in here]
-            different = ", ".join(said) or "an argument is repeated in one of them"
+        in_entry = _own(CommandLine(text=entry.arguments), own)
+        if sorted(in_entry) != sorted(file):
+            differences = [f"{a} is only in the entry" for a in in_entry if a not in file]
+            differences += [f"{a} is only in {KERNEL_CMDLINE}" for a in file if a not in in_entry]
+            different = ", ".join(differences) or "an argument is repeated in one of them"
             place = f"{host.hostname} {entry.source}"
             yield finding(Code.ENTRY_DIFFERS_FROM_CMDLINE, place=place, different=different)
 
 
-def _commands(host: Host, wanted: tuple[str, ...], gone: frozenset[str]) -> Iterator[RunCommand]:
+def _commands(host: Host, wanted: tuple[str, ...], obsolete: frozenset[str]) -> Iterator[RunCommand]:
     for entry in _ordinary(host):
         kernel, line = _kernel_of(host, entry), CommandLine(text=entry.arguments)
         lacks = [a for a in wanted if not fulfils(line, a)]
-        has = [a for a in sorted(gone) if line.has(a)]
+        has = [a for a in sorted(obsolete) if line.has(a)]
         if kernel is not None and (lacks or has):
             why = [f"lacks {' '.join(lacks)}"] if lacks else []
             why += [f"still has {' '.join(has)}"] if has else []

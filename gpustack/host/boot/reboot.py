@@ -44,9 +44,9 @@ def _driver_reasons(host: Host, desired: Desired) -> Iterator[str]:
     for address, (function, driver) in sorted(desired.targets.functions.items()):
         if not is_held(function.driver, driver):
             elsewhere.setdefault((function.driver or "no driver", driver), []).append(address)
-    for (now, driver), addresses in elsewhere.items():
+    for (current, driver), addresses in elsewhere.items():
         verb = "is" if len(addresses) == 1 else "are"
-        yield f"{', '.join(addresses)} {verb} on {now} instead of {driver}"
+        yield f"{', '.join(addresses)} {verb} on {current} instead of {driver}"
 
 
 def _left_over(host: Host, desired: Desired) -> Iterator[str]:
@@ -66,23 +66,23 @@ def _left_over(host: Host, desired: Desired) -> Iterator[str]:
     booted = host.kernel.booted_at
     is_rewritten = booted is None or (file.mtime_ns or 0) > booted * 1_000_000_000
     before = ids_of(file.text)
-    now = {f.ids for address, (f, _) in wanted.items() if address not in _listed(desired)}
-    others = frozenset().union(*(found.ids for found in elsewhere(host).ids()))
+    wanted_ids = {f.ids for address, (f, _) in wanted.items() if address not in _listed(desired)}
+    others = frozenset().union(*(foreign.ids for foreign in elsewhere(host).ids()))
     for function in sorted(host.pci, key=lambda f: f.bdf):
         if function.address in wanted or function.driver not in BY_ID or function.driver_override:
             continue
-        if function.ids in before - now - others or (is_rewritten and function.ids not in now | others):
+        if function.ids in before - wanted_ids - others or (is_rewritten and function.ids not in wanted_ids | others):
             yield f"{function.address} is on {function.driver}, which is no longer wanted"
 
 
 def ids_of(text: str) -> set[str]:
     """The ids that a text of gpustack's modprobe.d file hands to drivers."""
     return {
-        word
+        device_id
         for statement in parse(text, MODPROBE)
         if statement.command == "options"
         for option in statement.words
-        for word in option.removeprefix("ids=").split(",")
+        for device_id in option.removeprefix("ids=").split(",")
     }
 
 
@@ -118,12 +118,12 @@ def stuck(host: Host, desired: Desired, why: tuple[str, ...]) -> Stuck | None:
         for kernel in host.boot.kernels
         if kernel.release == host.kernel.release and kernel.initramfs is not None
     ]
-    made = [time for time in times if time is not None]
-    if len(made) < len(times) or any(time > booted * 1_000_000_000 for time in made):
+    known_times = [time for time in times if time is not None]
+    if len(known_times) < len(times) or any(time > booted * 1_000_000_000 for time in known_times):
         return None
-    asked = host.files.get(AGAIN)
-    if asked is None or not max(made, default=0) <= (asked.mtime_ns or 0) <= booted * 1_000_000_000:
-        before = None if asked is None else asked.text
+    mark = host.files.get(AGAIN)
+    if mark is None or not max(known_times, default=0) <= (mark.mtime_ns or 0) <= booted * 1_000_000_000:
+        before = None if mark is None else mark.text
         note = WriteFile(
             path=AGAIN, content=_again(host), before=before, why="no other boot is asked for after this one"
         )

@@ -28,19 +28,19 @@ def file_operations(host: Host, desired: Desired) -> tuple[Operation, ...]:
 
 def _file_operations(host: Host, desired: Desired) -> Iterator[Operation]:
     for path in OWNED:
-        there, wanted = host.files.get(path), desired.files.get(path)
+        file, wanted = host.files.get(path), desired.files.get(path)
         if wanted is not None:
-            if there is None or (there.text, _mode(there.mode)) != (wanted.content, _mode(wanted.mode)):
+            if file is None or (file.text, _mode(file.mode)) != (wanted.content, _mode(wanted.mode)):
                 why = wanted.why
-                if there is not None and there.text == wanted.content:
-                    why = f"its mode is {there.mode} instead of {wanted.mode}"
-                before = None if there is None else there.text
+                if file is not None and file.text == wanted.content:
+                    why = f"its mode is {file.mode} instead of {wanted.mode}"
+                before = None if file is None else file.text
                 yield WriteFile(path=path, content=wanted.content, before=before, mode=wanted.mode, why=why)
-        elif there is not None:
-            yield RemoveFile(path=path, before=there.text, why="nothing is left to say in it")
+        elif file is not None:
+            yield RemoveFile(path=path, before=file.text, why="nothing is left to say in it")
     for path, edit in desired.entries.edits.items() if desired.entries is not None else ():
-        there = host.files.get(path)
-        before = None if there is None else there.text
+        file = host.files.get(path)
+        before = None if file is None else file.text
         if edit.content != before:
             yield WriteFile(path=path, content=edit.content, before=before, mode=edit.mode, why=edit.why)
 
@@ -57,19 +57,19 @@ def commands(host: Host, desired: Desired, files: tuple[Operation, ...]) -> tupl
     changed = {op.path for op in files if isinstance(op, WriteFile | RemoveFile)}
     if desired.entries is not None:
         rebuilt = tuple(_initramfs_commands(host, changed))
-        done = {command.argv for command in rebuilt}
-        return (*rebuilt, *(command for command in desired.entries.commands if command.argv not in done))
+        covered = {command.argv for command in rebuilt}
+        return (*rebuilt, *(command for command in desired.entries.commands if command.argv not in covered))
     return (*_initramfs_commands(host, changed), *_grub_commands(host, desired, changed))
 
 
 def _initramfs_commands(host: Host, changed: set[str]) -> Iterator[RunCommand]:
     touched = [path for path in IN_INITRAMFS if path in changed]
     touched += sorted(path for path in changed - {*IN_INITRAMFS} if path.startswith(MADE_FROM))
-    kept = [*IN_INITRAMFS, *(path for path in journalled(host) if path.startswith(MADE_FROM))]
+    sources = [*IN_INITRAMFS, *(path for path in journalled(host) if path.startswith(MADE_FROM))]
     for kernel in host.boot.kernels:
         if touched:
             yield from rebuild(host, kernel, f"{' and '.join(touched)} changes")
-        elif not (present := [path for path in kept if path in host.files]):
+        elif not (present := [path for path in sources if path in host.files]):
             continue
         elif kernel.initramfs is None:
             yield from rebuild(host, kernel, f"kernel {kernel.release} has no initramfs")
@@ -79,8 +79,8 @@ def _initramfs_commands(host: Host, changed: set[str]) -> Iterator[RunCommand]:
 
 def _is_newer(host: Host, path: str, kernel: BootKernel) -> bool:
     """Whether a file may have changed since the initramfs was made; a time that is unknown does not reassure."""
-    written, made = host.files[path].mtime_ns, kernel.initramfs_mtime_ns
-    return written is None or made is None or written > made
+    written, image_made = host.files[path].mtime_ns, kernel.initramfs_mtime_ns
+    return written is None or image_made is None or written > image_made
 
 
 def _grub_commands(host: Host, desired: Desired, changed: set[str]) -> Iterator[RunCommand]:
@@ -99,9 +99,9 @@ def _grub_commands(host: Host, desired: Desired, changed: set[str]) -> Iterator[
 
 def _is_menu_stale(host: Host) -> bool:
     """Whether GRUB's configuration may have changed since its menu was made."""
-    made = host.boot.config_mtime
+    menu_made = host.boot.config_mtime
     written = [host.files[path].mtime_ns for path in grub_paths(host.files)]
-    return made is None or any(time is None or time > made for time in written)
+    return menu_made is None or any(time is None or time > menu_made for time in written)
 
 
 def _wrong_entries(host: Host, desired: Desired) -> list[BootEntry]:
@@ -129,9 +129,9 @@ def withdrawn(line: CommandLine, desired: Desired) -> list[str]:
     """The arguments on a line that gpustack looks after and that the next boots won't have any more."""
     if desired.next_line is None:
         return []
-    then = desired.next_line
-    here = [found.text for name in PARAMETERS for found in line.all(name)]
-    return [text for text in here if not (then.has(text) or fulfils(then, text))]
+    next_line = desired.next_line
+    present = [current.text for name in PARAMETERS for current in line.all(name)]
+    return [text for text in present if not (next_line.has(text) or fulfils(next_line, text))]
 
 
 def entry_findings(host: Host, desired: Desired) -> tuple[Finding, ...]:
@@ -139,10 +139,10 @@ def entry_findings(host: Host, desired: Desired) -> tuple[Finding, ...]:
     if not desired.arguments or _is_menu_stale(host):
         return ()
     ordinary = [entry for entry in host.boot.entries if not entry.recovery]
-    wrong = [entry for entry in ordinary if lacking(CommandLine(text=entry.arguments), desired)]
-    found = []
-    for entry in wrong:
+    lacking_entries = [entry for entry in ordinary if lacking(CommandLine(text=entry.arguments), desired)]
+    findings = []
+    for entry in lacking_entries:
         arguments = ", ".join(lacking(CommandLine(text=entry.arguments), desired))
         code = Code.FIRST_ENTRY_LACKS_ARGUMENTS if entry is ordinary[0] else Code.ENTRY_LACKS_ARGUMENTS
-        found.append(finding(code, place=f"{host.hostname} {entry.source}", title=entry.title, arguments=arguments))
-    return tuple(found)
+        findings.append(finding(code, place=f"{host.hostname} {entry.source}", title=entry.title, arguments=arguments))
+    return tuple(findings)

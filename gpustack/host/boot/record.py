@@ -39,12 +39,12 @@ _ASSIGNMENT = re.compile(
 def recorded(host: Host) -> dict[str, tuple[str, ...]]:
     """What gpustack has added, by place; lines are a place and an argument, and others are passed over."""
     file = host.files.get(RECORD)
-    found: dict[str, list[str]] = {}
+    by_place: dict[str, list[str]] = {}
     for line in file.text.splitlines() if file is not None and is_ours(file.text) else ():
         place, space, argument = line.partition(" ")
         if space and place in PLACES and _ADDED.fullmatch(argument):
-            found.setdefault(place, []).append(argument)
-    return {place: tuple(arguments) for place, arguments in found.items()}
+            by_place.setdefault(place, []).append(argument)
+    return {place: tuple(arguments) for place, arguments in by_place.items()}
 
 
 def files(host: Host) -> tuple[str, ...]:
@@ -74,9 +74,9 @@ def edited(path: str, text: str, *, without: Iterable[str] = (), added: Iterable
         body = text.rstrip("\n")
         return _changed(body, without, added) + text[len(body) :]
     for argument in without:
-        found = next((line for line in _lines(text) if argument in line["value"].split()), None)
-        if found is not None:
-            text = _with_value(text, found, _changed(found["value"], (argument,), ()))
+        holding_line = next((line for line in _lines(text) if argument in line["value"].split()), None)
+        if holding_line is not None:
+            text = _with_value(text, holding_line, _changed(holding_line["value"], (argument,), ()))
     if not (added := tuple(added)):
         return text
     wanted = [*(value_of(path, text) or "").split(), *added]
@@ -90,8 +90,8 @@ def edited(path: str, text: str, *, without: Iterable[str] = (), added: Iterable
 
 def _lines(text: str) -> list[re.Match[str]]:
     """The lines that set the arguments, the likeliest to be gpustack's first: plain ones, and of these the last."""
-    found = list(_ASSIGNMENT.finditer(text))
-    return sorted(found, key=lambda line: (_EXPANSION.search(line["value"]) is not None, -line.start()))
+    matches = list(_ASSIGNMENT.finditer(text))
+    return sorted(matches, key=lambda line: (_EXPANSION.search(line["value"]) is not None, -line.start()))
 
 
 def _with_value(text: str, line: re.Match[str], value: str) -> str:
@@ -102,9 +102,9 @@ def _changed(value: str, without: Iterable[str], added: Iterable[str]) -> str:
     pieces = list(CommandLine(text=value).pieces)
     for argument in without:
         # The last one: arguments are added at the end.
-        place = max((i for i, (_, raw) in enumerate(pieces) if raw == argument), default=None)
-        if place is not None:
-            pieces[place] = (pieces[place][0][:-1], "")  # one space was put before it, or none
+        index = max((i for i, (_, raw) in enumerate(pieces) if raw == argument), default=None)
+        if index is not None:
+            pieces[index] = (pieces[index][0][:-1], "")  # one space was put before it, or none
     text = "".join(space + raw for space, raw in pieces)
     for argument in added:
         text = f"{text} {argument}" if text else argument
@@ -113,16 +113,20 @@ def _changed(value: str, without: Iterable[str], added: Iterable[str]) -> str:
 
 def plain(host: Host) -> Mapping[str, str]:
     """Those files as they would be without gpustack."""
-    ours = recorded(host)
-    found = {path: edited(path, host.files[path].text, without=ours.get(path, ())) for path in files(host)}
-    return {path: text for path, text in found.items() if text is not None}
+    recorded_arguments = recorded(host)
+    texts = {
+        path: edited(path, host.files[path].text, without=recorded_arguments.get(path, ())) for path in files(host)
+    }
+    return {path: text for path, text in texts.items() if text is not None}
 
 
 def in_entries(host: Host, *, without: Iterable[str] = ()) -> dict[str, CommandLine]:
     """The arguments of each ordinary boot entry, by the entry's source, without the given ones."""
-    left = frozenset(without)
+    excluded = frozenset(without)
     return {
-        entry.source: CommandLine.of(a.text for a in CommandLine(text=entry.arguments).arguments if a.text not in left)
+        entry.source: CommandLine.of(
+            a.text for a in CommandLine(text=entry.arguments).arguments if a.text not in excluded
+        )
         for entry in host.boot.entries
         if not entry.recovery
     }

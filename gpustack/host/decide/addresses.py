@@ -64,14 +64,14 @@ class Listed:
 
     def stranger(self, host: Host) -> str | None:
         """What stands at the address in place of this function, or None when it is the expected one."""
-        there = host.functions.get(self.address)
-        if there is None:
+        device = host.functions.get(self.address)
+        if device is None:
             return "nothing"
-        now = Listed.of(there, self.driver)
-        pairs = zip(self._ids, now._ids, strict=True)
+        current = Listed.of(device, self.driver)
+        pairs = zip(self._ids, current._ids, strict=True)
         if all(UNKNOWN in pair or pair[0] == pair[1] for pair in pairs):
             return None
-        return now.identity
+        return current.identity
 
     @property
     def identity(self) -> str:
@@ -84,14 +84,14 @@ def listed(host: Host) -> Iterator[Listed]:
     """The functions that the script on the host lists, which may be of an earlier plan."""
     lines = [line for path in SCRIPTS if path in host.files for line in host.files[path].text.splitlines()]
     for line in lines:
-        if (found := _LINE.fullmatch(line)) is not None:
+        if (match := _LINE.fullmatch(line)) is not None:
             names = ("address", "driver", "vendor", "product", "subsystem_vendor", "subsystem_product", "pci_class")
-            *values, taken = found.groups()
-            yield Listed(**dict(zip(names, values, strict=True)), is_taken=taken is not None)
+            *values, mark = match.groups()
+            yield Listed(**dict(zip(names, values, strict=True)), is_taken=mark is not None)
 
 
 def kept_at_boot(host: Host) -> dict[str, str]:
     """The drivers that the script gave at the boot of the running system, by address."""
     file = host.files.get(RECORD)
     lines = file.text.splitlines() if file is not None else ()
-    return {found[1]: found[2] for line in lines if (found := _KEPT.fullmatch(line)) is not None}
+    return {match[1]: match[2] for line in lines if (match := _KEPT.fullmatch(line)) is not None}

@@ -140,8 +140,8 @@ def _stack(module: str) -> str:
 
 def _blacklist(host: Host, targets: Targets) -> Iterator[str]:
     """The GPUs' host drivers that nothing else uses, or would use."""
-    kept = spared(host, targets)
-    yield from sorted(module for module in _gpu_drivers(targets) if module not in kept)
+    spared_drivers = spared(host, targets)
+    yield from sorted(module for module in _gpu_drivers(targets) if module not in spared_drivers)
 
 
 def _gpu_drivers(targets: Targets) -> dict[str, str]:
@@ -151,10 +151,10 @@ def _gpu_drivers(targets: Targets) -> dict[str, str]:
 
 def spared(host: Host, targets: Targets) -> dict[str, Function]:
     """The GPUs' host drivers that must not be blacklisted, each with a function of the host that may need it."""
-    kept = tuple(_kept_functions(host, targets))
-    gpus = {function.vendor: function for function in kept if _is_kept_gpu(function)}
+    retained = tuple(_kept_functions(host, targets))
+    gpus = {function.vendor: function for function in retained if _is_kept_gpu(function)}
     used: dict[str, Function] = {}
-    for function in kept:
+    for function in retained:
         for name in (function.driver, *function.modules):
             if name is not None:
                 used.setdefault(_stack(canonical(name)), function)
@@ -174,9 +174,11 @@ def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
         by_function.setdefault(function.address, []).append(module)
     for address, modules in by_function.items():
         function = host.functions[address]
-        what = catalogue.describe(function.vendor, function.product, function.pci_class)
+        description = catalogue.describe(function.vendor, function.product, function.pci_class)
         place = f"{host.hostname} {address}"
-        yield finding(Code.HOST_DRIVER_NOT_BLACKLISTED, place=place, modules=", ".join(sorted(modules)), what=what)
+        yield finding(
+            Code.HOST_DRIVER_NOT_BLACKLISTED, place=place, modules=", ".join(sorted(modules)), what=description
+        )
 
 
 def _staying(host: Host, targets: Targets) -> dict[str, tuple[Function, ...]]:
@@ -238,12 +240,14 @@ def _too_long(host: Host, ids: Mapping[str, tuple[str, ...]]) -> Iterator[Findin
 
 
 def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets, other: Elsewhere) -> Iterator[Finding]:
-    ours = {canonical(driver): frozenset(listed) for driver, listed in ids.items()}
+    own_ids = {canonical(driver): frozenset(listed) for driver, listed in ids.items()}
     functions = tuple(function for function, _ in targets.functions.values())
     all_ours = {function.ids for function in functions}
     for foreign in other.ids():
-        mine = ours.get(foreign.driver, frozenset())
-        if (foreign.ids != mine and (mine or foreign.ids & all_ours)) or (mine and not foreign.takes_all(functions)):
+        of_driver = own_ids.get(foreign.driver, frozenset())
+        if (foreign.ids != of_driver and (of_driver or foreign.ids & all_ours)) or (
+            of_driver and not foreign.takes_all(functions)
+        ):
             text = f"{foreign.driver} ids={foreign.text}"
             wanted = "; ".join(f"{driver} ids={','.join(of)}" for driver, of in ids.items()) or "binding by address"
             yield finding(Code.IDS_CONFLICT, place=f"{host.hostname} {foreign.place}", said=text, wanted=wanted)

@@ -99,18 +99,18 @@ def desire(spec: Spec, host: Host) -> Desired:
     files = render(() if planned else added, binding, dracut=has_dracut(host)) | (planned.files if planned else {})
     drop_in = files.get(GRUB)
     next_line = planned.next_line if planned else other.line(drop_in.content if drop_in else None)
-    found = [
+    findings = [
         *(_grave(f) for f in host_reasons(host) if f.code not in _NOT_REPEATED),
         *targets.findings,
     ]
     if targets.all:
-        found += [*support.findings(host), *arguments.findings, *binding.findings]
-        found += planned.findings if planned else _grub(host, other, added, next_line)
-        found += _not_ours(host, files)
-        found += _moved(host)
-        found += _in_use_elsewhere(host, targets)
-        found += mediated.findings(host, targets)
-        found += handmade.findings(host, targets, by_hand, other)
+        findings += [*support.findings(host), *arguments.findings, *binding.findings]
+        findings += planned.findings if planned else _grub(host, other, added, next_line)
+        findings += _not_ours(host, files)
+        findings += _moved(host)
+        findings += _in_use_elsewhere(host, targets)
+        findings += mediated.findings(host, targets)
+        findings += handmade.findings(host, targets, by_hand, other)
     return Desired(
         targets=targets,
         binding=binding,
@@ -120,13 +120,13 @@ def desire(spec: Spec, host: Host) -> Desired:
         files=files,
         by_hand=by_hand,
         entries=planned,
-        findings=tuple(dict.fromkeys(found)),
+        findings=tuple(dict.fromkeys(findings)),
     )
 
 
-def _grave(found: Finding) -> Finding:
+def _grave(host_finding: Finding) -> Finding:
     """A finding of the host as a plan takes it: what a plan rests on must be known."""
-    return replace(found, severity=Severity.ERROR) if found.code == _NOT_VISIBLE else found
+    return replace(host_finding, severity=Severity.ERROR) if host_finding.code == _NOT_VISIBLE else host_finding
 
 
 def _entries(host: Host, wanted: tuple[str, ...]) -> Entries | None:
@@ -144,8 +144,8 @@ def _grub(host: Host, other: Elsewhere, added: tuple[str, ...], next_line: Comma
         )
     if unknown:
         return
-    stands = other.defaults.line(LINUX, LINUX_DEFAULT)
-    if stands is not None and stands.for_init is not None:
+    current = other.defaults.line(LINUX, LINUX_DEFAULT)
+    if current is not None and current.for_init is not None:
         yield finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {DEFAULTS}")
         return
     line = "" if next_line is None else next_line.text
@@ -170,8 +170,8 @@ def _why_lost(arguments: Iterable[str], line: str) -> str:
 
 def _not_ours(host: Host, files: dict[str, OwnedFile]) -> Iterator[Finding]:
     for path in files:
-        there = host.files.get(path)
-        if there is not None and there.text.strip() and not is_ours(there.text):
+        file = host.files.get(path)
+        if file is not None and file.text.strip() and not is_ours(file.text):
             yield finding(Code.FOREIGN_FILE_AT_OWN_PATH, place=f"{host.hostname} {path}")
 
 
@@ -179,23 +179,29 @@ def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
     """Functions in a GPU's group that something else than gpustack has put on a driver for guests: DPDK does."""
     file = host.files.get(MODPROBE)
     config = read_modprobe({MODPROBE: file.text} if file is not None else {})
-    ids = {word for driver in BY_ID for o in config.option(driver, "ids") for word in (o.value or "").split(",")}
+    ids = {
+        device_id for driver in BY_ID for o in config.option(driver, "ids") for device_id in (o.value or "").split(",")
+    }
     listed = {device.address for device in addresses.listed(host)}
     functions = targets.functions
     for target in targets.gpus:
         for f in target.gpu.neighbours:
             is_ours = f.address in listed or (f.ids in ids and not f.driver_override)
             if not is_gpu(f) and f.address not in functions and is_passthrough_driver(f.driver) and not is_ours:
-                what = f"{f.address} ({classes.word(f.pci_class)})"
+                controller = f"{f.address} ({classes.word(f.pci_class)})"
                 place = f"{host.hostname} {target.address}"
                 yield finding(
-                    Code.GROUP_CONTROLLER_BOUND_BY_OTHERS, place=place, group=f.iommu_group, what=what, driver=f.driver
+                    Code.GROUP_CONTROLLER_BOUND_BY_OTHERS,
+                    place=place,
+                    group=f.iommu_group,
+                    what=controller,
+                    driver=f.driver,
                 )
 
 
 def _moved(host: Host) -> Iterator[Finding]:
     """Devices that are bound by address, and have moved since the host was prepared."""
     for device in addresses.listed(host):
-        if (there := device.stranger(host)) is not None:
+        if (stranger := device.stranger(host)) is not None:
             place = f"{host.hostname} {device.address}"
-            yield finding(Code.ANOTHER_DEVICE_AT_ADDRESS, place=place, expected=device.identity, there=there)
+            yield finding(Code.ANOTHER_DEVICE_AT_ADDRESS, place=place, expected=device.identity, there=stranger)

@@ -69,8 +69,8 @@ def too_early(host: Host, targets: Targets) -> Iterator[Finding]:
 def _built_in(host: Host, function: Function, driver: str) -> Mapping[str, tuple[str, ...]]:
     """The built-in host drivers of a function by kernel release, where the driver for guests is a module."""
     kernels = [kernel for kernel in host.boot.kernels if kernel.modules.get(canonical(driver)) == "module"]
-    found = {kernel.release: tuple(_names(host, kernel, function)) for kernel in kernels}
-    return {release: names for release, names in found.items() if names}
+    by_release = {kernel.release: tuple(_names(host, kernel, function)) for kernel in kernels}
+    return {release: names for release, names in by_release.items() if names}
 
 
 def _names(host: Host, kernel: BootKernel, function: Function) -> Iterator[str]:

@@ -28,8 +28,8 @@ class Ids:
 
     @cached_property
     def _entries(self) -> tuple[tuple[str, ...], ...]:
-        words = self.text.replace('"', "").lower().split(",")
-        return tuple(tuple(_digits(field) for field in word.split(":")) for word in words if word)
+        entries = self.text.replace('"', "").lower().split(",")
+        return tuple(tuple(_digits(field) for field in entry.split(":")) for entry in entries if entry)
 
     @cached_property
     def ids(self) -> frozenset[str]:
@@ -56,7 +56,7 @@ def _fits(fields: tuple[str, ...], function: Function) -> bool:
     subsystem = (function.subsystem_vendor, function.subsystem_product)
     if (vendor, product) != (function.vendor, function.product):
         return False
-    if any(wanted not in (_ANY, there) for wanted, there in zip(narrower[:2], subsystem, strict=False)):
+    if any(wanted not in (_ANY, actual) for wanted, actual in zip(narrower[:2], subsystem, strict=False)):
         return False
     try:
         pci_class, mask = (int(field, 16) for field in (*narrower[2:4], "0", "0")[:2])

@@ -48,8 +48,8 @@ def arguments(host: Host, options: Options, other: Elsewhere) -> IommuArguments:
         *(["iommu=pt"] if options.iommu_pt else []),
         *([f"{UNSAFE_INTERRUPTS}=1"] if options.allow_unsafe_interrupts else []),
     ]
-    found = [*_conflicts(host, options, other), *_interrupts(host, options), *_kind_findings(host, other)]
-    return IommuArguments(wanted=tuple(wanted), findings=tuple(found))
+    findings = [*_conflicts(host, options, other), *_interrupts(host, options), *_kind_findings(host, other)]
+    return IommuArguments(wanted=tuple(wanted), findings=tuple(findings))
 
 
 def _words(other: Elsewhere, name: str) -> Iterator[tuple[str, str, str]]:
@@ -78,9 +78,12 @@ def contradictions(host: Host, options: Options, other: Elsewhere) -> Iterator[C
 
 
 def _conflicts(host: Host, options: Options, other: Elsewhere) -> Iterator[Finding]:
-    for found in contradictions(host, options, other):
+    for contradiction in contradictions(host, options, other):
         yield finding(
-            Code.ARGUMENT_CONFLICTS, place=f"{host.hostname} {found.place}", argument=found.text, reason=found.reason
+            Code.ARGUMENT_CONFLICTS,
+            place=f"{host.hostname} {contradiction.place}",
+            argument=contradiction.text,
+            reason=contradiction.reason,
         )
 
 
@@ -127,11 +130,11 @@ def _interrupts(host: Host, options: Options) -> Iterator[Finding]:
 
 def _unsafe_elsewhere(options: Options, other: Elsewhere) -> Iterator[Contradiction]:
     module, _, name = UNSAFE_INTERRUPTS.partition(".")
-    said = [(s.argument.value, s.argument.text, s.place) for s in other.all(UNSAFE_INTERRUPTS)]
+    settings = [(s.argument.value, s.argument.text, s.place) for s in other.all(UNSAFE_INTERRUPTS)]
     for option in other.modprobe.option(module, name):
-        given = "" if option.value is None else f"={option.value}"
-        said.append((option.value, f"options {module} {name}{given}", option.place))
-    for value, text, place in said:
+        assignment = "" if option.value is None else f"={option.value}"
+        settings.append((option.value, f"options {module} {name}{assignment}", option.place))
+    for value, text, place in settings:
         allowed = value is None or truth(value) is True
         if allowed and not options.allow_unsafe_interrupts:
             reason = "the spec does not allow it (options.allow_unsafe_interrupts)"

@@ -43,8 +43,8 @@ def bind_live(host: Host, desired: Desired, options: Options) -> Live:
     waiting = [target for target in desired.targets.all if any(True for _ in _missing(target))]
     if not waiting:
         return Live(operations=(), host=host, findings=())
-    if against := tuple(_against_host(host, desired, options)):
-        return Live(operations=(), host=host, findings=against)
+    if obstacles := tuple(_against_host(host, desired, options)):
+        return Live(operations=(), host=host, findings=obstacles)
     operations: list[BindLive] = []
     findings: list[Finding] = []
     for target in waiting:
@@ -52,9 +52,11 @@ def bind_live(host: Host, desired: Desired, options: Options) -> Live:
         findings += held
         if not held:
             operations.append(_bind(target))
-    then = {moved.address: op.driver for op in operations for moved in op.functions}
+    new_drivers = {moved.address: op.driver for op in operations for moved in op.functions}
     pci = tuple(
-        f.model_copy(update={"driver": then[f.address], "driver_override": then[f.address]}) if f.address in then else f
+        f.model_copy(update={"driver": new_drivers[f.address], "driver_override": new_drivers[f.address]})
+        if f.address in new_drivers
+        else f
         for f in host.pci
     )
     return Live(operations=tuple(operations), host=host.with_pci(pci), findings=tuple(findings))

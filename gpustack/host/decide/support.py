@@ -85,9 +85,9 @@ def _images(host: Host) -> Iterator[Finding]:
     supported = _INITRAMFS[:1] if is_debian else _INITRAMFS
     if host.initramfs_tool not in supported:
         tool = host.initramfs_tool or _NO_TOOL
-        where = " with systemd-boot on Debian and derivatives" if is_debian else ""
-        said = " and ".join(supported) + where
-        yield finding(Code.INITRAMFS_TOOL_NOT_SUPPORTED, place=host.hostname, tool=tool, supported=said)
+        systems = " with systemd-boot on Debian and derivatives" if is_debian else ""
+        tools = " and ".join(supported) + systems
+        yield finding(Code.INITRAMFS_TOOL_NOT_SUPPORTED, place=host.hostname, tool=tool, supported=tools)
 
 
 def _boot(host: Host) -> Iterator[Finding]:
@@ -108,7 +108,7 @@ def _unknown(host: Host) -> Iterator[Finding]:
         if any(entry.path == path or entry.path.startswith((f"{path}/", f"{path}.")) for path in _ESSENTIAL)
     ]
     if unread:
-        said = sorted(f"{entry.path}: {entry.error}" for entry in unread)
-        yield finding(Code.BOOT_CONFIGURATION_UNREADABLE, place=host.hostname, paths="; ".join(said[:5]))
+        errors = sorted(f"{entry.path}: {entry.error}" for entry in unread)
+        yield finding(Code.BOOT_CONFIGURATION_UNREADABLE, place=host.hostname, paths="; ".join(errors[:5]))
     if host.kernel.command_line is None and not any(entry.path == "/proc/cmdline" for entry in unread):
         yield finding(Code.RUNNING_ARGUMENTS_UNKNOWN, place=host.hostname)

@@ -75,9 +75,9 @@ def _variants(host: Host, choices: Mapping[str, variants.Choice]) -> Iterator[Fi
             yield finding(Code.VARIANT_DRIVERS_DIFFER, place=place, said=kernels)
 
 
-def _is_beside_the_point(found: Finding) -> bool:
+def _is_beside_the_point(gpu_finding: Finding) -> bool:
     """Whether a finding about a GPU says nothing about preparing its host: what the plan cures, and notes."""
-    return found.code in _NOT_REPEATED or (found.code == _NOTE and found.severity is Severity.INFO)
+    return gpu_finding.code in _NOT_REPEATED or (gpu_finding.code == _NOTE and gpu_finding.severity is Severity.INFO)
 
 
 def _not_in_spec(spec: Spec, host: Host) -> Finding:
@@ -86,17 +86,17 @@ def _not_in_spec(spec: Spec, host: Host) -> Finding:
     return finding(Code.HOST_NOT_IN_SPEC, place=host.hostname, hint=hint)
 
 
-def _missing(host: Host, models: Iterable[str], there: set[str | None]) -> Iterator[Finding]:
+def _missing(host: Host, models: Iterable[str], present: set[str | None]) -> Iterator[Finding]:
     """Models of the host without a card: a warning as long as there is a card of another model."""
     cards = [f"{gpu.main.address} {gpu.name.removesuffix(f' [{gpu.main.ids}]')} [{gpu.main.ids}]" for gpu in gpus(host)]
-    seen = f"it has {', '.join(cards)}" if cards else "it has no GPU at all"
+    cards_text = f"it has {', '.join(cards)}" if cards else "it has no GPU at all"
     for name in models:
-        if name not in there:
+        if name not in present:
             yield finding(
-                Code.MODEL_WITHOUT_CARD if there else Code.NO_MODEL_WITH_CARD,
+                Code.MODEL_WITHOUT_CARD if present else Code.NO_MODEL_WITH_CARD,
                 place=host.hostname,
                 model=name,
-                seen=seen,
+                seen=cards_text,
             )
 
 
@@ -107,13 +107,13 @@ def _fabric(host: Host, mode: NvSwitch | None, chosen: Collection[str]) -> Itera
     if mode is None:
         yield finding(Code.NVSWITCH_MODE_MISSING, place=host.hostname, count=len(switches))
     elif mode is not NvSwitch.ISOLATED:
-        left = [
+        unassigned = [
             gpu.main.address
             for gpu in gpus(host)
             if gpu.main.address not in chosen and _is_on_fabric(gpu.main, chosen, host)
         ]
-        if left:
-            yield finding(Code.NVSWITCH_GPUS_SPLIT, place=host.hostname, mode=mode.value, left=", ".join(left))
+        if unassigned:
+            yield finding(Code.NVSWITCH_GPUS_SPLIT, place=host.hostname, mode=mode.value, left=", ".join(unassigned))
 
 
 def _is_on_fabric(main: Function, chosen: Iterable[str], host: Host) -> bool:

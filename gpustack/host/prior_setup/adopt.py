@@ -61,7 +61,7 @@ def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
     """Take over what can be, and report the rest."""
     files = dict(host.files)
     findings: list[Finding] = []
-    taken = dict(journalled(host))
+    entries = dict(journalled(host))
     reasons: dict[str, list[str]] = {}
     for path, of_file in groupby(traces, key=lambda trace: trace.path):
         file = host.files.get(path)
@@ -74,11 +74,11 @@ def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
         if not adopted:
             continue
         reasons.setdefault(path, []).extend(trace.said for trace in adopted)
-        taken[path] = Taken(before=restored(file.text, taken.get(path)), after=after, mode=file.mode)
+        entries[path] = Taken(before=restored(file.text, entries.get(path)), after=after, mode=file.mode)
         files.pop(path, None)
         if after is not None:
             files[path] = ConfigFile(text=after, mode=file.mode, mtime_ns=None)
-    if sum(len(entry.before) + len(entry.after or "") for entry in taken.values()) > _LARGEST:
+    if sum(len(entry.before) + len(entry.after or "") for entry in entries.values()) > _LARGEST:
         raise HostError(
             "the files with what was set up by hand are too large to be kept for an undo",
             where=host.hostname,
@@ -86,7 +86,7 @@ def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
         )
     return Adoption(
         host=host.model_copy(update={"files": files}),
-        operations=tuple(_operations(host, taken, reasons)),
+        operations=tuple(_operations(host, entries, reasons)),
         findings=tuple(findings),
     )
 
@@ -122,18 +122,18 @@ def _is_whole(host: Host, path: str) -> bool:
     return not any(entry.path == path for entry in host.unread) and "\ufffd" not in host.files[path].text
 
 
-def _operations(host: Host, taken: Mapping[str, Taken], reasons: Mapping[str, list[str]]) -> Iterator[Operation]:
+def _operations(host: Host, entries: Mapping[str, Taken], reasons: Mapping[str, list[str]]) -> Iterator[Operation]:
     if not reasons:
         return
-    there = host.files.get(ADOPTED)
-    content = written(taken)
-    if there is None or there.text != content:
+    journal = host.files.get(ADOPTED)
+    content = written(entries)
+    if journal is None or journal.text != content:
         why = "the files as they were, for undo.yml"
-        before = None if there is None else there.text
+        before = None if journal is None else journal.text
         yield WriteFile(path=ADOPTED, content=content, before=before, mode="0600", why=why)
-    for path, said in reasons.items():
-        file, after = host.files[path], taken[path].after
-        why = f"taken over: {'; '.join(reversed(said))}"
+    for path, why_each in reasons.items():
+        file, after = host.files[path], entries[path].after
+        why = f"taken over: {'; '.join(reversed(why_each))}"
         if after is None:
             yield RemoveFile(path=path, before=file.text, why=why)
         else:
@@ -152,11 +152,11 @@ def _without(texts: Mapping[str, str], path: str, number: int, wanted: list[Trac
         return None
     parts = {trace.part for trace in wanted}
     if parts == {Part.ARGUMENT}:
-        rest = _without_arguments(texts, path, number, wanted)
-        changed = [f"{INSTEAD}{line}", rest] if rest is not None else []
+        remainder = _without_arguments(texts, path, number, wanted)
+        changed = [f"{INSTEAD}{line}", remainder] if remainder is not None else []
     elif parts == {Part.OPTION}:
-        rest = _without_options(line)
-        changed = [f"{GONE}{line}"] if rest is None else [f"{INSTEAD}{line}", rest]
+        remainder = _without_options(line)
+        changed = [f"{GONE}{line}"] if remainder is None else [f"{INSTEAD}{line}", remainder]
     elif parts == {Part.COMMAND}:
         changed = [f": {GONE}{line}"]  # an empty "then" would be a syntax error
     else:
@@ -167,10 +167,10 @@ def _without(texts: Mapping[str, str], path: str, number: int, wanted: list[Trac
 
 def _without_options(line: str) -> str | None:
     """``options vfio-pci ids=… disable_vga=1`` without ids; None when nothing is left."""
-    command, module, *words = line.split()
+    command, module, *options = line.split()
     names = ("ids", "allow_unsafe_interrupts")
-    rest = [word for word in words if not any(same_name(word.partition("=")[0], name) for name in names)]
-    return " ".join([command, module, *rest]) if rest else None
+    remaining = [option for option in options if not any(same_name(option.partition("=")[0], name) for name in names)]
+    return " ".join([command, module, *remaining]) if remaining else None
 
 
 def _without_arguments(texts: Mapping[str, str], path: str, number: int, wanted: list[Trace]) -> str | None:
@@ -179,15 +179,15 @@ def _without_arguments(texts: Mapping[str, str], path: str, number: int, wanted:
     The same text may stand there within another argument's value, so each step is proved.
     """
     line = texts[path].split("\n")[number - 1]
-    said = [trace.said for trace in wanted]
-    for text in [found for found in _arguments_on(texts, path, number) if found in said]:
+    unwanted = [trace.said for trace in wanted]
+    for text in [argument for argument in _arguments_on(texts, path, number) if argument in unwanted]:
         for match in re.finditer(rf"(?<![^\s\"'=]){re.escape(text)}(?![^\s\"'])", line):
             start, end = match.span()
             before, after = line[:start].rstrip(" \t"), line[end:].lstrip(" \t")
             shorter = before + line[end:] if len(before) < start else line[:start] + after
-            left = _arguments_on(_with_line(texts, path, number, line), path, number)
-            left.remove(text)
-            if sorted(_arguments_on(_with_line(texts, path, number, shorter), path, number)) == sorted(left):
+            expected = _arguments_on(_with_line(texts, path, number, line), path, number)
+            expected.remove(text)
+            if sorted(_arguments_on(_with_line(texts, path, number, shorter), path, number)) == sorted(expected):
                 line = shorter
                 break
         else:
@@ -218,13 +218,13 @@ def _is_proved(
     if parts == {Part.ARGUMENT}:
         return _arguments_are(before, after, path, number, [trace.said for trace in wanted])
     if path.startswith("/etc/modprobe.d/"):
-        then = [_words(s) for s in parse(before[path], path) if s.line != number]
-        now = [_words(s) for s in parse(after[path], path)]
-        rest = _without_options(before[path].split("\n")[number - 1]) if parts == {Part.OPTION} else None
-        if rest is not None:
+        before_words = [_words(s) for s in parse(before[path], path) if s.line != number]
+        after_words = [_words(s) for s in parse(after[path], path)]
+        remainder = _without_options(before[path].split("\n")[number - 1]) if parts == {Part.OPTION} else None
+        if remainder is not None:
             index = sum(s.line < number for s in parse(before[path], path))
-            then[index:index] = [_words(s) for s in parse(rest, path)]
-        return then == now
+            before_words[index:index] = [_words(s) for s in parse(remainder, path)]
+        return before_words == after_words
     return True
 
 
@@ -236,21 +236,21 @@ def _arguments_are(
     before: Mapping[str, str], after: Mapping[str, str], path: str, number: int, dropped: list[str]
 ) -> bool:
     """Whether the files mean to a shell what they meant, but for the arguments that are dropped."""
-    then, now = read_defaults(before), read_defaults(after)
-    if set(then.values) != set(now.values):
+    old_defaults, new_defaults = read_defaults(before), read_defaults(after)
+    if set(old_defaults.values) != set(new_defaults.values):
         return False
-    for name in then.values:
+    for name in old_defaults.values:
         if name not in (LINUX, LINUX_DEFAULT):
-            if then.text(name) != now.text(name):
+            if old_defaults.text(name) != new_defaults.text(name):
                 return False
             continue
-        old, new = then.arguments(name), now.arguments(name)
+        old, new = old_defaults.arguments(name), new_defaults.arguments(name)
         if old is None or new is None:
             return False
-        kept = [
+        remaining = [
             s.argument.text for s in old if not (s.file == path and s.line == number and s.argument.text in dropped)
         ]
-        if kept != [s.argument.text for s in new]:
+        if remaining != [s.argument.text for s in new]:
             return False
     return True
 
@@ -258,11 +258,11 @@ def _arguments_are(
 # --- the journal, and the way back ------------------------------------------------------------------------------
 
 
-def written(taken: Mapping[str, Taken]) -> str:
+def written(entries: Mapping[str, Taken]) -> str:
     """The journal's text."""
     files = {
         path: {"before": entry.before, "after": entry.after, "mode": entry.mode}
-        for path, entry in sorted(taken.items())
+        for path, entry in sorted(entries.items())
     }
     return f"{MARK} What was set up by hand and taken over; undo.yml puts it back.\n{json.dumps(files, indent=1)}\n"
 
@@ -277,13 +277,13 @@ def journalled(host: Host) -> dict[str, Taken]:
         return {}
     try:
         entries = json.loads(file.text.partition("\n")[2])
-        taken = {
+        journal_entries = {
             str(path): Taken(
                 before=str(e["before"]), after=None if e["after"] is None else str(e["after"]), mode=e["mode"]
             )
             for path, e in entries.items()
         }
-        is_ours = all(_PATH.fullmatch(path) and _MODE.fullmatch(entry.mode) for path, entry in taken.items())
+        is_ours = all(_PATH.fullmatch(path) and _MODE.fullmatch(entry.mode) for path, entry in journal_entries.items())
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         is_ours = False
     if not is_ours:
@@ -292,7 +292,7 @@ def journalled(host: Host) -> dict[str, Taken]:
             where=f"{host.hostname} {ADOPTED}",
             remedy=f"look into it, put the lines that it names back by hand, and remove {ADOPTED}",
         )
-    return taken
+    return journal_entries
 
 
 def restored(text: str, entry: Taken | None) -> str:
@@ -327,17 +327,17 @@ def give_back(host: Host) -> tuple[tuple[Operation, ...], tuple[Finding, ...], H
     findings: list[Finding] = []
     files = dict(host.files)
     for path, entry in journalled(host).items():
-        there = host.files.get(path)
-        text = entry.before if there is None else restored(there.text, entry)
-        if there is not None and there.text not in (entry.before, entry.after):
+        file = host.files.get(path)
+        text = entry.before if file is None else restored(file.text, entry)
+        if file is not None and file.text not in (entry.before, entry.after):
             findings.append(finding(Code.ADOPTED_FILE_MODIFIED, place=f"{host.hostname} {path}"))
-        if there is None and entry.after is not None:
+        if file is None and entry.after is not None:
             findings.append(finding(Code.ADOPTED_FILE_REMOVED, place=f"{host.hostname} {path}"))
             continue
-        if there is None or there.text != text:
-            before = None if there is None else there.text
+        if file is None or file.text != text:
+            before = None if file is None else file.text
             why = "what was set up by hand before gpustack"
-            mode = entry.mode.zfill(4) if there is None else there.mode.zfill(4)
+            mode = entry.mode.zfill(4) if file is None else file.mode.zfill(4)
             operations.append(WriteFile(path=path, content=text, before=before, mode=mode, why=why))
             files[path] = ConfigFile(text=text, mode=mode, mtime_ns=None)
     return tuple(operations), tuple(findings), host.model_copy(update={"files": files})

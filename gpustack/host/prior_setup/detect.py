@@ -43,7 +43,7 @@ def traces(host: Host, targets: Targets, binding: Binding, options: Options, oth
     if not targets.all:
         return ()
     off = frozenset((place, said) for place, said, _ in switched_off(host, targets, other))
-    found = {
+    by_key = {
         (trace.place, trace.said): trace
         for trace in (
             *_ids(host, targets, binding, other),
@@ -56,16 +56,16 @@ def traces(host: Host, targets: Targets, binding: Binding, options: Options, oth
         )
     }
     if has_entries(host):  # what grub's defaults say has been copied into every boot entry
-        found = {
+        by_key = {
             key: replace(trace, stays=trace.stays or _in_entries(host)) if trace.part is Part.ARGUMENT else trace
-            for key, trace in found.items()
+            for key, trace in by_key.items()
         }
-    return tuple(sorted(found.values(), key=lambda t: (t.path, t.line, t.said)))
+    return tuple(sorted(by_key.values(), key=lambda t: (t.path, t.line, t.said)))
 
 
-def findings(host: Host, targets: Targets, found: tuple[Trace, ...], other: Elsewhere) -> Iterator[Finding]:
+def findings(host: Host, targets: Targets, prior_traces: tuple[Trace, ...], other: Elsewhere) -> Iterator[Finding]:
     """Lines that agree, boot scripts and blacklists; :mod:`gpustack.host.decide.binding` reports the rest."""
-    for trace in found:
+    for trace in prior_traces:
         place = f"{host.hostname} {trace.place}"
         if trace.agrees:
             yield finding(Code.PRIOR_SETUP_AGREES, place=place, said=trace.said[:200])
@@ -81,9 +81,9 @@ def _needed(host: Host, targets: Targets, trace: Trace, place: str) -> Iterator[
     command, module, *_ = trace.said.split()
     function = spared(host, targets).get(canonical(module))
     if command in ("blacklist", "install") and function is not None:
-        what = catalogue.describe(function.vendor, function.product, function.pci_class)
+        description = catalogue.describe(function.vendor, function.product, function.pci_class)
         yield finding(
-            Code.HOST_DRIVER_DISABLED, place=place, said=trace.said[:200], what=f"{function.address} ({what})"
+            Code.HOST_DRIVER_DISABLED, place=place, said=trace.said[:200], what=f"{function.address} ({description})"
         )
 
 
@@ -97,26 +97,26 @@ def _parted(place: str) -> tuple[str, int]:
 
 
 def _ids(host: Host, targets: Targets, binding: Binding, other: Elsewhere) -> Iterator[Trace]:
-    ours = {canonical(driver): frozenset(ids) for driver, ids in binding.options.items()}
+    own_ids = {canonical(driver): frozenset(ids) for driver, ids in binding.options.items()}
     for argument in binding.arguments:
         name, _, value = argument.partition("=")
-        ours[canonical(name.removesuffix(".ids"))] = frozenset(value.split(","))
+        own_ids[canonical(name.removesuffix(".ids"))] = frozenset(value.split(","))
     functions = tuple(function for function, _ in targets.functions.values())
     going = {function.ids for function in functions}
     staying = {f.ids for f in host.pci} - going
     by_place = {(s.place, canonical(s.argument.name)): s for name in BY_ID for s in other.all(f"{name}.ids")}
-    for found in other.ids():
-        mine = ours.get(found.driver, frozenset())
-        if not mine and not found.ids & going:
+    for assignment in other.ids():
+        of_driver = own_ids.get(assignment.driver, frozenset())
+        if not of_driver and not assignment.ids & going:
             continue
-        path, line = _parted(found.place)
-        sourced = by_place.get((found.place, f"{found.driver}.ids"))
-        others = sorted(found.ids & staying)
+        path, line = _parted(assignment.place)
+        sourced = by_place.get((assignment.place, f"{assignment.driver}.ids"))
+        others = sorted(assignment.ids & staying)
         part = Part.ARGUMENT if sourced else Part.OPTION if path.startswith(_MODPROBE) else Part.LINE
-        said = sourced.argument.text if sourced else _line(other, path, line)
+        text = sourced.argument.text if sourced else _line(other, path, line)
         stays = f"it binds {', '.join(others)}, too, which the spec does not name" if others else _foreign(path)
-        agrees = found.ids == mine and found.takes_all(functions)
-        yield Trace(path=path, line=line, said=said, part=part, agrees=agrees, stays=stays)
+        agrees = assignment.ids == of_driver and assignment.takes_all(functions)
+        yield Trace(path=path, line=line, said=text, part=part, agrees=agrees, stays=stays)
 
 
 def _foreign(path: str) -> str | None:
@@ -136,21 +136,21 @@ def _arguments(host: Host, binding: Binding, options: Options, other: Elsewhere,
                 stays: str | None = "an argument that is right stays where it is, and is not repeated"
                 yield _argument(sourced.place, sourced.argument.text, agrees=True, stays=stays)
     by_text = {s.argument.text for s in other.arguments or ()}
-    for found in iommu.contradictions(host, options, other):
-        path, line = _parted(found.place)
+    for contradiction in iommu.contradictions(host, options, other):
+        path, line = _parted(contradiction.place)
         if path.startswith(_MODPROBE):
-            yield Trace(path=path, line=line, said=found.text, part=Part.OPTION, agrees=False)
-        elif found.text in by_text:
-            stays = "it says more than that" if "," in found.text else None
-            yield _argument(found.place, found.text, agrees=False, stays=stays)
+            yield Trace(path=path, line=line, said=contradiction.text, part=Part.OPTION, agrees=False)
+        elif contradiction.text in by_text:
+            stays = "it says more than that" if "," in contradiction.text else None
+            yield _argument(contradiction.place, contradiction.text, agrees=False, stays=stays)
     for name in ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist"):
         for sourced in other.all(name):
-            modules = {canonical(word) for word in (sourced.argument.value or "").split(",")}
+            modules = {canonical(module) for module in (sourced.argument.value or "").split(",")}
             if modules and modules <= set(binding.blacklist):
                 yield _argument(sourced.place, sourced.argument.text, agrees=True)
     for sourced in other.arguments or ():
         if (sourced.place, sourced.argument.text) in off:
-            modules = {canonical(word) for word in (sourced.argument.value or "").split(",")}
+            modules = {canonical(module) for module in (sourced.argument.value or "").split(",")}
             stays = None if modules <= PASSTHROUGH else "it says more than that"
             yield _argument(sourced.place, sourced.argument.text, agrees=False, stays=stays)
 
@@ -172,14 +172,14 @@ def _argument(place: str, text: str, *, agrees: bool, stays: str | None = None) 
 def _modprobe(
     host: Host, targets: Targets, binding: Binding, options: Options, other: Elsewhere, off: Off
 ) -> Iterator[Trace]:
-    kept = spared(host, targets) if options.blacklist_host_drivers else {}
+    spared_drivers = spared(host, targets) if options.blacklist_host_drivers else {}
     for statement in other.modprobe.statements:
         if not statement.file.startswith(_MODPROBE):
             continue
         module = canonical(statement.module)
         is_off = statement.command == "blacklist" or statement.does_nothing
         is_against = (statement.place, str(statement)) in off
-        if is_off and (module in binding.blacklist or module in kept or is_against):
+        if is_off and (module in binding.blacklist or module in spared_drivers or is_against):
             agrees = module in binding.blacklist
         elif statement.command == "softdep" and module in binding.softdeps:
             if statement.words[:1] != ("pre:",) or not set(statement.words[1:]) <= _SPELT:
@@ -199,25 +199,25 @@ def _modules(other: Elsewhere) -> Iterator[Trace]:
         if (path not in (INITRAMFS_MODULES, _MODULES) and not path.startswith(_MODULES_LOAD)) or path == _SAME_MODULES:
             continue
         for number, line in enumerate(text.split("\n"), 1):
-            words = line.split()
-            if words and canonical(words[0]) in PASSTHROUGH and not any(w.startswith("ids=") for w in words):
-                yield Trace(path=path, line=number, said=" ".join(words), part=Part.LINE, agrees=True)
+            fields = line.split()
+            if fields and canonical(fields[0]) in PASSTHROUGH and not any(w.startswith("ids=") for w in fields):
+                yield Trace(path=path, line=number, said=" ".join(fields), part=Part.LINE, agrees=True)
 
 
 def _dracut(other: Elsewhere, off: Off) -> Iterator[Trace]:
     """Passthrough modules in dracut's configuration, which bash reads (``dracut.conf(5)``)."""
     for path, text in other.texts.items():
         for number, line in enumerate(text.split("\n"), 1) if path.startswith(_DRACUT) else ():
-            if (found := _DRACUT_LINE.fullmatch(line)) is None:
+            if (match := _DRACUT_LINE.fullmatch(line)) is None:
                 continue
-            modules = {canonical(word) for word in found[3].split()}
-            is_off = found[1] == "omit_drivers"
+            modules = {canonical(module) for module in match[3].split()}
+            is_off = match[1] == "omit_drivers"
             is_against = (f"{path}:{number}", line.strip()) in off
             if not (is_against if is_off else modules & PASSTHROUGH):
                 continue
             stays = None if modules <= PASSTHROUGH else "it says more than that"
-            said = line.strip()
-            yield Trace(path=path, line=number, said=said, part=Part.COMMAND, agrees=not is_off, stays=stays)
+            statement = line.strip()
+            yield Trace(path=path, line=number, said=statement, part=Part.COMMAND, agrees=not is_off, stays=stays)
 
 
 _DRACUT_LINE = re.compile(r"""\s*(add_drivers|force_drivers|omit_drivers)\+?=(["'])([\w\s-]*)\2\s*(?:\#.*)?""")
@@ -227,6 +227,6 @@ def _driverctl(targets: Targets, other: Elsewhere) -> Iterator[Trace]:
     for path, text in other.texts.items():
         address = path.removeprefix(DRIVERCTL).removeprefix("pci-")
         if path.startswith(DRIVERCTL) and address in targets.functions:
-            said = f"driverctl override {text.strip() or 'none'}"
+            override = f"driverctl override {text.strip() or 'none'}"
             agrees = text.strip() == targets.functions[address][1]
-            yield Trace(path=path, line=0, said=said, part=Part.FILE, agrees=agrees)
+            yield Trace(path=path, line=0, said=override, part=Part.FILE, agrees=agrees)

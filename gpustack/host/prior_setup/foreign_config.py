@@ -62,8 +62,8 @@ class Elsewhere:
         """Where dracut is told to leave a module out of its images, and the line (dracut.conf(5))."""
         for path, text in sorted(self.texts.items()):
             for number, line in enumerate(text.split("\n") if _DRACUT.fullmatch(path) else (), 1):
-                found = _OMIT.fullmatch(line)
-                if found is not None and module in map(canonical, re.split(r"[\s\"']+", found[1])):
+                match = _OMIT.fullmatch(line)
+                if match is not None and module in map(canonical, re.split(r"[\s\"']+", match[1])):
                     yield f"{path}:{number}", line.strip()
 
     def ids(self) -> Iterator[Ids]:
@@ -77,13 +77,13 @@ class Elsewhere:
                     yield Ids(driver=module, text=sourced.argument.value, place=sourced.place)
         # initramfs-tools hands the words after a module's name to modprobe (initramfs-tools(7)).
         for number, line in enumerate(self.texts.get(INITRAMFS_MODULES, "").split("\n"), 1):
-            words = line.split()
-            if words and canonical(words[0]) in ("vfio_pci", "pci_stub"):
-                for word in words[1:]:
-                    name, _, value = word.partition("=")
+            fields = line.split()
+            if fields and canonical(fields[0]) in ("vfio_pci", "pci_stub"):
+                for field in fields[1:]:
+                    name, _, value = field.partition("=")
                     if name == "ids" and value:
                         place = f"{INITRAMFS_MODULES}:{number}"
-                        yield Ids(driver=canonical(words[0]), text=value, place=place)
+                        yield Ids(driver=canonical(fields[0]), text=value, place=place)
 
 
 def elsewhere(host: Host) -> Elsewhere:
@@ -111,12 +111,12 @@ def _in_entries(host: Host, texts: dict[str, str]) -> Iterator[Sourced]:
         else:
             lines[path] = CommandLine(text=texts[path])
     tuned = {s.argument.text: s for s in _by_tuned(texts)}
-    seen: set[tuple[str, Argument]] = set()
+    yielded: set[tuple[str, Argument]] = set()
     for source, line in lines.items():
-        for found in line.arguments:
-            if (source, found) not in seen:
-                seen.add((source, found))
-                yield tuned.get(found.text) or Sourced(argument=found, file=source, line=0)
+        for argument in line.arguments:
+            if (source, argument) not in yielded:
+                yielded.add((source, argument))
+                yield tuned.get(argument.text) or Sourced(argument=argument, file=source, line=0)
 
 
 def _by_tuned(texts: Mapping[str, str]) -> tuple[Sourced, ...]:

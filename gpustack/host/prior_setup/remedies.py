@@ -41,49 +41,49 @@ def with_remedies(
 
     :param adopted: whether everything that can be taken over has been.
     """
-    against: dict[str, list[Trace]] = {}
+    by_place: dict[str, list[Trace]] = {}
     for trace in traces:
         if not trace.agrees:
-            against.setdefault(f"{host.hostname} {trace.place}", []).append(trace)
-    for found in findings:
-        here = against.get(found.place, [])
-        if found.code not in _CODES or (not adopted and any(trace.stays is None for trace in here)):
-            yield found
+            by_place.setdefault(f"{host.hostname} {trace.place}", []).append(trace)
+    for finding in findings:
+        conflicting = by_place.get(finding.place, [])
+        if finding.code not in _CODES or (not adopted and any(trace.stays is None for trace in conflicting)):
+            yield finding
         else:
-            way = _way(host, found.place.removeprefix(f"{host.hostname} "), here, against)
-            yield replace(found, remedy=f"{way}, then plan again; gpustack can't take it over")
+            remedy = _way(host, finding.place.removeprefix(f"{host.hostname} "), conflicting, by_place)
+            yield replace(finding, remedy=f"{remedy}, then plan again; gpustack can't take it over")
 
 
-def _way(host: Host, place: str, here: list[Trace], against: dict[str, list[Trace]]) -> str:
-    path = here[0].path if here else re.sub(r":\d+$", "", place)
-    texts = sorted({trace.said for trace in here if trace.part is Part.ARGUMENT})
-    said = " ".join(texts) or "this line"
+def _way(host: Host, place: str, conflicting: list[Trace], by_place: dict[str, list[Trace]]) -> str:
+    path = conflicting[0].path if conflicting else re.sub(r":\d+$", "", place)
+    texts = sorted({trace.said for trace in conflicting if trace.part is Part.ARGUMENT})
+    text = " ".join(texts) or "this line"
     if path == TUNED:
         return (
-            f"choose or write a tuned profile that does not set {said} (`tuned-adm active`, `tuned-adm profile NAME`)"
+            f"choose or write a tuned profile that does not set {text} (`tuned-adm active`, `tuned-adm profile NAME`)"
         )
     if texts and has_entries(host):
-        return _from_entries(host, said, against)
+        return _from_entries(host, text, by_place)
     if "/systemd/system/" in path:
         return f"`systemctl disable {PurePosixPath(path).name}`, or take the device out of the unit"
     if not path.startswith("/etc/"):
         return _hidden(path)
-    return f"take {said} out of {here[0].place if here else place}, or correct it there, by hand"
+    return f"take {text} out of {conflicting[0].place if conflicting else place}, or correct it there, by hand"
 
 
-def _from_entries(host: Host, said: str, against: dict[str, list[Trace]]) -> str:
+def _from_entries(host: Host, text: str, by_place: dict[str, list[Trace]]) -> str:
     if has_systemd_boot(host):
-        return f"take {said} out of {KERNEL_CMDLINE}, `kernel-install add RELEASE IMAGE` for each kernel"
-    sources = [t for traces in against.values() for t in traces if t.path == DEFAULTS and t.said in said.split(" ")]
+        return f"take {text} out of {KERNEL_CMDLINE}, `kernel-install add RELEASE IMAGE` for each kernel"
+    sources = [t for traces in by_place.values() for t in traces if t.path == DEFAULTS and t.said in text.split(" ")]
     for trace in sources:
         line = host.files[DEFAULTS].text.split("\n")[trace.line - 1]
         variable = _VARIABLE.match(line)
         if variable is not None and not variable[1].startswith("GRUB_CMDLINE_LINUX"):
             owner = next((of for name, of in _OWNERS.items() if name in variable[1]), "the tool that sets it")
-            return f"change {owner}: {said} comes from {variable[1]} ({trace.place})"
+            return f"change {owner}: {text} comes from {variable[1]} ({trace.place})"
     sources_of_new = (path for path in (KERNEL_CMDLINE, DEFAULTS) if path in host.files)
-    files = " and ".join(path for path in sources_of_new if any(t in host.files[path].text for t in said.split(" ")))
-    command = f"`grubby --update-kernel=ALL --remove-args={shlex.quote(said)} --no-etc-grub-update`"
+    files = " and ".join(path for path in sources_of_new if any(t in host.files[path].text for t in text.split(" ")))
+    command = f"`grubby --update-kernel=ALL --remove-args={shlex.quote(text)} --no-etc-grub-update`"
     return f"{command}; take it out of {files} as well" if files else command
 
 

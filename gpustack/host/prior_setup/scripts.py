@@ -40,9 +40,9 @@ _PLAIN_COMMAND = re.compile(
 
 def is_script(path: str, text: str) -> bool:
     """Whether a file holds commands or rules; programs that units and cron tables run are known by their ``#!``."""
-    places = (_UDEV, _UNITS, _TMPFILES)
+    directories = (_UDEV, _UNITS, _TMPFILES)
     is_named = path in _RC_LOCALS or path.startswith((*_CRON, *_INITRAMFS_SCRIPTS))
-    return is_named or any(place in path for place in places) or text.startswith("#!")
+    return is_named or any(directory in path for directory in directories) or text.startswith("#!")
 
 
 def runs(host: Host, path: str) -> bool:
@@ -59,7 +59,7 @@ def acts(path: str, line: str) -> bool:
 
 def traces(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Trace]:
     """The lines that touch devices of the plan."""
-    there = {(f.vendor, f.product) for f in host.pci}
+    present = {(f.vendor, f.product) for f in host.pci}
     for path, text in other.texts.items():
         if not is_script(path, text) or (path == RC_LOCAL and text == other.texts.get(_RC_LOCALS[1])):
             continue  # on Red Hat's systems the first is a link to the second
@@ -74,11 +74,11 @@ def traces(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Trace]:
                 continue
             if not acts(path, code) and not _is_command(path, code) and not (acts_on_named and _NAMES.match(code)):
                 continue
-            said = code.lower()
-            drivers = _touched(said, targets)
-            if not drivers and not _is_of_no_device(said, there):
+            lowered = code.lower()
+            drivers = _touched(lowered, targets)
+            if not drivers and not _is_of_no_device(lowered, present):
                 continue
-            agrees = _means(said, drivers)
+            agrees = _means(lowered, drivers)
             stays = _why_not(path, lines, number)
             yield Trace(path=path, line=number, said=code, part=_part(path), agrees=agrees, stays=stays)
 
@@ -113,8 +113,8 @@ def _conditions(line: str) -> list[tuple[str, str]]:
 
     A rule for all devices of a maker or class matters only if it binds, unbinds or removes them.
     """
-    found = [(attribute or key.removesuffix("s"), value) for attribute, key, value in _CONDITION.findall(line)]
-    known = [(name, value) for name, value in found if name in _ATTRIBUTES and (name != "kernel" or ":" in value)]
+    conditions = [(attribute or key.removesuffix("s"), value) for attribute, key, value in _CONDITION.findall(line)]
+    known = [(name, value) for name, value in conditions if name in _ATTRIBUTES and (name != "kernel" or ":" in value)]
     is_exact = {"kernel", "device", "env{pci_id}", "env{pci_slot_name}"} & {name for name, _ in known}
     return known if (_ACTS if is_exact else _BINDS).search(line) else []
 
@@ -135,11 +135,11 @@ def _fits(function: Function, name: str, value: str) -> bool:
     return any(fnmatchcase(_ATTRIBUTES[name](function), pattern) for pattern in value.split("|"))
 
 
-def _is_of_no_device(line: str, there: set[tuple[str, str]]) -> bool:
+def _is_of_no_device(line: str, present: set[tuple[str, str]]) -> bool:
     """Whether a line gives pci-stub or vfio-pci an id that no device of the host has: a misspelt one, a card gone."""
     drivers = {canonical(name) for name in _DRIVER.findall(line)}
     ids = _NEW_ID.findall(line.partition(">")[0])
-    return bool(ids) and "new_id" in line and drivers <= PASSTHROUGH and not set(ids) & there
+    return bool(ids) and "new_id" in line and drivers <= PASSTHROUGH and not set(ids) & present
 
 
 def _means(line: str, wanted: set[str]) -> bool:
@@ -147,9 +147,9 @@ def _means(line: str, wanted: set[str]) -> bool:
     if "unbind" in line or len(wanted) != 1:
         return False
     driver = canonical(next(iter(wanted)))
-    named = {canonical(name) for name in _DRIVER.findall(line)}
-    named |= {canonical(name) for name in BY_ID if "driver_override" in line and name in line}
-    return named == {driver}
+    drivers = {canonical(name) for name in _DRIVER.findall(line)}
+    drivers |= {canonical(name) for name in BY_ID if "driver_override" in line and name in line}
+    return drivers == {driver}
 
 
 def _part(path: str) -> Part:

@@ -65,13 +65,13 @@ def _ok(what: str, place: str, seen: str = "") -> HostCheck:
 
 
 def _failed(code: Code, what: str, place: str, seen: str, severity: Severity | None = None, **more: str) -> HostCheck:
-    found = finding(code, place=place, severity=severity, what=what, seen=seen, **more)
-    return HostCheck(what=what, place=place, status=CheckStatus.FAILED, seen=seen, finding=found)
+    failure = finding(code, place=place, severity=severity, what=what, seen=seen, **more)
+    return HostCheck(what=what, place=place, status=CheckStatus.FAILED, seen=seen, finding=failure)
 
 
 def _unknown(what: str, place: str, seen: str, severity: Severity | None = None) -> HostCheck:
-    found = finding(Code.VERIFY_UNPROVED, place=place, severity=severity, what=what, seen=seen)
-    return HostCheck(what=what, place=place, status=CheckStatus.UNKNOWN, seen=seen, finding=found)
+    doubt = finding(Code.VERIFY_UNPROVED, place=place, severity=severity, what=what, seen=seen)
+    return HostCheck(what=what, place=place, status=CheckStatus.UNKNOWN, seen=seen, finding=doubt)
 
 
 def iommu(host: Host, options: Options) -> Iterator[HostCheck]:
@@ -130,15 +130,15 @@ def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
     for entry in ordinary:
         what = f"the menu entry {entry.title!r} has the arguments"
         line = CommandLine(text=entry.arguments)
-        wrong = [
+        faults = [
             *(f"{argument} is missing" for argument in lacking(line, desired)),
             *(f"{argument} is no longer wanted" for argument in withdrawn(line, desired)),
         ]
         place = f"{host.hostname} {entry.source}"
-        if wrong:
+        if faults:
             # Of entries that are files the newest kernel's is the first, or the one that was saved: any may be next.
             severity = None if entry is ordinary[0] or has_entries(host) else Severity.WARNING
-            yield _failed(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, place, ", ".join(wrong), severity)
+            yield _failed(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, place, ", ".join(faults), severity)
         else:
             yield _ok(what, place, ", ".join(desired.arguments) or "none needed")
 
@@ -146,21 +146,21 @@ def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
 def files(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """Every file of gpustack's is as planned."""
     for path in OWNED:
-        wanted, there = desired.files.get(path), host.files.get(path)
+        wanted, file = desired.files.get(path), host.files.get(path)
         place = f"{host.hostname} {path}"
         if wanted is None:
-            if there is not None:
+            if file is not None:
                 yield _failed(Code.VERIFY_FILE_WRONG, "there is no such file", place, "it is still there")
             continue
         what = "the file is as planned"
-        if there is None:
+        if file is None:
             yield _failed(Code.VERIFY_FILE_WRONG, what, place, "it is missing")
-        elif there.text != wanted.content:
+        elif file.text != wanted.content:
             yield _failed(Code.VERIFY_FILE_WRONG, what, place, "its content differs")
-        elif there.mode.zfill(4) != wanted.mode:
-            yield _failed(Code.VERIFY_FILE_WRONG, what, place, f"its mode is {there.mode}, not {wanted.mode}")
+        elif file.mode.zfill(4) != wanted.mode:
+            yield _failed(Code.VERIFY_FILE_WRONG, what, place, f"its mode is {file.mode}, not {wanted.mode}")
         else:
-            yield _ok(what, place, f"{len(wanted.content.splitlines())} lines, mode {there.mode}")
+            yield _ok(what, place, f"{len(wanted.content.splitlines())} lines, mode {file.mode}")
 
 
 def future(host: Host, desired: Desired) -> Iterator[HostCheck]:
@@ -177,16 +177,18 @@ def addresses(host: Host, desired: Desired) -> Iterator[HostCheck]:
     """At each address that is bound stands what was planned, and its twins that stay are left to the host."""
     for device in listed(host):
         what, place = f"the device to be bound here is {device.identity}", f"{host.hostname} {device.address}"
-        there = device.stranger(host)
+        stranger = device.stranger(host)
         yield (
-            _ok(what, place) if there is None else _failed(Code.VERIFY_ANOTHER_DEVICE, what, place, f"there is {there}")
+            _ok(what, place)
+            if stranger is None
+            else _failed(Code.VERIFY_ANOTHER_DEVICE, what, place, f"there is {stranger}")
         )
-    ours = kept_at_boot(host)
+    by_script = kept_at_boot(host)
     for function in identical(host, desired.targets):
         what, place = f"this {function.ids} stays with the host", f"{host.hostname} {function.address}"
         if function.driver not in BY_ID:
             yield _ok(what, place, f"it is on {function.driver or 'no driver'}")
-        elif function.driver_override and function.address not in ours:
+        elif function.driver_override and function.address not in by_script:
             yield _ok(what, place, f"it is on {function.driver}, by an override that is not gpustack's")
         else:
             yield _failed(Code.VERIFY_HOST_DEVICE_TAKEN, what, place, f"it is on {function.driver}")
@@ -269,24 +271,24 @@ def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str,
         return _failed(Code.VERIFY_INITRAMFS_WRONG, what, place, "this kernel has no initramfs", tool=tool)
     if "error" in image:
         return _unknown(what, place, f"it could not be read: {image['error']}")
-    wrong: list[str] = []
+    faults: list[str] = []
     if early and kernel.release not in image.get("releases", ()):
-        wrong.append(f"it has no modules of Linux {kernel.release}")
-    wrong += [f"the module {name} is missing" for name in early if name not in image.get("modules", ())]
+        faults.append(f"it has no modules of Linux {kernel.release}")
+    faults += [f"the module {name} is missing" for name in early if name not in image.get("modules", ())]
     loaded = _loaded(image)
-    wrong += [f"{name} is not loaded" for name in early if name not in loaded]
+    faults += [f"{name} is not loaded" for name in early if name not in loaded]
     if modprobe is not None and _text(image, MODPROBE) is None:
-        wrong.append(f"{MODPROBE} is missing")
+        faults.append(f"{MODPROBE} is missing")
     elif modprobe is not None and _text(image, MODPROBE) != modprobe.content:
-        wrong.append(f"{MODPROBE} differs from the one that is planned")
+        faults.append(f"{MODPROBE} differs from the one that is planned")
     if script is not None:
         find_wrong = _wrong_hook if has_dracut(host) else _wrong_script
-        wrong += find_wrong(image, script.content)
-    if wrong:
-        return _failed(Code.VERIFY_INITRAMFS_WRONG, what, place, "; ".join(wrong), tool=tool)
-    seen = [*(f"{name} is in it and loaded" for name in early), *([f"{MODPROBE} as planned"] if modprobe else [])]
-    seen += ["the script that binds by address runs before udev"] if script else []
-    return _ok(what, place, ", ".join(seen))
+        faults += find_wrong(image, script.content)
+    if faults:
+        return _failed(Code.VERIFY_INITRAMFS_WRONG, what, place, "; ".join(faults), tool=tool)
+    observed = [*(f"{name} is in it and loaded" for name in early), *([f"{MODPROBE} as planned"] if modprobe else [])]
+    observed += ["the script that binds by address runs before udev"] if script else []
+    return _ok(what, place, ", ".join(observed))
 
 
 def _wrong_script(image: Mapping[str, Any], content: str) -> Iterator[str]:
@@ -297,7 +299,7 @@ def _wrong_script(image: Mapping[str, Any], content: str) -> Iterator[str]:
     elif text != content:
         yield f"{name} differs from the one that is planned"
     lines = (_text(image, f"{_INIT_TOP}/ORDER") or "").splitlines()
-    order = [words[0] for line in lines if (words := line.split())]
+    order = [fields[0] for line in lines if (fields := line.split())]
     udev = f"{_INIT_TOP}/udev"
     if name not in order:
         yield f"{name} is not run"
@@ -322,9 +324,11 @@ def _text(image: Mapping[str, Any], path: str) -> str | None:
 
 def _loaded(image: Mapping[str, Any]) -> set[str]:
     lines = (_text(image, _LOADED_IN_INITRAMFS) or "").splitlines()
-    names = {words[0] for line in lines if (words := line.split()) and not words[0].startswith("#")}
+    names = {fields[0] for line in lines if (fields := line.split()) and not fields[0].startswith("#")}
     # dracut keeps the modules to be loaded before udev as arguments for itself (dracut.cmdline(7)).
-    told = [str(file["text"]) for path, file in image.get("files", {}).items() if path.startswith("/etc/cmdline.d/")]
-    for argument in CommandLine.of(word for text in told for word in text.split()).all(_RD_DRIVER_PRE):
+    command_lines = [
+        str(file["text"]) for path, file in image.get("files", {}).items() if path.startswith("/etc/cmdline.d/")
+    ]
+    for argument in CommandLine.of(field for text in command_lines for field in text.split()).all(_RD_DRIVER_PRE):
         names.update((argument.value or "").split(","))
     return {canonical(name) for name in names}

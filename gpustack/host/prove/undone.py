@@ -34,11 +34,11 @@ def verify_undone(host: Host, initramfs: Images | None) -> Verification:
         *_images(host, initramfs),
         *_drivers(host, other),
     )
-    found = [check.finding for check in checks if check.finding is not None]
+    findings = [check.finding for check in checks if check.finding is not None]
     return Verification(
         host=host.hostname,
         checks=checks,
-        findings=tuple(sorted(found, key=lambda f: (-f.severity.rank, f.code, f.place))),
+        findings=tuple(sorted(findings, key=lambda f: (-f.severity.rank, f.code, f.place))),
     )
 
 
@@ -55,17 +55,17 @@ def _check(what: str, place: str, wrong: str | None, seen: str) -> HostCheck:
 
 
 def _unknown(what: str, place: str, seen: str) -> HostCheck:
-    found = finding(Code.VERIFY_UNPROVED, place=place, what=what, seen=seen, severity=Severity.WARNING)
-    return HostCheck(what=what, place=place, status=CheckStatus.UNKNOWN, seen=seen, finding=found)
+    doubt = finding(Code.VERIFY_UNPROVED, place=place, what=what, seen=seen, severity=Severity.WARNING)
+    return HostCheck(what=what, place=place, status=CheckStatus.UNKNOWN, seen=seen, finding=doubt)
 
 
 def _files(host: Host) -> Iterator[HostCheck]:
     for path in (*OWNED, ADOPTED, AGAIN, JOURNAL):
-        there = host.files.get(path)
-        is_left = there is not None and is_ours(there.text)
-        seen = "there is none" if there is None else "it is somebody else's"
+        file = host.files.get(path)
+        is_left = file is not None and is_ours(file.text)
+        observed = "there is none" if file is None else "it is somebody else's"
         what = "there is no such file of gpustack's"
-        yield _check(what, f"{host.hostname} {path}", "it is still there" if is_left else None, seen)
+        yield _check(what, f"{host.hostname} {path}", "it is still there" if is_left else None, observed)
 
 
 def _arguments(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
@@ -79,8 +79,8 @@ def _arguments(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
         if text is None:
             yield _unknown(what, place, "it could not be read")
         else:
-            wrong = too_many(host, other, text)
-            yield _check(what, place, f"it has {', '.join(wrong)}" if wrong else None, "")
+            surplus = too_many(host, other, text)
+            yield _check(what, place, f"it has {', '.join(surplus)}" if surplus else None, "")
 
 
 def _images(host: Host, images: Images | None) -> Iterator[HostCheck]:
@@ -91,14 +91,16 @@ def _images(host: Host, images: Images | None) -> Iterator[HostCheck]:
         if image is None or "error" in image:
             yield _unknown(what, place, "it was not read" if image is None else str(image["error"]))
         else:
-            left = [path for path in image.get("files", {}) if path.endswith(_IN_IMAGE)]
-            yield _check(what, place, f"it has {', '.join(left)}" if left else None, "")
+            remaining = [path for path in image.get("files", {}) if path.endswith(_IN_IMAGE)]
+            yield _check(what, place, f"it has {', '.join(remaining)}" if remaining else None, "")
 
 
 def _drivers(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
-    kept = {function.address for function in still_kept(host, other)}
-    functions = {f.address: f for gpu in gpus(host) for f in gpu.functions} | {a: host.functions[a] for a in kept}
+    still_bound = {function.address for function in still_kept(host, other)}
+    functions = {f.address: f for gpu in gpus(host) for f in gpu.functions} | {
+        a: host.functions[a] for a in still_bound
+    }
     for address, function in sorted(functions.items()):
         driver = function.driver or "no driver"
-        wrong = f"it is on {driver}" if address in kept else None
-        yield _check("it is not kept for guests", f"{host.hostname} {address}", wrong, f"it is on {driver}")
+        fault = f"it is on {driver}" if address in still_bound else None
+        yield _check("it is not kept for guests", f"{host.hostname} {address}", fault, f"it is on {driver}")

@@ -30,7 +30,7 @@ class Verification:
     @property
     def passed(self) -> bool:
         """Whether no error finding stands against the host."""
-        return not any(found.severity is Severity.ERROR for found in self.findings)
+        return not any(finding.severity is Severity.ERROR for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
         """The verification as plain data, for JSON."""
@@ -39,15 +39,15 @@ class Verification:
             "passed": self.passed,
             "gpus": self.gpus,
             "checks": [check.to_dict() for check in self.checks],
-            "findings": [found.to_dict() for found in self.findings],
+            "findings": [finding.to_dict() for finding in self.findings],
         }
 
 
 def verify_next(spec: Spec, host: Host) -> Verification:
     """Check before a reboot that the boot entries, and what those of kernels to come are made from, are right."""
     desired = desire(spec, host)
-    done = (*checks.menu(host, desired), *checks.future(host, desired)) if desired.targets.all else ()
-    return _verification(host, done, ())
+    results = (*checks.menu(host, desired), *checks.future(host, desired)) if desired.targets.all else ()
+    return _verification(host, results, ())
 
 
 def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool = False) -> Verification:
@@ -58,28 +58,30 @@ def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool
     :param trial: whether this boot is a trial, and what is for good is not to be proved yet: menu and initramfs.
     """
     desired = desire(spec, host)
-    done: list[HostCheck] = []
+    results: list[HostCheck] = []
     if desired.targets.all:
-        done += checks.iommu(host, options_for(spec, host.hostname))
-        done += checks.arguments(host, desired)
+        results += checks.iommu(host, options_for(spec, host.hostname))
+        results += checks.arguments(host, desired)
         if not trial:
-            done += checks.not_in_trial(host)
-            done += checks.menu(host, desired)
-            done += checks.files(host, desired)
-            done += checks.future(host, desired)
-            done += checks.initramfs(host, desired, initramfs)
+            results += checks.not_in_trial(host)
+            results += checks.menu(host, desired)
+            results += checks.files(host, desired)
+            results += checks.future(host, desired)
+            results += checks.initramfs(host, desired, initramfs)
         for target in desired.targets.all:
-            done += checks.gpu(host, target)
-    done += checks.addresses(host, desired)
-    return _verification(host, done, desired.findings, gpus=len(desired.targets.gpus))
+            results += checks.gpu(host, target)
+    results += checks.addresses(host, desired)
+    return _verification(host, results, desired.findings, gpus=len(desired.targets.gpus))
 
 
-def _verification(host: Host, done: Iterable[HostCheck], others: Iterable[Finding], *, gpus: int = 0) -> Verification:
-    checked = tuple(done)
-    found = [*others, *(check.finding for check in checked if check.finding is not None)]
+def _verification(
+    host: Host, results: Iterable[HostCheck], others: Iterable[Finding], *, gpus: int = 0
+) -> Verification:
+    checked = tuple(results)
+    findings = [*others, *(check.finding for check in checked if check.finding is not None)]
     return Verification(
         host=host.hostname,
         checks=checked,
-        findings=tuple(sorted(found, key=lambda f: (-f.severity.rank, f.code, f.place))),
+        findings=tuple(sorted(findings, key=lambda f: (-f.severity.rank, f.code, f.place))),
         gpus=gpus,
     )
