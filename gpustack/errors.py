@@ -1,22 +1,8 @@
 """Every error that gpustack raises on purpose, and the exit code that each class owns.
 
-A message says what happened; ``where`` names the host, file or place; ``remedy`` says what to do next::
-
-    GpustackError          1   anything not named below
-    ├─ UsageError          2   the command line asks for something that can't be (as argparse's own errors)
-    ├─ SpecError          10   gpustack.yaml is not valid
-    ├─ SnapshotError      11   a saved snapshot can't be used
-    ├─ HostError          12   a host could not be reached or read
-    ├─ PlanError          13   the plan refuses: an error finding stands against it
-    ├─ ApplyError         14   a change could not be carried out
-    ├─ JournalError       15   a journal can't be read or does not fit what is there
-    ├─ NovaConfigError    20   a nova configuration can't be read or rendered
-    ├─ CloudError         21   the OpenStack API refused or could not be reached
-    ├─ FlavorError        22   a flavor could not be made whole
-    └─ DatabaseError      30   a Nova database could not be read, or is of an unknown schema
-
-``plan`` commands answer 2 under ``--exit-code`` when something would change. ``nova lint`` and ``cleanup``
-document their own codes, which are those of ``nova-status`` and ``nova-manage``.
+A message names the object, its state and what is expected; ``where`` is the host, file or place; ``remedy`` is the
+next step. The first line of a class's docstring is the meaning of its code in the documentation: see
+:func:`exit_codes`.
 """
 
 from __future__ import annotations
@@ -25,12 +11,17 @@ from typing import ClassVar
 
 from gpustack.text import LAYOUT, printable
 
+CHANGES = 3
+"""With ``--exit-code``: there is something to do. No error has this code, so a script can tell them apart."""
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
 
 class GpustackError(Exception):
-    """An error a user can act on.
+    """An error without a code of its own; also, the prompt for confirmation was declined.
 
     :param what: what happened, one sentence without a trailing period.
-    :param where: the host, file or place, when there is one.
+    :param where: the host, file or place, if there is one.
     :param remedy: what to do next.
     """
 
@@ -48,80 +39,96 @@ class GpustackError(Exception):
 
 
 class UsageError(GpustackError):
-    """The command line asks for something that can't be."""
+    """The command line is invalid, or there is no terminal for the prompt for confirmation."""
 
     exit_code = 2
 
 
 class SpecError(GpustackError):
-    """A spec is not valid."""
+    """The spec is invalid."""
 
     exit_code = 10
 
 
 class SnapshotError(GpustackError):
-    """A saved snapshot can't be used."""
+    """A saved snapshot is unusable."""
 
     exit_code = 11
 
 
 class HostError(GpustackError):
-    """A host could not be reached or read."""
+    """A host was unreachable or unreadable; the others were completed."""
 
     exit_code = 12
 
 
 class PlanError(GpustackError):
-    """The plan refuses: an error finding stands against it."""
+    """The plan is blocked by an error finding, for all or some hosts or repairs."""
 
     exit_code = 13
 
 
 class ApplyError(GpustackError):
-    """A change could not be carried out."""
+    """A change failed or was skipped."""
 
     exit_code = 14
 
 
 class JournalError(GpustackError):
-    """A journal can't be read, or does not fit what is there."""
+    """A journal or saved plan is unreadable, or does not match the current state."""
 
     exit_code = 15
 
 
 class VerifyError(GpustackError):
-    """A host is not ready for passthrough: its verification found errors."""
+    """The verification of a host found errors."""
 
     exit_code = 16
 
 
 class NovaConfigError(GpustackError):
-    """A nova configuration can't be read or rendered."""
+    """A Nova configuration is unreadable, can't be rendered, or has an error finding."""
 
     exit_code = 20
 
 
 class TemplateError(NovaConfigError):
-    """A file is a Jinja template: what a service reads is made of it elsewhere."""
+    """A file is a Jinja template, from which a deployment tool renders the file that the service reads."""
 
 
 class NothingThereError(NovaConfigError):
-    """A path that should hold a nova configuration is missing, or holds no file of one."""
+    """A path is missing, or is a directory without configuration files."""
 
 
 class CloudError(GpustackError):
-    """The OpenStack API refused, or could not be reached."""
+    """The OpenStack API refused a request, or was unreachable."""
 
     exit_code = 21
 
 
 class FlavorError(GpustackError):
-    """A flavor could not be made whole."""
+    """A flavor could not be completed, or some of several flavors failed."""
 
     exit_code = 22
 
 
 class DatabaseError(GpustackError):
-    """A Nova database could not be read, or is of an unknown schema."""
+    """A Nova database could not be read or written, or has an unknown schema; the other cells were checked."""
 
     exit_code = 30
+
+
+def exit_codes() -> dict[int, str]:
+    """Every exit code of every command with its meaning, in the order of the codes."""
+    codes = {
+        0: "Done; there may have been nothing to do.",
+        CHANGES: "With `--exit-code`: a plan contains changes, stale rows exist, or `nova lint` found warnings.",
+        INTERRUPTED: "Interrupted (Ctrl-C).",
+        BROKEN_PIPE: "The program that reads the output ended, such as `head`.",
+    }
+    classes: list[type[GpustackError]] = [GpustackError]
+    for one in classes:
+        classes += one.__subclasses__()
+        if one.__module__ == __name__ and "exit_code" in vars(one):
+            codes[one.exit_code] = (one.__doc__ or "").partition("\n")[0]
+    return dict(sorted(codes.items()))

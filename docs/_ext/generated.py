@@ -15,6 +15,7 @@ import yaml
 from floors import picture
 from sphinx.application import Sphinx
 
+from gpustack import errors
 from gpustack.cleanup.classes import CLASSES
 from gpustack.findings import Definition, definitions
 from gpustack.nova_conf import reference as nova_reference
@@ -92,6 +93,13 @@ def cards_page() -> str:
         lines += [f"({key})=", f"### {quirk.title}", "", quirk.explanation.strip(), ""]
         lines += [f"Remedy:\n: {quirk.remedy.strip()}", "", f"Source:\n: {quirk.source.strip()}", ""]
     return "\n".join(lines)
+
+
+def exit_codes() -> str:
+    """The table of exit codes, to be included."""
+    return "\n".join(
+        ["| code | meaning |", "|---|---|", *(f"| {c} | {m} |" for c, m in errors.exit_codes().items()), ""]
+    )
 
 
 def commands_page() -> str:
@@ -203,6 +211,7 @@ def write(app: Sphinx) -> None:
         "spec.md": reference.markdown(),
         "cards.md": cards_page(),
         "commands.md": commands_page(),
+        "exit-codes.inc": exit_codes(),
         "releases.md": nova_reference.markdown(),
         "schemas.md": schemas_page(),
         "tested.md": tested_page(),

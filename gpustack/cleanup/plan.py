@@ -17,10 +17,12 @@ import sqlalchemy as sa
 from gpustack.cleanup import cells, databases, hardware, nodes, placement, read, rules, schema, tables
 from gpustack.cleanup import permission as asking
 from gpustack.cleanup.cells import Cell
+from gpustack.cleanup.checked import Checked
+from gpustack.cleanup.classes import CLASSES
 from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.databases import Database
 from gpustack.cleanup.owners import OtherCells
-from gpustack.cleanup.rules import q_allocation_drift, t_domain_drift
+from gpustack.cleanup.rules import o_hardware_drift, q_allocation_drift, t_domain_drift
 from gpustack.cleanup.values import DAMAGE
 from gpustack.cleanup.verdict import PlannedVerdict, Status, Verdict
 from gpustack.errors import CloudError, DatabaseError, UsageError
@@ -157,12 +159,14 @@ class Selection:
 class CleanupPlan:
     """What was found.
 
+    :ivar checked: what was read.
     :ivar verdicts: cell after cell, compute node after compute node; Placement's leftovers last.
     :ivar unread: cells that could not be read, with the reason.
     :ivar unasked: why Placement could not be asked, where it should have been: class Q is undecided then.
     """
 
     verdicts: tuple[Verdict, ...]
+    checked: Checked = field(default_factory=Checked)
     unread: tuple[tuple[str, str], ...] = ()
     unasked: CloudError | None = None
 
@@ -172,8 +176,10 @@ class CleanupPlan:
         return tuple(verdict for verdict in self.verdicts if verdict.status is Status.STALE)
 
     def counts(self) -> Counter[tuple[str, str, str]]:
-        """How many verdicts there are by cell, class and status."""
-        return Counter((v.cell, v.klass, v.status.value) for v in self.verdicts)
+        """How many verdicts there are by cell, class and status; 0 for each that was checked and has none."""
+        found = Counter(dict.fromkeys(self.checked.keys(), 0))
+        found.update((v.cell, v.klass, v.status.value) for v in self.verdicts)
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain data."""
@@ -213,15 +219,20 @@ def reading(sources: Sources, cell: Cell, selection: Selection) -> Iterator[tupl
         others.close()
 
 
-def verdicts_of(sources: Sources, cell: Cell, selection: Selection) -> Iterator[Verdict]:
+def verdicts_of(
+    sources: Sources, cell: Cell, selection: Selection, checked: Checked | None = None
+) -> Iterator[Verdict]:
     """Judge one cell through one read-only snapshot.
 
+    :param checked: counts what was read.
     :raises DatabaseError: when the cell can't be read, or has a schema that is not known.
     """
     with reading(sources, cell, selection) as (reader, clock):
         looked_at = sources.hardware if selection.instance is None else ()
         for view in reader.views(selection.hosts, selection.instance, names=looked_at):
             known = hardware.of_host(sources.hardware, view.node.host, view.node.hypervisor_hostname)
+            if checked is not None:
+                checked.add(view)
             with_hardware = view if known is None else replace(view, hardware=known)
             yield from filter(selection.wants, rules.judge(with_hardware, clock))
 
@@ -321,10 +332,11 @@ def make(
     unasked: CloudError | None = None
     devices: list[Provider] | None = None
     asks = cloud is not None and (not selection.classes or q_allocation_drift.CLASS in selection.classes)
+    checked = Checked(classes=_classes(sources, selection, placement=asks, hosts=answers is not None))
     for cell in sources.with_hosts:
         try:
             with _rare_collections():
-                verdicts += verdicts_of(sources, cell, selection)
+                verdicts += verdicts_of(sources, cell, selection, checked)
                 if answers is not None:
                     verdicts += witnessed(sources, cell, selection, t_domain_drift, answers)
             if cloud is not None and asks and unasked is None:
@@ -337,8 +349,20 @@ def make(
             continue
         except CloudError as error:
             unasked = error  # nor is it asked for the other cells: it may take long not to answer
+        checked.cells.append(cell.name)
         if unasked is not None:
             leftovers.append(q_allocation_drift.unasked(cell.name, unasked.what))
     if failure is not None and len(unread) == len(sources.with_hosts):
         raise failure
-    return CleanupPlan(verdicts=(*verdicts, *leftovers), unread=tuple(unread), unasked=unasked)
+    return CleanupPlan(verdicts=(*verdicts, *leftovers), checked=checked, unread=tuple(unread), unasked=unasked)
+
+
+def _classes(sources: Sources, selection: Selection, *, placement: bool, hosts: bool) -> frozenset[str]:
+    """The chosen classes, without those whose source of facts is not named."""
+    optional = {
+        o_hardware_drift.CLASS: bool(sources.hardware),
+        q_allocation_drift.CLASS: placement,
+        t_domain_drift.CLASS: hosts,
+    }
+    chosen = selection.classes or frozenset(CLASSES)
+    return frozenset(klass for klass in chosen if optional.get(klass, True))

@@ -23,12 +23,10 @@ from cliff import app, commandmanager
 
 from gpustack import __version__
 from gpustack.cli.decoration import COLOR
-from gpustack.errors import GpustackError, UsageError
+from gpustack.errors import BROKEN_PIPE, INTERRUPTED, GpustackError, UsageError
 from gpustack.text import LAYOUT, SafeStream, printable
 
 NAME = "gpustack"
-INTERRUPTED = 130
-BROKEN_PIPE = 141
 _DESCRIPTION = "GPU PCI passthrough for OpenStack Nova, from a bare compute host to a GPU in the guest."
 
 
@@ -204,7 +202,7 @@ class Gpustack(app.App):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``gpustack`` with these arguments (the process's own by default) and return its exit code.
 
-    The codes are those of :mod:`gpustack.errors`; 130 after Ctrl-C, 141 when whoever reads the output went away.
+    The codes are those of :func:`gpustack.errors.exit_codes`.
     """
     try:
         code = Gpustack().run(list(sys.argv[1:] if argv is None else argv))

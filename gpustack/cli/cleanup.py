@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,6 @@ from cliff.columns import FormattableColumn
 
 from gpustack.cli.cleanup_hosts import add_ask_hosts, asked_plan
 from gpustack.cli.cleanup_options import (
-    NOTHING_TO_DO,
     add_cloud,
     add_databases,
     add_hardware,
@@ -21,9 +20,11 @@ from gpustack.cli.cleanup_options import (
     seconds,
     selection_of,
     sources_of,
+    tell_unread,
     with_hardware,
 )
-from gpustack.cli.common import Command, Lister, positive
+from gpustack.cli.common import Command, Lister, add_exit_code, positive
+from gpustack.errors import CHANGES
 
 if TYPE_CHECKING:
     from gpustack.cleanup.hypervisor import Usage
@@ -50,9 +51,8 @@ class ClassCell(FormattableColumn[str]):
 class Plan(Lister):
     """Check `pci_devices` for stale rows; show the reason and the repair of each. Changes nothing.
 
-    Reads through one read-only snapshot of each cell. Exit codes: 0 something was found, 2 --host names no
-    host, 3 a database could not be read, 4 there is nothing to do, 21 Placement could not be asked: class Q is
-    undecided.
+    Reads one read-only snapshot of each cell. If a cell is unreadable, the others are checked, and the exit code is
+    30. If Placement does not answer, class Q is undecided, and the exit code is 21.
     """
 
     epilog = """\
@@ -71,6 +71,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         add_hardware(parser)
         add_ask_hosts(parser)
         parser.add_argument("--all", action="store_true", help="list what is protected or heals by itself as well")
+        add_exit_code(parser, "a row is stale, or needs your decision")
         parser.add_argument("--out", type=Path, metavar="FILE", help="save the plan, for `gpustack cleanup apply FILE`")
         parser.add_argument(
             "--metrics", type=Path, metavar="FILE", help="write counts by class as a Prometheus textfile"
@@ -110,23 +111,30 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
             for verdict in listed
         ]
 
+    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Any]) -> int:
+        """One line instead of an empty table."""
+        rows = list(data)
+        if rows or parsed_args.formatter != "table" or self._plan.unread:
+            return int(super().produce_output(parsed_args, column_names, rows))
+        print(f"No stale rows: {self._plan.checked}", file=self.app.stdout)
+        return 0
+
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """Say why, and what is next."""
+        """Print the reason and the next step of each verdict."""
         from gpustack.cleanup.show import explanation
 
         for verdict in self._plan.verdicts:
             if parsed_args.all or verdict.status not in QUIET:
                 self.report(explanation(verdict))
-        for _cell, reason in self._plan.unread:
-            self.report(reason)
         for line in [*held_lines(self._plan.verdicts, complete=parsed_args.all), *self._asked(parsed_args)]:
             self.report(line)
         if self._plan.unasked is not None:
-            self.report(str(self._plan.unasked))
-            return self._plan.unasked.exit_code
-        if self._plan.unread:
-            return 3
-        return 0 if any(verdict.status not in QUIET for verdict in self._plan.verdicts) else NOTHING_TO_DO
+            for _cell, reason in self._plan.unread:
+                self.report(reason)
+            raise self._plan.unasked
+        tell_unread(self, self._plan)
+        found = any(verdict.status not in QUIET for verdict in self._plan.verdicts)
+        return CHANGES if parsed_args.exit_code and found else 0
 
     def _asked(self, parsed_args: argparse.Namespace) -> Iterator[str]:
         """Which hosts answer, and why the others do not; or which apply is going to ask."""

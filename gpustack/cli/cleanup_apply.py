@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpustack.cli.cleanup_hosts import add_hypervisors
 from gpustack.cli.cleanup_options import (
-    NOTHING_TO_DO,
     add_cloud,
     add_databases,
     add_selection,
@@ -18,24 +19,32 @@ from gpustack.cli.cleanup_options import (
     require_known_hosts,
     selection_of,
     sources_of,
+    tell_unread,
 )
-from gpustack.cli.common import Command, add_format, positive, ssh_options
-from gpustack.errors import CloudError, UsageError
+from gpustack.cli.common import Command, add_format, confirm, positive, ssh_options
+from gpustack.errors import ApplyError, CloudError, GpustackError, PlanError
 
-MAX_COUNT_REACHED = 1
+if TYPE_CHECKING:
+    from gpustack.cleanup.hypervisor import Hypervisors
+    from gpustack.cleanup.outcome import Outcome
+    from gpustack.cleanup.plan import CleanupPlan, Selection, Sources
+    from gpustack.cleanup.verdict import PlannedVerdict, Verdict
 
 
 class Apply(Command):
     """Apply a plan: the one shown now, or a saved one. Asks before it writes.
 
-    Every repair is judged afresh, written to a journal first, and done in one short transaction that changes nothing
-    when anything is not as it was seen. Exit codes: 0 done, 1 stopped at --max-count, 3 something could not be written,
-    4 nothing to do, 21 Placement could not be asked.
+    Before each repair, gpustack checks the row again and writes the repair to a journal. A repair is one short
+    transaction, which is rolled back if a row differs from the plan. If a repair failed or was skipped, the exit code
+    is 14.
     """
 
     epilog = """\
 gpustack cleanup apply --config-file /etc/nova/nova.conf; gpustack cleanup apply plan.json --yes --max-count 10;
 gpustack cleanup apply --sql"""
+
+    _plan: CleanupPlan
+    _failed: GpustackError | None = None
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The plan, and how it is carried out."""
@@ -48,7 +57,7 @@ gpustack cleanup apply --sql"""
         parser.add_argument(
             "--dry-run",
             action="store_true",
-            help="ask the hosts, show what would be done, and change nothing; exit code 3: something may not be done",
+            help="ask the hosts, show the repairs, and change nothing; exit with 13 if a repair is blocked",
         )
         add_format(parser, "what --dry-run prints")
         parser.add_argument("--max-count", type=positive, metavar="N", help="stop after so many repairs")
@@ -80,13 +89,9 @@ gpustack cleanup apply --sql"""
         """Show, ask, carry out, sum up."""
         from gpustack.cleanup import plan
         from gpustack.cleanup.apply import carry_out
-        from gpustack.cleanup.classes import label
         from gpustack.cleanup.hypervisor import Hypervisors
         from gpustack.cleanup.journal import Journal
-        from gpustack.cleanup.outcome import Result, key
-        from gpustack.cleanup.permission import answers, settle, unstopped
-        from gpustack.cleanup.show import explanation, load_plan, script
-        from gpustack.cleanup.verdict import Status
+        from gpustack.cleanup.show import explanation, load_plan
 
         saved = load_plan(parsed_args.plan) if parsed_args.plan else None
         sources = sources_of(self, parsed_args)
@@ -97,83 +102,119 @@ gpustack cleanup apply --sql"""
             raise CloudError(
                 f"{cleanup_plan.unasked.what}; nothing was changed",
                 where=cleanup_plan.unasked.where,
-                remedy="see why; or leave --os-cloud out: the rows are repaired without Placement, and class Q later",
+                remedy="repair the connection to Placement, or omit --os-cloud: class Q is then not checked",
             )
+        self._plan = cleanup_plan
         require_known_hosts(cleanup_plan, sources, parsed_args.host)
         wanted = [v.to_dict() for v in cleanup_plan.repairs] if saved is None else selection.of_planned(saved, sources)
-        limited = parsed_args.max_count is not None and len(wanted) > parsed_args.max_count
-        wanted = wanted[: parsed_args.max_count] if limited else wanted
-        for _cell, reason in cleanup_plan.unread:
-            self.report(reason)
+        left = len(wanted) - (parsed_args.max_count or len(wanted))
+        wanted = wanted[: parsed_args.max_count]
         if not wanted:
-            self.report("there is nothing to repair")
-            return 3 if cleanup_plan.unread else NOTHING_TO_DO
-        hypervisors = Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_options(parsed_args))
-        if parsed_args.sql:
-            current = {key(verdict.to_dict()): verdict for verdict in cleanup_plan.repairs}
-            changed = [planned for planned in wanted if key(planned) not in current]
-            for planned in changed:
-                self.report(f"left out, not as planned any more: {explanation(planned)}")
-            with hypervisors:
-                settled = [
-                    settle(verdict, answers(verdict, hypervisors.ask, selection.gone))
-                    for planned in wanted
-                    if (verdict := current.get(key(planned)))
-                ]
-            left_out = [verdict for verdict in settled if verdict.status is not Status.STALE or unstopped(verdict)]
-            for verdict in left_out:
-                self.report(f"left out: {unstopped(verdict) or 'not permitted'}: {explanation(verdict)}")
-            print(script(sources, [repair for repair in settled if repair not in left_out]), file=self.app.stdout)
-            return 3 if changed or left_out or cleanup_plan.unread else 0
-        if parsed_args.dry_run:
-            current = {key(verdict.to_dict()): verdict for verdict in cleanup_plan.repairs}
-            with hypervisors:
-                settled = [
-                    settle(verdict, answers(verdict, hypervisors.ask, selection.gone))
-                    for planned in wanted
-                    if (verdict := current.get(key(planned)))
-                ]
-            for verdict in settled:
-                self.report(explanation(verdict))
-            if parsed_args.format != "text":
-                self.show_data([verdict.to_dict() for verdict in settled], parsed_args.format)
-            return 0 if all(verdict.status is Status.STALE for verdict in settled) else 3
-        for planned in wanted:
-            self.report(explanation(planned))
-        if not parsed_args.yes and not self._agreed(len(wanted)):
-            self.report("nothing was changed")
+            if parsed_args.dry_run and parsed_args.format != "text":
+                self.show_data([], parsed_args.format)
+            self.report(f"nothing to repair: {cleanup_plan.checked}")
             return 0
-        path = parsed_args.journal or default_journal()
-        journal = Journal(path=path)
-        self.report(f"journal: {path}")
-        failed = False
-        with closing(journal), hypervisors:
-            for outcome in carry_out(
-                sources, wanted, selection, journal, ask=hypervisors.ask, wait=parsed_args.wait, cloud=cloud
-            ):
-                verdict = outcome.verdict
-                subject = f"class {label(verdict.klass)} on {verdict.host}"
-                print(f"{outcome.result}: {subject}: {outcome.detail}", file=self.app.stdout, flush=True)
-                failed |= outcome.result not in (Result.REPAIRED, Result.GONE)
-        self.report(f"to go back: gpustack cleanup undo {path}")
-        return 3 if failed or cleanup_plan.unread else MAX_COUNT_REACHED if limited else 0
+        hypervisors = Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_options(parsed_args))
+        with hypervisors:
+            if parsed_args.sql:
+                self._print_script(sources, wanted, self._settled(wanted, hypervisors, selection))
+            elif parsed_args.dry_run:
+                self._print_settled(self._settled(wanted, hypervisors, selection), parsed_args.format)
+            else:
+                for planned in wanted:
+                    self.report(explanation(planned))
+                if not parsed_args.yes:
+                    confirm(self, f"Carry out {len(wanted)} repair{'s'[: len(wanted) > 1]}?")
+                path = parsed_args.journal or default_journal()
+                with closing(Journal(path=path)) as journal:
+                    self.report(f"journal: {path}")
+                    outcomes = carry_out(
+                        sources, wanted, selection, journal, ask=hypervisors.ask, wait=parsed_args.wait, cloud=cloud
+                    )
+                    self._failed = self._print_outcomes(outcomes)
+                self.report(f"to roll back: gpustack cleanup undo {path}")
+        if left > 0:
+            self.report(f"{left} more repair{'s' if left > 1 else ''} planned: stopped at --max-count")
+        return 0
 
-    def _agreed(self, count: int) -> bool:
-        if not self.app.stdin.isatty():
-            raise UsageError(
-                "apply asks before it writes, and there is no terminal to ask on",
-                remedy="look at the plan, then say --yes",
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """End with the gravest of: a repair was not made, a cell is unreadable."""
+        if self._failed:
+            if self._plan.unread:
+                for _cell, reason in self._plan.unread:
+                    self.report(reason)
+            raise self._failed
+        tell_unread(self, self._plan)
+        return 0
+
+    def _settled(
+        self, wanted: Sequence[PlannedVerdict], hypervisors: Hypervisors, selection: Selection
+    ) -> list[Verdict]:
+        """The planned repairs that are still in the present plan, after their hosts have answered."""
+        from gpustack.cleanup.outcome import key
+        from gpustack.cleanup.permission import answers, settle
+
+        now = {key(verdict.to_dict()): verdict for verdict in self._plan.repairs}
+        return [
+            settle(verdict, answers(verdict, hypervisors.ask, selection.gone))
+            for planned in wanted
+            if (verdict := now.get(key(planned)))
+        ]
+
+    def _print_script(self, sources: Sources, wanted: Sequence[PlannedVerdict], settled: Sequence[Verdict]) -> None:
+        from gpustack.cleanup.outcome import key
+        from gpustack.cleanup.permission import unstopped
+        from gpustack.cleanup.show import explanation, script
+        from gpustack.cleanup.verdict import Status
+
+        present = {key(verdict.to_dict()) for verdict in self._plan.repairs}
+        changed = [planned for planned in wanted if key(planned) not in present]
+        for planned in changed:
+            self.report(f"omitted, changed since the plan was made: {explanation(planned)}")
+        blocked = [verdict for verdict in settled if verdict.status is not Status.STALE or unstopped(verdict)]
+        for verdict in blocked:
+            self.report(f"omitted: {unstopped(verdict) or 'not permitted'}: {explanation(verdict)}")
+        print(script(sources, [verdict for verdict in settled if verdict not in blocked]), file=self.app.stdout)
+        if changed or blocked:
+            count = len(changed) + len(blocked)
+            self._failed = PlanError(
+                f"the script omits {count} of {len(wanted)} repairs", remedy="see the reasons above"
             )
-        self.app.stderr.write(f"Carry out {count} repairs? [y/N] ")
-        self.app.stderr.flush()
-        answer: str = self.app.stdin.readline()
-        return answer.strip().lower() in ("y", "yes")
+
+    def _print_settled(self, settled: Sequence[Verdict], format_: str) -> None:
+        from gpustack.cleanup.show import explanation
+        from gpustack.cleanup.verdict import Status
+
+        for verdict in settled:
+            self.report(explanation(verdict))
+        if format_ != "text":
+            self.show_data([verdict.to_dict() for verdict in settled], format_)
+        if blocked := [verdict for verdict in settled if verdict.status is not Status.STALE]:
+            self._failed = PlanError(
+                f"{len(blocked)} of {len(settled)} repairs are blocked", remedy="see the reasons above"
+            )
+
+    def _print_outcomes(self, outcomes: Iterable[Outcome]) -> ApplyError | None:
+        from gpustack.cleanup.classes import label
+        from gpustack.cleanup.outcome import Result
+
+        results = []
+        for outcome in outcomes:
+            results.append(outcome.result)
+            subject = f"class {label(outcome.verdict.klass)} on {outcome.verdict.host}"
+            print(f"{outcome.result}: {subject}: {outcome.detail}", file=self.app.stdout, flush=True)
+        failed = len([result for result in results if result not in (Result.REPAIRED, Result.GONE)])
+        return (
+            ApplyError(f"{failed} of {len(results)} repairs were not made", remedy="see the reasons above")
+            if failed
+            else None
+        )
 
 
 class Undo(Command):
     """Revert the changes recorded in a journal, except rows that were used since.
 
-    Exit codes: 0 everything was put back, 3 something was used since and left alone, 4 there was nothing to put back.
+    Prints one line for each repair. If a row was used since and therefore skipped, the exit code is 14.
     """
 
     epilog = "gpustack cleanup undo --config-file /etc/nova/nova.conf journal.jsonl"
@@ -196,9 +237,11 @@ class Undo(Command):
         for undone in undo(entries, sources_of(self, parsed_args), cloud_of(parsed_args)):
             results.append(undone.result)
             print(f"{undone.result}: repair {undone.entry.number}: {undone.detail}", file=self.app.stdout)
-        if Undone.USED in results:
-            return 3
-        return 0 if Undone.RESTORED in results else NOTHING_TO_DO
+        if used := results.count(Undone.USED):
+            raise ApplyError(f"{used} of {len(results)} repairs were not rolled back", remedy="see the reasons above")
+        if Undone.RESTORED not in results:
+            self.report(f"nothing to restore: {len(results)} repairs checked")
+        return 0
 
 
 def default_journal() -> Path:

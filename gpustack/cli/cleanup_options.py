@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.cli.common import Command, Lister
-from gpustack.errors import UsageError
+from gpustack.errors import DatabaseError, UsageError
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
     from gpustack.cleanup.plan import CleanupPlan, Selection, Sources
 
-NOTHING_TO_DO = 4
 URL_VARIABLE = "GPUSTACK_DB_URL"
 CLOUD_TIMEOUT = 60.0
 """Seconds that Placement may take to answer, unless clouds.yaml says otherwise (``api_timeout``)."""
@@ -226,3 +225,15 @@ def require_known_hosts(plan: CleanupPlan, sources: Sources, hosts: list[str] | 
         raise UsageError(
             f"no cell has a compute node of host {min(missing)}", remedy="openstack compute service list names them"
         )
+
+
+def tell_unread(command: Command | Lister, made: CleanupPlan) -> None:
+    """Print which cells are unreadable, and end with the exit code for that if there are any.
+
+    :raises DatabaseError: if a cell is unreadable.
+    """
+    for _cell, reason in made.unread:
+        command.report(reason)
+    if made.unread:
+        names = ", ".join(cell for cell, _reason in made.unread)
+        raise DatabaseError(f"not checked: cell {names}", remedy="see the reasons above; the other cells were checked")

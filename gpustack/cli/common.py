@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from cliff import command, lister, show
 
 from gpustack.cli import decoration
-from gpustack.errors import HostError, UsageError
+from gpustack.errors import CHANGES, GpustackError, HostError, UsageError
 from gpustack.findings import Finding, Severity, report_lines
-from gpustack.text import raw
+from gpustack.text import printable, raw
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered, GatherFailure
@@ -127,6 +127,33 @@ def add_format(parser: argparse.ArgumentParser, output: str = "the output") -> N
         default="text",
         help=f"format of {output} (default: %(default)s)",
     )
+
+
+def add_exit_code(parser: argparse.ArgumentParser, condition: str) -> None:
+    """Add ``--exit-code``; :data:`gpustack.errors.CHANGES` is then the code if the condition holds."""
+    parser.add_argument("--exit-code", action="store_true", help=f"exit with {CHANGES} if {condition}")
+
+
+def see_terminal(command: _Voice) -> None:
+    """Check that somebody can be asked for confirmation.
+
+    :raises UsageError: if standard input is not a terminal.
+    """
+    if not command.app.stdin.isatty():
+        raise UsageError("no terminal for confirmation", remedy="check the changes, then repeat the command with --yes")
+
+
+def confirm(command: _Voice, question: str) -> None:
+    """Ask for confirmation on stderr.
+
+    :raises UsageError: if standard input is not a terminal.
+    :raises GpustackError: if the answer is not yes.
+    """
+    see_terminal(command)
+    command.app.stderr.write(f"{printable(question)} [y/N] ")
+    command.app.stderr.flush()
+    if command.app.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise GpustackError("cancelled; nothing was changed")
 
 
 # --- where facts come from -----------------------------------------------------------------------------------

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gpustack.flavor.operations import FlavorOperation
     from gpustack.spec.model import Spec
 
-CHANGES = 2
 _POLICIES = ("legacy", "preferred", "required", "socket")
 _DONE = {"create_flavor": "created", "change_flavor": "changed", "delete_flavor": "deleted"}
 

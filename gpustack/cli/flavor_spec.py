@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.cli.common import add_format, positive
+from gpustack.cli.common import add_exit_code, add_format, confirm, positive
 from gpustack.cli.flavor import InCloud, tell_done
-from gpustack.errors import FlavorError, NovaConfigError, PlanError, UsageError
+from gpustack.errors import CHANGES, FlavorError, NovaConfigError, PlanError
 from gpustack.text import printable
 
 if TYPE_CHECKING:
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from gpustack.flavor.operations import FlavorOperation
     from gpustack.nova_options.releases import Release
     from gpustack.spec.model import Spec
-
-CHANGES = 2
 
 
 class Plan(InCloud):
@@ -62,7 +59,7 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
 
     def add_more(self, parser: argparse.ArgumentParser) -> None:
         """What only this command has."""
-        parser.add_argument("--exit-code", action="store_true", help=f"exit with {CHANGES} when something would change")
+        add_exit_code(parser, "the plan contains changes")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Plan, and print it."""
@@ -109,8 +106,8 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         counts = dict.fromkeys(("create", "change", "delete"), 0)
         for operation in self._plan.operations:
             counts[operation.kind.removesuffix("_flavor")] += 1
-        summary = ", ".join(f"{count} to {verb}" for verb, count in counts.items())
-        print(f"{summary}, {len(self._plan.unchanged)} as they should be", file=self.app.stdout)
+        changes = ", ".join(f"{count} to {verb}" for verb, count in counts.items())
+        print(f"{changes}, {len(self._plan.unchanged)} unchanged", file=self.app.stdout)
         self.app.stdout.flush()
 
     def _tell_findings(self) -> None:
@@ -152,7 +149,7 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
         if not operations:
             return 0
         if not parsed_args.yes:
-            self._ask(len(operations))
+            confirm(self, f"Carry out {len(operations)} operation{'s'[: len(operations) > 1]}?")
         failures = apply(cloud, operations, jobs=parsed_args.jobs, done=self._tell_one)
         self._tell_failures(failures, len({operation.name for operation in operations}))
         return 0
@@ -160,13 +157,6 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Nothing: the findings were printed before the first change."""
         return 0
-
-    def _ask(self, count: int) -> None:
-        if not sys.stdin.isatty():
-            raise UsageError("there is nobody to ask", remedy="--yes carries the plan out without asking")
-        print(f"Carry out {count} operation{'s'[: count > 1]}? [y/N] ", end="", file=self.app.stderr, flush=True)
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise PlanError("not carried out, as answered")
 
     def _tell_one(self, operation: FlavorOperation) -> None:
         if self.verbosity > 1:

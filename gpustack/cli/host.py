@@ -6,14 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.cli.common import Command, add_format, add_source_options, gather, tell_failures
-from gpustack.errors import GpustackError, PlanError, UsageError
+from gpustack.cli.common import Command, add_exit_code, add_format, add_source_options, gather, tell_failures
+from gpustack.errors import CHANGES, GpustackError, PlanError, UsageError
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered
     from gpustack.host.plan import HostPlan
 
-CHANGES = 2
 TRIAL_SECONDS = 600
 """As the role's default, gpustack_trial_seconds."""
 
@@ -54,9 +53,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
             help="try new kernel arguments for one boot first, as prepare.yml does with gpustack_trial=true",
         )
         parser.add_argument("--no-diff", action="store_true", help="leave out what changes in each file")
-        parser.add_argument(
-            "--exit-code", action="store_true", help=f"exit with {CHANGES} when something would be done"
-        )
+        add_exit_code(parser, "a plan contains changes")
         # HOST may stand after options as well: SPEC --snapshot FILE HOST.
         parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
         return parser

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cli.common import expanded
+from gpustack.cli.common import confirm, expanded, see_terminal
 from gpustack.cli.playbook_run import Play
 from gpustack.cli.progress import progress
-from gpustack.errors import GpustackError, UsageError
+from gpustack.errors import UsageError
 
 if TYPE_CHECKING:
     from gpustack.playbook_runner.record import HostRecord
@@ -60,8 +59,8 @@ class _Change(Play):
         """Plan, show, ask, change."""
         from gpustack.playbook_runner.record import RunOutcome
 
-        if not parsed_args.check and not parsed_args.yes and not sys.stdin.isatty():
-            raise UsageError("there is nobody to ask whether to go on", remedy="look with --check, then say --yes")
+        if not parsed_args.check and not parsed_args.yes:
+            see_terminal(self)
         playbook, check = (self.playbook, True) if parsed_args.check else self.first
         with self._stage(parsed_args) as runner:
             with progress(self, "planning") as listener:
@@ -87,10 +86,7 @@ class _Change(Play):
             return
         rebooted = [record.host for record in ready if record.reboot]
         reboot = "no reboot" if not parsed_args.reboot or not rebooted else f"reboot {', '.join(rebooted)}"
-        self.app.stderr.write(f"{self.question} {', '.join(record.host for record in ready)}? ({reboot}) [y/N] ")
-        self.app.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise GpustackError("nothing was changed")
+        confirm(self, f"{self.question} {', '.join(record.host for record in ready)}? ({reboot})")
 
 
 class Apply(_Change):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpustack.cli.common import (
     Command,
     Lister,
+    add_exit_code,
     add_format,
     add_source_options,
     expanded,
@@ -17,7 +19,7 @@ from gpustack.cli.common import (
     is_for_machines,
     tell_failures,
 )
-from gpustack.errors import GpustackError, NovaConfigError, UsageError
+from gpustack.errors import CHANGES, NovaConfigError, UsageError
 from gpustack.text import printable
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
 _SERVICES = ("api", "compute", "scheduler", "conductor")
 _DEPLOYMENTS = ("drop-in", "kolla", "kayobe", "openstack-ansible", "rhoso", "openstack-helm")
-_UNEXPECTED = 255
 _WRITTEN = "written"
 
 
@@ -262,8 +263,7 @@ class Lint(Lister):
 
     Each PATH is the configuration of one host's service: a file, a directory (nova.conf with its nova.conf.d), or
     files joined by ':'. SERVICE=PATH says whose it is (api, compute, scheduler, conductor); else the file's name
-    does, and a plain nova.conf is taken to serve all. Exit codes are those of nova-status upgrade check: 0 success,
-    1 warnings, 2 failures, 255 when the check itself failed.
+    does, and a plain nova.conf is taken to serve all. The exit code is 20 if there is an error.
     """
 
     epilog = """\
@@ -286,15 +286,8 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             help="the services that read PATHs which name none themselves",
         )
         parser.add_argument("--snapshot", type=Path, metavar="FILE", help="facts of hosts, from scan --save")
+        add_exit_code(parser, "there are warnings")
         return parser
-
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        """Judge; whatever keeps it from judging is exit code 255."""
-        try:
-            return super().run(parsed_args)
-        except GpustackError as error:
-            self.report(f"gpustack: {error}")
-            return _UNEXPECTED
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
         """Run the checks, and lay out their results as nova-status does."""
@@ -319,8 +312,15 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """The findings in words, and the exit code."""
+        from gpustack.findings import Severity
+
         self.report_findings(self._report.findings)
-        return self._report.code
+        counts = Counter(found.severity for found in self._report.findings)
+        if failed := counts[Severity.ERROR]:
+            raise NovaConfigError(
+                f"{failed} error{'s'[: failed > 1]} in the configuration", remedy="see the findings above"
+            )
+        return CHANGES if parsed_args.exit_code and counts[Severity.WARNING] else 0
 
 
 def _details(findings: Sequence[Any], fit: Callable[..., str]) -> str:

@@ -19,7 +19,7 @@ def stop(world: World, host: str) -> None:
 
 def repair_stopped(world: World, host: str, *arguments: str) -> None:
     """Stop, repair, start: what the playbook does."""
-    assert world.apply(*arguments, code=3).out.startswith("skipped")  # not while it runs
+    assert world.apply(*arguments, code=14).out.startswith("skipped")  # not while it runs
     stop(world, host)
     world.apply("--stopped", host, *arguments)
     world.nova.control.restart_compute(host)

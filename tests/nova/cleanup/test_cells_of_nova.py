@@ -70,7 +70,7 @@ def copies(world: World, server: Server) -> dict[str, tuple[str, bool]]:
 def untouched(world: World) -> list[str]:
     """Nothing is repaired; what is said."""
     before = world.dump(), world.dump("cell2")
-    world.apply(code=4)
+    world.apply(nothing=True)
     assert (world.dump(), world.dump("cell2")) == before
     return world.plan(everything=True)
 

@@ -21,7 +21,7 @@ def still(world: World, server: Server, *hosts: str) -> None:
     assert verdicts, "the rows are as ordinary as can be: no look-alike"
     assert {one.split()[1] for one in verdicts} == {"protected"}, verdicts
     before = world.dump()
-    assert world.apply(code=4).code == 4
+    world.apply(nothing=True)
     assert world.dump() == before
     assert server.id in str(before)
 
@@ -40,7 +40,7 @@ def test_a_copy_that_failed_pins_the_destination(world: World) -> None:
     world.api.compute.reset_server_state(server, "active")
     assert world.plan() == [f"B stale {new} fail-migration"]
 
-    world.apply("--wait", "0", code=3)
+    world.apply("--wait", "0", code=14)
     world.nova.control.periodic(new)
 
     assert world.plan() == []
@@ -135,7 +135,7 @@ def finished_and_forgotten(world: World, old: str, new: str) -> Server:
 def unwritten(world: World, result: str, *arguments: str) -> str:
     """Apply writes nothing, and every outcome is of one kind; the output."""
     before = world.dump()
-    ran = world.apply(*arguments, code=3)
+    ran = world.apply(*arguments, code=14)
     assert world.dump() == before, ran
     assert {line.split(":")[0] for line in ran.out.splitlines()} == {result}, ran
     return ran.out

@@ -63,7 +63,7 @@ def test_a_confirmation_that_failed(world: World) -> None:
     world.api.compute.reset_server_state(server, "active")
     assert world.plan() == [f"B stale {old} fail-migration"]
 
-    world.apply("--wait", "0", code=3)
+    world.apply("--wait", "0", code=14)
     world.nova.control.periodic(old)
 
     assert world.plan() == []

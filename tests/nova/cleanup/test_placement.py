@@ -163,10 +163,11 @@ def test_the_commands_of_the_runbook(world: World, tmp_path: Path) -> None:
         words = [{"gpu01": host, "mycloud": "embedded"}.get(word, word) for word in shlex.split(line)]
         words = [str(tmp_path / word) if word == "journal.jsonl" else word for word in words]
         more = ["--yes", "--journal", str(tmp_path / "journal.jsonl")] if words[0] == "apply" else []
-        codes.append((words[0], world.gpustack(*words, *more).code))
+        ran = world.gpustack(*words, *more)
+        codes.append((words[0], ran.code, "No stale rows" in ran.out))
         if words[0] == "apply":
             assert world.allocations(server) == before
-    assert codes == [("plan", 0), ("apply", 0), ("plan", 4), ("undo", 0)]
+    assert codes == [("plan", 0, False), ("apply", 0, False), ("plan", 0, True), ("undo", 0, False)]
     assert spare in world.allocations(server)
 
 

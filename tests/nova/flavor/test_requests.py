@@ -267,7 +267,7 @@ def test_the_plugin_of_openstack_says_the_same(
         command = [str(openstack), "gpu", "flavor", *arguments]
         return subprocess.run(command, env=empty.variables(), capture_output=True, text=True, check=False)
 
-    assert run("plan", str(spec), "--exit-code").returncode == 2
+    assert run("plan", str(spec), "--exit-code").returncode == 3
     done = run("apply", str(spec), "--yes")
     assert done.returncode == 0, done.stderr
     listed = run("list", "--spec", str(spec), "-f", "json")

@@ -107,9 +107,25 @@ def test_the_services_down_time_is_novas(two: tuple[CellFile, CellFile, Path]) -
 
 def test_a_host_that_there_is_not(two: tuple[CellFile, CellFile, Path], capsys: pytest.CaptureFixture[str]) -> None:
     two[0].host("idle")
-    for host, code in (("gpu1", 0), ("idle", 4), ("gpu99", 2)):
-        assert main(["cleanup", "plan", "--config-file", str(two[2]), "--host", host]) == code
+    for host, code in (("gpu1", 3), ("idle", 0), ("gpu99", 2)):
+        assert main(["cleanup", "plan", "--config-file", str(two[2]), "--host", host, "--exit-code"]) == code
     assert "gpu99" in capsys.readouterr().err
+
+
+def test_a_clean_plan_counts_what_was_checked(
+    two: tuple[CellFile, CellFile, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two[0].instance("vm", "gpu1")
+    for number in (1, 2):
+        two[1].device(two[1].host(f"gpu2{number}"), "0000:82:00.0")
+    metrics = tmp_path / "prom"
+    command = ["cleanup", "plan", "--config-file", str(two[2]), "--host", "gpu21", "--host", "gpu22"]
+    assert main([*command, "--exit-code", "--metrics", str(metrics)]) == 0
+    assert capsys.readouterr().out == "No stale rows: 2 cells, 2 hosts, 2 devices checked\n"
+    counts = [line for line in metrics.read_text().splitlines() if line.startswith("gpustack_cleanup_verdicts{")]
+    assert 'gpustack_cleanup_verdicts{cell="cell2",class="B",status="stale"} 0' in counts
+    assert all(line.endswith(" 0") for line in counts)
+    assert not [line for line in counts if 'class="Q"' in line], "Placement was not asked"
 
 
 def test_two_cells_of_one_name(two: tuple[CellFile, CellFile, Path], tmp_path: Path) -> None:
@@ -131,7 +147,7 @@ def test_a_cell_whose_connection_is_none(two: tuple[CellFile, CellFile, Path], t
     made = plan.make(Sources.from_nova_conf([two[2]]), Selection())
     assert [f"{v.klass} {v.status}" for v in made.verdicts] == ["A undecided", "C stale"]
     assert [name for name, _why in made.unread] == ["cell2"]
-    assert main(["cleanup", "plan", "--config-file", str(two[2])]) == 3
+    assert main(["cleanup", "plan", "--config-file", str(two[2])]) == 30
 
 
 @pytest.mark.parametrize("name", ["cell1", "CELL1'S UUID"])

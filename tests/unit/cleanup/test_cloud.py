@@ -134,7 +134,7 @@ def test_a_placement_that_can_not_be_asked(cell: CellFile, tmp_path: Path, kind:
     for done in (applied, of_file):
         assert done.returncode == 21, done.stderr
         assert "nothing was changed" in done.stderr
-        assert "leave --os-cloud out" in done.stderr
+        assert "omit --os-cloud" in done.stderr
     assert not journal.exists()
     assert cell.dump() == before
     for done in (planned, applied, of_file):

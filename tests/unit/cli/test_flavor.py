@@ -45,12 +45,12 @@ class Terminal(io.StringIO):
 
 
 def test_plan_apply_list_show(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["flavor", "plan", "gpustack.yaml", "--exit-code"]) == 2
+    assert main(["flavor", "plan", "gpustack.yaml", "--exit-code"]) == 3
     shown = capsys.readouterr().out
     assert (
         "create lab (4 vCPUs, 8 GiB RAM, 20 GiB disk; for 1 project)\n    + pci_passthrough:alias = K4200:1\n" in shown
     )
-    assert shown.endswith("3 to create, 0 to change, 0 to delete, 0 as they should be\n")
+    assert shown.endswith("3 to create, 0 to change, 0 to delete, 0 unchanged\n")
     assert not cloud.writes
     assert main(["flavor", "apply", "gpustack.yaml", "--yes"]) == 0
     capsys.readouterr()
@@ -98,7 +98,7 @@ def test_apply_asks(cloud: NovaModel, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert main(["flavor", "apply", "gpustack.yaml"]) == 2
     assert "--yes" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin", Terminal("no\n"))
-    assert main(["flavor", "apply", "gpustack.yaml"]) == 13
+    assert main(["flavor", "apply", "gpustack.yaml"]) == 1
     assert not cloud.writes
     monkeypatch.setattr("sys.stdin", Terminal("y\n"))
     assert main(["flavor", "apply", "gpustack.yaml"]) == 0

@@ -57,8 +57,8 @@ def test_text_shows_what_changes_and_why(run: Run) -> None:
     assert "+options" not in run("--snapshot", SNAPSHOTS / "k4200.json", "--no-diff")[1]
 
 
-def test_exit_code_2_when_something_would_change(run: Run, tmp_path: Path) -> None:
-    assert run("--snapshot", SNAPSHOTS / "k4200.json", "--exit-code")[0] == 2
+def test_exit_code_reports_changes(run: Run, tmp_path: Path) -> None:
+    assert run("--snapshot", SNAPSHOTS / "k4200.json", "--exit-code")[0] == 3
     machine = Machine(snapshot("k4200"))
     machine.carry_out(plan_host(parse_spec(SPEC, "test"), machine.host))
     code, out, _ = run("--snapshot", save(tmp_path / "done.json", machine.raw), "--exit-code")

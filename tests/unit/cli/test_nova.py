@@ -124,24 +124,25 @@ def test_rendering_as_data(capsys, spec):
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
+    ("text", "result", "codes"),
     [
-        ("[DEFAULT]\n", 0),
-        ('[pci]\ndevice_spec = {"vendor_id": "10de"}\n', 1),
-        ("[pci]\ndevice_spec = 5\n", 2),
+        ("[DEFAULT]\n", "Success", (0, 0)),
+        ('[pci]\ndevice_spec = {"vendor_id": "10de"}\n', "Warning", (0, 3)),
+        ("[pci]\ndevice_spec = 5\n", "Failure", (20, 20)),
     ],
 )
-def test_lint_ends_as_nova_status_does(capsys, tmp_path, text, code):
+def test_lint_exit_code_reports_warnings(capsys, tmp_path, text, result, codes):
     file = tmp_path / "nova-compute.conf"
     file.write_text(text)
-    ended, out, _ = run(capsys, "lint", file, "--release", "2025.2")
-    assert ended == code
-    assert ["Success", "Warning", "Failure"][code] in out
+    for options, code in zip(((), ("--exit-code",)), codes, strict=True):
+        ended, out, _ = run(capsys, "lint", file, "--release", "2025.2", *options)
+        assert ended == code
+        assert result in out
 
 
-def test_lint_that_can_not_judge_ends_with_255(capsys, tmp_path):
-    assert run(capsys, "lint", tmp_path, "--release", "nothing")[0] == 255
-    assert run(capsys, "lint", "cinder=nova.conf")[0] == 255
+def test_lint_without_a_configuration_to_check(capsys, tmp_path):
+    assert run(capsys, "lint", tmp_path, "--release", "nothing")[0] == 2
+    assert run(capsys, "lint", "cinder=nova.conf")[0] == 2
 
 
 def test_lint_as_data(capsys, tmp_path):

@@ -1,0 +1,38 @@
+"""What a clean-up plan was made from: so that a plan without verdicts differs from one that read nothing."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gpustack.cleanup.verdict import Status
+from gpustack.cleanup.view import NodeView
+
+
+@dataclass(kw_only=True)
+class Checked:
+    """What was read and compared.
+
+    :ivar classes: the classes that were checked.
+    :ivar cells: the names of the cells that could be read.
+    :ivar devices: how many live rows of ``pci_devices`` there are.
+    """
+
+    classes: frozenset[str] = frozenset()
+    cells: list[str] = field(default_factory=list)
+    hosts: set[tuple[str, str | None]] = field(default_factory=set)
+    devices: int = 0
+
+    def add(self, view: NodeView) -> None:
+        """Count a compute node and its rows."""
+        self.hosts.add((view.cell, view.node.host))
+        self.devices += sum(not row.deleted for row in view.rows)
+
+    def keys(self) -> Iterator[tuple[str, str, str]]:
+        """Every cell, class and status that there may be a verdict of."""
+        return itertools.product(self.cells, self.classes, [status.value for status in Status])
+
+    def __str__(self) -> str:
+        counts = {"cell": len(self.cells), "host": len(self.hosts), "device": self.devices}
+        return ", ".join(f"{count} {noun}{'s'[: count != 1]}" for noun, count in counts.items()) + " checked"
