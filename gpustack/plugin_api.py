@@ -7,16 +7,16 @@ an import inside a function would run again in every fork.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from gpustack.errors import SpecError
 from gpustack.facts.images import checked_images
 from gpustack.facts.model import Host
 from gpustack.facts.store import parse_host
-from gpustack.findings import Finding, errors
+from gpustack.host.boot.trial import TrialDocument
 from gpustack.host.own_files import ADOPTED, AGAIN, JOURNAL, OWNED, digest
 from gpustack.host.plan import HostPlan, plan_host
 from gpustack.host.prove import undone
@@ -27,7 +27,58 @@ from gpustack.host.undo import LAST, plan_undo
 from gpustack.operations import BindLive, RemoveFile, RunCommand, WriteFile, count
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
-from gpustack.text import LAYOUT, printable, printable_data
+from gpustack.task_results import TaskResult, failure
+from gpustack.text import LAYOUT, printable
+
+
+class FileToWrite(TypedDict):
+    """A file with its new content; of a file that others write, too, the digest that it must have before."""
+
+    path: str
+    content: str
+    mode: str
+    expected: NotRequired[str]
+
+
+class CommandToRun(TypedDict):
+    """A command, and why it is run."""
+
+    argv: list[str]
+    why: str
+
+
+class TrialState(TrialDocument):
+    """Whether a trial is running or wanted; the rest only if the plan has one."""
+
+    running: bool
+    wanted: bool
+
+
+class HostPlanResult(TaskResult):
+    """What the role carries out.
+
+    ``todo`` is whether there is any of it. ``prove`` is whether the commands make boot entries that are files, which
+    are read again before a reboot. ``plan`` is what ``gpustack host plan -f json`` prints. ``last`` are the files
+    that an undo removes when its commands have run.
+    """
+
+    plan: dict[str, Any]
+    counts: dict[str, int]
+    write: list[FileToWrite]
+    remove: list[str]
+    commands: list[CommandToRun]
+    bind: list[dict[str, Any]]
+    reboot: list[str]
+    trial: TrialState
+    todo: bool
+    prove: NotRequired[bool]
+    last: NotRequired[list[str]]
+
+
+class VerificationResult(TaskResult):
+    """What a passed verification found; ``details`` has every check."""
+
+    verification: dict[str, Any]
 
 
 def plan(
@@ -38,7 +89,7 @@ def plan(
     adopt: bool = False,
     live: bool = False,
     trial: int | None = None,
-) -> dict[str, Any]:
+) -> HostPlanResult | TaskResult:
     """Plan a host.
 
     :param spec_path: the spec; a relative path starts from the current directory.
@@ -47,40 +98,43 @@ def plan(
     :param adopt: whether to take over what was set up by hand.
     :param live: whether to bind on the running host what can be bound there, in place of a reboot.
     :param trial: how many seconds a trial boot of new kernel arguments has; None for none.
-    :returns: ``text`` to show; ``write``, ``remove``, ``commands``, ``bind``, ``reboot`` and ``trial`` to carry out,
-        and ``todo`` whether there is any of it; ``prove`` whether the commands make boot entries that are files, which
-        are looked at before a reboot; ``plan`` as ``gpustack host plan -f json`` prints it. Only ``text``,
-        ``failed``, ``msg`` and ``findings`` when the plan refuses.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     host = _host(facts, hostname)
-    outcome = _outcome(plan_host(_spec(spec_path), host, adopt=adopt, live=live, trial=trial), hostname)
-    return {**outcome, "prove": host.boot.bls and bool(outcome.get("commands"))}
+    planned = plan_host(_spec(spec_path), host, adopt=adopt, live=live, trial=trial)
+    if planned.refused:
+        return _blocked(planned)
+    result = _result(planned)
+    return {**result, "prove": host.boot.bls and bool(result["commands"])}
 
 
-def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> dict[str, Any]:
+def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> HostPlanResult | TaskResult:
     """Plan to give a host back.
 
     :param force: whether files go, too, that somebody has changed since gpustack wrote them.
-    :returns: as :func:`plan`, and ``last``: the files to remove once the commands have run.
     :raises gpustack.errors.GpustackError: when the facts can't be used.
     """
-    outcome = _outcome(plan_undo(_host(facts, hostname), force=force), hostname)
-    removed = outcome.get("remove", [])
+    planned = plan_undo(_host(facts, hostname), force=force)
+    if planned.refused:
+        return _blocked(planned)
+    result = _result(planned)
     return {
-        **outcome,
-        "remove": [path for path in removed if path not in LAST],
-        "last": [path for path in removed if path in LAST],
+        **result,
+        "remove": [path for path in result["remove"] if path not in LAST],
+        "last": [path for path in result["remove"] if path in LAST],
     }
 
 
-def _outcome(planned: HostPlan, hostname: str) -> dict[str, Any]:
-    text = show_plan(planned)
-    if planned.refused:
-        return _failure(f"the plan for {hostname} refuses, and nothing is changed there", text, planned.findings)
+def _blocked(planned: HostPlan) -> TaskResult:
+    summary = f"the plan for {planned.host} refuses, and nothing is changed there"
+    return failure(summary, show_plan(planned), planned.findings)
+
+
+def _result(planned: HostPlan) -> HostPlanResult:
     operations = planned.operations
+    trial: TrialDocument = {} if planned.trial is None else planned.trial.to_dict()
     return {
-        "text": printable(text, keep=LAYOUT),
+        "text": printable(show_plan(planned), keep=LAYOUT),
         "plan": planned.to_dict(),
         "counts": count(operations),
         "write": [_written(o) for o in operations if isinstance(o, WriteFile)],
@@ -88,18 +142,13 @@ def _outcome(planned: HostPlan, hostname: str) -> dict[str, Any]:
         "commands": [{"argv": list(o.argv), "why": o.why} for o in operations if isinstance(o, RunCommand)],
         "bind": [asdict(o) for o in operations if isinstance(o, BindLive)],
         "reboot": list(planned.reboot),
-        "trial": {
-            **(planned.trial.to_dict() if planned.trial is not None else {}),
-            "running": planned.in_trial,
-            "wanted": planned.trial is not None and not planned.in_trial,
-        },
+        "trial": {**trial, "running": planned.in_trial, "wanted": bool(trial) and not planned.in_trial},
         "todo": bool(operations or planned.reboot),
     }
 
 
-def _written(operation: WriteFile) -> dict[str, str]:
-    """A file to write; of one that is somebody else's, too, what must be there for that: it is read-modify-write."""
-    entry = {"path": operation.path, "content": operation.content, "mode": operation.mode}
+def _written(operation: WriteFile) -> FileToWrite:
+    entry: FileToWrite = {"path": operation.path, "content": operation.content, "mode": operation.mode}
     if operation.path not in (*OWNED, ADOPTED, AGAIN, JOURNAL):
         entry["expected"] = "" if operation.before is None else digest(operation.before)
     return entry
@@ -112,13 +161,11 @@ def verify(
     hostname: str,
     *,
     trial: bool = False,
-) -> dict[str, Any]:
+) -> VerificationResult | TaskResult:
     """Verify a host that runs.
 
     :param initramfs: what is in each kernel's image, by kernel release; None when the images were not read.
     :param trial: whether this boot is a trial, of which menu and initramfs are not proved yet.
-    :returns: ``text`` to show, ``details`` with every check, and ``verification`` as plain data; ``text``, ``failed``,
-        ``msg`` and ``findings`` if the host does not pass.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     verified = prove.verify_host(
@@ -127,10 +174,9 @@ def verify(
     return _verified(verified, READY, f"{hostname} is not ready")
 
 
-def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict[str, Any]:
+def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> VerificationResult | TaskResult:
     """Verify before a reboot that the boot loader's entries have the arguments.
 
-    :returns: as :func:`verify`.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     verified = prove.verify_next(_spec(spec_path), _host(facts, hostname))
@@ -138,35 +184,25 @@ def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> dict
     return _verified(verified, BOOTABLE, summary)
 
 
-def verify_undone(facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None, hostname: str) -> dict[str, Any]:
+def verify_undone(
+    facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None, hostname: str
+) -> VerificationResult | TaskResult:
     """Verify that nothing of gpustack's is left on a host that runs.
 
-    :returns: as :func:`verify`.
     :raises gpustack.errors.GpustackError: when the facts can't be used.
     """
     verified = undone.verify_undone(_host(facts, hostname), checked_images(initramfs, hostname))
     return _verified(verified, UNDONE, f"{hostname} is not as it was before gpustack")
 
 
-def _verified(verified: Verification, verdicts: tuple[str, str], summary: str) -> dict[str, Any]:
+def _verified(verified: Verification, verdicts: tuple[str, str], summary: str) -> VerificationResult | TaskResult:
     details = show_verification(verified, verdicts)
     if not verified.passed:
-        return _failure(summary, details, verified.findings)
+        return failure(summary, details, verified.findings)
     return {
         "text": show_verification(verified, verdicts, details=False),
         "details": printable(details, keep=LAYOUT),
         "verification": verified.to_dict(),
-    }
-
-
-def _failure(summary: str, text: str, findings: Iterable[Finding]) -> dict[str, Any]:
-    """A failed task: what stands against it in one line each, since ``text`` has told the rest."""
-    blockers = [f"{f.code} {f.place}: {f.message}" for f in errors(findings)]
-    return {
-        "failed": True,
-        "text": printable(text, keep=LAYOUT),
-        "msg": printable("\n".join([f"{summary}:", *blockers])),
-        "findings": printable_data([f.to_dict() for f in findings]),
     }
 
 

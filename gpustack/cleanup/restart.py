@@ -21,8 +21,8 @@ from gpustack.cleanup.verdict import Repair, Status, Verdict
 from gpustack.cleanup.view import NodeView
 from gpustack.codes import Code
 from gpustack.errors import DatabaseError, GpustackError
-from gpustack.findings import Finding, errors, finding
-from gpustack.text import printable
+from gpustack.findings import Finding, finding
+from gpustack.task_results import TaskResult, reported
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class Restart:
         return ", ".join(sorted(address for address, users in self.usage.users.items() if users))
 
 
-def checked(restart: Restart, databases: Collection[str], unchecked: Collection[str]) -> dict[str, Any]:
+def checked(restart: Restart, databases: Collection[str], unchecked: Collection[str]) -> TaskResult:
     """What speaks against a restart, as plain data for the action plugin.
 
     :param databases: files or directories of nova-api's configuration; none if the databases are out of reach.
@@ -66,8 +66,7 @@ def checked(restart: Restart, databases: Collection[str], unchecked: Collection[
         findings = [
             finding(Code.RESTART_UNCHECKED, place=restart.host, what="; ".join(reason.message for reason in findings))
         ]
-    text = printable("\n".join(str(reason) for reason in findings))
-    return {"text": text, "failed": True, "msg": text} if errors(findings) else {"text": text}
+    return reported(findings)
 
 
 def objections(restart: Restart, databases: Collection[Path]) -> Iterator[Finding]:

@@ -7,11 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.errors import UsageError
-from gpustack.findings import errors
 from gpustack.maintenance.model import InstanceChoices, Policy
 from gpustack.maintenance.plan import ServicePlan, show
 from gpustack.maintenance.run import Runner, Target
-from gpustack.text import printable, printable_data
+from gpustack.task_results import TaskResult, failure
+
+
+class ServiceResult(TaskResult):
+    """A phase's result; ``todo`` of ``plan``: whether an earlier run has left something to do."""
+
+    todo: bool
+    service: dict[str, Any]
 
 
 def carry_out(
@@ -25,7 +31,7 @@ def carry_out(
     log: Callable[[str], None],
     reboot: bool = False,
     disabled: bool = False,
-) -> dict[str, Any]:
+) -> ServiceResult:
     """One phase of bringing a host out of service and back.
 
     ``plan`` shows what the others would do and changes nothing; ``disable`` keeps new guests away; ``empty`` moves or
@@ -38,8 +44,6 @@ def carry_out(
     :param log: is called with each step before it is done.
     :param reboot: whether the host is going to be rebooted, for ``plan``.
     :param disabled: whether this run disabled the service, for ``empty``.
-    :returns: ``text`` to show; ``todo`` (of ``plan``: whether an earlier run has left something to do); ``changed``;
-        ``service`` as plain data; ``failed``, ``msg`` and ``findings`` when something stands against it.
     :raises gpustack.errors.CloudError: when the API refuses, or can't be reached.
     """
     from gpustack.cloudapi import connect
@@ -63,7 +67,7 @@ def carry_out(
     return {**outcome, "text": outcome["text"] if visible else "", "changed": bool(runner.done)}
 
 
-def _planned(runner: Runner, choices: InstanceChoices, why: str, *, reboot: bool) -> dict[str, Any]:
+def _planned(runner: Runner, choices: InstanceChoices, why: str, *, reboot: bool) -> ServiceResult:
     pending = runner.pending()
     if not reboot:
         text = show(pending) if pending.todo or pending.refused else ""
@@ -72,17 +76,10 @@ def _planned(runner: Runner, choices: InstanceChoices, why: str, *, reboot: bool
     return {**_outcome(runner.look(choices, why)), "todo": pending.todo, "changed": False}
 
 
-def _outcome(plan: ServicePlan) -> dict[str, Any]:
+def _outcome(plan: ServicePlan) -> ServiceResult:
     text = show(plan)
-    outcome: dict[str, Any] = {"text": text, "todo": plan.todo, "service": plan.to_dict()}
-    if plan.refused:
-        problems = [f"{finding.code} {finding.place}: {finding.message}" for finding in errors(plan.findings)]
-        outcome |= {
-            "failed": True,
-            "msg": printable("\n".join([f"{plan.host} {plan.title}:", *problems])),
-            "findings": printable_data([finding.to_dict() for finding in plan.findings]),
-        }
-    return outcome
+    task: TaskResult = failure(f"{plan.host} {plan.title}", text, plan.findings) if plan.refused else {"text": text}
+    return {**task, "todo": plan.todo, "service": plan.to_dict()}
 
 
 def choices(

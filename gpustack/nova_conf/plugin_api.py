@@ -7,14 +7,15 @@ with an eye on the configuration that is there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 from gpustack.codes import Code
 from gpustack.errors import NovaConfigError, SnapshotError
 from gpustack.facts.model import Host
 from gpustack.facts.store import load_snapshot, parse_host
-from gpustack.findings import Finding, Severity, errors, finding
+from gpustack.findings import Finding, errors, finding
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.deployment.drop_in import DIRECTORY
 from gpustack.nova_conf.desired import Alias, DesiredConfig, DeviceEntry, wanted
@@ -29,7 +30,7 @@ from gpustack.nova_options.releases import Release
 from gpustack.spec.hosts import patterns_for
 from gpustack.spec.load import load_spec
 from gpustack.spec.model import Spec
-from gpustack.text import printable
+from gpustack.task_results import TaskResult, reported
 
 UNITS = {
     "compute": ("nova-compute.service", "openstack-nova-compute.service"),
@@ -46,9 +47,41 @@ CONTAINERS = {
 }
 """The containers of each service in kolla-ansible."""
 _SHOWN = 5
+_Line = TypeVar("_Line", Alias, DeviceEntry)
 
 
-def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = None) -> dict[str, Any]:
+class NovaNeeds(TaskResult):
+    """The lines of alias that all hosts need, and those of device_spec by host."""
+
+    aliases: list[dict[str, Any]]
+    computes: dict[str, list[dict[str, Any]]]
+
+
+class NovaFile(TypedDict):
+    """A file with its new content."""
+
+    path: str
+    content: str
+    mode: str
+
+
+class NovaBlock(TypedDict):
+    """The block that gpustack writes into a file of kolla-ansible's."""
+
+    path: str
+    text: str
+
+
+class NovaHostResult(TaskResult):
+    """The files or blocks of one host, and the commands that make its services read them."""
+
+    write: list[NovaFile]
+    blocks: list[NovaBlock]
+    restart: list[list[str]]
+    services: list[str]
+
+
+def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = None) -> NovaNeeds:
     """What all hosts together need.
 
     :param facts: by the name that the spec knows a host under, what the collector read.
@@ -63,9 +96,9 @@ def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = 
         hosts += [host for host in load_snapshot(Path(snapshot)) if host.hostname not in facts]
     needs = wanted(spec, [host for host in hosts if patterns_for(spec, host.hostname)], release=release)
     return {
-        "aliases": [_plain(alias) for alias in needs.aliases],
-        "computes": {name: [_plain(entry) for entry in entries] for name, entries in needs.computes.items()},
-        **_findings_of(needs.findings),
+        "aliases": [asdict(alias) for alias in needs.aliases],
+        "computes": {name: [asdict(entry) for entry in entries] for name, entries in needs.computes.items()},
+        **reported(needs.findings),
     }
 
 
@@ -79,7 +112,7 @@ def for_host(
     module_answer: object,
     kolla: bool = False,
     restart: str = "changed",
-) -> dict[str, Any]:
+) -> NovaHostResult:
     """The file of one host, and the commands that make its services read it.
 
     :param decided: the result of :func:`overall`.
@@ -90,38 +123,63 @@ def for_host(
     config = _decided_config(spec, decided, hostname, services)
     hosts = [_host(hostname, facts)] if facts else []
     answer = Answer.parse(module_answer, hostname)
-    files = answer.texts
-    result: dict[str, Any] = {"write": [], "blocks": [], "restart": []}
-    findings: list[Finding] = []
-    changed: dict[str, None] = {}
-    for group in [(s,) for s in services] if kolla else [tuple(services)]:
-        started = {} if kolla else answer.started
-        existing = Existing(named=tuple(_sources(hostname, group, files, started, kolla=kolla)))
-        rendering = _rendered(config, group, existing, hosts, hostname, kolla=kolla)
-        findings += (*rendering.findings, *_unread(group, started, hostname))
-        (file,) = rendering.files
-        path = f"/etc/kolla/nova-{group[0]}/nova.conf" if kolla else file.path
-        before = _block(files.get(path, "")) if kolla else files.get(path)
-        changed.update(dict.fromkeys(_affected(file, before, f"{hostname}:{path}", group)))
-        if kolla:
-            result["blocks"].append({"path": path, "text": _body(file.text)})
-        else:
-            result["write"].append({"path": path, "content": file.text, "mode": "0644"})
-    chosen = {"always": list(services), "never": []}.get(
-        restart, [service for service in services if service in changed or service in answer.pending]
+    groups = [(service,) for service in services] if kolla else [tuple(services)]
+    files = [_file_of(config, group, answer, hosts, hostname, kolla=kolla) for group in groups]
+    findings = list(dict.fromkeys(finding for file in files for finding in file.findings))
+    changed = {service for file in files for service in file.affected} | set(answer.pending)
+    chosen = {"always": list(services), "never": []}.get(restart, [s for s in services if s in changed])
+    return {
+        "write": [] if kolla else [{"path": file.path, "content": file.text, "mode": "0644"} for file in files],
+        "blocks": [{"path": file.path, "text": _body(file.text)} for file in files] if kolla else [],
+        "restart": [] if errors(findings) else _commands(chosen, answer, kolla=kolla),
+        "services": chosen,
+        **reported(findings),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ServiceFile:
+    """The file that some services of a host read together.
+
+    :ivar affected: those of them that read an option which changes.
+    """
+
+    path: str
+    text: str
+    affected: list[str]
+    findings: tuple[Finding, ...]
+
+
+def _file_of(
+    config: DesiredConfig,
+    services: tuple[str, ...],
+    answer: Answer,
+    hosts: Sequence[Host],
+    hostname: str,
+    *,
+    kolla: bool,
+) -> _ServiceFile:
+    started = {} if kolla else answer.started
+    existing = Existing(named=tuple(_sources(hostname, services, answer.texts, started, kolla=kolla)))
+    rendering = _rendered(config, services, existing, hosts, hostname, kolla=kolla)
+    (file,) = rendering.files
+    path = f"/etc/kolla/nova-{services[0]}/nova.conf" if kolla else file.path
+    text = answer.texts.get(path)
+    return _ServiceFile(
+        path=path,
+        text=file.text,
+        affected=_affected(file, _block(text or "") if kolla else text, f"{hostname}:{path}", services),
+        findings=(*rendering.findings, *_unread(services, started, hostname)),
     )
-    findings = list(dict.fromkeys(findings))
-    result["restart"] = _commands(chosen, answer, kolla=kolla) if not errors(findings) else []
-    return {**result, "services": chosen, **_findings_of(findings)}
 
 
 def _decided_config(spec: Spec, decided: Mapping[str, Any], hostname: str, services: Sequence[str]) -> DesiredConfig:
     """The configuration of one host, as :func:`overall` decided it."""
-    entries = tuple(_entry(entry) for entry in decided["computes"].get(hostname, ()))
+    entries = tuple(_of_plain(DeviceEntry, entry) for entry in decided["computes"].get(hostname, ()))
     return DesiredConfig(
         release=_release(spec),
         placement=spec.nova.placement if spec.nova else "off",
-        aliases=tuple(_alias(alias) for alias in decided["aliases"]),
+        aliases=tuple(_of_plain(Alias, alias) for alias in decided["aliases"]),
         computes={hostname: entries} if "compute" in services else {},
         findings=(),
     )
@@ -180,26 +238,8 @@ def _host(name: str, raw: object) -> Host:
     return parse_host(plain, name)
 
 
-def _plain(value: Alias | DeviceEntry) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(value)
-
-
-def _alias(plain: Mapping[str, Any]) -> Alias:
-    return Alias(**{**plain, "traits": tuple(plain["traits"])})
-
-
-def _entry(plain: Mapping[str, Any]) -> DeviceEntry:
-    return DeviceEntry(**{**plain, "traits": tuple(plain["traits"])})
-
-
-def _findings_of(findings: Iterable[Finding]) -> dict[str, Any]:
-    """Findings as text, and whether they stand against going on."""
-    reported = [f for f in findings if f.severity is not Severity.INFO]
-    text = printable("\n".join(str(f) for f in sorted(reported, key=lambda f: (-f.severity.rank, f.code))))
-    stopped = errors(reported)
-    return {"text": text, "failed": True, "msg": text} if stopped else {"text": text}
+def _of_plain(kind: type[_Line], plain: Mapping[str, Any]) -> _Line:
+    return kind(**{**plain, "traits": tuple(plain["traits"])})
 
 
 def _unread(services: Sequence[str], started: Mapping[str, Sequence[str]], hostname: str) -> Iterable[Finding]:

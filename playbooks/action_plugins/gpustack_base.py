@@ -18,6 +18,7 @@ from ansible.utils.display import Display
 
 try:
     from gpustack.errors import GpustackError
+    from gpustack.task_results import TaskResult
 except ImportError as error:
     raise AnsibleError(
         f"gpustack is not installed for the Python that runs Ansible, {sys.executable}: run ansible-playbook from "
@@ -34,9 +35,9 @@ class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _requires_connection = False
     _supports_check_mode = True
-    arguments: ClassVar[dict[str, dict[str, Any]]] = {}
+    arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
-    def outcome(self, args: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         """Call the controller; → the result of the task, with ``text`` to show."""
         raise NotImplementedError
 

@@ -11,13 +11,14 @@ from ansible.plugins.loader import action_loader
 Base: Any = action_loader.get("gpustack_base", class_only=True)
 from gpustack.cleanup import restart as restarts  # noqa: E402
 from gpustack.nova_conf import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
+from gpustack.task_results import TaskResult  # noqa: E402
 
 
 class ActionModule(Base):
     """``gpustack_nova``: without ``decided`` the common needs of all hosts, with it one host's files and commands."""
 
     _requires_connection = True
-    arguments: ClassVar[dict[str, dict[str, Any]]] = {
+    arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "spec": {"type": "str", "required": True},
         "hostname": {"type": "str", "default": ""},
         "decided": {"type": "dict"},
@@ -33,11 +34,11 @@ class ActionModule(Base):
         "unchecked": {"type": "list", "elements": "str", "default": []},
     }
 
-    def outcome(self, args: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         """Decide."""
         return self._for_host(args, task_vars) if args["decided"] else self._overall(args, task_vars)
 
-    def _overall(self, args: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    def _overall(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> plugin_api.NovaNeeds:
         """Use the facts of the play's compute hosts, registered by an earlier task, and a file with those of others."""
         facts = {}
         for name in task_vars["ansible_play_hosts"]:
@@ -52,7 +53,7 @@ class ActionModule(Base):
         """The host's name in the spec, as in the role's defaults."""
         return str(variables.get("gpustack_nova_hostname") or variables.get("gpustack_hostname") or name)
 
-    def _for_host(self, args: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    def _for_host(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         there = self._execute_module(
             module_name="gpustack_nova_config",
             module_args={"root": args["root"], "kolla": args["kolla"]},
@@ -74,7 +75,9 @@ class ActionModule(Base):
             return outcome
         return self._checked(outcome, args, task_vars)
 
-    def _checked(self, outcome: dict[str, Any], args: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    def _checked(
+        self, outcome: plugin_api.NovaHostResult, args: Mapping[str, Any], task_vars: Mapping[str, Any]
+    ) -> plugin_api.NovaHostResult | TaskResult:
         """The outcome, unless nova-compute must not be restarted: then nothing of it is carried out."""
         answer = self._execute_module(
             module_name="gpustack_domains", module_args={"root": args["root"]}, task_vars=task_vars

@@ -10,12 +10,13 @@ from ansible.plugins.loader import action_loader
 
 Base: Any = action_loader.get("gpustack_base", class_only=True)
 from gpustack import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
+from gpustack.task_results import TaskResult  # noqa: E402
 
 
 class ActionModule(Base):
     """``gpustack_plan``: spec and facts in, plan out."""
 
-    arguments: ClassVar[dict[str, dict[str, Any]]] = {
+    arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "spec": {"type": "str", "required": True},
         "facts": {"type": "dict", "required": True},
         "hostname": {"type": "str", "required": True},
@@ -25,7 +26,7 @@ class ActionModule(Base):
         "trial": {"type": "int"},
     }
 
-    def outcome(self, args: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         """Plan the host that the task runs for."""
         ways = {name: args[name] for name in ("adopt", "live", "trial")}
         return plugin_api.plan(args["spec"], args["facts"], args["hostname"], **ways)

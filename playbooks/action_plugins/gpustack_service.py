@@ -11,12 +11,13 @@ from ansible.utils.display import Display
 
 Base: Any = action_loader.get("gpustack_base", class_only=True)
 from gpustack.maintenance import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
+from gpustack.task_results import TaskResult  # noqa: E402
 
 
 class ActionModule(Base):
     """``gpustack_service``: one phase (see ``gpustack.maintenance.plugin_api``) for the host of the task."""
 
-    arguments: ClassVar[dict[str, dict[str, Any]]] = {
+    arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "phase": {"type": "str", "required": True, "choices": ["plan", "disable", "empty", "resume", "failed"]},
         "cloud": {"type": "str", "required": True},
         "hostname": {"type": "str", "required": True},
@@ -33,7 +34,7 @@ class ActionModule(Base):
         "disabled": {"type": "bool", "default": False},
     }
 
-    def outcome(self, args: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         """Carry the phase out; under ``--check`` only ``plan`` does anything."""
         if self._task.check_mode and args["phase"] != "plan":
             return {"skipped": True}

@@ -10,12 +10,13 @@ from ansible.plugins.loader import action_loader
 
 Base: Any = action_loader.get("gpustack_base", class_only=True)
 from gpustack import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
+from gpustack.task_results import TaskResult  # noqa: E402
 
 
 class ActionModule(Base):
     """``gpustack_undo``: facts in, plan out; with ``verify`` checks and findings out."""
 
-    arguments: ClassVar[dict[str, dict[str, Any]]] = {
+    arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "facts": {"type": "dict", "required": True},
         "hostname": {"type": "str", "required": True},
         "force": {"type": "bool", "default": False},
@@ -23,7 +24,7 @@ class ActionModule(Base):
         "initramfs": {"type": "dict"},
     }
 
-    def outcome(self, args: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         """Plan the undo of the host that the task runs for, or verify it."""
         if args["verify"]:
             return plugin_api.verify_undone(args["facts"], args["initramfs"], args["hostname"])

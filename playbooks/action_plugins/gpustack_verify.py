@@ -10,12 +10,13 @@ from ansible.plugins.loader import action_loader
 
 Base: Any = action_loader.get("gpustack_base", class_only=True)
 from gpustack import plugin_api  # noqa: E402  (the base class reports a missing gpustack)
+from gpustack.task_results import TaskResult  # noqa: E402
 
 
 class ActionModule(Base):
     """``gpustack_verify``: spec, facts and content of the initramfs images in, checks and findings out."""
 
-    arguments: ClassVar[dict[str, dict[str, Any]]] = {
+    arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "spec": {"type": "str", "required": True},
         "facts": {"type": "dict", "required": True},
         "initramfs": {"type": "dict"},
@@ -24,7 +25,7 @@ class ActionModule(Base):
         "next": {"type": "bool", "default": False},
     }
 
-    def outcome(self, args: dict[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         """Verify the host that the task runs for, or with ``next`` its boot entries."""
         spec, facts, hostname = args["spec"], args["facts"], args["hostname"]
         if args["next"]:

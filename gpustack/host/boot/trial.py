@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from gpustack.codes import Code
 from gpustack.facts.model import BootEnvironment, Host
@@ -48,6 +48,17 @@ _DEVICES = {
 }
 
 
+class TrialDocument(TypedDict, total=False):
+    """A trial as plain data: its entry, what marks its boot, and the commands around it."""
+
+    entry: str
+    marker: str
+    seconds: int
+    select: list[str]
+    confirm: list[str]
+    forget: list[str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Trial:
     """A trial that a plan asks for.
@@ -59,7 +70,7 @@ class Trial:
     arguments: tuple[str, ...]
     seconds: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> TrialDocument:
         """As plain data: what the playbooks need for it."""
         return {
             "entry": ENTRY,

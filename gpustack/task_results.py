@@ -1,0 +1,44 @@
+"""Results of the playbooks' tasks, as the functions for the action plugins return them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+from gpustack.findings import Finding, Severity, errors
+from gpustack.text import LAYOUT, printable, printable_data
+
+
+class TaskResult(TypedDict, total=False):
+    """What every task may return; Ansible prints all of a failed one.
+
+    ``text`` is for the operator and may be empty, ``details`` replaces it in a verbose run; ``findings`` are those of
+    a failed task.
+    """
+
+    failed: bool
+    skipped: bool
+    changed: bool
+    text: str
+    details: str
+    msg: str
+    findings: list[dict[str, str]]
+
+
+def failure(summary: str, text: str, findings: Iterable[Finding]) -> TaskResult:
+    """A failed task: its message has what blocks it in one line each, since ``text`` has shown the rest."""
+    listed = list(findings)
+    blockers = [f"{f.code} {f.place}: {f.message}" for f in errors(listed)]
+    return {
+        "failed": True,
+        "text": printable(text, keep=LAYOUT),
+        "msg": printable("\n".join([f"{summary}:", *blockers])),
+        "findings": printable_data([f.to_dict() for f in listed]),
+    }
+
+
+def reported(findings: Iterable[Finding]) -> TaskResult:
+    """A task whose text is its findings, gravest first; it fails if one of them is an error."""
+    shown = [f for f in findings if f.severity is not Severity.INFO]
+    text = printable("\n".join(str(f) for f in sorted(shown, key=lambda f: (-f.severity.rank, f.code))))
+    return {"text": text, "failed": True, "msg": text} if errors(shown) else {"text": text}
