@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 
 import pytest
 
@@ -23,9 +26,10 @@ PAIRS = [
 
 
 @pytest.fixture(scope="module")
-def judge(request):
-    with Judge(ensure(request.param)) as judge:
-        yield judge
+def judges() -> Iterator[Callable[[str], Judge]]:
+    """The judge of a release, started once: pytest starts a fixture anew for each pair with a parameter of its own."""
+    with ExitStack() as stack:
+        yield cache(lambda release: stack.enter_context(Judge(ensure(release))))
 
 
 def holds(case: Case, answer: dict) -> bool:
@@ -44,10 +48,8 @@ def holds(case: Case, answer: dict) -> bool:
     return all(judged[what](value) for what, value in claim.items())
 
 
-@pytest.mark.parametrize(
-    ("judge", "case"), PAIRS, ids=lambda value: value if isinstance(value, str) else value.name, indirect=["judge"]
-)
-def test_nova_agrees(judge, tmp_path, case):
+@pytest.mark.parametrize(("release", "case"), PAIRS, ids=lambda value: value if isinstance(value, str) else value.name)
+def test_nova_agrees(judges, tmp_path, release, case):
     files = case.written(tmp_path)
-    answer = judge.asked(files[:1], case.judged_on)
+    answer = judges(release).asked(files[:1], case.judged_on)
     assert holds(case, answer), answer
