@@ -72,6 +72,21 @@ def connect(cloud: str | None = None, *, timeout: float | None = None) -> Connec
         ) from error
 
 
+def cloud_names() -> list[str]:
+    """The clouds of ``clouds.yaml`` that :func:`connect` knows.
+
+    :raises CloudError: when it can't be read.
+    """
+    import openstack.config
+    import openstack.exceptions
+
+    try:
+        config = openstack.config.OpenStackConfig(**_files())
+        return sorted(config.get_cloud_names()) if config.config_filename else []
+    except (openstack.exceptions.ConfigException, OSError, AttributeError, TypeError, ValueError, LookupError) as error:
+        raise CloudError(f"clouds.yaml can't be used: {error}", remedy="correct the file") from error
+
+
 def _files() -> dict[str, Any]:
     """Where openstacksdk looks by itself, but for the current directory (``openstack/config/loader.py``)."""
     from openstack.config import loader

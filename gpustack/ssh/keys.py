@@ -40,6 +40,13 @@ def authenticate(transport: paramiko.Transport, target: SshTarget) -> None:
     raise _refused(target, "; ".join(reasons))
 
 
+def offered(target: SshTarget) -> tuple[list[str], list[str]]:
+    """The keys that a host would be offered, and the identity files that can't be used with the reason."""
+    skipped: list[str] = []
+    with contextlib.closing(paramiko.Agent()) as agent:
+        return [label for label, _key in _keys(target, agent, skipped)], skipped
+
+
 def _refused(target: SshTarget, why: str) -> HostError:
     return HostError(
         f"refuses the user {target.user}: {why}",

@@ -80,6 +80,11 @@ class KnownHosts:
         files = tuple(files)
         return cls(files=files, _entries=tuple(entry for path in files for entry in _entries(path)))
 
+    @property
+    def count(self) -> int:
+        """How many keys of hosts there are."""
+        return sum(entry.marker is None for entry in self._entries)
+
     def key_types(self, target: SshTarget) -> set[str]:
         """The types of the keys that a host is known by: what it should be asked to show."""
         return {e.key.get_name() for e in self._entries if e.marker is None and self._is_about(e, target)}

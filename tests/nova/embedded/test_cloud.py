@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import requests
 
+from gpustack.cli.app import main
 from gpustack_demo.embedded.cloud import Cloud
+from gpustack_demo.embedded.identity import clouds_with_keystone, write_clouds
 from gpustack_demo.embedded.nova import Host, Nova, gpus
 from gpustack_demo.embedded.process import ServiceError
 from gpustack_demo.embedded.servers import gpu_flavor, settled
@@ -41,6 +45,33 @@ def test_tokens_are_checked(cloud: Cloud) -> None:
     refused = cloud.openstack("flavor", "list", "--os-password", "wrong", check=False)
     assert refused.returncode != 0
     assert cloud.password not in refused.stdout + refused.stderr
+
+
+def test_doctor_reports_the_rights_of_users(
+    cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An administrator may all that commands need; a member of a project can't list services."""
+    with cloud.connection() as connection:
+        user = connection.identity.create_user(name="member", password=f"{cloud.password}-2", domain_id="default")
+        project = connection.identity.find_project("admin", ignore_missing=False)
+        role = connection.identity.find_role("member") or connection.identity.create_role(name="member")
+        connection.identity.assign_project_role_to_user(project, user, role)
+    monkeypatch.setattr("gpustack.doctor.machine.checks", lambda: iter(()))
+    admin = clouds_with_keystone(cloud.ports["identity"], cloud.password)
+    member = {**admin, "auth": {**admin["auth"], "username": "member", "password": f"{cloud.password}-2"}}
+
+    def states(entry: dict[str, Any]) -> dict[str, str]:
+        write_clouds(tmp_path / "clouds.yaml", entry)
+        monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
+        main(["doctor", "--os-cloud", "embedded", "-f", "json"])
+        shown = capsys.readouterr()
+        assert cloud.password not in shown.out + shown.err
+        return {check["name"]: check["state"] for check in json.loads(shown.out)}
+
+    found = states(admin)
+    assert {found[name] for name in ("Cloud", "Nova flavors", "Nova services", "Placement")} == {"ok"}, found
+    found = states(member)
+    assert (found["Cloud"], found["Nova flavors"], found["Nova services"]) == ("warning", "ok", "error")
 
 
 def test_secrets_are_its_owners_alone(cloud: Cloud) -> None:
