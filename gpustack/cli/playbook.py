@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Any
 
 from gpustack.cli.common import ShowOne
-from gpustack.errors import GpustackError
+from gpustack.errors import GpustackError, UsageError
 from gpustack.files import share_dir
 
 
 class Path(ShowOne):
-    """Print where the playbooks, their roles and the templates are.
+    """Print the paths of the playbooks, their roles and the templates.
 
-    ``ansible-playbook -i inventory "$(gpustack playbook path -f value -c playbooks)/prepare.yml" …`` runs them from
-    wherever gpustack is installed.
+    With NAME, print only this path. So ansible-playbook finds a playbook wherever gpustack is installed.
     """
+
+    epilog = """\
+gpustack playbook path prepare;
+ansible-playbook -i inventory "$(gpustack playbook path prepare)" -e gpustack_spec=gpustack.yaml --check --diff"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Which path."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            "name", nargs="?", metavar="NAME", help="a playbook (prepare, verify, undo, nova, …), roles or templates"
+        )
+        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The directories, each of which must be there."""
@@ -27,4 +41,21 @@ class Path(ShowOne):
                     where=str(path),
                     remedy="install gpustack again (pip install --force-reinstall nova-gpustack)",
                 )
+        if parsed_args.name is not None:
+            directories = {parsed_args.name: self._path(parsed_args.name, directories)}
         return tuple(directories), tuple(map(str, directories.values()))
+
+    def _path(self, name: str, directories: Mapping[str, FilePath]) -> FilePath:
+        playbooks = {path.stem: path for path in sorted(directories["playbooks"].glob("*.yml"))}
+        paths = {**directories, **playbooks}
+        path = paths.get(name.removesuffix(".yml"))
+        if path is None:
+            raise UsageError(f"there is no playbook {name}", remedy=f"names: {', '.join(paths)}")
+        return path
+
+    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
+        """The path alone for a NAME, unless another format is chosen."""
+        if parsed_args.name is None or parsed_args.formatter != "table":
+            return int(super().produce_output(parsed_args, column_names, data))
+        print(*data, file=self.app.stdout)
+        return 0

@@ -25,7 +25,8 @@ def blocks() -> list[list[str]]:
 
 @pytest.mark.skipif(RELEASES[0] == "2026.2", reason="its `openstack server list` wants a Keystone; this Nova has none")
 def test_what_the_guide_says_works(world: World) -> None:
-    ansible, command, give_up = blocks()
+    (check, apply), give_up, ansible = blocks()
+    check, apply = (line.replace("gpustack.yaml gpu01", "gpustack.yaml -i inventory") for line in (check, apply))
     root = world.new_host()
     plain, gpu = world.guest("plain-guest"), world.guest("gpu-guest", "gpu")
     code, said = world.shell(root, "\n".join(ansible[:2]))
@@ -44,7 +45,10 @@ def test_what_the_guide_says_works(world: World) -> None:
     assert world.state(gpu) == ("ACTIVE", HOST)
     assert world.service() == ("enabled", None)
 
-    code, said = world.shell(root, "\n".join(command))
+    code, said = world.shell(root, check)
+    assert code == 0, said
+    assert "talk: needs a reboot" in said
+    code, said = world.shell(root, f"{apply} --yes")
     assert code == 0, said
     assert re.search(r"^talk: done \(.*rebooted, verified\)$", said, re.MULTILINE)
     assert prepared(root)

@@ -170,7 +170,7 @@ def test_the_commands_of_a_page(
     for line in COMMAND.findall(page.read_text(encoding="utf-8")):
         words = shlex.split(line)
         if words[0] == "ansible-playbook":
-            assert "$(gpustack playbook path)/cleanup.yml" in line
+            assert '"$(gpustack playbook path cleanup)"' in line
             assert (ROOT / "playbooks" / "cleanup.yml").is_file()
             continue
         if words[:2] == ["gpustack", "scan"]:

@@ -21,6 +21,15 @@ def test_one_directory_for_a_script(gpustack):
     assert Path(ran.out.strip()).name == "playbooks"
 
 
+def test_a_name_prints_one_path(gpustack):
+    ran = gpustack("playbook", "path", "prepare")
+    assert ran.out.endswith("/playbooks/prepare.yml\n")
+    assert Path(ran.out.rstrip("\n")).is_file()
+    ran = gpustack("playbook", "path", "repare")
+    assert (ran.code, ran.out) == (2, "")
+    assert "names: playbooks, roles, templates, cleanup, nova, plan, prepare, undo, verify" in ran.err
+
+
 def test_an_installation_without_them(gpustack, monkeypatch, tmp_path):
     monkeypatch.setattr(playbook, "share_dir", lambda name: tmp_path / name)
     ran = gpustack("playbook", "path")
