@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,40 +29,58 @@ def existing_for(
     """
     from gpustack.nova_conf.render import DIRECTORIES
 
-    sources: list[Source] = []
-    findings: list[Finding] = []
-    documents: list[dict[str, Any]] = []
     of_yaml = {"rhoso": rhoso.sources, "openstack-helm": openstack_helm.sources}.get(deployment)
+    named = _Named()
     for argument in arguments:
-        if of_yaml and Path(argument).suffix in (".yaml", ".yml") and Path(argument).exists():
-            parsed = _documents(Path(argument))
-            documents += parsed
-            sources += [source for document in parsed for source in of_yaml(Path(argument), document)]
-            continue
-        services, text = split(argument)
-        parts = [part for part in text.split(":") if part]
-        missing = [part for part in parts if not Path(part).exists()]
-        findings += [
-            finding(Code.CONFIGURATION_MISSING, place=part, error="there is no such file or directory")
-            for part in missing
-        ]
-        if parts and missing == parts:
-            continue
-        try:
-            readable = ":".join(part for part in parts if part not in missing)
-            sources += read_sources([f"{','.join(services)}={readable}" if services else readable])
-        except NothingThereError as error:
-            findings.append(finding(Code.CONFIGURATION_MISSING, place=error.where or argument, error=error.what))
+        path = Path(argument)
+        if of_yaml and path.suffix in (".yaml", ".yml") and path.exists():
+            for document in _documents(path):
+                named.documents.append(document)
+                named.sources += of_yaml(path, document)
+        else:
+            named.read(argument)
     inspected: tuple[Source, ...] = ()
     joined: tuple[Path, ...] = ()
+    unread: tuple[Finding, ...] = ()
     if deployment in ("kolla", "kayobe"):
         below = root / (directory or DIRECTORIES[deployment]).lstrip("/")
         joined = kolla.layers(below.resolve()) if deployment == "kayobe" else ()
         inspected, unread = kolla.inspected(below, joined)
-        findings += unread
     return Existing(
-        named=tuple(sources), inspected=inspected, joined=joined, documents=tuple(documents), findings=tuple(findings)
+        named=tuple(named.sources),
+        inspected=inspected,
+        joined=joined,
+        documents=tuple(named.documents),
+        findings=(*named.findings, *unread),
     )
+
+
+@dataclass(kw_only=True)
+class _Named:
+    """What the arguments of a command line name."""
+
+    sources: list[Source] = field(default_factory=list)
+    documents: list[Mapping[str, Any]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    def read(self, argument: str) -> None:
+        """Read the files of an argument; those that do not exist yet are findings."""
+        services, text = split(argument)
+        parts = [part for part in text.split(":") if part]
+        readable = [part for part in parts if Path(part).exists()]
+        for part in parts:
+            if part not in readable:
+                self._missing(part, "there is no such file or directory")
+        if parts and not readable:
+            return
+        try:
+            files = ":".join(readable)
+            self.sources += read_sources([f"{','.join(services)}={files}" if services else files])
+        except NothingThereError as error:
+            self._missing(error.where or argument, error.what)
+
+    def _missing(self, place: str, error: str) -> None:
+        self.findings.append(finding(Code.CONFIGURATION_MISSING, place=place, error=error))
 
 
 def _documents(path: Path) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpustack.errors import GpustackError
@@ -56,16 +56,6 @@ def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: s
     """
     by_host = _sort(hosts)
     cards = {name: list(of_host.cards.values()) for name, of_host in by_host.items()}
-    left_out = [
-        *_note(f"Left out, {_INTEGRATED}:", (n for n, of_host in by_host.items() if of_host.integrated)),
-        *_note(f"Left out, {_EMULATED}:", (n for n, of_host in by_host.items() if of_host.emulated)),
-        *_note(f"Left out, {_CONSOLE}:", (n for n, of_host in by_host.items() if of_host.console)),
-        *(
-            ["# Where a host needs no screen, add the model to its entry."]
-            if any(f.console for f in by_host.values())
-            else []
-        ),
-    ]
     if not any(cards.values()):
         raise _nothing_found(by_host)
     kinds = {id(gpu): kind for gpu, kind in _kinds([gpu for of_one in cards.values() for gpu in of_one])}
@@ -76,17 +66,29 @@ def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: s
         *_head(schema, len(cards)),
         *_models(kinds, names, cards),
         *_hosts(models, switched, order=list(names.values())),
-        *_note("No GPU was found on", (name for name, of_host in by_host.items() if of_host.is_empty)),
-        *_note("Could not be read, and are not in this spec:", unread),
-        *left_out,
-        *_note(
-            "Mind: all displays of these hosts are GPUs of this spec, so none of them keeps a console on a screen:",
-            (name for name, of_host in by_host.items() if of_host.loses_its_console),
-        ),
+        *_remarks(by_host, unread),
     ]
     text = "\n".join(lines) + "\n"
     parse_spec(text, "the new spec")
     return text
+
+
+def _remarks(by_host: Mapping[str, _Found], unread: Sequence[str]) -> Iterator[str]:
+    """Hosts and GPUs that are not in the spec, and why."""
+
+    def note(what: str, applies: Callable[[_Found], object]) -> list[str]:
+        return _note(what, (name for name, of_host in by_host.items() if applies(of_host)))
+
+    yield from note("No GPU was found on", lambda of_host: of_host.is_empty)
+    yield from _note("Could not be read, and are not in this spec:", unread)
+    yield from note(f"Left out, {_INTEGRATED}:", lambda of_host: of_host.integrated)
+    yield from note(f"Left out, {_EMULATED}:", lambda of_host: of_host.emulated)
+    if console := note(f"Left out, {_CONSOLE}:", lambda of_host: of_host.console):
+        yield from (*console, "# Where a host needs no screen, add the model to its entry.")
+    yield from note(
+        "Mind: all displays of these hosts are GPUs of this spec, so none of them keeps a console on a screen:",
+        lambda of_host: of_host.loses_its_console,
+    )
 
 
 def _nothing_found(by_host: Mapping[str, _Found]) -> GpustackError:

@@ -9,7 +9,7 @@ import getpass
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,31 +102,16 @@ class SshConfig:
             meant for it.
         :raises HostError: when the configuration of this host makes no sense.
         """
-        import paramiko
-
         options = (
             SshOptions(known_hosts=self.options.known_hosts, timeout=self.options.timeout) if jump else self.options
         )
-        given_user, _, host = name.rpartition("@")
-        if not _HOST.fullmatch(host) or (given_user and not _USER.fullmatch(given_user)):
-            raise HostError(
-                "this is no name of a host", where=name, remedy="name it as [user@]host, as in ~/.ssh/config"
-            )
-        given_port = None
-        if jump and host.count(":") == 1:
-            host, _, given_port = host.partition(":")
+        given_user, host, given_port = _parts(name, jump=jump)
+        settings = self._settings(name, host)
         try:
-            settings: dict[str, Any] = self._parsed.lookup(host)
             port = int(options.port or given_port or settings.get("port") or 22)
             timeout = float(settings.get("connecttimeout") or options.timeout)
-        except (paramiko.ConfigParseError, paramiko.CouldNotCanonicalize, ValueError) as error:
-            raise HostError(f"its SSH configuration makes no sense: {error}", where=name) from error
-        except ImportError as error:  # paramiko needs the package invoke for it
-            raise HostError(
-                "its SSH configuration uses Match exec, which gpustack can't evaluate",
-                where=name,
-                remedy="name another file with --ssh-config",
-            ) from error
+        except ValueError as error:
+            raise _senseless(name, error) from error
         hostname = settings.get("hostname", host)
         alias = settings.get("hostkeyalias")
         return SshTarget(
@@ -143,6 +128,37 @@ class SshConfig:
             proxy_command=_unless_none(settings.get("proxycommand")),
             connect_timeout=timeout,
         )
+
+    def _settings(self, name: str, host: str) -> Mapping[str, Any]:
+        """What the configuration has for a host: texts, and lists of identity files."""
+        import paramiko
+
+        try:
+            settings: Mapping[str, Any] = self._parsed.lookup(host)
+        except (paramiko.ConfigParseError, paramiko.CouldNotCanonicalize, ValueError) as error:
+            raise _senseless(name, error) from error
+        except ImportError as error:  # paramiko needs the package invoke for it
+            raise HostError(
+                "its SSH configuration uses Match exec, which gpustack can't evaluate",
+                where=name,
+                remedy="name another file with --ssh-config",
+            ) from error
+        return settings
+
+
+def _senseless(name: str, error: Exception) -> HostError:
+    return HostError(f"its SSH configuration makes no sense: {error}", where=name)
+
+
+def _parts(name: str, *, jump: bool) -> tuple[str, str, str]:
+    """User, host and port as they are given; only a jump host has a port. What is not given is empty."""
+    user, _, host = name.rpartition("@")
+    if not _HOST.fullmatch(host) or (user and not _USER.fullmatch(user)):
+        raise HostError("this is no name of a host", where=name, remedy="name it as [user@]host, as in ~/.ssh/config")
+    if jump and host.count(":") == 1:
+        host, _, port = host.partition(":")
+        return user, host, port
+    return user, host, ""
 
 
 def _known_hosts(options: SshOptions, value: str | None) -> tuple[Path, ...]:

@@ -8,7 +8,7 @@ place gets only what it lacks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gpustack.codes import Code
@@ -47,45 +47,55 @@ def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
     :param wanted: every argument that must reach the kernel.
     """
     recorded = record.recorded(host)
-    findings: list[Finding] = []
-    needs: dict[str, tuple[str, ...]] = {}
-    edits: dict[str, OwnedFile] = {}
-    for path, text in record.plain(host).items():
-        value = record.value_of(path, text)
-        line = CommandLine(text=value or "")
-        needs[path] = tuple(a for a in wanted if not fulfils(line, a))
-        if line.for_init is not None and needs[path]:
-            findings.append(finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {path}"))
-        content = record.edited(path, text, added=needs[path])
-        if value is None or content is None:
-            findings += _no_line(host, path, text, needs[path])
-        if content is not None:
-            findings += swallowed(host, path, CommandLine(text=record.value_of(path, content) or ""), needs[path])
-            mode = host.files[path].mode
-            edits[path] = OwnedFile(content=content, mode=mode, why="kernel arguments of kernels to come")
+    needs = {path: _lacking(record.value_of(path, text), wanted) for path, text in record.plain(host).items()}
+    edits = {path: edit for path in needs if (edit := _edit(host, path, needs[path])) is not None}
     lines = record.in_entries(host, without=recorded.get(ENTRIES, ()))
     needs[ENTRIES] = tuple(a for a in wanted if any(not fulfils(line, a) for line in lines.values()))
-    findings += _replaced(host, lines, needs[ENTRIES])
-    for source, line in lines.items():
-        if line.for_init is None:
-            findings += swallowed(host, source, with_arguments(line, needs[ENTRIES]), needs[ENTRIES])
-    findings += (
-        finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {entry.source}")
-        for entry in host.boot.entries
-        if not entry.recovery and CommandLine(text=entry.arguments).for_init is not None
-    )
-    current = record.in_entries(host)
-    obsolete = [a for a in recorded.get(ENTRIES, ()) if a not in needs[ENTRIES]]
-    remove = tuple(dict.fromkeys(a for a in obsolete if any(line.has(a) for line in current.values())))
-    add = tuple(a for a in needs[ENTRIES] if any(not fulfils(line, a) for line in current.values()))
     first = next(iter(lines.values()), None)
     return Entries(
         files=record_of(recorded, needs),
         edits=edits,
-        commands=tuple(_commands(remove, add)),
+        commands=tuple(_commands(host, needs[ENTRIES], recorded.get(ENTRIES, ()))),
         next_line=None if first is None else with_arguments(first, needs[ENTRIES]),
-        findings=tuple(findings),
+        findings=(*_file_findings(host, needs, edits), *_entry_findings(host, lines, needs[ENTRIES])),
     )
+
+
+def _lacking(value: str | None, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    line = CommandLine(text=value or "")
+    return tuple(a for a in wanted if not fulfils(line, a))
+
+
+def _edit(host: Host, path: str, needed: tuple[str, ...]) -> OwnedFile | None:
+    """The file with the arguments; None if no line of it can take them."""
+    content = record.edited(path, record.plain(host)[path], added=needed)
+    if content is None:
+        return None
+    return OwnedFile(content=content, mode=host.files[path].mode, why="kernel arguments of kernels to come")
+
+
+def _file_findings(
+    host: Host, needs: Mapping[str, tuple[str, ...]], edits: Mapping[str, OwnedFile]
+) -> Iterator[Finding]:
+    for path, text in record.plain(host).items():
+        value, needed = record.value_of(path, text), needs[path]
+        if needed and CommandLine(text=value or "").for_init is not None:
+            yield finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {path}")
+        if value is None or path not in edits:
+            yield from _no_line(host, path, text, needed)
+        if path in edits:
+            line = CommandLine(text=record.value_of(path, edits[path].content) or "")
+            yield from swallowed(host, path, line, needed)
+
+
+def _entry_findings(host: Host, lines: dict[str, CommandLine], needed: tuple[str, ...]) -> Iterator[Finding]:
+    yield from _replaced(host, lines, needed)
+    for source, line in lines.items():
+        if line.for_init is None:
+            yield from swallowed(host, source, with_arguments(line, needed), needed)
+    for entry in host.boot.entries:
+        if not entry.recovery and CommandLine(text=entry.arguments).for_init is not None:
+            yield finding(Code.ARGUMENTS_FOR_INIT, place=f"{host.hostname} {entry.source}")
 
 
 def _no_line(host: Host, path: str, text: str, needed: tuple[str, ...]) -> Iterator[Finding]:
@@ -149,8 +159,12 @@ def _replaced(host: Host, lines: dict[str, CommandLine], add: tuple[str, ...]) -
                 )
 
 
-def _commands(remove: tuple[str, ...], add: tuple[str, ...]) -> Iterator[RunCommand]:
+def _commands(host: Host, needed: tuple[str, ...], ours: tuple[str, ...]) -> Iterator[RunCommand]:
     """grubby's calls; it leaves ``/etc/default/grub`` alone, which has been edited by then."""
+    lines = record.in_entries(host).values()
+    gone = dict.fromkeys(a for a in ours if a not in needed)
+    remove = tuple(a for a in gone if any(line.has(a) for line in lines))
+    add = tuple(a for a in needed if any(not fulfils(line, a) for line in lines))
     if remove:
         yield _remove_arguments(remove, "they are no longer wanted")
     if add:

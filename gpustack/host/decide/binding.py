@@ -9,7 +9,7 @@ are bound by their address, before all that (:mod:`gpustack.host.decide.addresse
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpustack.codes import Code
@@ -56,40 +56,27 @@ class Binding:
 
 def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Binding:
     """Decide how the targets get their drivers."""
-    functions = targets.functions
-    drivers = tuple(driver for driver in BY_ID if any(assigned == driver for _, assigned in functions.values()))
-    variants = sorted({assigned for _, assigned in functions.values()} - set(BY_ID))
-    staying = _staying(host, targets)
-    early = held_early(host, targets)
-    by_driver = {
-        driver: sorted(
-            {
-                f.ids
-                for f, assigned in functions.values()
-                if assigned == driver and f.ids not in staying and f.address not in early
-            }
-        )
-        for driver in drivers
-    }
-    ids = {driver: tuple(listed) for driver, listed in by_driver.items() if listed}
+    assigned = {driver for _, driver in targets.functions.values()}
+    drivers = tuple(driver for driver in BY_ID if driver in assigned)
+    variants = sorted(assigned - set(BY_ID))
+    staying, early = _staying(host, targets), held_early(host, targets)
+    by_address = tuple(
+        Listed.of(function, driver, is_taken=function.address in early)
+        for function, driver in sorted(targets.functions.values(), key=lambda pair: pair[0].bdf)
+        if function.ids in staying or driver in variants or function.address in early
+    )
+    ids = _ids(targets, drivers, {function.address for function in by_address})
     loadable = {driver for driver in drivers if "module" in _kinds(host, canonical(driver))}
     built_in = {driver for driver in ids if "builtin" in _kinds(host, canonical(driver))}
-    needed = [canonical(driver) for driver in (*drivers, *variants)]
-    if (VFIO in drivers or variants) and _kinds(host, _BACKEND):
-        needed.append(_BACKEND)
-    blacklist = tuple(_blacklist(host, targets)) if options.blacklist_host_drivers else ()
+    modules = _modules(host, drivers, variants)
     return Binding(
-        by_address=tuple(
-            Listed.of(function, driver, is_taken=function.address in early)
-            for function, driver in sorted(functions.values(), key=lambda pair: pair[0].bdf)
-            if function.ids in staying or driver in variants or function.address in early
-        ),
+        by_address=by_address,
         options={driver: listed for driver, listed in ids.items() if driver in loadable},
         softdeps=dict(_softdeps(targets, loadable)),
-        blacklist=blacklist,
+        blacklist=tuple(_blacklist(host, targets)) if options.blacklist_host_drivers else (),
         arguments=tuple(f"{driver}.ids={','.join(ids[driver])}" for driver in ids if driver in built_in),
-        early_modules=tuple(name for name in needed if _is_early(host, name)),
-        late_modules=tuple(name for name in needed if _in_every_kernel(host, name)),
+        early_modules=tuple(name for name in modules if _is_early(host, name)),
+        late_modules=tuple(name for name in modules if _in_every_kernel(host, name)),
         findings=(
             *_identical(host, targets, staying),
             *_two_drivers(host, targets),
@@ -100,6 +87,19 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
             *_conflicts(host, ids, targets, other),
         ),
     )
+
+
+def _ids(targets: Targets, drivers: Iterable[str], by_address: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The ids that each driver binds, where it has any: those of functions that are not bound by address."""
+    pairs = [pair for address, pair in targets.functions.items() if address not in by_address]
+    found = {driver: sorted({function.ids for function, of in pairs if of == driver}) for driver in drivers}
+    return {driver: tuple(listed) for driver, listed in found.items() if listed}
+
+
+def _modules(host: Host, drivers: Sequence[str], variants: Sequence[str]) -> list[str]:
+    """The modules of the drivers, and the backend that VFIO's drivers need."""
+    backend = [_BACKEND] if (VFIO in drivers or variants) and _kinds(host, _BACKEND) else []
+    return [*(canonical(driver) for driver in (*drivers, *variants)), *backend]
 
 
 def _kinds(host: Host, module: str) -> frozenset[str | None]:
