@@ -1,4 +1,4 @@
-"""What a deployment's own configuration says already: what is carried over, and what stands in the way.
+"""What a deployment's own configuration has already, and the lines of it that a rendering carries over.
 
 Files that gpustack wrote itself are passed over, so that rendering again gives the same.
 """
@@ -10,23 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from gpustack.codes import Code
 from gpustack.facts.model import Host
-from gpustack.findings import Finding, Severity, finding
+from gpustack.findings import Finding
 from gpustack.hostnames import key, short
-from gpustack.nova_conf.desired import PCI_FILTER, DesiredConfig
-from gpustack.nova_conf.sections import Carried, with_filters
+from gpustack.nova_conf.desired import DesiredConfig
+from gpustack.nova_conf.sections import Carried
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options import releases
-from gpustack.nova_options.config import Setting, foreign, in_drop_in
+from gpustack.nova_options.config import Setting, foreign
 from gpustack.nova_options.device_spec import DeviceSpec, offered, parse_line
-from gpustack.nova_options.filters import Fault, FilterFault, available, faults
-from gpustack.nova_options.pci_values import EntryError, alias_of, quotes_hint
-from gpustack.nova_options.releases import Option, Release
+from gpustack.nova_options.pci_values import EntryError, alias_of
+from gpustack.nova_options.releases import Option
 
 ALIAS = releases.option("pci/alias")
-FILTERS = releases.option("filter_scheduler/enabled_filters")
-AVAILABLE = releases.option("filter_scheduler/available_filters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,59 +59,6 @@ class Existing:
                         yield source, setting
 
 
-def values(text: str) -> tuple[str, ...]:
-    """The entries of a list option; a Jinja expression may hold commas of its own, so it is one entry."""
-    if "{{" in text:
-        return (text.strip(),)
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def filters(existing: Existing, wanted: DesiredConfig) -> tuple[tuple[str, ...], Setting | None]:
-    """The scheduler's complete list, and the line it is carried over from (None: the release's default).
-
-    Filters that the release no longer has are left out: nova-scheduler does not start with them.
-    """
-    option = FILTERS.of(wanted.release)
-    for source in existing.sources:
-        if source.serves(option) and source.hosts is None:
-            # A list is decided by the last file, so our own must not hide what another one says.
-            assignments = tuple(foreign(source.configuration.all(option)))
-            names = {s.file for s in assignments}
-            last = [file for file in source.configuration.files if file in names]
-            if last:
-                setting = [s for s in assignments if s.file == last[-1]][-1]
-                return _kept_filters(source, setting, wanted), setting
-    return with_filters(releases.default_filters(wanted.release), wanted.filters), None
-
-
-def filter_findings(
-    existing: Existing, wanted: DesiredConfig, setting: Setting, known: Collection[str] = ()
-) -> Iterator[Finding]:
-    """Filters of the list that is carried over with which nova-scheduler does not start.
-
-    :param known: filters that the deployment tool makes available by itself.
-    """
-    source = next(source for source in existing.sources if setting in source.configuration.settings)
-    for fault in _filter_faults(source, setting, wanted):
-        removed = fault.fault is Fault.GONE
-        if removed or fault.name not in (*known, *wanted.filters):
-            code = Code.FILTER_DROPPED if removed else Code.FILTER_CARRIED_OVER
-            yield finding(code, place=setting.place, filter=fault.name, release=wanted.release, hint=fault.hint)
-
-
-def _kept_filters(source: Source, setting: Setting, wanted: DesiredConfig) -> tuple[str, ...]:
-    """A list with the filters that are needed, and without those that the release no longer has."""
-    removed = {f.name for f in _filter_faults(source, setting, wanted) if f.fault is Fault.GONE}
-    return with_filters([name for name in values(setting.value) if name not in removed], wanted.filters)
-
-
-def _filter_faults(source: Source, setting: Setting, wanted: DesiredConfig) -> Iterator[FilterFault]:
-    lines = [s.value for s in source.configuration.effective(AVAILABLE.of(wanted.release))]
-    if setting.is_template or any("{{" in line for line in lines):
-        return iter(())
-    return faults(values(setting.value), lines, wanted.release)
-
-
 def carried(
     existing: Existing,
     wanted: DesiredConfig,
@@ -146,83 +89,13 @@ def carried(
             if setting.path == ALIAS.path and _alias_name(setting) not in names and not _is(setting, targets)
         ]
         if host is not None:
-            own_devices = _reach(wanted, host)
+            own_devices = rendered_devices(wanted, host)
             for setting in foreign(configuration.effective(spec_option)):
-                if setting.path == spec_option.path and not _is(setting, targets) and not _fault(setting):
+                if setting.path == spec_option.path and not _is(setting, targets) and not is_faulty(setting):
                     reach = frozenset() if setting.is_template else offered(parse_line(setting.value), host)
                     if not reach or not reach <= own_devices:
                         devices.append(_one_line(setting.written))
     return Carried(aliases=tuple(dict.fromkeys(aliases)), devices=tuple(dict.fromkeys(devices)))
-
-
-def in_the_way(
-    existing: Existing,
-    wanted: DesiredConfig,
-    hosts: Sequence[Host],
-    *,
-    replaces: bool,
-    own_file: str | None,
-    drop_in: bool = True,
-    overrides: Path | None = None,
-) -> list[Finding]:
-    """Lines that go on counting beside ours, or against ours.
-
-    :param replaces: options are replaced whole (kolla-ansible): then lines stay under other names, and in files that
-        ours go into.
-    :param own_file: the file name of our drop-in, to tell which files are read after it; None where there is none.
-    :param drop_in: ours go into that file, and not into ``nova.conf``.
-    :param overrides: the directory of kolla-ansible's overrides for Nova that ours go into.
-    """
-    findings: list[Finding] = []
-    option = releases.device_spec_option(wanted.release)
-    directories = (overrides.resolve(), *existing.joined) if overrides else ()
-    for _, setting in existing.effective(ALIAS):
-        if not replaces or setting.path != ALIAS.path or _fault(setting):
-            findings += _alias_in_the_way(setting, wanted)
-        elif _of_one_host(setting, directories):
-            findings.append(finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting)))
-        elif _beside(setting, directories):
-            findings += _alias_in_the_way(setting, wanted)
-    for source, setting in existing.effective(option):
-        if _after_ours(setting, directories) and setting.path == option.path:
-            findings.append(finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting)))
-        elif setting.is_template:
-            findings += _template_in_the_way(setting, wanted, hosts_of(source, hosts))
-        elif not replaces or setting.path != option.path or _fault(setting) or _beside(setting, directories):
-            for host in hosts_of(source, hosts):
-                findings += _device_in_the_way(setting, wanted, host)
-    if own_file is not None:
-        findings += _later(existing, wanted, own_file, drop_in=drop_in)
-    findings += _decided_for_one_host(existing, wanted, directories)
-    findings += _available(existing, wanted)
-    return list(dict.fromkeys(findings))
-
-
-def _of_one_host(setting: Setting, directories: Collection[Path]) -> bool:
-    """Whether a line stands among kolla-ansible's overrides for one host, which come after those for a service."""
-    return Path(setting.file).resolve().parent.parent in directories
-
-
-def _after_ours(setting: Setting, directories: Collection[Path]) -> bool:
-    """Whether a line stands in ``HOST/SERVICE.conf``, which kolla-ansible merges after ``HOST/nova.conf``."""
-    return _of_one_host(setting, directories) and Path(setting.file).name != "nova.conf"
-
-
-def _beside(setting: Setting, directories: Collection[Path]) -> bool:
-    """Whether a line stands in a file that ours go into: kolla-ansible adds up what one file says."""
-    file = Path(setting.file).resolve()
-    of_service = file.parent in directories and file.name.startswith("nova-")
-    return of_service or _of_one_host(setting, directories)
-
-
-def _decided_for_one_host(
-    existing: Existing, wanted: DesiredConfig, directories: Collection[Path]
-) -> Iterator[Finding]:
-    """Options with one value that an override for one host decides against ours."""
-    for option in _of_one_value(wanted) if directories else ():
-        for _, setting in existing.effective(option):
-            if _of_one_host(setting, directories) and not _right(setting, option, wanted):
-                yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
 
 
 def _joined_with(into: Path | None, joined: Sequence[Path]) -> frozenset[Path]:
@@ -237,7 +110,7 @@ def _is(setting: Setting, files: Collection[Path]) -> bool:
     return Path(setting.file).resolve() in files
 
 
-def _fault(setting: Setting) -> bool:
+def is_faulty(setting: Setting) -> bool:
     """Whether a value is none that Nova takes; of a template, nobody can tell."""
     if setting.is_template:
         return False
@@ -259,123 +132,8 @@ def hosts_of(source: Source, hosts: Sequence[Host]) -> list[Host]:
     return exact or in_short or possible
 
 
-def _template_in_the_way(setting: Setting, wanted: DesiredConfig, hosts: Sequence[Host]) -> Iterator[Finding]:
-    """A device_spec that is read or carried over beside ours, with devices that nobody knows before it is evaluated."""
-    names = [host.hostname for host in hosts if wanted.computes.get(host.hostname)]
-    if names:
-        listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        why = (
-            f" on {listed}, and is a Jinja expression: if the same cards match, Nova goes by the first entry that fits"
-        )
-        yield finding(Code.FOREIGN_LINE_IN_FORCE, place=setting.place, line=_named(setting), why=why)
-
-
-def _alias_in_the_way(setting: Setting, wanted: DesiredConfig) -> Iterator[Finding]:
-    if setting.is_template:
-        return
-    try:
-        alias = alias_of(setting.value)
-    except EntryError as error:
-        yield finding(
-            Code.VALUE_NOT_JSON, place=setting.place, option="alias", error=error, hint=quotes_hint(setting.value)
-        )
-        return
-    for own_alias in wanted.aliases:
-        if str(alias.get("name", "")).strip() != own_alias.name:
-            continue
-        same = {**alias, "name": own_alias.name} == own_alias.to_dict()
-        if same and wanted.placement != "schedule":
-            yield finding(
-                Code.FOREIGN_LINE_IN_FORCE, place=setting.place, line=_named(setting), why=": the same alias twice"
-            )
-        else:
-            why = "" if same else ", and not the same"
-            yield finding(
-                Code.ALIAS_DEFINED_ELSEWHERE, place=setting.place, line=_named(setting), alias=own_alias.name, why=why
-            )
-        return
-
-
-def _device_in_the_way(setting: Setting, wanted: DesiredConfig, host: Host) -> Iterator[Finding]:
-    try:
-        specs = parse_line(setting.value)
-    except EntryError as error:
-        hint = quotes_hint(setting.value)
-        yield finding(Code.VALUE_NOT_JSON, place=setting.place, option="device_spec", error=error, hint=hint)
-        return
-    shared = sorted(offered(specs, host) & _reach(wanted, host))
-    if shared:
-        yield finding(
-            Code.FOREIGN_LINE_IN_FORCE,
-            place=setting.place,
-            line=_named(setting),
-            why=f": it matches {', '.join(shared)} on {host.hostname} too, and Nova goes by the first entry that fits",
-        )
-
-
-def _later(existing: Existing, wanted: DesiredConfig, own_file: str, *, drop_in: bool) -> Iterator[Finding]:
-    """Files that are read after our drop-in and decide against it, or may be.
-
-    Of files that are named on a service's command line, nobody can tell from their names: drop-ins come before those,
-    and after ``nova.conf`` where it is not named.
-    """
-    for source in existing.sources:
-        for option in _of_one_value(wanted):
-            if not source.serves(option):
-                continue
-            for setting in foreign(source.configuration.effective(option)):
-                if not _right(setting, option, wanted) and _read_later(setting.file, own_file):
-                    yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
-            if not drop_in or source.with_files is False:
-                continue
-            for setting in foreign(source.configuration.named_last().effective(option)):
-                if not _right(setting, option, wanted) and not in_drop_in(setting.file):
-                    value = ",".join(_kept_filters(source, setting, wanted)) if option.kind == "list" else "true"
-                    grave = Severity.ERROR if source.with_files else None
-                    yield finding(
-                        Code.LINE_DECIDES_WITH_CONFIG_FILE,
-                        place=setting.place,
-                        severity=grave,
-                        line=_named(setting),
-                        value=value,
-                    )
-
-
-def _of_one_value(wanted: DesiredConfig) -> Iterator[Option]:
-    """The rendered options of which the last line decides."""
-    yield FILTERS.of(wanted.release)
-    if wanted.placement != "off":
-        yield releases.option("pci/report_in_placement")
-    if wanted.placement == "schedule":
-        yield releases.option("filter_scheduler/pci_in_placement")
-
-
-def _right(setting: Setting, option: Option, wanted: DesiredConfig) -> bool:
-    if option.kind == "list":
-        return set(wanted.filters) <= set(values(setting.value))
-    return setting.value.strip().lower() in releases.TRUE
-
-
-def _read_later(file: str, own_file: str) -> bool:
-    path = PurePath(file)
-    return in_drop_in(file) and (path.parent.name != "nova.conf.d" or path.name > own_file)
-
-
-def _available(existing: Existing, wanted: DesiredConfig) -> Iterator[Finding]:
-    option = AVAILABLE.of(wanted.release)
-    for source in existing.sources:
-        settings = source.configuration.effective(option) if source.serves(option) else ()
-        if settings and not makes_available([s.value for s in settings], wanted.release):
-            yield finding(Code.PCI_FILTER_UNAVAILABLE, place=settings[-1].place)
-
-
-def makes_available(lines: Sequence[str], release: Release) -> bool:
-    """Whether lines of available_filters let PciPassthroughFilter be enabled, or may."""
-    names = available(lines, release)
-    return names is None or PCI_FILTER in names
-
-
-def _reach(wanted: DesiredConfig, host: Host) -> frozenset[str]:
+def rendered_devices(wanted: DesiredConfig, host: Host) -> frozenset[str]:
+    """The addresses that the rendered device_spec offers on a host."""
     return offered([DeviceSpec.parse(e.to_dict()) for e in wanted.computes.get(host.hostname, ())], host)
 
 
@@ -388,7 +146,3 @@ def _alias_name(setting: Setting) -> str | None:
 
 def _one_line(text: str) -> str:
     return " ".join(part.strip() for part in text.splitlines())
-
-
-def _named(setting: Setting) -> str:
-    return f"[{setting.group}] {setting.name}"

@@ -9,7 +9,9 @@ from typing import Literal
 from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
-from gpustack.nova_conf.deployed import Existing, filter_findings, filters, in_the_way
+from gpustack.nova_conf.conflicts import in_the_way
+from gpustack.nova_conf.deployed import Existing
+from gpustack.nova_conf.deployed_filters import filter_findings, filters
 from gpustack.nova_conf.deployment import drop_in, kolla, openstack_ansible, openstack_helm, rhoso
 from gpustack.nova_conf.desired import DesiredConfig
 from gpustack.nova_conf.rendered import Job, RenderedFile, Rendering

@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 from gpustack.codes import Code
 from gpustack.findings import Finding, Severity, finding
-from gpustack.nova_conf.deployed import AVAILABLE, FILTERS, makes_available, values
+from gpustack.nova_conf.deployed_filters import AVAILABLE, FILTERS, makes_available, values
 from gpustack.nova_conf.desired import PCI_FILTER
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import LintSubject

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
-from gpustack.nova_conf.deployed import values
+from gpustack.nova_conf.deployed_filters import values
 from gpustack.nova_conf.desired import PCI_FILTER
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import LintSubject

@@ -1,0 +1,219 @@
+"""Lines of a deployment's configuration that count beside the rendered ones, or against them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path, PurePath
+
+from gpustack.codes import Code
+from gpustack.facts.model import Host
+from gpustack.findings import Finding, Severity, finding
+from gpustack.nova_conf.deployed import ALIAS, Existing, hosts_of, is_faulty, rendered_devices
+from gpustack.nova_conf.deployed_filters import AVAILABLE, FILTERS, kept, makes_available, values
+from gpustack.nova_conf.desired import DesiredConfig
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import Setting, foreign, in_drop_in
+from gpustack.nova_options.device_spec import offered, parse_line
+from gpustack.nova_options.pci_values import EntryError, alias_of, quotes_hint
+from gpustack.nova_options.releases import Option
+
+
+def in_the_way(
+    existing: Existing,
+    wanted: DesiredConfig,
+    hosts: Sequence[Host],
+    *,
+    replaces: bool,
+    own_file: str | None,
+    drop_in: bool = True,
+    overrides: Path | None = None,
+) -> list[Finding]:
+    """Lines that go on counting beside ours, or against ours.
+
+    :param replaces: options are replaced whole (kolla-ansible): then lines stay under other names, and in files that
+        ours go into.
+    :param own_file: the file name of our drop-in, to tell which files are read after it; None where there is none.
+    :param drop_in: ours go into that file, and not into ``nova.conf``.
+    :param overrides: the directory of kolla-ansible's overrides for Nova that ours go into.
+    """
+    directories = (overrides.resolve(), *existing.joined) if overrides else ()
+    findings = (
+        *_aliases(existing, wanted, directories, replaces=replaces),
+        *_devices(existing, wanted, hosts, directories, replaces=replaces),
+        *(_later(existing, wanted, own_file, drop_in=drop_in) if own_file is not None else ()),
+        *_decided_for_one_host(existing, wanted, directories),
+        *_available(existing, wanted),
+    )
+    return list(dict.fromkeys(findings))
+
+
+def _aliases(
+    existing: Existing, wanted: DesiredConfig, directories: Collection[Path], *, replaces: bool
+) -> Iterator[Finding]:
+    for _, setting in existing.effective(ALIAS):
+        if not replaces or setting.path != ALIAS.path or is_faulty(setting):
+            yield from _alias_in_the_way(setting, wanted)
+        elif _of_one_host(setting, directories):
+            yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
+        elif _beside(setting, directories):
+            yield from _alias_in_the_way(setting, wanted)
+
+
+def _devices(
+    existing: Existing,
+    wanted: DesiredConfig,
+    hosts: Sequence[Host],
+    directories: Collection[Path],
+    *,
+    replaces: bool,
+) -> Iterator[Finding]:
+    option = releases.device_spec_option(wanted.release)
+    for source, setting in existing.effective(option):
+        if _after_ours(setting, directories) and setting.path == option.path:
+            yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
+        elif setting.is_template:
+            yield from _template_in_the_way(setting, wanted, hosts_of(source, hosts))
+        elif not replaces or setting.path != option.path or is_faulty(setting) or _beside(setting, directories):
+            for host in hosts_of(source, hosts):
+                yield from _device_in_the_way(setting, wanted, host)
+
+
+def _of_one_host(setting: Setting, directories: Collection[Path]) -> bool:
+    """Whether a line stands among kolla-ansible's overrides for one host, which come after those for a service."""
+    return Path(setting.file).resolve().parent.parent in directories
+
+
+def _after_ours(setting: Setting, directories: Collection[Path]) -> bool:
+    """Whether a line stands in ``HOST/SERVICE.conf``, which kolla-ansible merges after ``HOST/nova.conf``."""
+    return _of_one_host(setting, directories) and Path(setting.file).name != "nova.conf"
+
+
+def _beside(setting: Setting, directories: Collection[Path]) -> bool:
+    """Whether a line stands in a file that ours go into: kolla-ansible adds up what one file says."""
+    file = Path(setting.file).resolve()
+    of_service = file.parent in directories and file.name.startswith("nova-")
+    return of_service or _of_one_host(setting, directories)
+
+
+def _decided_for_one_host(
+    existing: Existing, wanted: DesiredConfig, directories: Collection[Path]
+) -> Iterator[Finding]:
+    """Options with one value that an override for one host decides against ours."""
+    for option in _of_one_value(wanted) if directories else ():
+        for _, setting in existing.effective(option):
+            if _of_one_host(setting, directories) and not _right(setting, option, wanted):
+                yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
+
+
+def _template_in_the_way(setting: Setting, wanted: DesiredConfig, hosts: Sequence[Host]) -> Iterator[Finding]:
+    """A device_spec that is read or carried over beside ours, with devices that nobody knows before it is evaluated."""
+    names = [host.hostname for host in hosts if wanted.computes.get(host.hostname)]
+    if names:
+        listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        why = (
+            f" on {listed}, and is a Jinja expression: if the same cards match, Nova goes by the first entry that fits"
+        )
+        yield finding(Code.FOREIGN_LINE_IN_FORCE, place=setting.place, line=_named(setting), why=why)
+
+
+def _alias_in_the_way(setting: Setting, wanted: DesiredConfig) -> Iterator[Finding]:
+    if setting.is_template:
+        return
+    try:
+        alias = alias_of(setting.value)
+    except EntryError as error:
+        yield finding(
+            Code.VALUE_NOT_JSON, place=setting.place, option="alias", error=error, hint=quotes_hint(setting.value)
+        )
+        return
+    for own_alias in wanted.aliases:
+        if str(alias.get("name", "")).strip() != own_alias.name:
+            continue
+        same = {**alias, "name": own_alias.name} == own_alias.to_dict()
+        if same and wanted.placement != "schedule":
+            yield finding(
+                Code.FOREIGN_LINE_IN_FORCE, place=setting.place, line=_named(setting), why=": the same alias twice"
+            )
+        else:
+            why = "" if same else ", and not the same"
+            yield finding(
+                Code.ALIAS_DEFINED_ELSEWHERE, place=setting.place, line=_named(setting), alias=own_alias.name, why=why
+            )
+        return
+
+
+def _device_in_the_way(setting: Setting, wanted: DesiredConfig, host: Host) -> Iterator[Finding]:
+    try:
+        specs = parse_line(setting.value)
+    except EntryError as error:
+        hint = quotes_hint(setting.value)
+        yield finding(Code.VALUE_NOT_JSON, place=setting.place, option="device_spec", error=error, hint=hint)
+        return
+    shared = sorted(offered(specs, host) & rendered_devices(wanted, host))
+    if shared:
+        yield finding(
+            Code.FOREIGN_LINE_IN_FORCE,
+            place=setting.place,
+            line=_named(setting),
+            why=f": it matches {', '.join(shared)} on {host.hostname} too, and Nova goes by the first entry that fits",
+        )
+
+
+def _later(existing: Existing, wanted: DesiredConfig, own_file: str, *, drop_in: bool) -> Iterator[Finding]:
+    """Files that are read after our drop-in and decide against it, or may be.
+
+    Of files that are named on a service's command line, nobody can tell from their names: drop-ins come before those,
+    and after ``nova.conf`` where it is not named.
+    """
+    for source in existing.sources:
+        for option in _of_one_value(wanted):
+            if not source.serves(option):
+                continue
+            for setting in foreign(source.configuration.effective(option)):
+                if not _right(setting, option, wanted) and _read_later(setting.file, own_file):
+                    yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
+            if not drop_in or source.with_files is False:
+                continue
+            for setting in foreign(source.configuration.named_last().effective(option)):
+                if not _right(setting, option, wanted) and not in_drop_in(setting.file):
+                    value = ",".join(kept(source, setting, wanted)) if option.kind == "list" else "true"
+                    grave = Severity.ERROR if source.with_files else None
+                    yield finding(
+                        Code.LINE_DECIDES_WITH_CONFIG_FILE,
+                        place=setting.place,
+                        severity=grave,
+                        line=_named(setting),
+                        value=value,
+                    )
+
+
+def _of_one_value(wanted: DesiredConfig) -> Iterator[Option]:
+    """The rendered options of which the last line decides."""
+    yield FILTERS.of(wanted.release)
+    if wanted.placement != "off":
+        yield releases.option("pci/report_in_placement")
+    if wanted.placement == "schedule":
+        yield releases.option("filter_scheduler/pci_in_placement")
+
+
+def _right(setting: Setting, option: Option, wanted: DesiredConfig) -> bool:
+    if option.kind == "list":
+        return set(wanted.filters) <= set(values(setting.value))
+    return setting.value.strip().lower() in releases.TRUE
+
+
+def _read_later(file: str, own_file: str) -> bool:
+    path = PurePath(file)
+    return in_drop_in(file) and (path.parent.name != "nova.conf.d" or path.name > own_file)
+
+
+def _available(existing: Existing, wanted: DesiredConfig) -> Iterator[Finding]:
+    option = AVAILABLE.of(wanted.release)
+    for source in existing.sources:
+        settings = source.configuration.effective(option) if source.serves(option) else ()
+        if settings and not makes_available([s.value for s in settings], wanted.release):
+            yield finding(Code.PCI_FILTER_UNAVAILABLE, place=settings[-1].place)
+
+
+def _named(setting: Setting) -> str:
+    return f"[{setting.group}] {setting.name}"

@@ -1,0 +1,78 @@
+"""The scheduler's filters in the configuration of a deployment: those carried over, and those that stop a service."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from gpustack.codes import Code
+from gpustack.findings import Finding, finding
+from gpustack.nova_conf.deployed import Existing
+from gpustack.nova_conf.desired import PCI_FILTER, DesiredConfig
+from gpustack.nova_conf.sections import with_filters
+from gpustack.nova_conf.sources import Source
+from gpustack.nova_options import releases
+from gpustack.nova_options.config import Setting, foreign
+from gpustack.nova_options.filters import Fault, FilterFault, available, faults
+from gpustack.nova_options.releases import Release
+
+FILTERS = releases.option("filter_scheduler/enabled_filters")
+AVAILABLE = releases.option("filter_scheduler/available_filters")
+
+
+def values(text: str) -> tuple[str, ...]:
+    """The entries of a list option; a Jinja expression may hold commas of its own, so it is one entry."""
+    if "{{" in text:
+        return (text.strip(),)
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def filters(existing: Existing, wanted: DesiredConfig) -> tuple[tuple[str, ...], Setting | None]:
+    """The scheduler's complete list, and the line it is carried over from (None: the release's default).
+
+    Filters that the release no longer has are left out: nova-scheduler does not start with them.
+    """
+    option = FILTERS.of(wanted.release)
+    for source in existing.sources:
+        if source.serves(option) and source.hosts is None:
+            # A list is decided by the last file, so our own must not hide what another one says.
+            assignments = tuple(foreign(source.configuration.all(option)))
+            names = {s.file for s in assignments}
+            last = [file for file in source.configuration.files if file in names]
+            if last:
+                setting = [s for s in assignments if s.file == last[-1]][-1]
+                return kept(source, setting, wanted), setting
+    return with_filters(releases.default_filters(wanted.release), wanted.filters), None
+
+
+def filter_findings(
+    existing: Existing, wanted: DesiredConfig, setting: Setting, known: Collection[str] = ()
+) -> Iterator[Finding]:
+    """Filters of the list that is carried over with which nova-scheduler does not start.
+
+    :param known: filters that the deployment tool makes available by itself.
+    """
+    source = next(source for source in existing.sources if setting in source.configuration.settings)
+    for fault in _filter_faults(source, setting, wanted):
+        removed = fault.fault is Fault.GONE
+        if removed or fault.name not in (*known, *wanted.filters):
+            code = Code.FILTER_DROPPED if removed else Code.FILTER_CARRIED_OVER
+            yield finding(code, place=setting.place, filter=fault.name, release=wanted.release, hint=fault.hint)
+
+
+def kept(source: Source, setting: Setting, wanted: DesiredConfig) -> tuple[str, ...]:
+    """A list with the filters that are needed, and without those that the release no longer has."""
+    removed = {f.name for f in _filter_faults(source, setting, wanted) if f.fault is Fault.GONE}
+    return with_filters([name for name in values(setting.value) if name not in removed], wanted.filters)
+
+
+def _filter_faults(source: Source, setting: Setting, wanted: DesiredConfig) -> Iterator[FilterFault]:
+    lines = [s.value for s in source.configuration.effective(AVAILABLE.of(wanted.release))]
+    if setting.is_template or any("{{" in line for line in lines):
+        return iter(())
+    return faults(values(setting.value), lines, wanted.release)
+
+
+def makes_available(lines: Sequence[str], release: Release) -> bool:
+    """Whether lines of available_filters let PciPassthroughFilter be enabled, or may."""
+    names = available(lines, release)
+    return names is None or PCI_FILTER in names
