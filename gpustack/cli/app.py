@@ -22,6 +22,7 @@ from typing import Any
 from cliff import app, commandmanager
 
 from gpustack import __version__
+from gpustack.cli import environment
 from gpustack.cli.decoration import COLOR
 from gpustack.errors import BROKEN_PIPE, INTERRUPTED, GpustackError, UsageError
 from gpustack.text import LAYOUT, SafeStream, printable
@@ -99,8 +100,8 @@ class Gpustack(app.App):
         parser.add_argument(
             "--color",
             choices=COLOR,
-            default="auto",
-            help="color severities and differences (default: %(default)s, on a terminal unless NO_COLOR is set)",
+            help="color severities and differences (default: auto, on a terminal unless NO_COLOR is set;"
+            f" environment: {environment.COLOR})",
         )
         parser.add_argument("--log-file", metavar="FILE", help="write a log to FILE")
         parser.add_argument("--debug", action="store_true", help="print tracebacks of errors")
@@ -141,6 +142,7 @@ class Gpustack(app.App):
         self.options = argparse.Namespace(debug="--debug" in argv)
         try:
             self.options, remainder = self.parser.parse_known_args(argv)
+            self.options.color = environment.color(self.options.color, COLOR)
             self.configure_logging()
             if remainder[:1] == ["help"]:  # cliff's own looks through all installed distributions
                 self.options.help, remainder = True, remainder[1:]
@@ -169,7 +171,10 @@ class Gpustack(app.App):
             raise self._unknown(argv) from None
         command = factory(self, self.options, cmd_name=name)
         parser = command.get_parser(f"{NAME} {name}")
-        return int(command.run(parser.parse_args(arguments)))
+        variables = environment.Variables(parser)
+        parsed_args = parser.parse_args(arguments)
+        variables.complete(parsed_args)
+        return int(command.run(parsed_args))
 
     def _unknown(self, argv: Sequence[str]) -> UsageError:
         arguments = [argument for argument in argv if not argument.startswith("-")]

@@ -1,6 +1,6 @@
 """Colour and links on a terminal. They decorate text that is complete, and made printable, without them.
 
-``--color`` decides; without it, ``GPUSTACK_COLOR``, ``NO_COLOR`` (https://no-color.org) and the terminal.
+``--color`` decides; with ``auto``, ``NO_COLOR`` (https://no-color.org) and the terminal.
 """
 
 from __future__ import annotations

@@ -1,0 +1,79 @@
+"""Environment variables instead of options and arguments, for all commands in one place.
+
+A variable counts where the command line leaves the option out, and only for commands that have it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any
+
+from gpustack.errors import UsageError
+
+SPEC = "GPUSTACK_SPEC"
+COLOR = "GPUSTACK_COLOR"
+VARIABLES = {
+    "spec": SPEC,
+    "inventory": "GPUSTACK_INVENTORY",
+    "user": "GPUSTACK_USER",
+    "identity": "GPUSTACK_IDENTITY",
+    "private_key": "GPUSTACK_IDENTITY",
+    "ssh_config": "GPUSTACK_SSH_CONFIG",
+    "known_hosts": "GPUSTACK_KNOWN_HOSTS",
+}
+"""The variable of each option, by the option's name in the parsed arguments."""
+_SPEC_ENDINGS = (".yaml", ".yml", ".json")
+
+
+class Variables:
+    """The variables of a command's options and arguments. They are named in its help."""
+
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
+        self._types: dict[str, Callable[[str], Any]] = {}
+        self._actions = [a for a in parser._actions if a.dest in VARIABLES and a.default is None]
+        for action in self._actions:
+            name = VARIABLES[action.dest]
+            self._types[action.dest] = action.type if callable(action.type) else str
+            action.help = f"{action.help}; environment: {name}"
+            if not action.option_strings and os.environ.get(name):
+                action.nargs, action.required = "?", False
+                action.type = str  # as it was typed: a path forgets the slash of ./spec
+
+    def complete(self, parsed_args: argparse.Namespace) -> None:
+        """Take what the command line leaves out from the environment.
+
+        :raises UsageError: when a variable has a value that the option refuses.
+        """
+        for action in self._actions:
+            dest, name = action.dest, VARIABLES[action.dest]
+            given, value = getattr(parsed_args, dest), os.environ.get(name)
+            if value and not action.option_strings and given is not None:
+                if hasattr(parsed_args, "hosts") and _is_host(given):
+                    parsed_args.hosts, given = [given, *parsed_args.hosts], None
+                else:
+                    given = self._types[dest](given)
+            parsed_args.__dict__[dest] = self._converted(dest, name, value) if value and given is None else given
+
+    def _converted(self, dest: str, name: str, value: str) -> Any:  # noqa: ANN401 - what the option's type makes
+        try:
+            return self._types[dest](value)
+        except (ValueError, TypeError, argparse.ArgumentTypeError) as error:
+            raise UsageError(f"{name} is {value!r}: {error}") from error
+
+
+def _is_host(argument: str) -> bool:
+    """Whether the first argument is a host and no spec: no name of a host has these endings, or a slash."""
+    return "/" not in argument and not argument.endswith(_SPEC_ENDINGS)
+
+
+def color(option: str | None, choices: tuple[str, ...]) -> str:
+    """When there is colour: the option, else its variable.
+
+    :raises UsageError: when the variable has another value.
+    """
+    chosen = option or os.environ.get(COLOR) or choices[0]
+    if chosen not in choices:
+        raise UsageError(f"{COLOR} is {chosen!r}, expected {', '.join(choices)}")
+    return chosen
