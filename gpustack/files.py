@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shlex
 import stat
 import tempfile
 from pathlib import Path
@@ -21,6 +22,30 @@ def share_dir(name: str) -> Path:
     """Where ``playbooks``, ``templates`` or ``docs/runbook`` are: in an installed package or a checkout."""
     installed = _PACKAGE / "share" / name
     return installed if installed.is_dir() else _PACKAGE.parent / name
+
+
+_REMEDIES = {
+    errno.EISDIR: "name a file: this is a directory",
+    errno.ENOTDIR: "check the path: a part of it is a file",
+    errno.ENAMETOOLONG: "use a shorter path",
+    errno.ELOOP: "check the path: its symbolic links form a loop",
+    errno.EROFS: "use a path on a writable file system",
+    errno.EFBIG: "check the path: the file is larger than expected",
+}
+
+
+def file_remedy(error: OSError) -> str:
+    """The next step after an error of the file system."""
+    path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+    if error.errno == errno.ENOENT and path is not None and not os.path.lexists(path.parent):
+        return f"check the path, or run: mkdir -p {shlex.quote(str(path.parent))}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"free space on the file system: df -h {shlex.quote(str(path.parent if path else '.'))}"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "run gpustack as a user who may access the file" + (
+            f": ls -ld {shlex.quote(str(path.parent))} {shlex.quote(str(path))}" if path else ""
+        )
+    return _REMEDIES.get(error.errno or 0, "check the path")
 
 
 def read_text(path: Path, most: int) -> str:
@@ -58,6 +83,13 @@ def write_atomic(path: Path, text: str, *, mode: int = 0o644) -> None:
 
     :raises OSError: when the directory is missing or can't be written; ``path`` is then as it was.
     """
+    try:
+        _write_atomic(path, text, mode)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # the temporary file is nobody's business
+
+
+def _write_atomic(path: Path, text: str, mode: int) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:

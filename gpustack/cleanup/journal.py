@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 from gpustack.cleanup.repair import Change
 from gpustack.errors import JournalError
-from gpustack.files import read_text
+from gpustack.files import file_remedy, read_text
 
 FORMAT = "gpustack_cleanup_journal"
 VERSION = 1
@@ -60,7 +60,7 @@ class Journal:
             raise JournalError(
                 f"the journal can't be made: {error.strerror}; nothing was changed",
                 where=str(self.path),
-                remedy="name another place with --journal",
+                remedy=f"{file_remedy(error)}; or name another file with --journal",
             ) from error
         os.fsync(directory)
         os.close(directory)
@@ -111,7 +111,9 @@ class Journal:
             os.fsync(self._stream.fileno())
         except OSError as error:
             raise JournalError(
-                f"the journal can't be written: {error.strerror}; the repair was not begun", where=str(self.path)
+                f"the journal can't be written: {error.strerror}; the repair was not begun",
+                where=str(self.path),
+                remedy=file_remedy(error),
             ) from error
 
 
@@ -130,8 +132,12 @@ def read(path: Path) -> tuple[JournalEntry, ...]:
     """
     try:
         lines = read_text(path, _MAX_BYTES).splitlines(keepends=True)
-    except (OSError, UnicodeDecodeError) as error:
-        raise JournalError(f"can't be read: {error}", where=str(path)) from error
+    except OSError as error:
+        raise JournalError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
+    except UnicodeDecodeError as error:
+        raise JournalError(
+            f"not a journal: {error}", where=str(path), remedy="name the file that apply printed"
+        ) from error
     entries: list[Any] = []
     for number, line in enumerate(lines, start=1):
         try:

@@ -15,7 +15,7 @@ from gpustack.cleanup.repair import changes
 from gpustack.cleanup.values import parsed
 from gpustack.cleanup.verdict import Allocation, PlannedVerdict, Verdict
 from gpustack.errors import JournalError
-from gpustack.files import read_text
+from gpustack.files import file_remedy, read_text
 
 _MAX_BYTES = 64 * 1024 * 1024
 
@@ -73,7 +73,9 @@ def load_plan(path: Path) -> list[PlannedVerdict]:
             if verdict["repair"] == "unset-allocation":
                 Allocation(**verdict["allocation"])
     except OSError as error:
-        raise JournalError(f"the plan can't be read: {error.strerror}", where=str(path)) from error
+        raise JournalError(
+            f"the plan can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise JournalError(
             "this is no plan of gpustack cleanup, or a damaged one", where=str(path), remedy="make it again"

@@ -25,6 +25,7 @@ from gpustack import __version__
 from gpustack.cli import environment
 from gpustack.cli.decoration import COLOR
 from gpustack.errors import BROKEN_PIPE, INTERRUPTED, GpustackError, UsageError
+from gpustack.files import file_remedy
 from gpustack.text import LAYOUT, SafeStream, printable
 
 NAME = "gpustack"
@@ -39,6 +40,12 @@ class Commands(commandmanager.CommandManager):
         self.group_list.append(namespace)
         for entry in importlib.metadata.entry_points(group=namespace):
             self.commands[entry.name.replace("_", " ")] = entry
+
+    def group(self, words: Sequence[str]) -> str | None:
+        """The group of commands that the words name, without an action: ``cleanup``."""
+        name = words[0] if len(words) == 1 else None
+        is_group = any(command.startswith(f"{name} ") for command in self.commands)
+        return name if is_group and name not in self.commands else None
 
     def resembling(self, arguments: Sequence[str]) -> list[str]:
         """Commands that somebody may have meant, best first."""
@@ -111,8 +118,18 @@ class Gpustack(app.App):
         """Print the options and each command with the first line of its description."""
         self.parser.print_help(self.stdout)
         print("\ncommands:", file=self.stdout)
+        self._print_names("")
+
+    def print_commands(self, group: str) -> None:
+        """Print the commands of a group, each with the first line of its description."""
+        print(f"usage: {NAME} {group} <action> …\n\ncommands:", file=self.stdout)
+        self._print_names(f"{group} ")
+        print(f"\n{NAME} help {group} <action> prints the options of a command.", file=self.stdout)
+
+    def _print_names(self, start: str) -> None:
         for name, entry in sorted(self.commands):
-            print(f"  {name:<15}  {_summary(entry)}", file=self.stdout)
+            if name.startswith(start):
+                print(f"  {name:<15}  {_summary(entry)}", file=self.stdout)
 
     def configure_logging(self) -> None:
         """Send warnings of libraries to stderr, more with ``-v``, and everything to ``--log-file``."""
@@ -148,6 +165,9 @@ class Gpustack(app.App):
                 self.options.help, remainder = True, remainder[1:]
             if not remainder:
                 self.print_help()
+                return 0 if self.options.help else UsageError.exit_code
+            if (group := self.commands.group(remainder)) is not None:
+                self.print_commands(group)
                 return 0 if self.options.help else UsageError.exit_code
             if self.options.help:
                 remainder.append("--help")
@@ -195,6 +215,7 @@ class Gpustack(app.App):
             message = str(error)
         elif isinstance(error, OSError) and error.strerror:
             message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+            message += f"\n  → {file_remedy(error)}"
         else:
             message = (
                 f"unexpected {type(error).__name__}: {error}\n"

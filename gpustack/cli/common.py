@@ -21,7 +21,12 @@ from gpustack.text import printable, raw
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered, GatherFailure
+    from gpustack.spec.model import Spec
     from gpustack.ssh.config import SshOptions
+
+
+HOSTS_OF_SPEC = "the hosts of SPEC"
+THIS_MACHINE = "this machine"
 
 
 class _Voice(command.Command):
@@ -159,23 +164,34 @@ def confirm(command: _Voice, question: str) -> None:
 # --- where facts come from -----------------------------------------------------------------------------------
 
 
-def add_source_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``[HOST…]``, ``--root``, ``--snapshot`` and the SSH options to a command."""
+def add_hosts(parser: argparse.ArgumentParser, selection: str, default: str) -> None:
+    """Add ``[HOST…]``, which may stand before, between and after options.
+
+    :param selection: which option makes HOST a selection, and of what.
+    """
     parser.add_argument(
         "hosts",
         nargs="*",
+        default=[],  # without it, argparse calls HOST a required argument
         metavar="HOST",
-        help="hosts to read over SSH, as [user@]name; ranges as gpu-[01:04] are expanded. With --snapshot: those of"
-        " its hosts that are wanted. This host when there is none",
+        help=f"hosts, as [user@]name; ranges such as gpu-[01:04] are expanded. {selection} (default: {default})",
     )
+    parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
+
+
+def add_source_options(parser: argparse.ArgumentParser, default: str = HOSTS_OF_SPEC) -> None:
+    """Add ``[HOST…]``, ``--local``, ``--root``, ``--snapshot`` and the SSH options to a command.
+
+    :param default: the hosts that are read without any of them.
+    """
+    add_hosts(parser, "With --snapshot, HOST selects from its hosts", default)
     source = parser.add_argument_group("other sources of facts").add_mutually_exclusive_group()
+    source.add_argument("--local", action="store_true", help="read this machine")
     source.add_argument("--root", type=Path, metavar="DIR", help="read this directory as if it were a host's /")
     source.add_argument("--snapshot", type=Path, metavar="FILE", help="read hosts from a file that scan --save wrote")
     ssh = parser.add_argument_group("SSH", "~/.ssh/config and known hosts apply; host keys are always checked")
     add_ssh_options(ssh, timeout=30.0)
     add_jobs(ssh)
-    # HOST may stand before, between and after options.
-    parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
 
 
 def add_ssh_options(group: argparse._ArgumentGroup, *, timeout: float) -> None:
@@ -217,20 +233,26 @@ def ssh_options(parsed_args: argparse.Namespace) -> SshOptions:
     )
 
 
-def gather(command: _Voice, parsed_args: argparse.Namespace) -> Gathered:
+def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None = None) -> Gathered:
     """Read the facts that :func:`add_source_options` was asked for, with progress on a terminal.
 
     Hosts that failed are in the result: :func:`tell_failures` is for after the data.
 
+    :param spec: names the hosts if the command line does not; this machine is read without either.
     :raises UsageError: when the options contradict one another.
     """
     from gpustack.facts import gather as facts
 
     hosts = expanded(parsed_args.hosts)
-    if hosts and parsed_args.root:
-        raise UsageError("--root reads a directory of this host, so HOST has no place beside it")
+    for option in ("local", "root"):
+        if hosts and getattr(parsed_args, option):
+            raise UsageError(f"--{option} and HOST exclude each other", remedy=f"omit --{option} or HOST")
+    if spec is not None and not (hosts or parsed_args.local or parsed_args.root or parsed_args.snapshot):
+        from gpustack.playbook_runner.inventory import hosts_of
+
+        hosts = list(hosts_of(spec, str(parsed_args.spec)))
     if parsed_args.sudo and (parsed_args.root or parsed_args.snapshot or not hosts):
-        raise UsageError("--sudo is for hosts read over SSH", remedy="on this host: sudo gpustack …")
+        raise UsageError("--sudo applies only to hosts that are read over SSH", remedy="run sudo gpustack …")
     with reading(command, len(hosts) if not parsed_args.snapshot else 0) as reported:
         gathered = facts.gather(
             hosts,

@@ -54,8 +54,6 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         )
         parser.add_argument("--no-diff", action="store_true", help="leave out what changes in each file")
         add_exit_code(parser, "a plan contains changes")
-        # HOST may stand after options as well: SPEC --snapshot FILE HOST.
-        parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -66,7 +64,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         from gpustack.spec.load import load_spec
 
         spec = load_spec(parsed_args.spec)
-        self._gathered = gather(self, parsed_args)
+        self._gathered = gather(self, parsed_args, spec)
         hosts = self._gathered.hosts
         if parsed_args.snapshot and not parsed_args.hosts and len(hosts) > 1:
             # A snapshot of a whole fleet may hold more than this spec is about.

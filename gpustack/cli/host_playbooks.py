@@ -59,6 +59,11 @@ class _Change(Play):
         """Plan, show, ask, change."""
         from gpustack.playbook_runner.record import RunOutcome
 
+        if parsed_args.local and parsed_args.reboot:
+            raise UsageError(
+                "--reboot can't reboot this machine: gpustack runs on it",
+                remedy="omit --reboot, then reboot the machine and run gpustack host verify --local",
+            )
         if not parsed_args.check and not parsed_args.yes:
             see_terminal(self)
         playbook, check = (self.playbook, True) if parsed_args.check else self.first
@@ -139,6 +144,7 @@ class Undo(_Change):
     """
 
     playbook = "undo"
+    default_hosts = "none: name them"
     first = ("undo", True)
     question = "Give back"
     epilog = "gpustack host undo gpu01 --check; gpustack host undo -i inventory gpu01 --reboot"
@@ -156,7 +162,7 @@ class Undo(_Change):
 
     def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
         if not parsed_args.hosts:
-            raise UsageError("no host is named", remedy="name hosts, or an inventory with -i")
+            raise UsageError("no host is named", remedy="name hosts, --local for this machine, or an inventory with -i")
         return super()._names(parsed_args)
 
 

@@ -20,6 +20,7 @@ from gpustack.cli.common import (
     tell_failures,
 )
 from gpustack.errors import CHANGES, NovaConfigError, UsageError
+from gpustack.files import file_remedy
 from gpustack.text import printable
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         wanted_hosts = expanded(parsed_args.hosts) if parsed_args.snapshot else None
         if parsed_args.snapshot:
             parsed_args.hosts = []
-        self._gathered = gather(self, parsed_args)
+        self._gathered = gather(self, parsed_args, spec)
         self._deployment = parsed_args.deployment or (spec.nova.deployment if spec.nova else "drop-in")
         self._partly = bool(wanted_hosts)
         self._rendering = self._rendered(spec, self._gathered.hosts, parsed_args, wanted_hosts or None)
@@ -351,6 +352,8 @@ def _content(path: Path) -> str | None:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
-        remedy = "check the file: a rendering goes there"
-        raise NovaConfigError(f"can't be read: {error}", where=str(path), remedy=remedy) from error
+    except OSError as error:
+        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
+    except UnicodeDecodeError as error:
+        remedy = "move the file away: the rendered file has the same path"
+        raise NovaConfigError("is not UTF-8", where=str(path), remedy=remedy) from error

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cli.common import Command, add_format, expanded
+from gpustack.cli.common import HOSTS_OF_SPEC, Command, add_format, add_hosts, expanded
 from gpustack.cli.progress import ProgressListener
 from gpustack.errors import GpustackError, UsageError
 
@@ -23,20 +23,17 @@ class Play(Command):
     """What the three have in common.
 
     :cvar playbook: the playbook that does it.
+    :cvar default_hosts: the hosts if none is named.
     """
 
     playbook = ""
+    default_hosts = HOSTS_OF_SPEC
     _records: tuple[HostRecord, ...] = ()
     _log: Path
 
     def _add_hosts(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "hosts",
-            nargs="*",
-            metavar="HOST",
-            help="the hosts, as [user@]name; ranges as gpu-[01:04] are expanded. With -i: those of the inventory that"
-            " are meant",
-        )
+        add_hosts(parser, "With -i, HOST selects from the inventory", self.default_hosts)
+        parser.add_argument("--local", action="store_true", help="work on this machine, without SSH")
         group = parser.add_argument_group(
             "Ansible",
             "its configuration applies, but ansible.cfg of the current directory only if ANSIBLE_CONFIG names it; SSH"
@@ -59,8 +56,6 @@ class Play(Command):
         )
         add_format(parser)
         parser.add_argument("--log", type=Path, metavar="FILE", help="where the full log goes (default: made up)")
-        # HOST may stand after options as well.
-        parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
         return {}
@@ -99,15 +94,19 @@ class Play(Command):
 
     def _inventory(self, parsed_args: argparse.Namespace, directory: Path) -> tuple[str, str | None]:
         from gpustack.files import write_atomic
-        from gpustack.playbook_runner.inventory import inventory_of
+        from gpustack.playbook_runner.inventory import inventory_of, inventory_of_this_machine
 
+        if parsed_args.local and (parsed_args.hosts or parsed_args.inventory):
+            other = "HOST" if parsed_args.hosts else "-i"
+            raise UsageError(f"--local and {other} exclude each other", remedy=f"omit --local or {other}")
         if parsed_args.inventory:
             patterns = [*parsed_args.hosts, *([parsed_args.limit] if parsed_args.limit else [])]
             if len(patterns) > 1 and parsed_args.limit:
-                raise UsageError("HOST and --limit say the same: give one of them")
+                raise UsageError("HOST and --limit both select hosts", remedy="omit HOST or --limit")
             return parsed_args.inventory, ",".join(patterns) or None
         path = directory / "inventory.json"
-        write_atomic(path, inventory_of(self._names(parsed_args)), mode=0o600)
+        text = inventory_of_this_machine() if parsed_args.local else inventory_of(self._names(parsed_args))
+        write_atomic(path, text, mode=0o600)
         return str(path), parsed_args.limit
 
     def _summarize(
@@ -210,11 +209,13 @@ def make_log(path: Path) -> None:
 
     :raises GpustackError: when it can't be made.
     """
-    from gpustack.files import make_private
+    from gpustack.files import file_remedy, make_private
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         make_private(path)
     except OSError as error:
         problem = f"the log can't be written: {error.strerror}; nothing was done"
-        raise GpustackError(problem, where=str(path), remedy="name another place with --log") from error
+        raise GpustackError(
+            problem, where=str(path), remedy=f"{file_remedy(error)}; or name another file with --log"
+        ) from error

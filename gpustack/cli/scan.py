@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cliff.columns import FormattableColumn
 
-from gpustack.cli.common import Lister, add_source_options, gather, is_for_machines, tell_failures
+from gpustack.cli.common import THIS_MACHINE, Lister, add_source_options, gather, is_for_machines, tell_failures
 from gpustack.errors import UsageError
 from gpustack.findings import Severity
 from gpustack.text import printable
@@ -60,7 +60,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The sources of facts, and where to save them."""
         parser = super().get_parser(prog_name)
-        add_source_options(parser)
+        add_source_options(parser, THIS_MACHINE)
         parser.add_argument(
             "--save", type=Path, metavar="FILE", help="save what was read as a snapshot, readable by its owner only"
         )

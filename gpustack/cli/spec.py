@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cli.common import Command, ShowOne, add_source_options, gather, is_for_machines, tell_failures
+from gpustack.cli.common import (
+    THIS_MACHINE,
+    Command,
+    ShowOne,
+    add_source_options,
+    gather,
+    is_for_machines,
+    tell_failures,
+)
 from gpustack.errors import UsageError
 from gpustack.findings import Severity
 from gpustack.operations import counted
@@ -78,7 +86,7 @@ class Init(Command):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Where facts come from, and where the spec goes."""
         parser = super().get_parser(prog_name)
-        add_source_options(parser)
+        add_source_options(parser, THIS_MACHINE)
         parser.add_argument("--out", type=Path, metavar="FILE", help="write FILE instead of standard output")
         parser.add_argument("--force", action="store_true", help="replace FILE where it exists")
         return parser

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from gpustack.errors import SnapshotError
 from gpustack.facts.model import Host
-from gpustack.files import write_atomic
+from gpustack.files import file_remedy, write_atomic
 
 VERSION = 1
 MAX_BYTES = 256 << 20
@@ -50,7 +50,7 @@ def save_snapshot(path: Path, raw_hosts: Sequence[Mapping[str, Any]]) -> None:
         raise SnapshotError(
             f"can't write the snapshot: {error.strerror}",
             where=str(path),
-            remedy="name a file in a directory that exists and that you may write to",
+            remedy=file_remedy(error),
         ) from error
 
 
@@ -99,7 +99,7 @@ def _read(path: Path) -> bytes:
             text = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise SnapshotError(
-            f"can't read the snapshot: {error.strerror}", where=str(path), remedy="check the file's name and mode"
+            f"can't read the snapshot: {error.strerror}", where=str(path), remedy=file_remedy(error)
         ) from error
     if len(text) > MAX_BYTES:
         raise SnapshotError(

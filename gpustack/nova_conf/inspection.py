@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpustack.codes import Code
 from gpustack.errors import NothingThereError, NovaConfigError
+from gpustack.files import file_remedy
 from gpustack.findings import Finding, finding
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.deployment import kolla, openstack_helm, rhoso
@@ -93,7 +94,7 @@ def _documents(path: Path) -> list[dict[str, Any]]:
     try:
         documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     except OSError as error:
-        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy="check the path") from error
+        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:  # a date that is none; nested without end
         raise NovaConfigError(f"the file is no YAML: {error}", where=str(path), remedy="name a YAML file") from error
     return [document for document in documents if isinstance(document, dict)]

@@ -19,6 +19,7 @@ from typing import TypeVar
 from oslo_config import iniparser
 
 from gpustack.errors import NothingThereError, NovaConfigError, TemplateError
+from gpustack.files import file_remedy
 from gpustack.nova_options.markers import own_lines
 from gpustack.nova_options.releases import Option
 from gpustack.nova_options.substitution import Substitution, TooLongError
@@ -217,8 +218,7 @@ def _text_of(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise NovaConfigError(f"the file is not UTF-8: {error.reason}", where=str(path), remedy=_STOPS) from error
     except OSError as error:
-        remedy = "check the path, and that this user may read the file"
-        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=remedy) from error
+        raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
 
 
 def _too_large(file: str) -> NovaConfigError:

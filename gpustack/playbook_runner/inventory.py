@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import platform
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ from gpustack.errors import UsageError
 if TYPE_CHECKING:
     from gpustack.spec.model import Spec
 
-INVENTORY = "name an inventory with -i, or the hosts on the command line"
+INVENTORY = "name hosts on the command line, or --local; `gpustack host apply` and `verify` also take an inventory (-i)"
 
 
 def hosts_of(spec: Spec, where: str) -> tuple[str, ...]:
@@ -42,6 +44,13 @@ def inventory_of(hosts: Sequence[str]) -> str:
         user, _, name = host.rpartition("@")
         entries[name] = {"ansible_user": user} if user else {}
     return json.dumps({"all": {"hosts": entries}}, indent=2)
+
+
+def inventory_of_this_machine() -> str:
+    """An inventory with this machine, under its own name."""
+    # Discovery may choose a Python that does not run, such as a shim of pyenv.
+    variables = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    return json.dumps({"all": {"hosts": {platform.node(): variables}}}, indent=2)
 
 
 def limit_of(hosts: Iterable[str]) -> str:

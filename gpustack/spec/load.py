@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpustack.errors import SpecError
+from gpustack.files import file_remedy
 from gpustack.findings import Severity
 from gpustack.spec import expected
 from gpustack.spec.check import check
@@ -73,7 +74,8 @@ def examine_file(path: FilePath) -> Examination:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        remedy = "`gpustack spec init` writes a first one" if isinstance(error, FileNotFoundError) else None
+        missing = isinstance(error, FileNotFoundError)
+        remedy = "run `gpustack spec init` to write a first one" if missing else file_remedy(error)
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise SpecError(f"the spec can't be read: {reason}", where=str(path), remedy=remedy) from error
     return examine(content, str(path))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpustack.errors import HostError
+from gpustack.files import file_remedy
 
 if TYPE_CHECKING:
     import paramiko
@@ -192,7 +193,7 @@ def _lines(path: Path, depth: int = 0) -> Iterator[str]:
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise HostError(f"can't be read: {error.strerror}", where=str(path)) from error
+        raise HostError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
     block = "Host *"
     for line in text.splitlines():
         keyword, _, arguments = line.strip().replace("=", " ", 1).partition(" ")

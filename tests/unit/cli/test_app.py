@@ -65,6 +65,23 @@ def test_the_word_help(gpustack):
     assert "did you mean 'gpustack scan'?" in ran.err
 
 
+def test_a_group_lists_its_commands(gpustack):
+    ran = gpustack("help", "cleanup")
+    assert ran.code == 0
+    assert ran.out.startswith("usage: gpustack cleanup <action>")
+    assert "\n  cleanup plan     check `pci_devices`" in ran.out
+    assert "host plan" not in ran.out
+    assert gpustack("cleanup", "--help") == ran
+    alone = gpustack("cleanup")
+    assert (alone.code, alone.out) == (2, ran.out)
+
+
+def test_optional_arguments_are_not_required(gpustack):
+    ran = gpustack("host", "plan")
+    assert ran.code == 2
+    assert ran.err.endswith("the following arguments are required: SPEC\n")
+
+
 def test_nothing_prints_the_help_and_is_a_usage_error(gpustack):
     ran = gpustack()
     assert ran.code == 2
@@ -76,7 +93,6 @@ def test_nothing_prints_the_help_and_is_a_usage_error(gpustack):
     [
         (["scann"], "'scann' is not a gpustack command\n  → did you mean 'gpustack scan'?"),
         (["hots", "plan"], "did you mean 'gpustack host plan'?"),
-        (["playbook"], "did you mean 'gpustack playbook path'?"),
         (["xyzzy"], "gpustack --help lists the commands"),
         (["--colour"], "--colour is no option of gpustack"),
         (["sc\x1b[2Jan"], "'sc\\x1b[2Jan' is not a gpustack command"),
@@ -128,7 +144,7 @@ def failing(gpustack, monkeypatch):
             "gpustack.yaml: it is wrong\n  → mend it",
         ),
         (GpustackError("\x1b[2J"), 1, "\\x1b[2J"),
-        (FileNotFoundError(2, "No such file or directory", "/x"), 1, "/x: No such file or directory"),
+        (FileNotFoundError(2, "Gone", "/x"), 1, "/x: Gone\n  → check the path"),
         (
             KeyError("slot"),
             1,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from gpustack.cli.app import main
+from gpustack.facts.gather import Gathered
 from gpustack.host.own_files import ADOPTED
 from gpustack.host.plan import plan_host
 from gpustack.spec.load import parse_spec
@@ -55,6 +56,29 @@ def test_text_shows_what_changes_and_why(run: Run) -> None:
     assert out.startswith("gpu01: 4 files, 3 commands, needs a reboot\n")
     assert "+options vfio-pci ids=10de:0e0a,10de:11b4" in out
     assert "+options" not in run("--snapshot", SNAPSHOTS / "k4200.json", "--no-diff")[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hosts"),
+    [((), ["gpu01", "gpu-nic01"]), (("--local",), []), (("gpu07",), ["gpu07"]), (("--root", "/x"), [])],
+)
+def test_hosts_of_the_spec_are_the_default(
+    run: Run, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], hosts: list[str]
+) -> None:
+    asked: list[Sequence[str]] = []
+
+    def gather(hosts: Sequence[str], **_options: object) -> Gathered:
+        asked.append(hosts)
+        return Gathered(hosts=(), raw=())
+
+    monkeypatch.setattr("gpustack.facts.gather.gather", gather)
+    assert run(*arguments)[0] == 0
+    assert asked == [hosts]
+
+
+def test_this_machine_beside_hosts_is_an_error(run: Run) -> None:
+    code, _, err = run("--local", "gpu01")
+    assert (code, "--local and HOST exclude each other" in err) == (2, True)
 
 
 def test_exit_code_reports_changes(run: Run, tmp_path: Path) -> None:

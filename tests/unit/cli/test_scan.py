@@ -113,8 +113,8 @@ def test_hosts_may_stand_around_options(gpustack, snapshots):
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (("--root", "/", "gpu01"), 2, "--root reads a directory of this host"),
-        (("--sudo",), 2, "--sudo is for hosts read over SSH"),
+        (("--root", "/", "gpu01"), 2, "--root and HOST exclude each other"),
+        (("--sudo",), 2, "--sudo applies only to hosts that are read over SSH"),
         (("gpu[4:1]",), 2, "names no hosts"),
         (("gpu-*",), 2, "names no hosts"),
         (("a;reboot",), 2, "names no hosts"),

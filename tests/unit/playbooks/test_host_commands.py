@@ -104,7 +104,7 @@ def test_what_goes_wrong_has_its_exit_code(place: Place, gpustack, tmp_path: Pat
     assert tree(root) == before
     code, _, err = gpustack("apply", "gpustack.yaml", "talk")
     assert (code, tree(root)) == (2, before)
-    assert "say --yes" in err
+    assert "repeat the command with --yes" in err
     code, out, err = gpustack("verify", "gpustack.yaml")
     assert code == 16
     assert "not the absolute path of a directory" in err
@@ -129,3 +129,23 @@ def test_the_ways_of_a_plan_are_those_of_host_plan(place: Place, gpustack) -> No
     code, out, _ = gpustack("apply", "gpustack.yaml", "--check", "--reboot")
     assert "gpustack_trial" not in out
     assert tree(root) == before
+
+
+def test_this_machine_without_ssh(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """``--local`` needs no inventory; here the machine's / is an example host's directory."""
+    root = place.add("talk")
+    for name, value in environment(place.path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(place.path)
+    monkeypatch.setattr("platform.node", lambda: "talk7")
+    variables = {**place.variables["talk"], "gpustack_hostname": "talk7", "ansible_become": False}
+    before = tree(root)
+    command = ["host", "apply", "gpustack.yaml", "--local", "--check", "--log", str(tmp_path / "log")]
+    assert main([*command, "-e", json.dumps(variables)]) == 0
+    assert capfd.readouterr().out.endswith("talk7: would change (4 files, 3 commands, needs a reboot)\n")
+    assert tree(root) == before
+    assert main([*command, "gpu01"]) == 2
+    assert main(["host", "undo", "--local", "--reboot", "--yes"]) == 2
+    assert "gpustack runs on it" in capfd.readouterr().err
