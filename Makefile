@@ -30,9 +30,13 @@ LAB := $(patsubst LAB_%,%,$(filter LAB_%,$(.VARIABLES)))
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
 
-demo: ## the whole path on example hosts: host prep, then a real Nova, flavors, guests, a leak repaired
+demo: ## example hosts prepared, a real Nova, flavors, an instance, a leak repaired; ninety seconds after set-up
 	@tools/setup
 	@.venv/bin/python -m gpustack_demo.examples.demo
+
+demo-full: ## the same with more hosts, each step explained, and each output complete; some minutes
+	@tools/setup
+	@.venv/bin/python -m gpustack_demo.examples.demo --full
 
 test: test-ready test-unit test-nova ## unit tests, then the tests against real Nova and real databases
 
@@ -105,4 +109,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo test test-ready test-unit test-nova test-quick test-parts fresh soak cleanup-servers walks lab lint docs lock audit bench
+.PHONY: help demo demo-full test test-ready test-unit test-nova test-quick test-parts fresh soak cleanup-servers walks lab lint docs lock audit bench

@@ -254,4 +254,4 @@ def look(root: str = "/") -> Dict[str, object]:
 
 
 if __name__ == "__main__":
-    json.dump(look(*sys.argv[1:2]), sys.stdout)
+    json.dump(look(*sys.argv[2:3]), sys.stdout)  # --root DIR, as for the program that scans a host

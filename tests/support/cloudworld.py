@@ -413,7 +413,7 @@ class World:
             (function / "vendor").write_text(f"0x{device.vendor}\n")
             (function / "device").write_text(f"0x{device.product}\n")
         key = keygen(self.ssh.directory / f"key-{host}")
-        self.ssh.allow(key, f'command="{sys.executable} -I -S - {root}"')
+        self.ssh.allow(key, f'command="{sys.executable} -I -S - --root {root}"')
         self._keys[host] = key
         (self.ssh.directory / "known_hosts").write_text(self.ssh.known())
 

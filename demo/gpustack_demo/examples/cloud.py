@@ -1,4 +1,4 @@
-"""Starting a real Nova for the demo, with the example hosts as its computes."""
+"""A real Nova for the demo, with the example hosts as its computes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from http.client import HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpustack.errors import GpustackError
 from gpustack.files import write_atomic
@@ -18,28 +19,27 @@ from gpustack_demo.embedded.templates import ensure_templates
 from gpustack_demo.examples.devices import write_access
 from gpustack_demo.examples.ssh_server import ExampleSshServer
 
-if TYPE_CHECKING:
-    from gpustack_demo.examples.stage import Stage
-
+Print = Callable[[str], None]
 RELEASE = "2025.2"
 """The Nova that the demo runs."""
+_PERIOD = 5.0
+"""Seconds between two runs of nova-compute's periodic tasks, which load the processor; Nova's own period is 60."""
 _TICK = 15.0
-"""Seconds between two signs of life while something takes long."""
+"""Seconds between two reports of a long installation."""
 
 
 class NotInstalledError(GpustackError):
-    """The release is not there, and can't be had."""
+    """The release is missing and cannot be installed."""
 
 
-def install(say: Callable[[str], None]) -> Environment:
+def install(say: Print) -> Environment:
     """Nova, ready to run: from the cache, or installed now.
 
-    :raises NotInstalledError: when it can't be installed.
+    :raises NotInstalledError: if it cannot be installed.
     """
     try:
         began = time.monotonic()
-        told = "this happens once, and may take some minutes"
-        with repeatedly(_TICK, lambda: say(f"… at it for {time.monotonic() - began:.0f} s; {told}")):
+        with repeatedly(_TICK, lambda: say(f"installing for {time.monotonic() - began:.0f} s, some minutes in all")):
             environment = ensure(RELEASE, say=say)
             ensure_templates(environment, say=say)
     except GpustackError as error:
@@ -60,28 +60,28 @@ def nova_of(directory: Path, snapshot: Path, rendered: Path) -> Nova:
     )
 
 
-def start_nova(stage: Stage, *, snapshot: str, rendered: str) -> None:
-    """Start :func:`nova_of` for a stage, whose commands find the cloud and the ``openstack`` command from then on."""
-    environment = install(stage.progress)
-    directory = stage.directory / "cloud"
-    nova = nova_of(directory, stage.directory / snapshot, stage.directory / rendered)
-    stage.progress("starting Nova, Placement and Keystone")
-    began = time.monotonic()
-    stage.nova = stage.enter(nova)
-    stage.progress(f"they are up after {time.monotonic() - began:.0f} s; their log is {nova.log}")
-    write_access(nova, directory / "demo.json")
-    stage.environment.update(OS_CLIENT_CONFIG_FILE=str(nova.clouds_yaml), OS_CLOUD="embedded")
-    stage.program(environment.program("openstack"))
+@contextlib.contextmanager
+def running(base: Path, snapshot: Path, rendered: Path) -> Iterator[tuple[Nova, ExampleSshServer]]:
+    """Run :func:`nova_of` in ``base/cloud``, with frequent periodic tasks, and SSH to its hosts below ``base``.
 
+    :param snapshot: its hosts.
+    :param rendered: the output of ``gpustack nova render``.
+    """
+    directory = base / "cloud"
+    with contextlib.ExitStack() as stack:
+        nova = stack.enter_context(nova_of(directory, snapshot, rendered))
+        write_access(nova, directory / "demo.json")
+        roots = {name: base / name for name in nova.control.hosts()}
+        server = stack.enter_context(ExampleSshServer(roots, base / "ssh"))
 
-def answer_over_ssh(stage: Stage) -> tuple[str, ...]:
-    """Let the example hosts answer over SSH which instances use which devices; return the SSH options."""
-    if stage.nova is None:
-        raise AssertionError("Nova runs")
-    roots = {name: stage.directory / name for name in stage.nova.control.hosts()}
-    write_domains(stage.nova, roots)
-    server = stage.enter(ExampleSshServer(roots, stage.directory / "ssh"))
-    return ("--ssh-config", str(server.config), "--known-hosts", str(server.known_hosts))
+        def tick() -> None:
+            with contextlib.suppress(GpustackError, OSError, HTTPException):  # Nova is being stopped
+                write_domains(nova, roots)
+                nova.control.periodic()
+
+        write_domains(nova, roots)
+        stack.enter_context(repeatedly(_PERIOD, tick))
+        yield nova, server
 
 
 def write_domains(nova: Nova, roots: Mapping[str, Path]) -> None:

@@ -8,10 +8,9 @@ import os
 import shlex
 import threading
 from collections.abc import Callable, Mapping
-from http.client import HTTPException
 from pathlib import Path
 
-from gpustack.errors import GpustackError, UsageError
+from gpustack.errors import UsageError
 from gpustack.files import write_atomic
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host
@@ -57,35 +56,20 @@ def cloud(snapshot: Path, rendered: Path, say: Print, wait: Callable[[], object]
     :raises GpustackError: when Nova cannot be installed or started.
     """
     from gpustack_demo.embedded.releases import cache_dir
-    from gpustack_demo.examples.cloud import RELEASE, install, nova_of, repeatedly, write_domains
-    from gpustack_demo.examples.devices import write_access
-    from gpustack_demo.examples.ssh_server import ExampleSshServer
+    from gpustack_demo.examples.cloud import RELEASE, install, running
 
     for path in (snapshot, rendered):
         if not path.exists():
             raise UsageError("not found", where=str(path), remedy="run gpustack scan --save and gpustack nova render")
     base = snapshot.resolve().parent
-    directory = base / "cloud"
-    if directory.exists():
-        raise UsageError("the directory of an earlier cloud exists", where=str(directory), remedy="remove it")
+    if (base / "cloud").exists():
+        raise UsageError("the directory of an earlier cloud exists", where=str(base / "cloud"), remedy="remove it")
     say(
         f"This installs Nova {RELEASE}, Placement and Keystone from PyPI into {cache_dir()} unless they are there,"
         " and runs them on loopback. Below Nova is its own stand-in for libvirt."
     )
     environment = install(say)
-    with contextlib.ExitStack() as stack:
-        nova = stack.enter_context(nova_of(directory, snapshot, rendered.resolve()))
-        write_access(nova, directory / "demo.json")
-        roots = {name: base / name for name in nova.control.hosts()}
-        server = stack.enter_context(ExampleSshServer(roots, base / "ssh"))
-
-        def tick() -> None:
-            with contextlib.suppress(GpustackError, OSError, HTTPException):  # Nova is being stopped
-                write_domains(nova, roots)
-                nova.control.periodic()
-
-        write_domains(nova, roots)
-        stack.enter_context(repeatedly(1, tick))
+    with running(base, snapshot, rendered.resolve()) as (nova, server):
         say(f"Nova runs; its log is {nova.log}. SSH to the example hosts: {server.config}")
         say("In another terminal:\n")
         for name, value in (

@@ -49,7 +49,7 @@ def rows(database: str, control: Control) -> list[tuple[str, str, str, str]]:
             host,
             address,
             f"{status} to {names.get(owner, owner)}" if owner else status,
-            f"in {used[host, address]}" if (host, address) in used else "in no guest",
+            f"in {used[host, address]}" if (host, address) in used else "in no instance",
         )
         for host, address, status, owner in found
     ]

@@ -93,7 +93,8 @@ class _Session(paramiko.ServerInterface):
 
 def _run(channel: paramiko.Channel, root: Path) -> None:
     program = channel.makefile("rb").read()
-    done = subprocess.run([sys.executable, "-I", "-S", "-", str(root)], input=program, capture_output=True, check=False)
+    python = [sys.executable, "-I", "-S", "-", "--root", str(root)]
+    done = subprocess.run(python, input=program, capture_output=True, check=False)
     channel.sendall(done.stdout)
     channel.sendall_stderr(done.stderr)
     channel.send_exit_status(done.returncode)

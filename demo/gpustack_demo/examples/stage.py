@@ -1,20 +1,21 @@
-"""What the demo's chapters are played on: a directory, commands that are printed and run, and checks."""
+"""The stage of the demo's chapters: a directory, commands that are printed and run, and checks."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from gpustack.files import share_dir, write_atomic
 from gpustack_demo.examples import hosts
+from gpustack_demo.examples.cloud import install, running
 from gpustack_demo.examples.host import write_host
 from gpustack_demo.examples.inventory import inventory
 
@@ -25,20 +26,23 @@ _WIDTH = 100
 _T = TypeVar("_T")
 
 
-class Surprise(Exception):  # noqa: N818  (it is what the reader is told: not an error of this program)
-    """Something is not as the demo said."""
+class Surprise(Exception):  # noqa: N818  (a result of the demo, not an error of this program)
+    """A result differs from what the demo expects."""
 
 
 class Stage:
-    """A directory that commands are run in, and what runs beside them; a context manager, which ends all of that."""
+    """A directory in which commands run, and the services beside them; a context manager, which ends the services."""
 
     environment: MutableMapping[str, str]
     """The environment of the commands."""
     nova: Nova | None = None
     """The Nova that was started."""
+    log: Path
+    """Each command with its complete output, and the messages of the set-up."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.log = directory / "demo.log"
         self.names: dict[str, str] = {}
         """What one chapter leaves to a later one."""
         self._exit = contextlib.ExitStack()
@@ -66,23 +70,34 @@ class Stage:
         """Enter a context that lasts as long as the stage."""
         return self._exit.enter_context(context)
 
+    def start_cloud(self, snapshot: str, rendered: str) -> None:
+        """Start Nova and its hosts' SSH servers; from here on the commands reach the cloud and find ``openstack``."""
+        environment = install(self.note)
+        began = time.monotonic()
+        nova, _server = self.enter(running(self.directory, self.directory / snapshot, self.directory / rendered))
+        self.note(f"Nova runs after {time.monotonic() - began:.0f} s; its log is {nova.log}")
+        self.nova = nova
+        self.environment.update(OS_CLIENT_CONFIG_FILE=str(nova.clouds_yaml), OS_CLOUD="embedded")
+        self.program(environment.program("openstack"))
+
     # --- to the reader ---
 
     def title(self, text: str) -> None:
         """Begin a chapter."""
-        self._print(f"\n{text}\n{'=' * len(text)}", "1")
+        self._print(f"\n{text}", "1")
 
     def say(self, text: str) -> None:
         """Explain something."""
         self._print("\n" + textwrap.fill(text, _WIDTH))
 
-    def progress(self, text: str) -> None:
-        """Say what is being done while it takes time."""
-        self._print(f"  … {text.removeprefix('… ')}", "2")
+    def note(self, text: str) -> None:
+        """Write a line to the log."""
+        with self.log.open("a", encoding="utf-8") as stream:
+            stream.write(f"{text}\n")
 
     def show(self, name: str) -> str:
         """Print a file, and answer what is in it."""
-        self._print(f"\n$ cat {name}", "36")
+        self._print(f"$ cat {name}", "36")
         text = (self.directory / name).read_text(encoding="utf-8")
         self._print(text.rstrip("\n"))
         return text
@@ -94,13 +109,21 @@ class Stage:
         self._print("\n" + "\n".join(lines[first:]))
 
     def check(self, holds: bool, what: str) -> None:
-        """Say that something is so.
+        """Print a result that holds.
 
-        :raises Surprise: when it is not.
+        :raises Surprise: when it does not hold.
+        """
+        self.expect(holds, what)
+        self._print("✔ " + textwrap.fill(what, _WIDTH, subsequent_indent="  "), "32")
+
+    @staticmethod
+    def expect(holds: bool, what: str) -> None:
+        """Go on if a result holds.
+
+        :raises Surprise: when it does not hold.
         """
         if not holds:
             raise Surprise(what)
-        self._print("✔ " + textwrap.fill(what, _WIDTH, subsequent_indent="  "), "32")
 
     def _print(self, text: str, style: str = "") -> None:
         print(f"\033[{style}m{text}\033[0m" if self._colour and style else text, flush=True)
@@ -113,22 +136,27 @@ class Stage:
 
     def state(self, name: str) -> dict[str, tuple[int, int, bytes | None]]:
         """Everything in a host's directory: mode, time of the last change, content."""
-        found = {}
+        state = {}
         for path in sorted((self.directory / name).rglob("*")):
             status = path.lstat()
             is_file = path.is_file() and not path.is_symlink()
             content = path.read_bytes() if is_file else None
-            found[str(path)] = (status.st_mode, status.st_mtime_ns, content)
-        return found
+            state[str(path)] = (status.st_mode, status.st_mtime_ns, content)
+        return state
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the administrator's."""
         (self.directory / name).write_text(text, encoding="utf-8")
 
+    def append(self, name: str, text: str) -> None:
+        """Append to a file of the administrator's."""
+        with (self.directory / name).open("a", encoding="utf-8") as stream:
+            stream.write(text)
+
     def edit(self, name: str, *changes: tuple[str, str]) -> None:
         """Change a file of the administrator's.
 
-        :raises Surprise: when what is to be changed is not there.
+        :raises Surprise: when the file lacks the text to change.
         """
         text = (self.directory / name).read_text(encoding="utf-8")
         for old, new in changes:
@@ -136,12 +164,6 @@ class Stage:
                 raise Surprise(f"{name} does not hold {old!r}")
             text = text.replace(old, new)
         self.write(name, text)
-
-    def join(self, name: str, *snapshots: str) -> None:
-        """Put the hosts of several snapshots into one."""
-        found = [json.loads((self.directory / one).read_text(encoding="utf-8")) for one in snapshots]
-        content = {**found[0], "hosts": [host for one in found for host in one["hosts"]]}
-        write_atomic(self.directory / name, json.dumps(content), mode=0o600)
 
     def program(self, path: Path) -> None:
         """Let the commands find a program by its name."""
@@ -154,16 +176,18 @@ class Stage:
 
     # --- commands ---
 
-    def run(self, *command: str, code: int = 0, into: str | None = None, last: int | None = None) -> str:
-        """Print a command, run it and print what it says.
+    def run(self, *command: str, code: int = 0, into: str | None = None, only: str | None = "") -> str:
+        """Print a command, run it and print its output.
 
         :param code: the exit code that it must have.
-        :param last: print only so many lines of the end, as long as all goes well.
-        :param into: the file that its output goes to.
+        :param into: the file that its standard output goes to.
+        :param only: print the lines that contain this pattern, or nothing, not even the command, if it is None.
         :returns: its output and its messages.
-        :raises Surprise: when the exit code is another.
+        :raises Surprise: when the exit code differs.
         """
-        self._print(f"\n$ {shlex.join(command)}" + (f" > {into}" if into else ""), "36")
+        line = f"$ {shlex.join(command)}" + (f" > {into}" if into else "")
+        if only is not None:
+            self._print(_wrapped(line), "36")
         done = subprocess.run(
             command,
             cwd=self.directory,
@@ -175,27 +199,23 @@ class Stage:
         )
         if into is not None:
             self.write(into, done.stdout)
-        said = done.stdout + done.stderr
-        shown = (done.stderr if into is not None else said).strip("\n")
-        if last is not None and done.returncode == code:
-            shown = "\n".join(["[…]", *shown.splitlines()[-last:]])
-        if shown:
-            self._print(shown)
-        if code != 0 and done.returncode == code:
-            self._print(f"(exit code {code})")
+        output = done.stdout + done.stderr
+        self.note(f"{line}\n{output}(exit code {done.returncode})\n")
         if done.returncode != code:
+            self._print(output)
             raise Surprise(f"{command[0]} ended with exit code {done.returncode}, not {code}")
-        return said
+        for shown in (done.stderr if into is not None else output).splitlines():
+            if only is not None and re.search(only, shown):
+                self._print(_wrapped(shown))
+        return output
 
-    def play(
-        self,
-        playbook: str,
-        *arguments: str,
-        spec: str = "gpustack.yaml",
-        code: int = 0,
-        last: int | None = None,
-    ) -> str:
-        """Run a playbook on the hosts of the inventory."""
-        path = str(share_dir("playbooks") / f"{playbook}.yml")
-        command = ("ansible-playbook", "-i", "inventory.yaml", path, "-e", f"gpustack_spec={spec}", *arguments)
-        return self.run(*command, code=code, last=last)
+    def devices(self, only: str = "") -> str:
+        """Print each GPU with its row in Nova's database and its instance on the hypervisor."""
+        return self.run("python", "-m", "gpustack_demo.examples.devices", "cloud/demo.json", only=only)
+
+
+def _wrapped(line: str) -> str:
+    """A line that fits the width; a table's stay as they are."""
+    if len(line) <= _WIDTH or line.startswith(("|", "+")):
+        return line
+    return textwrap.fill(line, _WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)

@@ -58,7 +58,7 @@ def hosts(tmp_path: Path) -> Iterator[None]:
     server = Sshd(directory=tmp_path / "ssh")
     server.start()
     keys = tmp_path / "ssh/authorized_keys"
-    keys.write_text(f'command="{sys.executable} -I -S - {tmp_path}/root" ' + keys.read_text().split(" ", 1)[1])
+    keys.write_text(f'command="{sys.executable} -I -S - --root {tmp_path}/root" ' + keys.read_text().split(" ", 1)[1])
     (tmp_path / "known").write_text(server.known())
     (tmp_path / "config").write_text(
         f"Host blocked\n HostName 127.0.0.1\n Port {server.port}\n IdentityFile {server.client_key}\n"

@@ -23,7 +23,7 @@ class Hypervisors:
         ]
 
 
-def test_books_and_hypervisor_side_by_side(tmp_path: Path) -> None:
+def test_rows_and_hypervisor_side_by_side(tmp_path: Path) -> None:
     path = tmp_path / "cell.sqlite"
     with closing(sqlite3.connect(path)) as database, database:
         database.executescript(
@@ -36,10 +36,10 @@ def test_books_and_hypervisor_side_by_side(tmp_path: Path) -> None:
             " (1, '0000:88:00.0', 'allocated', 'gone', 0), (2, '0000:84:00.0', 'available', NULL, 0),"
             " (2, '0000:88:00.0', 'available', NULL, 7);"
         )
-    found = rows(str(path), cast("Control", Hypervisors()))
-    assert found == [
+    devices = rows(str(path), cast("Control", Hypervisors()))
+    assert devices == [
         ("gpu01", "0000:84:00.0", "allocated to vm1", "in vm1"),
-        ("gpu01", "0000:88:00.0", "allocated to gone", "in no guest"),
-        ("gpu04", "0000:84:00.0", "available", "in no guest"),
+        ("gpu01", "0000:88:00.0", "allocated to gone", "in no instance"),
+        ("gpu04", "0000:84:00.0", "available", "in no instance"),
     ]
-    assert table(found).splitlines()[1] == "gpu01  0000:84:00.0  allocated to vm1   in vm1"
+    assert table(devices).splitlines()[1] == "gpu01  0000:84:00.0  allocated to vm1   in vm1"

@@ -1,0 +1,173 @@
+"""The second half of the full demo: Nova, from its configuration to a GPU that a failed migration lost.
+
+Nova is real: its API, scheduler, conductor and computes, Placement and Keystone come from PyPI and run on this
+machine's loopback. Below it, libvirt is Nova's own test double, which has the PCI devices of the example hosts.
+"""
+
+from __future__ import annotations
+
+from gpustack_demo.embedded.nova import Nova
+from gpustack_demo.embedded.servers import settled
+from gpustack_demo.examples.cloud import RELEASE
+from gpustack_demo.examples.ssh_server import ExampleSshServer
+from gpustack_demo.examples.stage import Stage, Surprise
+
+_HOSTS = "hosts:\n  gpu01: [k4200]\n"
+_MORE = f"""\
+hosts:
+  gpu01: [k4200]
+  gpu04: [k4200]
+
+nova: {{release: "{RELEASE}"}}
+
+flavors:
+  "k4200-{{count}}": {{model: k4200, count: [1, 2], vcpus: 4, ram: 16GiB, disk: 40GiB}}
+"""
+_DROP_IN = "etc/nova/nova.conf.d/300-gpustack.conf"
+_CREATE = ("openstack", "server", "create", "--image", "image", "--no-network", "-c", "name", "-c", "id")
+_CLEANUP = ("--config-file", "cloud/nova.conf", "--grace", "0")
+_SSH = ("--ssh-config", "ssh/config", "--known-hosts", "ssh/known_hosts")
+
+
+def configuration(stage: Stage) -> None:
+    """Nova's configuration from the same spec"""
+    stage.say("gpu04 is a twin of gpu01. The spec now has the twin, the release of Nova, and two flavors:")
+    stage.host("talk_host", "gpu04")
+    stage.edit("gpustack.yaml", (_HOSTS, _MORE))
+    stage.excerpt("gpustack.yaml", "hosts:")
+    stage.run("gpustack", "spec", "check", "gpustack.yaml")
+    stage.inventory("gpu01", "gpu04")
+    apply = ("gpustack", "host", "apply", "gpustack.yaml", "gpu04", "-i", "inventory.yaml", "--reboot", "--yes")
+    stage.run(*apply, only="^gpu04")
+    names = ("gpu01", "gpu04")
+    with ExampleSshServer({name: stage.directory / name for name in names}, stage.directory / "ssh"):
+        stage.run("gpustack", "scan", *names, *_SSH, "--save", "hosts.json")
+    stage.run("gpustack", "nova", "render", "gpustack.yaml", "--snapshot", "hosts.json", "--out", "nova")
+    stage.show(f"nova/gpu01/{_DROP_IN}")
+    content = stage.show(f"nova/control/{_DROP_IN}")
+    stage.check("PciPassthroughFilter" in content, "device_type fits the cards, and the list of filters is complete")
+
+
+def real_nova(stage: Stage) -> None:
+    """A real Nova reads it"""
+    stage.say(
+        f"From here on Nova {RELEASE} runs, with API, scheduler, conductor and a nova-compute for each host, "
+        "Placement, Keystone and openstackclient from PyPI, on loopback and with the rendered files. Below Nova, "
+        "libvirt is Nova's test double: an instance is a libvirt document, and the PCI devices are those of the scans."
+    )
+    stage.start_cloud("hosts.json", "nova")
+    output = stage.run("openstack", "compute", "service", "list", "-c", "Binary", "-c", "Host", "-c", "State")
+    stage.check(output.count("nova-compute") == 2, "both nova-compute services accept their configuration")
+    output = stage.devices()
+    stage.check(output.count("available") == 4, "Nova found the four GPUs, and neither an audio function nor a NIC")
+
+
+def flavors(stage: Stage) -> None:
+    """Flavors"""
+    stage.say("The environment names the clouds.yaml of the embedded cloud. The plan:")
+    stage.run("gpustack", "flavor", "plan", "gpustack.yaml", "--snapshot", "hosts.json")
+    stage.run("gpustack", "flavor", "apply", "gpustack.yaml", "--snapshot", "hosts.json", "--yes")
+    output = stage.run("gpustack", "flavor", "plan", "gpustack.yaml", "--snapshot", "hosts.json", "--exit-code")
+    stage.check("0 to create" in output, "a second run has nothing to do")
+    stage.run("gpustack", "flavor", "list", "--spec", "gpustack.yaml")
+
+
+def instances(stage: Stage) -> None:
+    """Instances with their GPUs"""
+    stage.say("Three instances: two with both GPUs of a host, and one for which no GPU is left:")
+    for name, flavor in (("vm1", "k4200-2"), ("vm2", "k4200-2"), ("vm3", "k4200-1")):
+        _create(stage, name, flavor)
+    _servers(stage)
+    output = stage.devices()
+    stage.check(
+        output.count("in vm1") == output.count("allocated to vm1") == 2,
+        "vm1 has two GPUs, by their addresses, in Nova's database and in its libvirt domain",
+    )
+    stage.check(_no_valid_host(stage) == 1, "Nova found no valid host for vm3")
+    stage.run("openstack", "server", "delete", "--wait", "vm2", "vm3")
+
+
+def leak(stage: Stage) -> None:
+    """A leak"""
+    stage.say(
+        "vm1 is migrated to the other host. As the migration is confirmed, libvirt on the old host fails after it has "
+        "removed the instance. The demo makes libvirt fail in this one place; everything else is Nova."
+    )
+    nova = _nova(stage)
+    with nova.connection() as cloud:
+        source = cloud.compute.find_server("vm1", ignore_missing=False).compute_host
+    stage.names["source"] = source
+    stage.run("gpustack", "example", "leak", "vm1")
+    output = stage.devices()
+    stage.check(
+        output.count("allocated to vm1") == 4 and output.count("in vm1") == 2,
+        f"vm1 runs on the new host; {source} has no instance, and its two rows still belong to vm1",
+    )
+    stage.say("Neither a restart of nova-compute nor Nova's periodic tasks free the GPUs:")
+    nova.control.restart_compute(source)
+    nova.control.periodic()
+    _create(stage, "vm4", "k4200-1")
+    _servers(stage)
+    stage.check(_no_valid_host(stage) == 2, "two GPUs are idle, and Nova finds no valid host")
+    stage.run("openstack", "server", "delete", "--wait", "vm4")
+
+
+def recovery(stage: Stage) -> None:
+    """Found, explained, repaired"""
+    source = stage.names["source"]
+    stage.say(
+        "The plan reads the databases that nova.conf names, and changes nothing. (--grace 0: by default, rows that "
+        "changed within the last five minutes are ignored.)"
+    )
+    output = stage.run("gpustack", "cleanup", "plan", *_CLEANUP)
+    stage.check(source in output and "report" in output, "the plan finds both rows, and why they are reported only")
+    stage.say("vm1 stays where it runs. This is a decision for a person:")
+    stage.run("openstack", "server", "set", "--state", "active", "--auto-approve", "vm1")
+    output = stage.run("gpustack", "cleanup", "plan", *_CLEANUP)
+    stage.check("fail-migration" in output, "now the leak is proved, and Nova itself completes the repair")
+    stage.say(
+        "apply checks it again and asks both hosts over SSH: no instance may use a device that becomes free. (A "
+        "stand-in answers for the example hosts with the domains of the hypervisor.) Then it writes a journal and sets "
+        "the migration to failed, and the periodic task of nova-compute frees both devices. That task runs every "
+        "minute; here, every few seconds."
+    )
+    stage.run("gpustack", "cleanup", "apply", *_CLEANUP, *_SSH, "--yes", "--journal", "journal.jsonl")
+    output = stage.devices()
+    stage.check(output.count("available") == 2, f"the two GPUs of {source} are free again")
+    output = stage.run("gpustack", "cleanup", "plan", *_CLEANUP, "--exit-code")
+    stage.check("No stale rows" in output, "nothing is left to repair")
+    stage.say("A new instance boots on them, and the old one keeps its own.")
+    _create(stage, "vm5", "k4200-2")
+    _servers(stage)
+    output = stage.devices()
+    stage.check(
+        output.count("in vm5") == 2 and output.count("in vm1") == 2,
+        "four GPUs, two instances, and each device in one of them",
+    )
+
+
+def _nova(stage: Stage) -> Nova:
+    if stage.nova is None:
+        raise Surprise("Nova runs")
+    return stage.nova
+
+
+def _create(stage: Stage, name: str, flavor: str) -> None:
+    stage.run(*_CREATE, "--flavor", flavor, name)
+    with _nova(stage).connection() as cloud:
+        settled(cloud, cloud.compute.find_server(name, ignore_missing=False))
+
+
+def _servers(stage: Stage) -> None:
+    stage.run(
+        "openstack", "server", "list", "--long", *(w for c in ("Name", "Status", "Flavor", "Host") for w in ("-c", c))
+    )
+
+
+def _no_valid_host(stage: Stage) -> int:
+    """For how many instances Nova has found no host so far."""
+    output = stage.run("grep", "-o", "Failed to compute_task_build_instances: .*", "cloud/nova.log")
+    return output.count("No valid host was found")
+
+
+CHAPTERS = (configuration, real_nova, flavors, instances, leak, recovery)

@@ -1,0 +1,25 @@
+"""Nova for the demo: its installation reports progress."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gpustack_demo.examples import cloud
+
+
+def test_a_long_installation_reports_progress(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = object()
+    reports: list[str] = []
+
+    def ensure(name: str, *, say: object) -> object:
+        while len(reports) < 2:
+            pass
+        return made
+
+    monkeypatch.setattr(cloud, "_TICK", 0.01)
+    monkeypatch.setattr(cloud, "ensure", ensure)
+    monkeypatch.setattr(cloud, "ensure_templates", lambda environment, say: tmp_path)
+    assert cloud.install(reports.append) is made
+    assert all("installing" in text for text in reports)
