@@ -1,7 +1,7 @@
 """How the host boots: firmware, boot loader, entries and kernels."""
 
 import re
-from typing import Any, Dict, Iterable, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 from .bls import grub_entries, loader_entries
 from .grub import GRUB_LIMIT, grub_configuration, grub_environment, grub_environment_block
@@ -50,15 +50,30 @@ def boot(host: HostRoot, machine_type: Optional[str], gpu_modules: Iterable[str]
     loader = boot_loader(host, configuration is not None)
     # Where grub.cfg has the command blscfg, GRUB reads the entries itself.
     reads_entries = loader == "systemd-boot" or re.search(r"^\s*blscfg\b", text, re.MULTILINE) is not None
-    entries = []
-    if configuration and loader == "grub":
-        entries += grub_entries(host, configuration, text)
+    in_menu = grub_entries(host, configuration, text) if configuration and loader == "grub" else []
     listed = loader_entries(host, grub_environment(host, configuration or "", text)) if reads_entries else []
-    wanted = sorted(set(NAMED_MODULES).union(gpu_modules))
-    kernels = []
+    return {
+        "firmware": firmware(host, machine_type),
+        "loader": loader,
+        "bls": reads_entries,
+        "unified": unified_images(host) if loader != "grub" else [],
+        "entries": [*in_menu, *listed],
+        "config_mtime": status.st_mtime_ns if status is not None else None,
+        "grubby_keeps_defaults": grubby_keeps_defaults(host) if reads_entries and loader == "grub" else None,
+        "tools": [name for name in BOOT_TOOLS if any_of(host, name)],
+        "environment": grub_environment_block(host, configuration, text)
+        if configuration and loader == "grub"
+        else None,
+        "kernels": kernels(host, loader, sorted(set(NAMED_MODULES).union(gpu_modules))),
+    }
+
+
+def kernels(host: HostRoot, loader: Optional[str], wanted: List[str]) -> List[Dict[str, Any]]:
+    """The kernels that can boot, oldest first, with those of the wanted modules that each has."""
+    found = []
     for release, (image, candidates) in kernel_images(host, loader).items():
         initramfs, written = initramfs_of(host, candidates)
-        kernels.append(
+        found.append(
             {
                 "release": release,
                 "image": image,
@@ -69,17 +84,4 @@ def boot(host: HostRoot, machine_type: Optional[str], gpu_modules: Iterable[str]
                 "vfio_aliases": vfio_aliases(host, release),
             }
         )
-    return {
-        "firmware": firmware(host, machine_type),
-        "loader": loader,
-        "bls": reads_entries,
-        "unified": unified_images(host) if loader != "grub" else [],
-        "entries": entries + listed,
-        "config_mtime": status.st_mtime_ns if status is not None else None,
-        "grubby_keeps_defaults": grubby_keeps_defaults(host) if reads_entries and loader == "grub" else None,
-        "tools": [name for name in BOOT_TOOLS if any_of(host, name)],
-        "environment": grub_environment_block(host, configuration, text)
-        if configuration and loader == "grub"
-        else None,
-        "kernels": sorted(kernels, key=lambda kernel: version_key(kernel["release"])),
-    }
+    return sorted(found, key=lambda kernel: version_key(kernel["release"]))

@@ -128,31 +128,42 @@ def function(host: HostRoot, address: str, tables: Tables) -> Optional[Dict[str,
     """One PCI function; ``None``, with a note, when it went away or says not even what it is."""
     mark = len(host.unread)
     files = FunctionFiles(host, address)
-    vendor, product = files.hexadecimal("vendor", _HEX4), files.hexadecimal("device", _HEX4)
-    class_code = files.hexadecimal("class", _HEX6)
-    if vendor is None or product is None or class_code is None:
-        vanished = not host.exists(files.base) or any(
-            entry["error"] == os.strerror(errno.ENODEV) for entry in host.unread[mark:]
-        )
-        if vanished:
-            host.forget(mark)
-        host.note(files.base, VANISHED if vanished else "left out: its vendor, device or class could not be read")
+    ids = identity(files)
+    if None in (ids["vendor"], ids["product"], ids["class"]):
+        absent = any(entry["error"] == os.strerror(errno.ENODEV) for entry in host.unread[mark:])
+        if absent or not host.exists(files.base):
+            vanished(host, files, mark)
+        else:
+            host.note(files.base, "left out: its vendor, device or class could not be read")
         return None
+    record = {"address": address, **ids, **kernel_view(files, tables), **hardware(files, tables, ids["class"])}
+    if host.exists(files.base):
+        return record
+    vanished(host, files, mark)
+    return None
+
+
+def vanished(host: HostRoot, files: FunctionFiles, mark: int) -> None:
+    """Replace what was noted of a function by the note that it went away."""
+    host.forget(mark)
+    host.note(files.base, "the device went away while it was read")
+
+
+def identity(files: FunctionFiles) -> Dict[str, Any]:
+    """What the function is; a value is ``None`` where it could not be read."""
+    return {
+        "vendor": files.hexadecimal("vendor", _HEX4),
+        "product": files.hexadecimal("device", _HEX4),
+        "class": files.hexadecimal("class", _HEX6),
+    }
+
+
+def kernel_view(files: FunctionFiles, tables: Tables) -> Dict[str, Any]:
+    """What the kernel makes of the function: drivers, IOMMU group, node, the physical function and virtual ones."""
     modalias = files.value("modalias")
     override = files.value("driver_override")
     group = files.link("iommu_group")
-    found_bars = bars(host.text(files.path("resource"), VALUE_LIMIT) or "") if "resource" in files.present else []
-    domain_bus, _, _ = address.rpartition(":")
-    path = (host.link(files.base) or "").split("/")
-    config, has_config = files.path("config"), "config" in files.present
-    record = {
-        "address": address,
-        "vendor": vendor,
-        "product": product,
-        "subsystem_vendor": files.hexadecimal("subsystem_vendor", _HEX4),
-        "subsystem_product": files.hexadecimal("subsystem_device", _HEX4),
-        "class": class_code,
-        "revision": files.hexadecimal("revision", _HEX2),
+    return {
         "driver": files.link("driver"),
         "driver_override": None if override == "(null)" else override,
         "modalias": modalias,
@@ -165,25 +176,32 @@ def function(host: HostRoot, address: str, tables: Tables) -> Optional[Dict[str,
         "physical_function": files.function("physfn"),
         "virtual_functions": virtual_functions(files),
         "mediated": mediated_devices(files),
+    }
+
+
+def hardware(files: FunctionFiles, tables: Tables, class_code: str) -> Dict[str, Any]:
+    """The function's registers, its place in the machine, and who uses it."""
+    host = files.host
+    address = files.base.rpartition("/")[2]
+    path = (host.link(files.base) or "").split("/")
+    config, has_config = files.path("config"), "config" in files.present
+    memory = bars(host.text(files.path("resource"), VALUE_LIMIT) or "") if "resource" in files.present else []
+    slot, bus = address.rpartition(".")[0], address.rpartition(":")[0]
+    return {
+        "subsystem_vendor": files.hexadecimal("subsystem_vendor", _HEX4),
+        "subsystem_product": files.hexadecimal("subsystem_device", _HEX4),
+        "revision": files.hexadecimal("revision", _HEX2),
         "reset_methods": reset_methods(files),
-        "bars": found_bars,
+        "bars": memory,
         "link": express_link(files),
-        "slot": tables.slots.get(address.rpartition(".")[0], tables.slots.get(domain_bus)),
+        "slot": tables.slots.get(slot, tables.slots.get(bus)),
         # A read wakes a device that sleeps, so only those of cards are asked.
         "responds": responds(host, config) if has_config and class_code.startswith((*GPU_CLASSES, "0680")) else None,
         "serial": config_serial(host, config) if has_config else None,
         "parent": path[-2] if len(path) > 1 and ADDRESS.fullmatch(path[-2]) else None,
         "uses": tables.uses.get(address, {}),
-        "claims": tables.claims.within(found_bars),
+        "claims": tables.claims.within(memory),
     }
-    if not host.exists(files.base):
-        host.forget(mark)
-        host.note(files.base, VANISHED)
-        return None
-    return record
-
-
-VANISHED = "the device went away while it was read"
 
 
 def pci(host: HostRoot) -> List[Dict[str, Any]]:

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterable, List, Set
 
 from .aliases import normalised
 from .boot import boot
@@ -39,13 +39,6 @@ def collect(root: str = "/") -> Dict[str, Any]:
         if entry["iommu_group"] in no_iommu:
             entry["iommu_group"] = None
     offered = [entry for entry in functions if entry["class"].startswith(PASSED_CLASSES)]
-    drivers = (
-        name
-        for entry in functions
-        if entry["class"].startswith(GPU_CLASSES)
-        for name in [entry["driver"], *entry["modules"]]
-    )
-    gpu_modules = {normalised(name) for name in drivers if name and MODULE_NAME.fullmatch(name)}
     return {
         "version": VERSION,
         "collected_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -61,12 +54,19 @@ def collect(root: str = "/") -> Dict[str, Any]:
         "numa_nodes": numa_nodes(host),
         "kernel": kernel(host),
         "iommu": {**iommu(host, no_iommu), "groups": groups(host, offered)},
-        "boot": boot(host, machine_type, gpu_modules),
+        "boot": boot(host, machine_type, gpu_modules(functions)),
         "initramfs_tool": initramfs_tool(host),
         "files": configuration_files(host),
         "pci": functions,
         "unread": host.unread,
     }
+
+
+def gpu_modules(functions: Iterable[Dict[str, Any]]) -> Set[str]:
+    """The host drivers of the GPUs."""
+    gpus = [entry for entry in functions if entry["class"].startswith(GPU_CLASSES)]
+    names = [name for entry in gpus for name in [entry["driver"], *entry["modules"]] if name]
+    return {normalised(name) for name in names if MODULE_NAME.fullmatch(name)}
 
 
 def main(arguments: List[str]) -> int:
