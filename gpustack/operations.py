@@ -13,7 +13,7 @@ import difflib
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Operation:
         """The operation in one line."""
         raise NotImplementedError
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The operation as plain data."""
         return {"kind": self.kind, **asdict(self)}
 

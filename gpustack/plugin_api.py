@@ -62,12 +62,12 @@ class HostPlanResult(TaskResult):
     that an undo removes when its commands have run.
     """
 
-    plan: dict[str, Any]
+    plan: dict[str, object]
     counts: dict[str, int]
     write: list[FileToWrite]
     remove: list[str]
     commands: list[CommandToRun]
-    bind: list[dict[str, Any]]
+    bind: list[dict[str, object]]
     reboot: list[str]
     trial: TrialState
     todo: bool
@@ -78,7 +78,7 @@ class HostPlanResult(TaskResult):
 class VerificationResult(TaskResult):
     """What a passed verification found; ``details`` has every check."""
 
-    verification: dict[str, Any]
+    verification: dict[str, object]
 
 
 def plan(

@@ -98,5 +98,5 @@ def put_back(cloud: Connection, entry: JournalEntry) -> tuple[bool | None, str]:
     return True, "the allocation is as it was before the repair"
 
 
-def _resources(answer: Mapping[str, Any]) -> dict[str, Any]:
+def _resources(answer: Mapping[str, Any]) -> Mapping[str, Mapping[str, int]]:
     return {uuid: allocation["resources"] for uuid, allocation in answer["allocations"].items()}

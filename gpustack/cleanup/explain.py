@@ -150,11 +150,11 @@ def _rows(connection: sa.Connection, subject: Subject) -> Iterable[sa.RowMapping
     return connection.execute(query.where(rows.instance_uuid.in_(written))).mappings().all()
 
 
-def _of(connection: sa.Connection, table: sa.Table, name: str, values: Iterable[str]) -> Iterator[dict[str, Any]]:
+def _of(connection: sa.Connection, table: sa.Table, name: str, values: Iterable[str]) -> Iterator[sa.RowMapping]:
     wanted = sorted({form for value in values for form in (value, value.upper())} if "uuid" in name else set(values))
     for batch in batches(wanted):
         query = sa.select(*tables.columns(connection, table)).where(table.c[name].in_(batch)).order_by(table.c.id)
-        yield from map(dict, connection.execute(query).mappings())
+        yield from connection.execute(query).mappings()
 
 
 def _row(row: sa.RowMapping) -> str:

@@ -154,7 +154,7 @@ def read(path: Path) -> tuple[JournalEntry, ...]:
         raise JournalError("a line is none of a journal's", where=str(path)) from error
 
 
-def _entries(lines: Sequence[dict[str, Any]]) -> Iterator[JournalEntry]:
+def _entries(lines: Sequence[Mapping[str, Any]]) -> Iterator[JournalEntry]:
     from gpustack.cleanup.journal_lines import Begin
 
     outcomes = {line["end"]: line["outcome"] for line in lines if "end" in line}
@@ -173,7 +173,7 @@ def _entries(lines: Sequence[dict[str, Any]]) -> Iterator[JournalEntry]:
             )
 
 
-def _rich(entry: dict[str, Any]) -> object:
+def _rich(entry: Mapping[str, Any]) -> object:
     if set(entry) == {"datetime"}:
         return datetime.fromisoformat(entry["datetime"])
     return entry

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -47,7 +47,7 @@ class Begin(_Line):
     begin: int
     cell: Name
     database: Name
-    verdict: dict[str, Any]
+    verdict: dict[str, object]
     changes: Annotated[list[ChangeLine], Field(max_length=10_000)]
     before: tuple[dict[str, Value], ...] = Field(strict=False)
     allocation: AllocationLine | None = None

@@ -104,7 +104,7 @@ def _with_allocations(cloud: Connection, device: Provider) -> Provider | None:
         )
 
 
-def allocations_of(cloud: Connection, consumer: str) -> dict[str, Any]:
+def allocations_of(cloud: Connection, consumer: str) -> Mapping[str, Any]:
     """All allocations of a consumer, with its generation, project and user (none of these when it has none)."""
     path = f"/allocations/{consumer}"
     content = get(cloud, path)

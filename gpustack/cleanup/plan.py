@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import sqlalchemy as sa
 
@@ -181,7 +181,7 @@ class CleanupPlan:
         found.update((v.cell, v.klass, v.status.value) for v in self.verdicts)
         return found
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The plan as plain data."""
         return {
             FORMAT: VERSION,

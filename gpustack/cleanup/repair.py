@@ -70,7 +70,7 @@ def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) ->
     written: list[Change] = []
     if verdict.repair in (Repair.FREE, Repair.RETIRE, Repair.CLEAR_DELETED):
         for row in verdict.rows:
-            new: dict[str, Any] = {**_FREED, "updated_at": now}
+            new: dict[str, object] = {**_FREED, "updated_at": now}
             if verdict.repair is Repair.RETIRE:
                 new |= {"deleted": row.id, "deleted_at": now}
             written.append(_row_change(row, new))

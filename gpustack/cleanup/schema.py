@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,7 +40,7 @@ class DatabaseSchema:
 
 
 @functools.cache
-def _known() -> dict[str, Any]:
+def _known() -> Mapping[str, Any]:
     return tomllib.loads((data_dir("") / "schemas.toml").read_text(encoding="utf-8"))
 
 

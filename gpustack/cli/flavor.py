@@ -140,7 +140,7 @@ class Show(InCloud, ShowOne):
         cloud = self.cloud(parsed_args)
         flavor = find_flavor(cloud.flavors(), parsed_args.flavor)
         access = "public" if flavor.public else sorted(cloud.access(flavor.id))
-        fields: dict[str, Any] = {
+        fields: dict[str, object] = {
             "name": flavor.name,
             "id": flavor.id,
             "state": flavor.state,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpustack.cli.common import confirm, expanded, see_terminal
 from gpustack.cli.playbook_run import Play
@@ -44,8 +44,8 @@ class _Change(Play):
         group.add_argument("--guests", choices=policies, help="what becomes of guests there (default: refuse)")
         group.add_argument("--device-guests", choices=policies, help="the same for guests with a device of the host")
 
-    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
-        variables: dict[str, Any] = {"gpustack_reboot": parsed_args.reboot}
+    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
+        variables: dict[str, object] = {"gpustack_reboot": parsed_args.reboot}
         if parsed_args.serial:
             variables["gpustack_serial"] = parsed_args.serial
         nova = {
@@ -123,7 +123,7 @@ gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
         parser.add_argument("--trial", action="store_true", help="try new kernel arguments for one boot first")
         return parser
 
-    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         variables = {"gpustack_spec": str(parsed_args.spec.absolute()), **super()._variables(parsed_args)}
         modes = [name for name in ("adopt", "live", "trial") if getattr(parsed_args, name)]
         return {**variables, **{f"gpustack_{name}": True for name in modes}}
@@ -157,7 +157,7 @@ class Undo(_Change):
         parser.add_argument("--force", action="store_true", help="remove files, too, that somebody has changed since")
         return parser
 
-    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         return {"gpustack_force": parsed_args.force, **super()._variables(parsed_args)}
 
     def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
@@ -183,7 +183,7 @@ class Verify(Play):
         self._add_hosts(parser)
         return parser
 
-    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         return {"gpustack_spec": str(parsed_args.spec.absolute())}
 
     def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:

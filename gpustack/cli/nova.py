@@ -147,7 +147,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             directory=parsed_args.path,
         )
 
-    def _as_data(self) -> dict[str, Any]:
+    def _as_data(self) -> dict[str, object]:
         return {
             "files": [file.to_dict() for file in self._rendering.files],
             "findings": [finding.to_dict() for finding in self._rendering.findings],

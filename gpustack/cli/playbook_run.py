@@ -57,7 +57,7 @@ class Play(Command):
         add_format(parser)
         parser.add_argument("--log", type=Path, metavar="FILE", help="where the full log goes (default: made up)")
 
-    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, Any]:
+    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         return {}
 
     def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:

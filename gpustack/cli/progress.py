@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpustack.cli.common import Command
 from gpustack.text import printable, raw
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
     from gpustack.playbook_runner.record import Record
 
 ProgressListener = Callable[["Record", Sequence[str]], None]
@@ -38,7 +40,7 @@ def progress(command: Command, doing: str) -> Iterator[ProgressListener]:
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=Console(file=raw(command.app.stderr)), transient=True) as bars:
-        rows: dict[str, Any] = {}
+        rows: dict[str, TaskID] = {}
 
         def move_bars(record: Record, over: Sequence[str]) -> None:
             for name in record.active:

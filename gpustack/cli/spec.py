@@ -45,16 +45,17 @@ class Check(ShowOne):
         from gpustack.spec.load import examine_file
 
         self._examination = examination = examine_file(parsed_args.file)
-        fields: dict[str, Any] = {
+        models, hosts = (list(examination.spec.models), list(examination.spec.hosts)) if examination.spec else ([], [])
+        as_data = is_for_machines(parsed_args)
+        fields = {
             "file": str(parsed_args.file),
             "valid": examination.spec is not None,
-            "models": list(examination.spec.models) if examination.spec else [],
-            "hosts": list(examination.spec.hosts) if examination.spec else [],
-            "problems": [problem.to_dict() for problem in examination.problems],
+            "models": models if as_data else "\n".join(models),
+            "hosts": hosts if as_data else "\n".join(hosts),
+            "problems": [problem.to_dict() for problem in examination.problems]
+            if as_data
+            else "\n".join(map(str, examination.problems)),
         }
-        if not is_for_machines(parsed_args):
-            fields |= {key: "\n".join(fields[key]) for key in ("models", "hosts")}
-            fields["problems"] = "\n".join(map(str, examination.problems))
         return tuple(fields), tuple(fields.values())
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpustack.errors import GpustackError, HostError
 from gpustack.facts import bundle
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpustack.ssh.config import SshOptions
 
 Reported = Callable[[str], None]
-Documents = dict[str, dict[str, Any]]
+Documents = dict[str, dict[str, object]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Gathered:
     """
 
     hosts: tuple[Host, ...]
-    raw: tuple[dict[str, Any], ...]
+    raw: tuple[dict[str, object], ...]
     failures: tuple[GatherFailure, ...] = ()
     others: Mapping[str, str] = field(default_factory=dict)
 
@@ -173,8 +173,7 @@ def _named(raw: Documents) -> tuple[Documents, dict[str, str]]:
     by_name, others = {}, {}
     for target, document in raw.items():
         own_name, name = document.get("hostname"), _host_name(target.rpartition("@")[2])
-        malformed = own_name is not None and (not isinstance(own_name, str) or _host_name(own_name) != own_name)
-        if malformed or not name:
+        if not name or not (own_name is None or (isinstance(own_name, str) and _host_name(own_name) == own_name)):
             by_name[target] = document  # the model refuses it
             continue
         if own_name is not None and not extends(own_name, name):

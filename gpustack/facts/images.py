@@ -40,7 +40,7 @@ def checked_images(raw: Any, host: str) -> Mapping[str, Mapping[str, Any]] | Non
     if raw is None:
         return None
     try:
-        images: dict[str, dict[str, Any]] = _Images.model_validate(raw).model_dump(exclude_unset=True)
+        images: dict[str, dict[str, object]] = _Images.model_validate(raw).model_dump(exclude_unset=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         path = ".".join(str(part)[:64] for part in first["loc"])

@@ -34,7 +34,7 @@ class Snapshot:
     """Hosts as read from a file: checked facts, and the plain data they came from, in the same order."""
 
     hosts: tuple[Host, ...]
-    raw: tuple[dict[str, Any], ...]
+    raw: tuple[dict[str, object], ...]
 
 
 def save_snapshot(path: Path, raw_hosts: Sequence[Mapping[str, Any]]) -> None:
@@ -121,7 +121,7 @@ def _json(text: bytes, where: str) -> object:
         raise SnapshotError("it is no snapshot, but JSON made to do harm", where=where, remedy=_AGAIN) from error
 
 
-def _host_documents(document: object, where: str) -> list[tuple[str, dict[str, Any]]]:
+def _host_documents(document: object, where: str) -> list[tuple[str, dict[str, object]]]:
     """Each host's plain data with its JSON path."""
     if not isinstance(document, dict):
         raise SnapshotError(f"$: expected an object, found {_shown(document)}", where=where, remedy=_AGAIN)

@@ -10,6 +10,7 @@ hundred patterns and compiles them anew, which is most of what such a request co
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpustack.cloudapi import Refused, compute_of, numbers, raise_refusal, translated_errors
@@ -154,7 +155,7 @@ class FlavorCloud:
             return answer.json() if answer.content else None
 
 
-def _flavor(entry: dict[str, Any], where: str | None) -> PresentFlavor:
+def _flavor(entry: Mapping[str, Any], where: str | None) -> PresentFlavor:
     if "extra_specs" not in entry:
         raise CloudError(
             "the API does not show the extra specs of flavors",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
@@ -63,7 +62,7 @@ class FlavorPlan:
     findings: tuple[Finding, ...]
     unchanged: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The plan as plain data."""
         return {
             "operations": [operation.to_dict() for operation in self.operations],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from gpustack.codes import Code
 from gpustack.facts.model import Host
@@ -92,7 +92,7 @@ def _sizes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, li
     """The sizes; None with a finding where ``auto`` has no facts to go by."""
     flavor, per_gpu = entry.flavor, entry.flavor.per_gpu
     usable = [share for share in shares if any(model in share.gpus for model in entry.models)]
-    sizes: dict[str, Any] = {}
+    sizes: dict[str, int | None] = {}
     for size, auto in (("vcpus", vcpus_for_each), ("ram", ram_for_each), ("disk", None)):
         share = getattr(per_gpu, size)
         if share == "auto" and auto is not None:
@@ -103,7 +103,8 @@ def _sizes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, li
     if missing:
         models = " and ".join(entry.models)
         return None, [finding(Code.FLAVOR_SIZE_UNKNOWN, place=entry.name, what=" and ".join(missing), models=models)]
-    return Sizes(**sizes, ephemeral=flavor.ephemeral, swap=flavor.swap), []
+    known = {size: value for size, value in sizes.items() if value is not None}
+    return Sizes(**known, ephemeral=flavor.ephemeral, swap=flavor.swap), []
 
 
 def _nodes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[int | None, list[Finding]]:

@@ -17,7 +17,7 @@ import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from gpustack.spec.extra_specs import (
     AFFINITY,
@@ -153,7 +153,7 @@ class PresentFlavor:
         """How many GPUs it asks for, by alias; empty when it asks for none."""
         return parse_alias(self.extra_specs.get(ALIAS, ""))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The flavor as plain data."""
         return {
             "id": self.id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from gpustack.flavor.flavors import ACCESS, PresentFlavor, Sizes
 from gpustack.operations import Operation
@@ -40,7 +40,7 @@ class CreateFlavor(Operation):
         """The extra specs with the mark of access."""
         return {**self.extra_specs, **({ACCESS: self.access_mark} if self.access_mark is not None else {})}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "kind": self.kind,
             "why": self.why,
@@ -94,7 +94,7 @@ class ChangeFlavor(Operation):
         lines += [f"- project {project}" for project in sorted(self.revoke)]
         return lines or ["~ gpustack's mark"]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {
             "kind": self.kind,
             "why": self.why,
@@ -129,7 +129,7 @@ class DeleteFlavor(Operation):
         specs = self.flavor.extra_specs
         return [f"- {key} = {value}" for key, value in specs.items() if not key.startswith(NAMESPACE)]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         return {"kind": self.kind, "why": self.why, **self.flavor.to_dict()}
 
 

@@ -45,7 +45,7 @@ class PlannedGpu:
     functions: tuple[str, ...]
     refused: bool
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """As plain data, for JSON."""
         return {
             "address": self.address,
@@ -76,7 +76,7 @@ class HostPlan:
     refused: bool
     operations: tuple[Operation, ...] = ()
     reboot: tuple[str, ...] = ()
-    expected: dict[str, Any] = field(default_factory=dict)
+    expected: dict[str, object] = field(default_factory=dict)
     trial: trials.Trial | None = None
     in_trial: bool = False
 
@@ -85,7 +85,7 @@ class HostPlan:
         """Whether something would be done."""
         return bool(self.operations)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The plan as plain data: what the playbooks carry out."""
         return {
             "host": self.host,

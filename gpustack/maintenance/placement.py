@@ -44,7 +44,7 @@ def room_of(connection: Connection, needs: Amounts) -> Room | None:
     return Room(free=free, whole=len(answer["allocation_requests"]) < _MOST)
 
 
-def _get(connection: Connection, path: str, query: dict[str, Any] | None = None) -> Any:  # noqa: ANN401 - JSON
+def _get(connection: Connection, path: str, query: dict[str, object] | None = None) -> Any:  # noqa: ANN401 - JSON
     doing = "ask Placement for room"
     try:
         with translated_errors(doing):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from gpustack.findings import Finding, errors, report_lines
 from gpustack.operations import Operation
@@ -38,7 +37,7 @@ class ServicePlan:
         """Whether there is anything to do or to wait for."""
         return bool(self.steps or self.waits)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The plan as plain data."""
         return {
             "host": self.host,

@@ -17,7 +17,7 @@ class ServiceResult(TaskResult):
     """A phase's result; ``todo`` of ``plan``: whether an earlier run has left something to do."""
 
     todo: bool
-    service: dict[str, Any]
+    service: dict[str, object]
 
 
 def carry_out(

@@ -8,7 +8,7 @@ nova/compute/api.py). So they count as devices, unless the operator says otherwi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gpustack.cloudapi import raise_refusal, translated_errors
 from gpustack.errors import CloudError
@@ -56,7 +56,7 @@ def _endpoint(connection: Connection) -> str | None:
     return base if base.endswith(_VERSION) else base + _VERSION
 
 
-def _kinds(ports: list[dict[str, Any]], host: str) -> dict[str, tuple[str, ...]]:
+def _kinds(ports: list[dict[str, object]], host: str) -> dict[str, tuple[str, ...]]:
     by_server: dict[str, dict[str, None]] = {}
     for port in ports:
         kind = str(port.get("binding:vnic_type") or "")

@@ -84,7 +84,7 @@ class _Named:
         self.findings.append(finding(Code.CONFIGURATION_MISSING, place=place, error=error))
 
 
-def _documents(path: Path) -> list[dict[str, Any]]:
+def _documents(path: Path) -> list[dict[str, object]]:
     """The mappings of a YAML file.
 
     :raises NovaConfigError: when it can't be read, or is no YAML.

@@ -53,8 +53,8 @@ _Line = TypeVar("_Line", Alias, DeviceEntry)
 class NovaNeeds(TaskResult):
     """The lines of alias that all hosts need, and those of device_spec by host."""
 
-    aliases: list[dict[str, Any]]
-    computes: dict[str, list[dict[str, Any]]]
+    aliases: list[dict[str, object]]
+    computes: dict[str, list[dict[str, object]]]
 
 
 class NovaFile(TypedDict):

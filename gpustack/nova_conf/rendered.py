@@ -44,7 +44,7 @@ class RenderedFile:
         foreign = without_block(before)
         return f"{foreign.rstrip()}\n\n{self.text}" if foreign.strip() else self.text
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The file as plain data."""
         return {"target": self.target, "path": self.path, "services": list(self.services), "text": self.text}
 

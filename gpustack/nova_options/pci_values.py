@@ -35,7 +35,7 @@ def load(text: str) -> Any:  # noqa: ANN401
         raise EntryError("it is nested too deeply") from error
 
 
-def alias_of(text: str) -> dict[str, Any]:
+def alias_of(text: str) -> dict[str, object]:
     """The object that an alias is.
 
     :raises EntryError: when it is no JSON object.
@@ -46,7 +46,7 @@ def alias_of(text: str) -> dict[str, Any]:
     return value
 
 
-def specs_of(text: str) -> list[dict[str, Any]]:
+def specs_of(text: str) -> list[dict[str, object]]:
     """The entries of one device_spec line, which may be an object or a list of them.
 
     :raises EntryError: when it is neither.

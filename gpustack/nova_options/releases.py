@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -115,7 +116,7 @@ class _Table:
     filters: tuple[Filter, ...]
 
 
-def _frozen(entry: dict[str, Any]) -> dict[str, Any]:
+def _frozen(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return {
         name: tuple(value.items()) if isinstance(value, dict) else tuple(value) if isinstance(value, list) else value
         for name, value in entry.items()

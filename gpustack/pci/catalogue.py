@@ -189,7 +189,7 @@ def _data() -> Mapping[str, Any]:
     return _read_toml("cards.toml")
 
 
-def _read_toml(name: str) -> dict[str, Any]:
+def _read_toml(name: str) -> Mapping[str, Any]:
     import tomllib
 
     return tomllib.loads(data_dir(name).read_text(encoding="utf-8"))

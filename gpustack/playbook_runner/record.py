@@ -95,7 +95,7 @@ class HostRecord:
         kinds = {**self.operations, "reboot": 0}
         return [*show_counts(kinds), *reboot, *(["verified"] if self.verified else [])]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The record as plain data."""
         return {
             "host": self.host,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gpustack.facts.gpus import Gpu, gpus
 from gpustack.facts.model import Function, Host
@@ -50,7 +49,7 @@ def rows(hosts: Sequence[Host]) -> tuple[Row, ...]:
     return tuple(table)
 
 
-def describe(row: Row) -> dict[str, Any]:
+def describe(row: Row) -> dict[str, object]:
     """Everything about a GPU as plain data, in the order in which it is printed; unknown is None."""
     main, readiness = row.gpu.main, row.readiness
     card = catalogue.lookup(main.vendor, main.product, main.subsystem_vendor, main.subsystem_product)
@@ -90,7 +89,7 @@ def describe(row: Row) -> dict[str, Any]:
     }
 
 
-def _member(gpu: Gpu, function: Function) -> dict[str, Any]:
+def _member(gpu: Gpu, function: Function) -> dict[str, object]:
     return {
         "address": function.address,
         "vendor_id": function.vendor,

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from gpustack.errors import SpecError
 from gpustack.files import file_remedy
@@ -124,7 +124,7 @@ def _validated(document: Document) -> tuple[Spec | None, list[Problem]]:
     except ValidationError as error:
         # Of a list whose entries are all at fault, pydantic says that it is too short, too.
         details = [d for d in error.errors(include_url=False) if d["type"] != "too_short" or not d["input"]]
-        translated = (_translated(document, dict(detail)) for detail in details)
+        translated = (_translated(document, detail) for detail in details)
         return None, faults + [problem for path, problem in translated if path not in empty]
 
 
@@ -157,7 +157,7 @@ def _place(data: Data, location: tuple[str | int, ...]) -> Path:
     return tuple(path)
 
 
-def _translated(document: Document, detail: dict[str, Any]) -> tuple[Path, Problem]:
+def _translated(document: Document, detail: ErrorDetails) -> tuple[Path, Problem]:
     """One of pydantic's errors in our words."""
     location, kind = detail["loc"], detail["type"]
     if location and location[-1] == _KEY:
@@ -178,7 +178,7 @@ def _translated(document: Document, detail: dict[str, Any]) -> tuple[Path, Probl
     return path, document.problem(path, message, suggestion=_suggestion(document, path, node))
 
 
-def _wrong_key(document: Document, path: Path, detail: dict[str, Any]) -> tuple[Path, Problem]:
+def _wrong_key(document: Document, path: Path, detail: ErrorDetails) -> tuple[Path, Problem]:
     key = str(path[-1])
     if detail["type"] == "value_error":
         message = f"not a host pattern: {detail['ctx']['error']}"

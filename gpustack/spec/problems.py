@@ -44,7 +44,7 @@ class Problem:
     suggestion: str | None = None
     severity: Severity = Severity.ERROR
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The problem as plain data, for JSON."""
         return {
             "severity": self.severity.value,

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import threading
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import paramiko
 
@@ -65,7 +65,7 @@ class Connections:
         for transport in remaining:
             transport.close()
 
-    def run(self, name: str, program: bytes) -> dict[str, Any]:
+    def run(self, name: str, program: bytes) -> dict[str, object]:
         """Send a Python program to a host's own Python (3.6 or later) and return the JSON object that it prints.
 
         :param name: ``[user@]host``, looked up in the SSH configuration.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import paramiko
 
@@ -33,7 +33,7 @@ _FIND_PYTHON = (
 )
 
 
-def run_program(transport: paramiko.Transport, name: str, program: bytes, options: SshOptions) -> dict[str, Any]:
+def run_program(transport: paramiko.Transport, name: str, program: bytes, options: SshOptions) -> dict[str, object]:
     """Run a Python program with a host's own Python (3.6 or later), and take the JSON object that it prints.
 
     :raises HostError: when the connection breaks, the program fails, or what it prints is too late, too much or
@@ -122,7 +122,7 @@ def _failed(name: str, status: int, complaint: str, options: SshOptions) -> Host
     )
 
 
-def _document(output: bytes, name: str) -> dict[str, Any]:
+def _document(output: bytes, name: str) -> dict[str, object]:
     if sum(map(output.count, (b",", b"[", b"{"))) > _MOST_VALUES:
         raise HostError(f"prints more than {_MOST_VALUES} values, which is no description of a host", where=name)
     try:

@@ -29,7 +29,7 @@ class Device:
     virtual_functions: tuple[str, ...] = ()
     class_: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """As JSON has it."""
         entry = asdict(self)
         entry["class"] = entry.pop("class_")

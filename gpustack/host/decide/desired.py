@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from gpustack.codes import Code
 from gpustack.facts.gpus import is_gpu
@@ -72,7 +71,7 @@ class Desired:
     entries: Entries | None
     findings: tuple[Finding, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """What must be found on the host, as plain data."""
         return {
             "arguments": list(self.arguments),

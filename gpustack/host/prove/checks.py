@@ -55,7 +55,7 @@ class HostCheck:
     seen: str
     finding: Finding | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The check as plain data, for JSON."""
         return {"what": self.what, "place": self.place, "status": self.status.value, "seen": self.seen}
 

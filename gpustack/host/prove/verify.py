@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity
@@ -32,7 +31,7 @@ class Verification:
         """Whether no error finding stands against the host."""
         return not any(finding.severity is Severity.ERROR for finding in self.findings)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The verification as plain data, for JSON."""
         return {
             "host": self.host,

@@ -43,10 +43,10 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
         yield _yaml(job, f"{job.directory}/{path}/{FILE}", services, variables)
 
 
-def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, object]]]:
     wanted = job.wanted
     retained = carried(job.existing, wanted, "api")
-    common: dict[str, Any] = {"nova_pci_alias": [*retained.aliases, *map(str, wanted.aliases)]}
+    common: dict[str, object] = {"nova_pci_alias": [*retained.aliases, *map(str, wanted.aliases)]}
     if "scheduler" in job.services:
         common[_FILTERS] = list(wanted.filters)
     overrides: dict[str, dict[str, bool]] = {}
@@ -87,7 +87,7 @@ def _hidden(file: Path, directory: Path) -> Finding:
     return finding(Code.VARIABLES_FILE_HIDDEN, place=str(file), directory=directory, command=move)
 
 
-def _set_twice(below: Path, path: str, variables: dict[str, Any]) -> Iterator[Finding]:
+def _set_twice(below: Path, path: str, variables: dict[str, object]) -> Iterator[Finding]:
     """Other files that set a variable of gpustack's: Ansible takes one of the two values and loses the other."""
     for file in sorted((*below.glob("user_*.y*ml"), *below.glob("*_vars/**/*"))):
         winner = _winner(file.relative_to(below), path) if _is_read(file) else None
@@ -163,7 +163,7 @@ def _winner(other: Path, path: str) -> str | None:
     return "gpustack's value, and this one is lost on that host" if kind == "group_vars" else None
 
 
-def _top_level(file: Path) -> dict[str, Any]:
+def _top_level(file: Path) -> dict[str, object]:
     """The variables that a file sets.
 
     :raises _UnreadableError: when the file is encrypted, can't be read, or is no YAML.
@@ -200,7 +200,7 @@ def _in_one_line(lines: Sequence[str]) -> str:
     return json.dumps([entry for line in lines for entry in specs_of(line)])
 
 
-def _yaml(job: Job, path: str, services: tuple[str, ...], variables: dict[str, Any]) -> RenderedFile:
+def _yaml(job: Job, path: str, services: tuple[str, ...], variables: dict[str, object]) -> RenderedFile:
     import yaml
 
     dumped = yaml.safe_dump(variables, sort_keys=False, width=2**20, allow_unicode=True)

@@ -66,7 +66,7 @@ def _name(*parts: str) -> str:
     return re.sub("[^a-z0-9-]+", "-", "-".join(parts).lower())[:_MAX_NAME].strip("-")
 
 
-def _service(name: str, text: str) -> Iterator[dict[str, Any]]:
+def _service(name: str, text: str) -> Iterator[dict[str, object]]:
     yield {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {KEY: text}}
     yield {
         "apiVersion": "dataplane.openstack.org/v1beta1",
@@ -87,10 +87,10 @@ def _service(name: str, text: str) -> Iterator[dict[str, Any]]:
     }
 
 
-def _patch(job: Job, services: Sequence[str]) -> dict[str, Any] | None:
+def _patch(job: Job, services: Sequence[str]) -> dict[str, object] | None:
     """The control plane's patch; None where no service needs a setting."""
     templates = [_template_of(document) for document in job.existing.documents]
-    template: dict[str, Any] = {}
+    template: dict[str, object] = {}
     for service in services:
         filters = job.filters if not job.default_filters or not set(job.wanted.filters) <= FILTERS else ()
         parts = {"alias", "switches", *(("filters",) if filters else ())}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from gpustack.codes import Code
 from gpustack.errors import NovaConfigError, TemplateError
@@ -44,7 +43,7 @@ class LintResult:
         """``Success``, ``Warning`` or ``Failure``."""
         return _RESULTS[self.code]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The line as plain data."""
         return {"check": self.title, "result": self.word, "findings": [finding.to_dict() for finding in self.findings]}
 

@@ -28,8 +28,14 @@ def reports(subject: LintSubject) -> Iterator[Finding]:
                 Code.PCI_IN_PLACEMENT_WITHOUT_REPORT, place=place, other=scheduled.label, **subject.doubt(source)
             )
         elif on:
-            doubt = {**subject.doubt(source), "severity": Severity.WARNING}
-            yield finding(Code.PLACEMENT_REPORTS_DIFFER, place=place, other=on[0].label, **doubt)
+            doubt = subject.doubt(source)["doubt"]
+            yield finding(
+                Code.PLACEMENT_REPORTS_DIFFER,
+                place=place,
+                severity=Severity.WARNING,
+                other=on[0].label,
+                doubt=doubt,
+            )
 
 
 @check(_TITLE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypedDict
 
 from gpustack.facts.model import Host
 from gpustack.findings import Severity
@@ -52,6 +52,13 @@ class DeviceLine:
     @property
     def place(self) -> str:
         return self.setting.place
+
+
+class Doubt(TypedDict):
+    """How a finding is weakened if it is only supposed that a service reads a file."""
+
+    severity: Severity | None
+    doubt: str
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -120,7 +127,7 @@ class LintSubject:
     def devices_of(self, source: Source) -> tuple[DeviceLine, ...]:
         return tuple(line for line in self.devices if line.source is source)
 
-    def doubt(self, source: Source) -> dict[str, Any]:
+    def doubt(self, source: Source) -> Doubt:
         """How to tell of a setting that a service lacks, where it is only supposed that the service reads the file."""
         if source.named:
             return {"severity": None, "doubt": ""}
