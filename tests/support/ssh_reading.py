@@ -1,0 +1,30 @@
+"""Reading a host over SSH, for the facts or for the reason that there are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpustack.errors import HostError
+from gpustack.facts.gather import gather
+from gpustack.ssh.config import SshOptions
+
+MANY = tuple(f"127.0.0.{n}" for n in range(1, 9))
+
+
+def read(name: str = "gpu01", **options: Any) -> dict[str, object]:
+    """The facts of one host, or its error."""
+    gathered = gather([name], ssh=SshOptions(**options))
+    if gathered.failures:
+        raise gathered.failures[0].error
+    return gathered.raw[0]
+
+
+def refusal(name: str = "gpu01", **options: Any) -> str:
+    """Why a host gives no facts; the error is about that host and has a remedy."""
+    with pytest.raises(HostError) as caught:
+        read(name, **options)
+    assert caught.value.where == name
+    assert caught.value.remedy
+    return str(caught.value)

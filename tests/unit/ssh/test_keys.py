@@ -1,0 +1,93 @@
+"""Keys of users and their agent, against a real OpenSSH server."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from support.ssh_reading import read, refusal
+from support.sshd import keygen, program, user
+
+
+def test_no_key_at_all(config, home):
+    (home / ".ssh" / "config").write_text((home / ".ssh" / "config").read_text().replace("IdentityFile", "#"))
+    said = refusal()
+    assert f"refuses the user {user()}: there is no key to offer" in said
+    assert f"ssh {user()}@127.0.0.1 true" in said
+
+
+def test_a_key_that_may_not_log_in(config, sshd, tmp_path, home):
+    stranger = keygen(tmp_path / "stranger")
+    text = (
+        (home / ".ssh" / "config").read_text().replace(str(sshd.client_key), f"{stranger}\nIdentityFile /nonexistent")
+    )
+    (home / ".ssh" / "config").write_text(text)
+    assert f"it took none of {stranger}\n" in refusal()
+
+
+def test_a_user_that_is_not_there(config):
+    assert "refuses the user nosuchuser" in refusal(user="nosuchuser")
+
+
+def test_a_key_with_a_passphrase_is_named(config, sshd, tmp_path, home):
+    locked = keygen(tmp_path / "locked", passphrase="open sesame")
+    text = (home / ".ssh" / "config").read_text().replace(str(sshd.client_key), str(locked))
+    (home / ".ssh" / "config").write_text(text)
+    assert f"{locked} needs a passphrase (add it to the agent with ssh-add)" in refusal()
+
+
+def test_a_file_that_is_no_key(config, sshd, tmp_path, home):
+    bad = tmp_path / "bad"
+    bad.write_text("not a key")
+    text = (home / ".ssh" / "config").read_text().replace(str(sshd.client_key), str(bad))
+    (home / ".ssh" / "config").write_text(text)
+    assert f"{bad} can't be used" in refusal()
+
+
+@pytest.mark.parametrize("kind", ["rsa", "ecdsa"])
+def test_other_kinds_of_keys(kind, config, sshd, tmp_path):
+    key = sshd.allow(keygen(tmp_path / kind, kind))
+    config("Host gpu01", f"IdentityFile {key}")
+    assert read()
+
+
+@pytest.fixture
+def agent(tmp_path, monkeypatch):
+    """A running agent; add keys with ``ssh-add``."""
+    address = tmp_path / "agent"
+    process = subprocess.Popen([program("ssh-agent"), "-D", "-a", str(address)], stdout=subprocess.DEVNULL)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(address))
+    # The socket's file is there a moment before somebody listens: exit code 2 means that no agent was reached.
+    while subprocess.run([program("ssh-add"), "-l"], capture_output=True).returncode == 2:
+        assert process.poll() is None
+    yield lambda key: subprocess.run([program("ssh-add"), "-q", str(key)], check=True)
+    process.terminate()
+    process.wait(timeout=20)
+
+
+def without_files(home, *lines):
+    text = (home / ".ssh" / "config").read_text()
+    kept = [line for line in text.splitlines() if not line.startswith("IdentityFile")]
+    (home / ".ssh" / "config").write_text("\n".join([*lines, *kept, ""]))
+
+
+def test_the_keys_of_the_agent(config, agent, sshd, home):
+    agent(sshd.client_key)
+    without_files(home)
+    assert read()
+
+
+def test_no_agent_when_the_configuration_says_so(config, agent, sshd, home):
+    agent(sshd.client_key)
+    without_files(home, "Host gpu01", "IdentityAgent none")
+    assert "there is no key to offer" in refusal()
+
+
+def test_identities_only(config, agent, sshd, tmp_path, home):
+    stranger = keygen(tmp_path / "stranger")
+    agent(sshd.client_key)
+    without_files(home, "Host gpu01", f"IdentityFile {stranger}", "IdentitiesOnly yes")
+    assert f"it took none of {stranger}" in refusal()
+    without_files(home, "Host gpu02", f"IdentityFile {sshd.client_key}", "IdentitiesOnly yes")
+    assert read("gpu02")
