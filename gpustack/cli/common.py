@@ -10,7 +10,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cliff import command, lister, show
 
@@ -112,6 +112,16 @@ class Command(_Voice):
 
 class Lister(_Voice, lister.Lister):
     """A command that prints a list, as a table or in cliff's other formats."""
+
+    def produce_output(
+        self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Sequence[Any]]
+    ) -> int:
+        """Print the list; tables fit the terminal."""
+        if parsed_args.formatter == "table":
+            from gpustack.cli.tables import FittingTable
+
+            self.formatter = FittingTable()
+        return int(super().produce_output(parsed_args, column_names, data))
 
 
 class ShowOne(_Voice, show.ShowOne):

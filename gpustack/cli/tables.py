@@ -1,0 +1,97 @@
+"""Tables that fit a terminal: texts wrap between words only, so that an address or a uuid stays in one piece.
+
+cliff's own table breaks words. Where even single words leave no room, each row becomes a block of lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+from cliff.columns import FormattableColumn
+from cliff.formatters.table import TableFormatter
+
+
+class FittingTable(TableFormatter):
+    """cliff's table, at most as wide as the terminal or ``--max-width``."""
+
+    def emit_list(
+        self,
+        column_names: Sequence[str],
+        data: Iterable[Sequence[Any]],
+        stdout: TextIO,
+        parsed_args: argparse.Namespace,
+    ) -> None:
+        """Print the rows."""
+        rows = [[_text(cell) for cell in row] for row in data]
+        width = _width(stdout, parsed_args)
+        fitting = _fitted(column_names, rows, width) if width else rows
+        if fitting is None:
+            stdout.write(_blocks(column_names, rows))
+            return
+        # What fits is left as it is; cliff would measure the terminal again.
+        unlimited = argparse.Namespace(**{**vars(parsed_args), "max_width": 0, "fit_width": False})
+        super().emit_list(column_names, fitting, stdout, unlimited)
+
+
+def _text(cell: Any) -> Any:  # noqa: ANN401 - numbers stay numbers, which are aligned to the right
+    return cell.human_readable() if isinstance(cell, FormattableColumn) else cell
+
+
+def _width(stdout: TextIO, parsed_args: argparse.Namespace) -> int:
+    """How many columns there are; 0 without a limit."""
+    if int(parsed_args.max_width) > 0:
+        return int(parsed_args.max_width)
+    return shutil.get_terminal_size().columns if stdout.isatty() or parsed_args.fit_width else 0
+
+
+def _fitted(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]] | None:
+    """The rows with texts wrapped so that the table fits; None where single words are too wide."""
+    columns = [[str(cell) for cell in column] for column in zip(*rows, strict=True)] or [[] for _ in names]
+    natural = [
+        _widest(name, (line for cell in column for line in cell.splitlines()))
+        for name, column in _pairs(names, columns)
+    ]
+    least = [
+        _widest(name, (word for cell in column for word in cell.split())) for name, column in _pairs(names, columns)
+    ]
+    room = width - 1 - 3 * len(names)  # borders, and a space on each side
+    if sum(least) > room:
+        return None
+    widest = max(natural, default=0)
+    while sum(widths := [min(most, max(fewest, widest)) for most, fewest in zip(natural, least, strict=True)]) > room:
+        widest -= 1
+    return [[_wrapped(cell, limit) for cell, limit in zip(row, widths, strict=True)] for row in rows]
+
+
+def _pairs(names: Sequence[str], columns: Sequence[list[str]]) -> Iterable[tuple[str, list[str]]]:
+    return zip(names, columns, strict=True)
+
+
+def _widest(name: str, texts: Iterable[str]) -> int:
+    return max(map(len, (name, *texts)))
+
+
+def _wrapped(cell: Any, width: int) -> Any:  # noqa: ANN401
+    if not isinstance(cell, str):
+        return cell
+    lines = (
+        textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""] for line in cell.split("\n")
+    )
+    return "\n".join(part for wrapped in lines for part in wrapped)
+
+
+def _blocks(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A block for each row, with a line for each cell."""
+    indent = max(map(len, names)) + 2
+    blocks = (
+        "".join(
+            f"{name:<{indent}}{str(cell).replace(chr(10), chr(10) + ' ' * indent)}\n"
+            for name, cell in zip(names, row, strict=True)
+        )
+        for row in rows
+    )
+    return "\n".join(blocks)

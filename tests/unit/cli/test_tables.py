@@ -1,0 +1,81 @@
+"""Tables fit 80 columns, and an address or a uuid is never broken."""
+
+from __future__ import annotations
+
+import argparse
+import io
+
+import pytest
+
+from gpustack.cli.cleanup import ClassCell
+from gpustack.cli.tables import FittingTable
+
+ADDRESS = "0000:05:00.0"
+UUID = "5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d"
+SCAN = ("Host", "Address", "Card", "Driver", "IOMMU group", "NUMA", "Ready")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def table(names, rows, *, stream: io.StringIO | None = None, max_width: int = 0) -> str:
+    stream = Terminal() if stream is None else stream
+    options = argparse.Namespace(max_width=max_width, fit_width=False, print_empty=False)
+    FittingTable().emit_list(names, rows, stream, options)
+    return stream.getvalue()
+
+
+def widest(text: str) -> int:
+    return max(map(len, text.splitlines()))
+
+
+def test_texts_wrap_between_words() -> None:
+    row = ("gpu-amd01", ADDRESS, "AMD Instinct MI300X", "amdgpu", "70", 0, "GPU010")
+    shown = table(SCAN, [row])
+    assert widest(shown) <= 80
+    assert f" {ADDRESS} " in shown
+    assert " Instinct " in shown
+    assert table(SCAN, [row], stream=io.StringIO()).count("\n") == 5  # in a pipe nothing wraps
+
+
+def test_rows_become_blocks_where_words_leave_no_room() -> None:
+    names = ("Class", "Status", "Cell", "Host", "Devices", "Instance", "Repair")
+    row = (ClassCell("B"), "stale", "cell1", "gpu01", f"{ADDRESS} {ADDRESS}", UUID, "fail-migration")
+    shown = table(names, [row, row])
+    assert shown.split("\n\n")[0].splitlines() == [
+        "Class     B (migration-pinned)",
+        "Status    stale",
+        "Cell      cell1",
+        "Host      gpu01",
+        f"Devices   {ADDRESS} {ADDRESS}",
+        f"Instance  {UUID}",
+        "Repair    fail-migration",
+    ]
+
+
+def test_a_table_that_fits_is_as_cliff_prints_it() -> None:
+    assert table(("Name", "GPUs"), [("g1", 2)]) == (
+        "+------+------+\n| Name | GPUs |\n+------+------+\n| g1   |    2 |\n+------+------+\n"
+    )
+
+
+def test_the_option_limits_a_pipe_as_well() -> None:
+    shown = table(("A", "B"), [("one two three", "four five six")], stream=io.StringIO(), max_width=20)
+    assert widest(shown) <= 20
+    assert "three" in shown
+
+
+def test_lines_of_a_cell_stay_lines() -> None:
+    shown = table(("Field", "Value"), [("hosts", "gpu01\ngpu02")])
+    assert "| hosts | gpu01 |\n|       | gpu02 |" in shown
+
+
+def test_no_rows() -> None:
+    assert table(("Name",), []).strip() == ""
