@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
 # Control, format (bidirectional overrides, zero width), surrogate, private use, unassigned; line and paragraph
@@ -48,6 +48,16 @@ def printable_data(value: Any) -> Any:  # noqa: ANN401 - plain data
     if isinstance(value, list | tuple):
         return [printable_data(inner) for inner in value]
     return value
+
+
+def listed(names: Sequence[str], shown: int) -> str:
+    """Names in one line; of many, the first ones and how many more there are.
+
+    >>> listed(["gpu01", "gpu02", "gpu03"], 2)
+    'gpu01, gpu02 and 1 more'
+    """
+    more = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
 
 
 class SafeStream(io.TextIOBase):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.hostnames import same, short
 from gpustack.maintenance.model import ComputeService
+from gpustack.text import listed
+
+_SHOWN = 8
 
 
 def find_service(
@@ -27,7 +30,7 @@ def find_service(
     if wanted:
         chosen = [service for service in services if service.host == wanted]
         if len(chosen) != 1:
-            known = _joined(service.host for service in services)
+            known = listed(sorted(service.host for service in services), _SHOWN) or "none"
             return None, (finding(Code.COMPUTE_HOST_UNKNOWN, place=host, wanted=wanted, known=known),)
         return _unless_claimed(host, chosen[0], [other for other in others if same(other, wanted)])
     matching = [service for service in services if same(service.host, host) or same(service.host, own_name or host)]
@@ -42,7 +45,9 @@ def find_service(
     if not alike:
         return None, ()
     called = own_name if own_name and own_name != host else "the same"
-    return None, (finding(Code.COMPUTE_HOST_AMBIGUOUS, place=host, own_name=called, alike=_joined(alike)),)
+    return None, (
+        finding(Code.COMPUTE_HOST_AMBIGUOUS, place=host, own_name=called, alike=listed(sorted(alike), _SHOWN)),
+    )
 
 
 def _unless_claimed(
@@ -50,15 +55,12 @@ def _unless_claimed(
 ) -> tuple[ComputeService | None, tuple[Finding, ...]]:
     if not claimants:
         return service, ()
-    claimed = finding(Code.COMPUTE_HOST_OF_OTHERS, place=host, service=service.host, others=_joined(claimants))
+    claimed = finding(
+        Code.COMPUTE_HOST_OF_OTHERS, place=host, service=service.host, others=listed(sorted(claimants), _SHOWN)
+    )
     return None, (claimed,)
 
 
 def _claims(other: str, service: str, host: str) -> bool:
     """Whether another host may have a service: one of the inventory's name only by the same name."""
     return same(other, service) if same(host, service) else short(other) == short(service)
-
-
-def _joined(names: Iterable[str]) -> str:
-    known = sorted(names)
-    return ", ".join(known[:8]) + (", …" if len(known) > 8 else "") if known else "none"

@@ -16,6 +16,7 @@ from gpustack.nova_options.config import Setting, foreign, in_drop_in
 from gpustack.nova_options.device_spec import offered, parse_line
 from gpustack.nova_options.pci_values import EntryError, alias_of, quotes_hint
 from gpustack.nova_options.releases import Option
+from gpustack.text import listed
 
 
 def in_the_way(
@@ -109,10 +110,8 @@ def _template_in_the_way(setting: Setting, wanted: DesiredConfig, hosts: Sequenc
     """A device_spec that is read or carried over beside ours, with devices that nobody knows before it is evaluated."""
     names = [host.hostname for host in hosts if wanted.computes.get(host.hostname)]
     if names:
-        listed = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        why = (
-            f" on {listed}, and is a Jinja expression: if the same cards match, Nova goes by the first entry that fits"
-        )
+        conflict = "if the same cards match, Nova goes by the first entry that fits"
+        why = f" on {listed(names, 5)}, and is a Jinja expression: {conflict}"
         yield finding(Code.FOREIGN_LINE_IN_FORCE, place=setting.place, line=_named(setting), why=why)
 
 

@@ -16,6 +16,7 @@ from gpustack.nova_options.releases import Release
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.hosts import options_for
 from gpustack.spec.model import NvSwitch, Placement, Spec
+from gpustack.text import listed
 
 _PLACEMENT_SINCE = {"report": "pci/report_in_placement", "schedule": "filter_scheduler/pci_in_placement"}
 _MANY = 8
@@ -92,8 +93,7 @@ def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned
             yield finding(Code.NO_CARD_OF_MODEL, place=f"models.{name}", model=name)
     unseen = sorted(spec.plain_hosts - {host.hostname for host in hosts})
     if unseen:
-        hostnames = ", ".join(unseen[:5]) + (f" and {len(unseen) - 5} more" if len(unseen) > 5 else "")
-        yield finding(Code.HOSTS_WITHOUT_FACTS, place="spec", hosts=hostnames)
+        yield finding(Code.HOSTS_WITHOUT_FACTS, place="spec", hosts=listed(unseen, 5))
     unbound: dict[tuple[str, str], list[str]] = {}
     for target in targets:
         driver, assigned = target.gpu.main.driver, target.driver_of(target.gpu.main)

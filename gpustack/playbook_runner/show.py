@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from gpustack.errors import ApplyError, GpustackError, HostError, PlanError, VerifyError
 from gpustack.playbook_runner.record import HostRecord, RunOutcome
+from gpustack.text import listed
 
 _GRAVEST: tuple[tuple[RunOutcome, type[GpustackError], str], ...] = (
     (RunOutcome.FAILED, ApplyError, "failed"),
@@ -55,8 +56,10 @@ def verdict(records: Sequence[HostRecord], log: str) -> GpustackError | None:
     for outcome, error, state in _GRAVEST:
         hosts = [record.host for record in records if record.outcome is outcome]
         if hosts:
-            names = ", ".join(hosts[:8]) + (", …" if len(hosts) > 8 else "")
-            return error(f"{len(hosts)} of {len(records)} hosts {state}: {names}", remedy=f"the whole log is {log}")
+            summary = f"{len(hosts)} of {len(records)} hosts {state}: {listed(hosts, 8)}"
+            return error(summary, remedy=f"the complete log is {log}")
     if not_begun := [record.host for record in records if record.outcome is RunOutcome.NOT_BEGUN]:
-        return ApplyError(f"{len(not_begun)} of {len(records)} hosts were not begun", remedy=f"the whole log is {log}")
+        return ApplyError(
+            f"{len(not_begun)} of {len(records)} hosts were not begun", remedy=f"the complete log is {log}"
+        )
     return None

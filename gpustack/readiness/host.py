@@ -12,6 +12,7 @@ from gpustack.codes import Code
 from gpustack.facts.gpus import gpus, nvswitches
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
+from gpustack.text import listed
 
 GROUPS = "/sys/kernel/iommu_groups"
 """Where the kernel shows its IOMMU groups."""
@@ -113,12 +114,11 @@ def _circumstances(host: Host) -> Iterator[Finding]:
         yield finding(Code.READ_IN_CONTAINER, place=host.hostname, container=host.container)
     if host.unread:
         paths = [entry.path for entry in host.unread]
-        more = f" and {len(paths) - _SHOWN_PATHS} more" if len(paths) > _SHOWN_PATHS else ""
         yield finding(
             Code.FACTS_UNREADABLE,
             place=host.hostname,
             count=count(len(paths), "path"),
-            paths=", ".join(paths[:_SHOWN_PATHS]) + more,
+            paths=listed(paths, _SHOWN_PATHS),
             advice="scan as root (`sudo gpustack scan`, or `--sudo` over SSH)"
             if host.privileged is False
             else "the snapshot says why, under `unread`",

@@ -19,7 +19,7 @@ from gpustack.spec.host_ranges import fold, natural
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import NvSwitch
 from gpustack.spec.schema import SCHEMA_FILE
-from gpustack.text import printable
+from gpustack.text import listed, printable
 
 _BRANDS = {"grid", "tesla", "quadro", "geforce", "radeon", "instinct", "firepro", "pro", "data", "center", "gpu"}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*(\[[0-9]+:[0-9]+\][A-Za-z0-9_.-]*)?")
@@ -92,8 +92,7 @@ def _remarks(by_host: Mapping[str, _Found], unread: Sequence[str]) -> Iterator[s
 
 
 def _nothing_found(by_host: Mapping[str, _Found]) -> GpustackError:
-    names = ", ".join(list(by_host)[:5]) or "no host"
-    more = ", …" if len(by_host) > 5 else ""
+    names = listed(list(by_host), 5) or "no host"
     why = [
         *([_INTEGRATED] if any(of_host.integrated for of_host in by_host.values()) else []),
         *([_EMULATED] if any(of_host.emulated for of_host in by_host.values()) else []),
@@ -101,7 +100,7 @@ def _nothing_found(by_host: Mapping[str, _Found]) -> GpustackError:
     ]
     left_out = f"; left out: {', '.join(why)}" if why else ""
     return GpustackError(
-        f"no GPU found on {names}{more} to write a spec of{left_out}",
+        f"no GPU found on {names} to write a spec of{left_out}",
         remedy="`gpustack scan` shows what a host has",
     )
 
@@ -249,9 +248,8 @@ def _boards(kind: _Kind, functions: Sequence[Function]) -> Iterator[str]:
     """Boards of several makers under one kind: how to tell them apart, should that matter."""
     boards = Counter(f"{f.subsystem_vendor}:{f.subsystem_product}" for f in functions if f.subsystem_product)
     if len(boards) > 1 and not kind.subsystem:
-        counts = ", ".join(f"{ids} ({count})" for ids, count in boards.most_common(5))
-        more = ", …" if len(boards) > 5 else ""
-        yield f"  # Boards by subsystem id: {counts}{more}. To tell them apart, give subsystem_vendor and"
+        counts = listed([f"{ids} ({count})" for ids, count in boards.most_common()], 5)
+        yield f"  # Boards by subsystem id: {counts}. To tell them apart, give subsystem_vendor and"
         yield "  # subsystem_product in match."
 
 
@@ -292,8 +290,7 @@ def _note(text: str, hosts: Iterable[str]) -> list[str]:
     patterns = fold(hosts)
     if not patterns:
         return []
-    listed = ", ".join(patterns[:8]) + (f" and {len(patterns) - 8} more" if len(patterns) > 8 else "")
-    return ["", f"# {text} {printable(listed, keep='')}."]
+    return ["", f"# {text} {printable(listed(patterns, 8), keep='')}."]
 
 
 def _scalar(text: str) -> str:
