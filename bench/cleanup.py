@@ -49,7 +49,7 @@ def fill(engine: sa.Engine, rows: int) -> None:
     tables.metadata.create_all(engine, [tables.metadata.tables[name] for name in TABLES])
     nodes = rows // DEVICES
     postgres = engine.dialect.name == "postgresql"
-    now = "now() AT TIME ZONE 'utc'" if postgres else "UTC_TIMESTAMP()"
+    utc = "now() AT TIME ZONE 'utc'" if postgres else "UTC_TIMESTAMP()"
     old = "TIMESTAMP '2026-01-01 00:00:00'"
     name = "CONCAT('node-', s.seq)"
     vm = "CONCAT('00000000-0000-0000-0000-', LPAD(CAST(s.seq AS CHAR(12)), 12, '0'))"
@@ -59,7 +59,7 @@ def fill(engine: sa.Engine, rows: int) -> None:
         if postgres
         else (f"(s.seq DIV {DEVICES}) * {GUESTS} + s.seq % {DEVICES}")
     )
-    taken = f"s.seq % {DEVICES} < {GUESTS}"
+    is_taken = f"s.seq % {DEVICES} < {GUESTS}"
     of_row = vm.replace("s.seq", f"({guest})")
     node = f"s.seq / {DEVICES}" if postgres else f"s.seq DIV {DEVICES}"
     host = f"CONCAT('node-', s.seq {'/' if postgres else 'DIV'} {GUESTS})"
@@ -92,7 +92,7 @@ def fill(engine: sa.Engine, rows: int) -> None:
         "INSERT INTO services (id, host, binary, disabled, forced_down, last_seen_up, deleted)".replace(  # noqa: S608
             "binary", '"binary"' if postgres else "`binary`"
         )
-        + f" SELECT s.seq + 1, {name}, 'nova-compute', false, false, CASE WHEN s.seq < 10 THEN {old} ELSE {now} END, 0"  # noqa: S608
+        + f" SELECT s.seq + 1, {name}, 'nova-compute', false, false, CASE WHEN s.seq < 10 THEN {old} ELSE {utc} END, 0"  # noqa: S608
         f" FROM {numbers(engine, nodes)}",
         (
             "INSERT INTO instances (id, uuid, host, node, vm_state, updated_at, deleted)"  # noqa: S608
@@ -106,8 +106,8 @@ def fill(engine: sa.Engine, rows: int) -> None:
             "INSERT INTO pci_devices (id, compute_node_id, address, vendor_id, product_id, dev_type, label,"  # noqa: S608
             " status, instance_uuid, request_id, created_at, updated_at, deleted)"
             f" SELECT s.seq + 1, {node} + 1, {address},"
-            f" '10de', '11b4', 'type-PCI', 'label', CASE WHEN {taken} THEN 'allocated' ELSE 'available' END,"
-            f" CASE WHEN {taken} THEN {of_row} END, CASE WHEN {taken} THEN 'r' END, {old}, {old}, 0"
+            f" '10de', '11b4', 'type-PCI', 'label', CASE WHEN {is_taken} THEN 'allocated' ELSE 'available' END,"
+            f" CASE WHEN {is_taken} THEN {of_row} END, CASE WHEN {is_taken} THEN 'r' END, {old}, {old}, 0"
             f" FROM {numbers(engine, rows)}"
         ),
         # The indexes that Nova's schema has on the columns that are read by.
@@ -127,7 +127,7 @@ def fill(engine: sa.Engine, rows: int) -> None:
 def client(url: str) -> int:
     """Read the same columns of the same rows as the plan does; how many there were."""
     engine = sa.create_engine(url, poolclass=sa.NullPool)
-    read = 0
+    count = 0
     with engine.connect().execution_options(stream_results=True, yield_per=5000) as connection:
         rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
         guests, extra = tables.instances.c, tables.instance_extra.c
@@ -139,8 +139,8 @@ def client(url: str) -> int:
             sa.select(*tables.services.columns),
         ):
             for _row in connection.execute(query):
-                read += 1
-    return read
+                count += 1
+    return count
 
 
 def planned(url: str) -> int:
@@ -157,9 +157,9 @@ def measured(work: Callable[[str], int], url: str) -> tuple[int, float, float]:
     receive, send = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("spawn").Process(target=_measure, args=(work, url, send))
     child.start()
-    found: tuple[int, float, float] = receive.recv()
+    result: tuple[int, float, float] = receive.recv()
     child.join()
-    return found
+    return result
 
 
 def _measure(work: Callable[[str], int], url: str, send: object) -> None:
@@ -218,11 +218,11 @@ def main() -> None:
         peaks = []
         for count in (rows // 4, rows):
             fill(engine, count)
-            read, plain, _peak = measured(client, url)
+            rows_read, plain, _peak = measured(client, url)
             verdicts, wall, peak = measured(planned, url)
             peaks.append(peak)
             print(
-                f"{kind}, {count} rows: plan {wall:.1f} s, client {plain:.1f} s ({read} rows), "
+                f"{kind}, {count} rows: plan {wall:.1f} s, client {plain:.1f} s ({rows_read} rows), "
                 f"{wall / plain:.2f} times; peak {peak:.0f} MiB; {verdicts} verdicts"
             )
         repaired, lock = longest_lock(url)

@@ -32,13 +32,13 @@ alias = {"vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI", "
 LOOKS = 20
 
 
-def plans(nova_conf: Path, go: Event, made: object) -> None:
+def plans(nova_conf: Path, go: Event, counter: object) -> None:
     """Plan again and again while ``go`` is set; how often."""
     sources = Sources.from_nova_conf([nova_conf])
     while go.wait():
         plan.make(sources, Selection())
-        with made.get_lock():  # type: ignore[attr-defined]
-            made.value += 1  # type: ignore[attr-defined]
+        with counter.get_lock():  # type: ignore[attr-defined]
+            counter.value += 1  # type: ignore[attr-defined]
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -61,13 +61,13 @@ def main() -> None:
     kind = sys.argv[2] if len(sys.argv) > 2 else "mariadb"
     hosts = [Host(name=f"gpu{number}", pci=gpus(8)) for number in range(3)]
     spawn = multiprocessing.get_context("spawn")
-    go, made = spawn.Event(), spawn.Value("i", 0)
+    go, counter = spawn.Event(), spawn.Value("i", 0)
     with (
         DatabaseServer(kind) as server,
         Nova("2025.2", hosts=hosts, config=[CONFIG], database=server.url) as nova,
         nova.connection() as cloud,
     ):
-        planner = spawn.Process(target=plans, args=(nova.nova_conf, go, made), daemon=True)
+        planner = spawn.Process(target=plans, args=(nova.nova_conf, go, counter), daemon=True)
         planner.start()
         flavor = servers.gpu_flavor(cloud, "gpu", "gpu")
         for number in range(8):
@@ -75,19 +75,19 @@ def main() -> None:
         looks: dict[bool, list[float]] = {True: [], False: []}
         lives: dict[bool, list[float]] = {True: [], False: []}
         for number in range(2 * rounds):
-            beside = bool(number % 2)
-            (go.set if beside else go.clear)()
-            some, life = round_(cloud, flavor, number)
-            looks[beside] += some
-            lives[beside].append(life)
+            planning = bool(number % 2)
+            (go.set if planning else go.clear)()
+            seconds, life = round_(cloud, flavor, number)
+            looks[planning] += seconds
+            lives[planning].append(life)
         planner.terminate()
     ratios = [statistics.median(of[True]) / statistics.median(of[False]) for of in (looks, lives)]
     print(
-        f"{kind}: {made.value} plans beside {rounds} rounds; a list of guests takes {ratios[0]:.2f} times as long "
+        f"{kind}: {counter.value} plans beside {rounds} rounds; a list of guests takes {ratios[0]:.2f} times as long "
         f"({statistics.median(looks[False]) * 1000:.0f} ms alone), boot and delete {ratios[1]:.2f} times "
         f"({statistics.median(lives[False]):.2f} s alone)"
     )
-    assert made.value >= rounds
+    assert counter.value >= rounds
     assert ratios[0] <= 2, "the plan slows Nova's API down"
 
 

@@ -35,11 +35,11 @@ def seconds(command: list[str]) -> float:
 
 def best(commands: dict[str, list[str]], rounds: int) -> dict[str, float]:
     """The best time of each command, run in turns."""
-    found = dict.fromkeys(commands, float("inf"))
+    times = dict.fromkeys(commands, float("inf"))
     for _ in range(rounds):
         for name, command in commands.items():
-            found[name] = min(found[name], seconds(command))
-    return found
+            times[name] = min(times[name], seconds(command))
+    return times
 
 
 def large_root(path: Path, functions: int) -> Path:

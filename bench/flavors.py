@@ -59,7 +59,7 @@ def installed(package: str, program: str, *more: str) -> str:
 def write_specs(directory: Path) -> tuple[Path, Path]:
     """The same flavors for gpustack and for flavor-manager."""
     numbers = range(1, FLAVORS + 1)
-    ours = {
+    gpustack_spec = {
         "version": 1,
         "models": {"k4200": {"match": {"vendor": "10de", "product": "11b4"}, "alias": "K4200"}},
         "hosts": {"gpu1": ["k4200"]},
@@ -80,12 +80,12 @@ def write_specs(directory: Path) -> tuple[Path, Path]:
         "hw:pci_numa_affinity_policy": "preferred",
         "hw:numa_nodes": "1",
     }
-    theirs = {
+    manager_spec = {
         "reference": [{"field": "public", "default": True}],
         "mandatory": [{"name": f"g{n}", "cpus": n, "ram": 1024 * n, "disk": 10, **extra} for n in numbers],
     }
     paths = directory / "gpustack.yaml", directory / "flavors.yaml"
-    for path, content in zip(paths, (ours, theirs), strict=True):
+    for path, content in zip(paths, (gpustack_spec, manager_spec), strict=True):
         path.write_text(yaml.safe_dump(content))
     return paths
 
@@ -94,9 +94,9 @@ def measured(cloud: Proxied, command: Sequence[str]) -> Run:
     """Run a command through the proxy."""
     cloud.traffic.calm()
     start = time.perf_counter()
-    done = subprocess.run(command, env=cloud.variables(), capture_output=True, text=True, check=False)
+    process = subprocess.run(command, env=cloud.variables(), capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - start
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr
     return Run(seconds, len(cloud.traffic.requests), len(cloud.traffic.writes))
 
 
@@ -173,8 +173,8 @@ def main() -> int:
             "gpustack": [gpustack, "flavor", "apply", str(ours), "--yes"],
         }
         measured(cloud, [gpustack, "flavor", "list"])  # compiles, fills caches
-        kept = [compare(cloud, tools, latency, Path(name)) for latency in ROUNDS]
-    return int(not all(kept))
+        within_limits = [compare(cloud, tools, latency, Path(name)) for latency in ROUNDS]
+    return int(not all(within_limits))
 
 
 if __name__ == "__main__":

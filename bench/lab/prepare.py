@@ -79,7 +79,7 @@ def main() -> int:
     """Print the figures: what each costs, and the ratios."""
     image = ensure_image(lambda unfinished: first_boot(unfinished, choose_accelerator(unfinished)), say)
     accelerator = choose_accelerator(image)
-    found: dict[str, dict[str, float]] = {}
+    figures_by_run: dict[str, dict[str, float]] = {}
     for name, run in (("prepare.yml", with_playbook), ("script", with_script)):
         with tempfile.TemporaryDirectory(prefix="gpustack-bench-") as directory:
             machine = Machine(image=image, directory=Path(directory), accelerator=accelerator, shape=Shape())
@@ -87,18 +87,22 @@ def main() -> int:
                 host.wait_ssh()
                 host.ssh(["sh", "-s"], stdin=COUNTED)
                 host.wait_ssh()
-                for which in ("first", "again"):
-                    say(f"{name}, {which}")
-                    found[f"{name}, {which}"] = measured(host, run)
-    for name, figures in found.items():
+                for attempt in ("first", "again"):
+                    say(f"{name}, {attempt}")
+                    figures_by_run[f"{name}, {attempt}"] = measured(host, run)
+    for name, figures in figures_by_run.items():
         print(f"{name:<20}", *(f"{key} {value:>6}" for key, value in figures.items()), sep="  ")
     ratios = {
-        f"{which}_to_script": round(found[f"prepare.yml, {which}"]["seconds"] / found[f"script, {which}"]["seconds"], 2)
-        for which in ("first", "again")
+        f"{attempt}_to_script": round(
+            figures_by_run[f"prepare.yml, {attempt}"]["seconds"] / figures_by_run[f"script, {attempt}"]["seconds"], 2
+        )
+        for attempt in ("first", "again")
     }
-    ratios["again_to_first"] = round(found["prepare.yml, again"]["seconds"] / found["prepare.yml, first"]["seconds"], 2)
+    ratios["again_to_first"] = round(
+        figures_by_run["prepare.yml, again"]["seconds"] / figures_by_run["prepare.yml, first"]["seconds"], 2
+    )
     print(json.dumps(ratios))
-    assert [found[f"prepare.yml, {which}"]["reboots"] for which in ("first", "again")] == [1, 0]
+    assert [figures_by_run[f"prepare.yml, {attempt}"]["reboots"] for attempt in ("first", "again")] == [1, 0]
     return 0
 
 

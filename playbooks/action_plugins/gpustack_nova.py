@@ -43,9 +43,9 @@ class ActionModule(Base):
         facts = {}
         for name in task_vars["ansible_play_hosts"]:
             variables = task_vars["hostvars"][name]
-            read = variables.get("gpustack_nova_read") or {}
-            if read.get("facts"):
-                facts[self._name_of(variables, name)] = read["facts"]
+            collected = variables.get("gpustack_nova_read") or {}
+            if collected.get("facts"):
+                facts[self._name_of(variables, name)] = collected["facts"]
         return plugin_api.overall(args["spec"], facts, snapshot=args["snapshot"] or None)
 
     @staticmethod
@@ -54,20 +54,20 @@ class ActionModule(Base):
         return str(variables.get("gpustack_nova_hostname") or variables.get("gpustack_hostname") or name)
 
     def _for_host(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
-        there = self._execute_module(
+        module_answer = self._execute_module(
             module_name="gpustack_nova_config",
             module_args={"root": args["root"], "kolla": args["kolla"]},
             task_vars=task_vars,
         )
-        if there.get("failed"):
-            return {"failed": True, "msg": str(there.get("msg", "the module has failed"))}
+        if module_answer.get("failed"):
+            return {"failed": True, "msg": str(module_answer.get("msg", "the module has failed"))}
         outcome = plugin_api.for_host(
             args["spec"],
             args["decided"],
             args["hostname"],
             services=args["services"],
             facts=args["facts"],
-            module_answer=there,
+            module_answer=module_answer,
             kolla=args["kolla"],
             restart=args["restart"],
         )
@@ -88,9 +88,9 @@ class ActionModule(Base):
         due = restarts.Restart(
             host=args["compute_host"] or args["hostname"],
             answer=answer,
-            managed=frozenset(f"{one['vendor_id']}:{one['product_id']}" for one in entries),
+            managed=frozenset(f"{device['vendor_id']}:{device['product_id']}" for device in entries),
         )
-        found = restarts.checked(due, args["databases"], args["unchecked"])
-        if found.get("failed"):
-            return found
-        return {**outcome, "text": "\n".join(filter(None, (outcome["text"], found["text"])))}
+        check = restarts.checked(due, args["databases"], args["unchecked"])
+        if check.get("failed"):
+            return check
+        return {**outcome, "text": "\n".join(filter(None, (outcome["text"], check["text"])))}

@@ -28,5 +28,5 @@ class ActionModule(Base):
 
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
         """Plan the host that the task runs for."""
-        ways = {name: args[name] for name in ("adopt", "live", "trial")}
-        return plugin_api.plan(args["spec"], args["facts"], args["hostname"], **ways)
+        modes = {name: args[name] for name in ("adopt", "live", "trial")}
+        return plugin_api.plan(args["spec"], args["facts"], args["hostname"], **modes)

@@ -54,9 +54,9 @@ class ActionModule(Base):
 
 def _others(task_vars: Mapping[str, Any]) -> list[str]:
     """The names of all other hosts: those of the inventory, and those that the play's hosts have in Nova."""
-    own = task_vars["inventory_hostname"]
-    names = [name for name in task_vars["groups"]["all"] if name != own]
-    playing = (task_vars["hostvars"][name] for name in task_vars["ansible_play_hosts_all"] if name != own)
+    own_name = task_vars["inventory_hostname"]
+    names = [name for name in task_vars["groups"]["all"] if name != own_name]
+    playing = (task_vars["hostvars"][name] for name in task_vars["ansible_play_hosts_all"] if name != own_name)
     keys = ("gpustack_compute_host", "gpustack_hostname")
     called = [variables.get(key) for variables in playing for key in keys]
     return [*names, *(str(name) for name in called if name)]

@@ -69,16 +69,16 @@ class CallbackModule(CallbackBase):
             self._stream = None  # nobody listens any more; the run goes on
 
     def _tell_result(self, state: str, result: Any, *, ignored: bool = False) -> None:
-        found = result._result
+        answer = result._result
         action = result._task.action.rpartition(".")[2]
-        told = {key: found[key] for key in _OURS if key in found and action in _PLUGINS}
-        told |= {key: _short(found[key]) for key in _ANY if key in found}
+        reported = {key: answer[key] for key in _OURS if key in answer and action in _PLUGINS}
+        reported |= {key: _short(answer[key]) for key in _ANY if key in answer}
         for key in ("stderr", "stdout", "module_stderr"):
-            if state == "failed" and found.get(key):
-                told[key] = str(found[key])[-_TAIL:]
+            if state == "failed" and answer.get(key):
+                reported[key] = str(answer[key])[-_TAIL:]
         items = self._failed_items.pop((result._host.get_name(), result._task._uuid), None)
         if state == "failed" and items:
-            told["items"] = items
+            reported["items"] = items
         self._tell(
             "task",
             host=result._host.get_name(),
@@ -86,10 +86,10 @@ class CallbackModule(CallbackBase):
             action=action,
             phase=_phase(result._task),
             state=state,
-            changed=bool(found.get("changed")),
-            done=_done(action, found),
+            changed=bool(answer.get("changed")),
+            done=_done(action, answer),
             ignored=ignored,
-            result=told,
+            result=reported,
         )
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
@@ -108,11 +108,11 @@ class CallbackModule(CallbackBase):
         self._tell_result("failed", result, ignored=ignore_errors)
 
     def v2_runner_item_on_failed(self, result: Any) -> None:
-        found = result._result
-        words = {key: _short(found[key]) for key in ("msg", "cmd") if found.get(key)}
-        said = {key: str(found[key])[-_TAIL:] for key in ("stderr", "stdout") if found.get(key)}
+        answer = result._result
+        texts = {key: _short(answer[key]) for key in ("msg", "cmd") if answer.get(key)}
+        output = {key: str(answer[key])[-_TAIL:] for key in ("stderr", "stdout") if answer.get(key)}
         key = (result._host.get_name(), result._task._uuid)
-        self._failed_items.setdefault(key, []).append({**words, **said})
+        self._failed_items.setdefault(key, []).append({**texts, **output})
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
         self._tell_result("unreachable", result)
@@ -126,17 +126,17 @@ def _phase(owner: Any) -> str:
     return str(owner.get_vars().get(_PHASE, ""))
 
 
-def _done(action: str, found: Mapping[str, Any]) -> dict[str, int]:
+def _done(action: str, answer: Mapping[str, Any]) -> dict[str, int]:
     """How many operations of the plan a task has carried out, also one that failed midway."""
     if action == "gpustack_run":
-        return {"command": 1} if found.get("changed") and not found.get("failed") else {}
+        return {"command": 1} if answer.get("changed") and not answer.get("failed") else {}
     kind, key = _COUNTED.get(action, ("", ""))
-    listed = found.get(key)
+    listed = answer.get(key)
     return {kind: len(listed)} if isinstance(listed, list) and listed else {}
 
 
 def _short(value: Any) -> Any:
     """A text, a number or a list of words, of bounded length: a host may answer anything."""
     if isinstance(value, list):
-        return [str(word)[:_TAIL] for word in value[:100]]
+        return [str(item)[:_TAIL] for item in value[:100]]
     return value if isinstance(value, int) else str(value)[:_LONGEST]

@@ -64,27 +64,27 @@ from ansible.module_utils.gpustack_initramfs import InitramfsError, read_initram
 
 def images(root: str, facts: Dict[str, Any]) -> Dict[str, Any]:
     """What is in the image of each kernel that has one; why not, for an image that can't be read."""
-    found = {}
+    contents = {}
     root = os.path.realpath(root)
     for kernel in facts["boot"]["kernels"]:
         if not kernel["initramfs"]:
             continue
-        place = os.path.realpath(os.path.join(root, kernel["initramfs"].lstrip("/")))
-        if os.path.commonpath([root, place]) != root:
-            found[kernel["release"]] = {"error": "it is a link out of " + root}
+        path = os.path.realpath(os.path.join(root, kernel["initramfs"].lstrip("/")))
+        if os.path.commonpath([root, path]) != root:
+            contents[kernel["release"]] = {"error": "it is a link out of " + root}
             continue
         try:
-            found[kernel["release"]] = read_initramfs(place)
+            contents[kernel["release"]] = read_initramfs(path)
         except (OSError, InitramfsError) as error:
-            found[kernel["release"]] = {"error": str(error)}
-    return found
+            contents[kernel["release"]] = {"error": str(error)}
+    return contents
 
 
 def guests(root: str) -> List[str]:
     """The guests of libvirt's that run: it keeps a file for each."""
     try:
-        with os.scandir(os.path.join(root, "run/libvirt/qemu")) as found:
-            names = [entry.name for entry in found if entry.is_file()]
+        with os.scandir(os.path.join(root, "run/libvirt/qemu")) as entries:
+            names = [entry.name for entry in entries if entry.is_file()]
     except OSError:
         return []
     return sorted(name[: -len(".xml")] for name in names if name.endswith(".xml") and not name.startswith("."))

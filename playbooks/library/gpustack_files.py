@@ -130,44 +130,44 @@ class Files:
         """Fail when a file is not what it was when the plan was made."""
         if expected is None:
             return
-        place = self.place(path)
-        found = ""
-        if os.path.lexists(place):
-            if os.path.islink(place):
+        target = self.place(path)
+        checksum = ""
+        if os.path.lexists(target):
+            if os.path.islink(target):
                 raise ValueError(path + " is a link: put what it names in its place, or change that file by hand")
-            with open(place, "rb") as stream:
-                found = hashlib.sha256(stream.read()).hexdigest()
-        if found != expected:
+            with open(target, "rb") as stream:
+                checksum = hashlib.sha256(stream.read()).hexdigest()
+        if checksum != expected:
             raise ValueError(path + " has changed since it was read: nothing was written; run the playbook again")
 
     def write(self, path: str, content: str, mode: str) -> None:
         """Write one file, when it is not there as it should be."""
-        place = self.place(path)
-        before, after = self.current(place), (content, int(mode, 8))
+        target = self.place(path)
+        before, after = self.current(target), (content, int(mode, 8))
         if before == after:
             return
         self.note(path, before, after)
         if self.module.check_mode:
             return
-        directory = os.path.dirname(place)
+        directory = os.path.dirname(target)
         self.make(directory)
         descriptor, temporary = tempfile.mkstemp(dir=self.module.tmpdir)
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(content.encode("utf-8"))
             stream.flush()
             os.fsync(stream.fileno())
-        self.module.atomic_move(temporary, place)
-        self.module.set_mode_if_different(place, after[1], True)
+        self.module.atomic_move(temporary, target)
+        self.module.set_mode_if_different(target, after[1], True)
 
     def remove(self, path: str) -> None:
         """Remove one file, when it is there."""
-        place = self.place(path)
-        before = self.current(place)
-        if before is None and not os.path.islink(place):
+        target = self.place(path)
+        before = self.current(target)
+        if before is None and not os.path.islink(target):
             return
         self.note(path, before, None)
         if not self.module.check_mode:
-            os.unlink(place)
+            os.unlink(target)
 
     def make(self, directory: str) -> None:
         """Make a directory, and those above it that are missing, remembering all of them before."""
@@ -175,10 +175,10 @@ class Files:
         while not os.path.isdir(directory):
             missing.insert(0, directory)
             directory = os.path.dirname(directory)
-        own = self.place(OWN)
-        foreign = [path for path in missing if path != own]
+        own_directory = self.place(OWN)
+        foreign = [path for path in missing if path != own_directory]
         if foreign:
-            os.makedirs(own, mode=0o755, exist_ok=True)
+            os.makedirs(own_directory, mode=0o755, exist_ok=True)
             # A link in its place could lead out of the root.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
             with os.fdopen(os.open(self.place(MADE), flags, 0o644), "a", encoding="utf-8") as stream:
@@ -190,17 +190,17 @@ class Files:
 
     def tidy(self) -> None:
         """Remove the directories that :meth:`make` has made and that are empty, and then what it remembered."""
-        made = self.place(MADE)
-        own = self.place(OWN)
-        if self.module.check_mode or not os.path.isdir(own):
+        record = self.place(MADE)
+        own_directory = self.place(OWN)
+        if self.module.check_mode or not os.path.isdir(own_directory):
             return
-        if os.path.isfile(made) and not os.path.islink(made):
-            with open(made, encoding="utf-8") as stream:
+        if os.path.isfile(record) and not os.path.islink(record):
+            with open(record, encoding="utf-8") as stream:
                 paths = stream.read().splitlines()
             for path in sorted(paths, key=len, reverse=True):
                 self.remove_empty(self.place(path))
-            os.unlink(made)
-        self.remove_empty(own)
+            os.unlink(record)
+        self.remove_empty(own_directory)
 
     @staticmethod
     def remove_empty(place: str) -> None:
@@ -264,8 +264,8 @@ def main() -> None:
         cause = error.__cause__
         if not isinstance(cause or error, (OSError, ValueError)):
             raise
-        said = "{} {}".format(error, cause) if cause else str(error)
-        module.fail_json(msg=said, changed=bool(files.paths), paths=files.paths)
+        message = "{} {}".format(error, cause) if cause else str(error)
+        module.fail_json(msg=message, changed=bool(files.paths), paths=files.paths)
     module.exit_json(changed=bool(files.paths), paths=files.paths, diff=files.diffs)
 
 

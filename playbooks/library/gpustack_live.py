@@ -135,7 +135,7 @@ class Bus:
                 raise
             return None
 
-    def write(self, path: str, text: str, what: str) -> None:
+    def write(self, path: str, text: str, action: str) -> None:
         """Write to a file of sysfs, in a process of its own: the kernel may keep it as long as it likes.
 
         :raises LiveError: when it does not return in time, or the kernel refuses.
@@ -152,10 +152,10 @@ class Bus:
         except subprocess.TimeoutExpired:
             raise LiveError(
                 "{} has not returned after {} s: process {} waits in the kernel. Nothing else was touched. See "
-                "journalctl -k; when it stays so, a reboot is the way out".format(what, self.timeout, child.pid)
+                "journalctl -k; when it stays so, a reboot is the way out".format(action, self.timeout, child.pid)
             ) from None
         if code != 0:
-            raise LiveError("{} failed: the kernel refused to write {!r} to {}".format(what, text.strip(), path))
+            raise LiveError("{} failed: the kernel refused to write {!r} to {}".format(action, text.strip(), path))
 
     def wait(self, address: str, driver: Optional[str]) -> bool:
         """Wait until a driver has a function; None stands for no driver."""
@@ -168,10 +168,10 @@ class Bus:
 
     def load(self, driver: str) -> None:
         """Load a driver's module where the driver is not there yet."""
-        place = os.path.join(self.bus, "drivers", driver)
-        if not os.path.isdir(place):
+        directory = os.path.join(self.bus, "drivers", driver)
+        if not os.path.isdir(directory):
             self.module.run_command(self.module.params["command_prefix"] + ["modprobe", driver], check_rc=True)
-        if not os.path.isdir(place):
+        if not os.path.isdir(directory):
             raise LiveError("modprobe {} succeeded, and there is no such driver".format(driver))
 
     def move(self, address: str, driver: str) -> None:
@@ -179,10 +179,10 @@ class Bus:
         self.write(self.device(address, "driver_override"), driver + "\n", "setting driver_override of " + address)
         before = self.driver(address)
         if before not in (None, driver):
-            what = "taking {} from {}".format(address, before)
-            self.write(os.path.join(self.bus, "drivers", before, "unbind"), address, what)
+            action = "taking {} from {}".format(address, before)
+            self.write(os.path.join(self.bus, "drivers", before, "unbind"), address, action)
             if not self.wait(address, None):
-                raise LiveError("{}: the driver still has it after {} s".format(what, self.timeout))
+                raise LiveError("{}: the driver still has it after {} s".format(action, self.timeout))
         if self.driver(address) is None:
             self.write(os.path.join(self.bus, "drivers_probe"), address, "giving {} to {}".format(address, driver))
         if not self.wait(address, driver):
@@ -191,10 +191,12 @@ class Bus:
     def give_back(self, address: str) -> None:
         """Let a function have the driver that the kernel finds for it."""
         self.write(self.device(address, "driver_override"), "\n", "clearing driver_override of " + address)
-        now = self.driver(address)
-        if now is not None:
+        current = self.driver(address)
+        if current is not None:
             self.write(
-                os.path.join(self.bus, "drivers", now, "unbind"), address, "taking {} from {}".format(address, now)
+                os.path.join(self.bus, "drivers", current, "unbind"),
+                address,
+                "taking {} from {}".format(address, current),
             )
             self.wait(address, None)
         self.write(os.path.join(self.bus, "drivers_probe"), address, "giving {} back".format(address))
@@ -212,10 +214,10 @@ class Bus:
 
 def against(card: Dict[str, Any], facts: Dict[str, Any]) -> List[str]:
     """Why a card must be left alone now."""
-    found = {entry["address"]: entry for entry in facts["pci"]}
+    by_address = {entry["address"]: entry for entry in facts["pci"]}
     reasons = []
     for wanted in card["functions"]:
-        address, entry = wanted["address"], found.get(wanted["address"])
+        address, entry = wanted["address"], by_address.get(wanted["address"])
         if entry is None:
             reasons.append(address + " is gone")
             continue
@@ -252,8 +254,8 @@ def bind(bus: Bus, card: Dict[str, Any]) -> None:
         except LiveError as error:
             if "waits in the kernel" in str(error):
                 raise
-            for each in reversed(moved):
-                bus.give_back(each)
+            for earlier in reversed(moved):
+                bus.give_back(earlier)
             raise LiveError("{}. It was given back to its host driver".format(error)) from error
     for address in moved:
         bus.record(address, card["driver"])

@@ -99,7 +99,7 @@ UNITS = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system", "
 
 def blanked(text: str) -> str:
     """The text with every line blanked that has nothing to do with PCI devices and filters."""
-    kept, section, inside = [], "", False
+    lines, section, inside = [], "", False
     for line in text.splitlines():
         header = re.match(r"\[([^\]]*)\]", line)
         if header:
@@ -107,52 +107,54 @@ def blanked(text: str) -> str:
             section = name if name == "DEFAULT" else name.lower()
             inside = True
         elif line.startswith(MARKS):
-            kept.append(line)
+            lines.append(line)
             continue
         elif line[:1] not in (" ", "\t"):
             inside = section in SECTIONS or (section == "DEFAULT" and line.startswith(("pci_", "scheduler_")))
             if line.startswith(("#", ";")):
-                kept.append("")
+                lines.append("")
                 continue
-        kept.append(line if inside else "")
-    return "\n".join(kept) + "\n"
+        lines.append(line if inside else "")
+    return "\n".join(lines) + "\n"
 
 
 def read(root: str, patterns: Iterable[str]) -> List[Dict[str, str]]:
     """The files that fit, without what does not matter."""
-    found = []
+    files = []
     for pattern in patterns:
         for path in sorted(glob.glob(os.path.join(root, pattern))):
             if os.path.isfile(path):
                 with open(path, encoding="utf-8", errors="replace") as stream:
-                    found.append({"path": "/" + os.path.relpath(path, root), "text": blanked(stream.read())})
-    return found
+                    files.append({"path": "/" + os.path.relpath(path, root), "text": blanked(stream.read())})
+    return files
 
 
 def units(root: str) -> List[str]:
     """The names of Nova's units."""
-    found = set()
+    names = set()
     for directory in UNITS:
         for path in glob.glob(os.path.join(root, directory, "*nova-*.service")):
-            found.add(os.path.basename(path))
-    return sorted(found)
+            names.add(os.path.basename(path))
+    return sorted(names)
 
 
 def started(root: str) -> Dict[str, List[str]]:
     """For each service that runs, the words of its command line that name files and directories."""
-    found: Dict[str, List[str]] = {}
+    by_service: Dict[str, List[str]] = {}
     for path in sorted(glob.glob(os.path.join(root, "proc/[0-9]*/cmdline"))):
         try:
             with open(path, encoding="utf-8", errors="replace") as stream:
-                words = stream.read().split("\0")
+                arguments = stream.read().split("\0")
         except OSError:  # it has ended meanwhile
             continue
-        programs = [SERVICE.match(os.path.basename(word)) for word in words[:3]]
+        programs = [SERVICE.match(os.path.basename(argument)) for argument in arguments[:3]]
         service = next((match.group(1) for match in programs if match), None)
         if service:
-            text = re.sub("(^|\0)(--config-(?:file|dir))\0", r"\1\2=", "\0".join(words))
-            found.setdefault(service, [word for word in text.split("\0") if word.startswith("--config-")])
-    return found
+            text = re.sub("(^|\0)(--config-(?:file|dir))\0", r"\1\2=", "\0".join(arguments))
+            by_service.setdefault(
+                service, [argument for argument in text.split("\0") if argument.startswith("--config-")]
+            )
+    return by_service
 
 
 def pending(root: str) -> List[str]:
@@ -174,14 +176,14 @@ def engine(root: str) -> str:
 
 def with_block(text: str, block: str) -> str:
     """The text with the block at its end, in place of an older one."""
-    kept = re.sub(r"\n*^%s.*?^%s[^\n]*\n?" % (re.escape(BEGIN), re.escape(END)), "\n", text, flags=re.M | re.S)
-    return "{}\n\n{}\n{}\n{}\n".format(kept.rstrip("\n"), BEGIN, block.strip("\n"), END)
+    foreign = re.sub(r"\n*^%s.*?^%s[^\n]*\n?" % (re.escape(BEGIN), re.escape(END)), "\n", text, flags=re.M | re.S)
+    return "{}\n\n{}\n{}\n{}\n".format(foreign.rstrip("\n"), BEGIN, block.strip("\n"), END)
 
 
 def block_of(text: str) -> str:
     """The block of a text, for showing it."""
-    found = re.search(r"^%s.*?^%s[^\n]*\n?" % (re.escape(BEGIN), re.escape(END)), text, re.M | re.S)
-    return found.group(0) if found else ""
+    block = re.search(r"^%s.*?^%s[^\n]*\n?" % (re.escape(BEGIN), re.escape(END)), text, re.M | re.S)
+    return block.group(0) if block else ""
 
 
 def write(module: AnsibleModule, root: str, block: Dict[str, str]) -> Dict[str, str]:
@@ -226,7 +228,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     root = os.path.realpath(module.params["root"])
-    diffs = [shown for shown in (write(module, root, block) for block in module.params["blocks"]) if shown]
+    diffs = [diff for diff in (write(module, root, block) for block in module.params["blocks"]) if diff]
     module.exit_json(
         changed=bool(diffs),
         diff=diffs,

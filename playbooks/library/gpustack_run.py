@@ -99,16 +99,16 @@ def take(path: str) -> int:
 
 
 def _holder(descriptor: int) -> str:
-    asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-    kind, _, _, _, process = struct.unpack(FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    query = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, _, _, _, process = struct.unpack(FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
     if kind == fcntl.F_UNLCK or process <= 0:
         return "another process"
     try:
         with open("/proc/{}/cmdline".format(process), "rb") as stream:
-            words = stream.read().decode("utf-8", "replace").split("\0")
+            arguments = stream.read().decode("utf-8", "replace").split("\0")
     except OSError:
-        words = []
-    return "process {} ({})".format(process, " ".join(words).strip()[:100])
+        arguments = []
+    return "process {} ({})".format(process, " ".join(arguments).strip()[:100])
 
 
 def take_own(path: str) -> int:
@@ -129,8 +129,8 @@ def take_all(root: str, wait: float) -> int:
         path = os.path.join(root, name)
         if os.path.isfile(path) and os.access(path, os.W_OK):
             patient(take, path, end)
-    own = os.path.join(root, OWN)
-    return patient(take_own, own, end) if os.path.isdir(own) else -1
+    own_lock = os.path.join(root, OWN)
+    return patient(take_own, own_lock, end) if os.path.isdir(own_lock) else -1
 
 
 def patient(step: Callable[[str], int], path: str, end: float) -> int:
@@ -167,13 +167,13 @@ def main() -> None:
     )
     wait = module.params["wait"]
     try:
-        own = take_all(module.params["root"], wait)
+        own_lock = take_all(module.params["root"], wait)
     except HeldError as error:
         module.fail_json(msg="{}; waited {} s for that lock, and ran nothing".format(error, wait))
     except OSError as error:
         module.fail_json(msg="can't take a lock: {}".format(error))
-    code, out, err = module.run_command(module.params["argv"], pass_fds=[own] if own >= 0 else None)
-    if own >= 0 and module.params["root"] == "/":  # nothing boots from another root right afterwards
+    code, out, err = module.run_command(module.params["argv"], pass_fds=[own_lock] if own_lock >= 0 else None)
+    if own_lock >= 0 and module.params["root"] == "/":  # nothing boots from another root right afterwards
         settle(os.path.join(module.params["root"], OWN))
     result = {"rc": code, "stdout": out, "stderr": err, "changed": True}
     if code != 0:

@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 
 from gpustack.files import write_atomic
-from gpustack_demo.embedded.environment import Say
+from gpustack_demo.embedded.environment import Report
 from gpustack_demo.embedded.hosts import Config
 from gpustack_demo.embedded.identity import AUTH, clouds_with_keystone, inside_command, start_keystone, write_clouds
 from gpustack_demo.embedded.process import Service, free_port
@@ -65,9 +65,9 @@ class Cloud(Running):
     ports: Mapping[str, int]
 
     def __init__(
-        self, release: str, *, config: Config = (), directory: Path | None = None, say: Say = lambda text: None
+        self, release: str, *, config: Config = (), directory: Path | None = None, report: Report = lambda text: None
     ) -> None:
-        super().__init__(release, directory=directory, say=say)
+        super().__init__(release, directory=directory, report=report)
         self._config = config
 
     @property
@@ -117,7 +117,7 @@ class Cloud(Running):
                 write_atomic(directory / files[-1], content, mode=0o600)
         (directory / "api-paste.ini").symlink_to(self.environment.path / "etc" / "nova" / "api-paste.ini")
         # OS_NOVA_CONFIG_FILES would name them as well, but not before Antelope.
-        arguments = [word for name in files for word in ("--config-file", str(directory / name))]
+        arguments = [argument for name in files for argument in ("--config-file", str(directory / name))]
         return self._serve("nova", directory, {"OS_NOVA_CONFIG_DIR": str(directory)}, arguments)
 
     def _serve(

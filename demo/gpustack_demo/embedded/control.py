@@ -52,8 +52,8 @@ STEPS: Mapping[str, str] = {
 class ControlError(GpustackError):
     """A verb failed: what Nova raised is in ``kind`` (its class) and in the message."""
 
-    def __init__(self, kind: str, what: str, trace: str) -> None:
-        super().__init__(f"{kind}: {what}")
+    def __init__(self, kind: str, message: str, trace: str) -> None:
+        super().__init__(f"{kind}: {message}")
         self.kind = kind
         self.trace = trace
 
@@ -118,7 +118,7 @@ class Control:
             hostname), ``compute_id`` (a UUID: the host was reinstalled), ``config`` (a list of files).
         """
         if "pci" in changes:
-            changes["pci"] = [one.to_dict() for one in cast("Sequence[Device]", changes["pci"])]
+            changes["pci"] = [device.to_dict() for device in cast("Sequence[Device]", changes["pci"])]
         self.call("restart", name=host, changes=changes, kill=kill)
 
     def periodic(self, host: str | None = None, task: str = "update_available_resource") -> None:
@@ -176,15 +176,15 @@ class Control:
 
     def _fault(self, host: str, step: str) -> dict[str, int]:
         wanted = STEPS.get(step, step)
-        found: dict[str, int] = next((one for one in self.call("faults", name=host) if one["step"] == wanted), {})
-        return found
+        fault: dict[str, int] = next((entry for entry in self.call("faults", name=host) if entry["step"] == wanted), {})
+        return fault
 
     # -- what there is ---------------------------------------------------------------------------------------
 
     def domains(self, host: str) -> list[dict[str, Any]]:
         """The hypervisor's word on its guests: ``uuid``, ``name``, ``state``, ``hostdevs`` (addresses)."""
-        found: list[dict[str, Any]] = self.call("domains", name=host)
-        return found
+        domains: list[dict[str, Any]] = self.call("domains", name=host)
+        return domains
 
     def domain_xml(self, host: str, server: str) -> str:
         """The domain document of one guest, as ``virsh dumpxml`` prints it."""
@@ -192,17 +192,17 @@ class Control:
 
     def hostdevs(self, server: str) -> dict[str, list[str]]:
         """The devices that a guest's domains have, on every host where there is one."""
-        found = {}
+        by_host = {}
         for host in self.hosts():
             for domain in self.domains(host):
                 if domain["uuid"] == server:
-                    found[host] = list(domain["hostdevs"])
-        return found
+                    by_host[host] = list(domain["hostdevs"])
+        return by_host
 
     def tracker(self, host: str) -> dict[str, Any]:
         """What a nova-compute has in memory: ``devices`` (with status and owner) and ``pools`` (of the free ones)."""
-        found: dict[str, Any] = self.call("tracker", name=host)
-        return found
+        state: dict[str, Any] = self.call("tracker", name=host)
+        return state
 
     def option(self, service: str, group: str | None, option: str) -> Any:  # noqa: ANN401 - whatever the option is
         """An option as ``api``, ``scheduler``, ``conductor`` or the nova-compute of a host reads it."""

@@ -116,17 +116,17 @@ class DatabaseServer:
         access = ("-U", _USER, "-A", "scram-sha-256", f"--pwfile={file}")
         self._run(["initdb", "-D", str(data), *access, "-E", "UTF8", "--locale=C", "--no-sync"])
         options = {"unix_socket_directories": "", "fsync": "off", "max_connections": 300}
-        given = [f"--{name}={value}" for name, value in options.items()]
-        server = ["postgres", "-D", str(data), "-p", str(port), "--listen_addresses=127.0.0.1", *given]
+        settings = [f"--{name}={value}" for name, value in options.items()]
+        server = ["postgres", "-D", str(data), "-p", str(port), "--listen_addresses=127.0.0.1", *settings]
         self._serve(server, directory, port)
         self.url = f"postgresql+psycopg2://{_USER}:{password}@127.0.0.1:{port}/"
 
     def _run(self, command: Sequence[str]) -> None:
-        done = subprocess.run(
+        process = subprocess.run(
             self._as_account(command), env=self._environment(), cwd="/", capture_output=True, text=True, check=False
         )
-        if done.returncode:
-            raise ServiceError(f"{command[0]} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        if process.returncode:
+            raise ServiceError(f"{command[0]} failed:\n{process.stdout[-2000:]}{process.stderr[-2000:]}")
 
     def _serve(self, command: Sequence[str], directory: Path, port: int) -> None:
         log, environment = directory / "log", self._environment()

@@ -24,7 +24,7 @@ from gpustack_demo.embedded.releases import Release, release, require_interprete
 
 _MARKER = "gpustack-complete"
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,18 +40,20 @@ class Environment:
 
     def variables(self) -> dict[str, str]:
         """Environment variables for its programs: this process's, without what would lead Python elsewhere."""
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "OS_", "VIRTUAL_ENV"))}
+        inherited = {
+            key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "OS_", "VIRTUAL_ENV"))
+        }
         return {
-            **kept,
-            "PATH": f"{self.path / 'bin'}{os.pathsep}{kept.get('PATH', os.defpath)}",
+            **inherited,
+            "PATH": f"{self.path / 'bin'}{os.pathsep}{inherited.get('PATH', os.defpath)}",
             "PYTHONUNBUFFERED": "1",
         }
 
 
-def ensure(name: str, *, say: Say = lambda text: None) -> Environment:
+def ensure(name: str, *, report: Report = lambda text: None) -> Environment:
     """The environment of release ``name``, made if need be.
 
-    :param say: is told, in one line each, what is being done.
+    :param report: is called with one line for each step.
     :raises UsageError: no such release.
     :raises GpustackError: no Python that fits, or pip failed.
     """
@@ -60,7 +62,7 @@ def ensure(name: str, *, say: Say = lambda text: None) -> Environment:
     path = entry.environment(_minor(entry, python))
     with locked(path.parent / f"{path.name}.lock"):
         if not (path / _MARKER).exists():
-            _make(entry, python, path, say)
+            _make(entry, python, path, report)
     return Environment(release=entry, path=path)
 
 
@@ -79,10 +81,10 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _make(entry: Release, python: Path, path: Path, say: Say) -> None:
+def _make(entry: Release, python: Path, path: Path, report: Report) -> None:
     began = time.monotonic()
     count = sum(1 for line in entry.pins.read_text(encoding="utf-8").splitlines() if "==" in line)
-    say(f"OpenStack {entry.name}: installing {count} packages with {python} into {path}")
+    report(f"OpenStack {entry.name}: installing {count} packages with {python} into {path}")
     if path.exists():
         shutil.rmtree(path)
     log = path.parent / f"{path.name}.log"
@@ -94,16 +96,16 @@ def _make(entry: Release, python: Path, path: Path, say: Say) -> None:
     # The pins are complete and have hashes: nothing else is installed, and nothing of another content.
     _run([*pip, "install", *quiet, "--require-hashes", "--no-deps", "-r", str(entry.pins)], log)
     write_atomic(path / _MARKER, f"{entry.name}\n")
-    say(f"OpenStack {entry.name}: installed in {time.monotonic() - began:.0f} s")
+    report(f"OpenStack {entry.name}: installed in {time.monotonic() - began:.0f} s")
 
 
 def _run(command: Sequence[str], log: Path) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     with log.open("ab") as output:
-        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False)
-    if done.returncode:
+        process = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, env=environment, check=False)
+    if process.returncode:
         raise GpustackError(
-            f"{' '.join(command[:4])} … failed with exit code {done.returncode}:\n{tail(log)}",
+            f"{' '.join(command[:4])} … failed with exit code {process.returncode}:\n{tail(log)}",
             where=str(log),
             remedy="check that this machine reaches a Python package index, then run the same command again",
         )

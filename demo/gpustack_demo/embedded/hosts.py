@@ -91,5 +91,5 @@ def _device(entry: Mapping[str, Any]) -> Device:
     same = {field.name: entry.get(field.name) for field in fields(Device)}
     same["virtual_functions"] = tuple(entry.get("virtual_functions") or ())
     same["class_"] = entry.get("class")
-    given: dict[str, Any] = same
-    return Device(**given)
+    arguments: dict[str, Any] = same
+    return Device(**arguments)

@@ -14,23 +14,23 @@ from gpustack_demo.embedded.templates import ensure_templates
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """``python -m gpustack_demo.embedded.install [RELEASE …]``; without a release: those with an interpreter here."""
-    what = "Install what embedded clouds run on."
-    parser = argparse.ArgumentParser(prog="python -m gpustack_demo.embedded.install", description=what)
+    description = "Install what embedded clouds run on."
+    parser = argparse.ArgumentParser(prog="python -m gpustack_demo.embedded.install", description=description)
     names = ", ".join(releases())
     parser.add_argument("release", nargs="*", help=f"one of {names} (default: all that fit this machine)")
     chosen = parser.parse_args(arguments).release or [entry.name for entry in available()]
     for name in chosen:
         try:
-            environment = ensure(name, say=_say)
-            ensure_templates(environment, say=_say)
+            environment = ensure(name, report=_report)
+            ensure_templates(environment, report=_report)
         except GpustackError as error:
-            _say(f"error: {error}")
+            _report(f"error: {error}")
             return error.exit_code
         print(environment.path)
     return 0
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from gpustack.files import write_atomic
 from gpustack_demo.embedded.control import Control
-from gpustack_demo.embedded.environment import Say
+from gpustack_demo.embedded.environment import Report
 from gpustack_demo.embedded.hosts import Config, Device, Host, devices_of_snapshot, gpus
 from gpustack_demo.embedded.identity import (
     AUTH,
@@ -89,9 +89,9 @@ class Nova(Running):
         keystone: bool = False,
         debug: bool = False,
         directory: Path | None = None,
-        say: Say = lambda text: None,
+        report: Report = lambda text: None,
     ) -> None:
-        super().__init__(release, directory=directory, say=say)
+        super().__init__(release, directory=directory, report=report)
         self._hosts = {host.name: host for host in hosts}
         self._configs = {"api": config, "scheduler": scheduler_config, "conductor": conductor_config}
         self._server = database
@@ -141,7 +141,7 @@ class Nova(Running):
         directory.mkdir(parents=True, exist_ok=True)
         for number, part in enumerate(config):
             if isinstance(part, Path):
-                files += [str(one) for one in sorted(part.glob("*.conf"))] if part.is_dir() else [str(part)]
+                files += [str(file) for file in sorted(part.glob("*.conf"))] if part.is_dir() else [str(part)]
             else:
                 path = directory / f"{number:02d}.conf"
                 write_atomic(path, part, mode=0o600)

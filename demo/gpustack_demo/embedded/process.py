@@ -99,10 +99,10 @@ class Service:
             self.check()
             self._sleep_until(deadline, "get ready")
 
-    def _sleep_until(self, deadline: float, what: str) -> None:
+    def _sleep_until(self, deadline: float, action: str) -> None:
         if time.monotonic() > deadline:
             raise ServiceError(
-                f"{self.name} did not {what} in time; its log ends with:\n{tail(self.log)}", where=str(self.log)
+                f"{self.name} did not {action} in time; its log ends with:\n{tail(self.log)}", where=str(self.log)
             )
         time.sleep(0.05)
 

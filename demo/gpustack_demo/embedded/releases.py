@@ -43,9 +43,9 @@ class Release:
         for version in self.python:
             if version == f"{sys.version_info.major}.{sys.version_info.minor}":
                 return Path(sys.executable)
-            for found in _candidates(version):
-                if _is_version(found, version):
-                    return found
+            for candidate in _candidates(version):
+                if _is_version(candidate, version):
+                    return candidate
         return None
 
     def environment(self, python: str) -> Path:
@@ -57,8 +57,8 @@ class Release:
 def _candidates(version: str) -> list[Path]:
     on_path = shutil.which(f"python{version}")
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    found = sorted(pyenv.glob(f"{version}.*/bin/python{version}"))
-    return found[::-1] + ([Path(on_path)] if on_path else [])
+    interpreters = sorted(pyenv.glob(f"{version}.*/bin/python{version}"))
+    return interpreters[::-1] + ([Path(on_path)] if on_path else [])
 
 
 @functools.cache
@@ -107,11 +107,11 @@ def release(name: str) -> Release:
 
     :raises UsageError: when there is none of that name.
     """
-    found = releases().get(name.lower())
-    if found is None:
+    entry = releases().get(name.lower())
+    if entry is None:
         known = ", ".join(releases())
         raise UsageError(f"OpenStack {name} can't be run here", remedy=f"name one of: {known}")
-    return found
+    return entry
 
 
 def available() -> list[Release]:
@@ -124,11 +124,11 @@ def require_interpreter(entry: Release) -> Path:
 
     :raises GpustackError: when none is installed.
     """
-    found = entry.interpreter()
-    if found is None:
+    interpreter = entry.interpreter()
+    if interpreter is None:
         wanted = " or ".join(entry.python)
         raise GpustackError(
             f"OpenStack {entry.name} needs Python {wanted} with venv, which is not installed",
             remedy=f"install python{entry.python[0]} and its venv module, or put it under ~/.pyenv/versions",
         )
-    return found
+    return interpreter

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from gpustack_demo.embedded.environment import Environment, Say, ensure
+from gpustack_demo.embedded.environment import Environment, Report, ensure
 from gpustack_demo.embedded.templates import ensure_templates
 
 if TYPE_CHECKING:
@@ -27,16 +27,16 @@ class Running:
 
     :param release: ``2025.2``, …
     :param directory: keep configuration, databases and logs there (it must not exist) instead of a temporary one.
-    :param say: is told what takes long (installing).
+    :param report: is called before long steps (installing).
     """
 
     environment: Environment
     directory: Path
 
-    def __init__(self, release: str, *, directory: Path | None = None, say: Say = lambda text: None) -> None:
+    def __init__(self, release: str, *, directory: Path | None = None, report: Report = lambda text: None) -> None:
         self.release = release
         self._keep = directory
-        self._say = say
+        self._report = report
         self._exit = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -44,8 +44,8 @@ class Running:
 
         :raises GpustackError: when something does not start; with the end of its log.
         """
-        self.environment = ensure(self.release, say=self._say)
-        ensure_templates(self.environment, say=self._say)
+        self.environment = ensure(self.release, report=self._report)
+        ensure_templates(self.environment, report=self._report)
         with self._exit:
             self.directory = self._make_directory()
             self._start()
@@ -62,9 +62,9 @@ class Running:
         if self._keep is not None:
             self._keep.mkdir(mode=0o700, parents=True)
             return self._keep.absolute()
-        made = Path(tempfile.mkdtemp(prefix=f"gpustack-{self.release}-"))
-        self._exit.callback(shutil.rmtree, made, ignore_errors=True)
-        return made
+        directory = Path(tempfile.mkdtemp(prefix=f"gpustack-{self.release}-"))
+        self._exit.callback(shutil.rmtree, directory, ignore_errors=True)
+        return directory
 
     def _start(self) -> None:
         raise NotImplementedError
@@ -76,8 +76,8 @@ class Running:
 
     def variables(self) -> dict[str, str]:
         """Environment variables with which any OpenStack client talks to this cloud."""
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("OS_")}
-        return {**kept, "OS_CLIENT_CONFIG_FILE": str(self.clouds_yaml), "OS_CLOUD": NAME}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("OS_")}
+        return {**inherited, "OS_CLIENT_CONFIG_FILE": str(self.clouds_yaml), "OS_CLOUD": NAME}
 
     def connection(self, **options: str) -> openstack.connection.Connection:
         """An openstacksdk connection; the caller closes it (it is a context manager)."""

@@ -34,14 +34,16 @@ def boot(cloud: Connection, name: str, flavor: Flavor, *, host: str | None = Non
 
     :param host: the only host it may go to.
     """
-    where = {"host": host} if host else {}
-    server = cloud.compute.create_server(name=name, flavor_id=flavor.id, image_id=IMAGE, networks="none", **where)
+    placement = {"host": host} if host else {}
+    server = cloud.compute.create_server(name=name, flavor_id=flavor.id, image_id=IMAGE, networks="none", **placement)
     return settled(cloud, server, seconds=seconds)
 
 
 def settled(cloud: Connection, server: Server, *, seconds: float = SECONDS) -> Server:
     """Wait until nothing is being done to ``server`` any more; → how it is then."""
-    return until(cloud, server, lambda one: one.task_state is None and one.status not in _MOVING, seconds=seconds)
+    return until(
+        cloud, server, lambda current: current.task_state is None and current.status not in _MOVING, seconds=seconds
+    )
 
 
 _MOVING = frozenset({"BUILD", "RESIZE", "MIGRATING", "REVERT_RESIZE", "REBUILD"})
@@ -54,13 +56,13 @@ def until(cloud: Connection, server: Server, done: Callable[[Server], bool], *, 
     """
     deadline = time.monotonic() + seconds
     while True:
-        found = cloud.compute.get_server(server.id)
-        if done(found):
-            return found
+        current = cloud.compute.get_server(server.id)
+        if done(current):
+            return current
         if time.monotonic() > deadline:
-            state = f"{found.status}, task {found.task_state}"
+            state = f"{current.status}, task {current.task_state}"
             raise CloudError(
-                f"server {found.name} did not settle within {seconds:.0f} s: {state}", where=found.compute_host
+                f"server {current.name} did not settle within {seconds:.0f} s: {state}", where=current.compute_host
             )
         time.sleep(_PAUSE)
 
@@ -76,8 +78,8 @@ def service_id(cloud: Connection, host: str) -> str:
 
     :raises CloudError: when it has none (any more).
     """
-    for one in cloud.compute.services(host=host, binary="nova-compute"):
-        return str(one.id)
+    for service in cloud.compute.services(host=host, binary="nova-compute"):
+        return str(service.id)
     raise CloudError("there is no nova-compute service of this host", where=host)
 
 

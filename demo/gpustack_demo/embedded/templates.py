@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from gpustack.errors import GpustackError
-from gpustack_demo.embedded.environment import Environment, Say, locked
+from gpustack_demo.embedded.environment import Environment, Report, locked
 from gpustack_demo.embedded.process import tail
 
 _NOVA = """
@@ -43,7 +43,7 @@ _COMMANDS = (
 _NAMES = ("api", "main", "placement", "keystone")
 
 
-def ensure_templates(environment: Environment, *, say: Say = lambda text: None) -> Path:
+def ensure_templates(environment: Environment, *, report: Report = lambda text: None) -> Path:
     """The directory of the database files for ``environment``, made if need be.
 
     :raises GpustackError: when one of the services' own commands fails; with the end of what it said.
@@ -52,9 +52,9 @@ def ensure_templates(environment: Environment, *, say: Say = lambda text: None) 
     with locked(environment.path.parent / f"{environment.path.name}.lock"):
         if not directory.is_dir():
             began = time.monotonic()
-            say(f"OpenStack {environment.release.name}: making its databases")
+            report(f"OpenStack {environment.release.name}: making its databases")
             _make(environment, directory)
-            say(f"OpenStack {environment.release.name}: databases made in {time.monotonic() - began:.0f} s")
+            report(f"OpenStack {environment.release.name}: databases made in {time.monotonic() - began:.0f} s")
     return directory
 
 
@@ -76,11 +76,13 @@ def _make(environment: Environment, directory: Path) -> None:
 
 
 def _run(environment: Environment, command: list[str], log: Path) -> None:
-    said, variables = subprocess.STDOUT, environment.variables()
+    error_stream, variables = subprocess.STDOUT, environment.variables()
     with log.open("ab") as output:
-        done = subprocess.run(command, stdout=output, stderr=said, env=variables, cwd=log.parent, check=False)
-    if done.returncode:
-        raise GpustackError(f"{' '.join(command)} failed with exit code {done.returncode}:\n{tail(log)}")
+        process = subprocess.run(
+            command, stdout=output, stderr=error_stream, env=variables, cwd=log.parent, check=False
+        )
+    if process.returncode:
+        raise GpustackError(f"{' '.join(command)} failed with exit code {process.returncode}:\n{tail(log)}")
 
 
 def copy_template(environment: Environment, name: str, to: Path) -> None:

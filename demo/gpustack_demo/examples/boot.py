@@ -46,7 +46,7 @@ def boot(root: Path, *, at: int | None = None) -> str:
     arguments = entry.arguments.split()
     kernel = Kernel(machine, release, arguments, iommu=iommu_on(machine, release, arguments))
     initramfs = images.read_image(image.read_bytes())
-    left = _initramfs(kernel, initramfs)
+    run_files = _initramfs(kernel, initramfs)
     _root_file_system(kernel, root)
     unsafe = kernel.loaded.get("vfio_iommu_type1", {}).get("allow_unsafe_interrupts", "0")
     running = Running(
@@ -58,7 +58,7 @@ def boot(root: Path, *, at: int | None = None) -> str:
         overrides=kernel.overrides,
         iommu=kernel.iommu,
         unsafe_interrupts=unsafe in ("1", "Y", "y"),
-        run=left,
+        run=run_files,
     )
     write_running(root, machine, running)
     return f"Linux {release.release} is up, with {entry.arguments!r}"
@@ -88,7 +88,7 @@ def iommu_on(machine: Machine, release: Release, arguments: Sequence[str]) -> bo
     """Whether the kernel turns the IOMMU on (Documentation/admin-guide/kernel-parameters.txt)."""
 
     def words(name: str) -> list[str]:
-        return [word for a in arguments if a.startswith(f"{name}=") for word in a.partition("=")[2].split(",")]
+        return [value for a in arguments if a.startswith(f"{name}=") for value in a.partition("=")[2].split(",")]
 
     if "off" in words("iommu"):
         return False
@@ -131,9 +131,11 @@ def _dracut(userspace: Userspace, texts: Mapping[str, str]) -> dict[str, str]:
     run: dict[str, str] = {}
     for name in sorted(name for name in texts if name.startswith("usr/lib/dracut/hooks/pre-udev/")):
         run.update(run_script(name, texts[name], userspace))
-    told = [word for name, text in texts.items() if name.startswith("etc/cmdline.d/") for word in text.split()]
-    for word in (*told, *userspace.kernel.arguments):
-        name, _, modules = word.partition("=")
+    arguments = [
+        argument for name, text in texts.items() if name.startswith("etc/cmdline.d/") for argument in text.split()
+    ]
+    for argument in (*arguments, *userspace.kernel.arguments):
+        name, _, modules = argument.partition("=")
         for module in modules.split(",") if name == "rd.driver.pre" else ():
             userspace.load(module, respect_blacklist=False)
     userspace.coldplug()

@@ -32,16 +32,16 @@ class NotInstalledError(GpustackError):
     """The release is missing and cannot be installed."""
 
 
-def install(say: Print) -> Environment:
+def install(report: Print) -> Environment:
     """Nova, ready to run: from the cache, or installed now.
 
     :raises NotInstalledError: if it cannot be installed.
     """
     try:
         began = time.monotonic()
-        with repeatedly(_TICK, lambda: say(f"installing for {time.monotonic() - began:.0f} s, some minutes in all")):
-            environment = ensure(RELEASE, say=say)
-            ensure_templates(environment, say=say)
+        with repeatedly(_TICK, lambda: report(f"installing for {time.monotonic() - began:.0f} s, some minutes in all")):
+            environment = ensure(RELEASE, report=report)
+            ensure_templates(environment, report=report)
     except GpustackError as error:
         raise NotInstalledError(str(error)) from error
     return environment

@@ -32,7 +32,7 @@ HOSTS: Mapping[str, Callable[[str], Machine]] = {
 """The example hosts by the names that the tutorial gives them."""
 
 
-def create(directory: Path, say: Print) -> None:
+def create(directory: Path, report: Print) -> None:
     """Write the example hosts and ``inventory.yaml`` into a new or empty directory.
 
     :raises UsageError: when the directory has content.
@@ -44,12 +44,12 @@ def create(directory: Path, say: Print) -> None:
     for name, machine in HOSTS.items():
         described = machine(name)
         write_host(place / name, described)
-        say(f"{name}: {described.vendor} {described.product}, {described.os_release['PRETTY_NAME']}")
+        report(f"{name}: {described.vendor} {described.product}, {described.os_release['PRETTY_NAME']}")
     write_atomic(place / "inventory.yaml", inventory(place, HOSTS))
-    say(f"\nNext: cd {shlex.quote(str(directory))} && gpustack scan --root gpu01")
+    report(f"\nNext: cd {shlex.quote(str(directory))} && gpustack scan --root gpu01")
 
 
-def cloud(snapshot: Path, rendered: Path, say: Print, wait: Callable[[], object] | None = None) -> None:
+def cloud(snapshot: Path, rendered: Path, report: Print, wait: Callable[[], object] | None = None) -> None:
     """Run a Nova with the hosts of a snapshot, beside the snapshot, until Ctrl-C or until ``wait`` returns.
 
     :param rendered: the output of ``gpustack nova render``.
@@ -64,26 +64,26 @@ def cloud(snapshot: Path, rendered: Path, say: Print, wait: Callable[[], object]
     base = snapshot.resolve().parent
     if (base / "cloud").exists():
         raise UsageError("the directory of an earlier cloud exists", where=str(base / "cloud"), remedy="remove it")
-    say(
+    report(
         f"This installs Nova {RELEASE}, Placement and Keystone from PyPI into {cache_dir()} unless they are there,"
         " and runs them on loopback. Below Nova is its own stand-in for libvirt."
     )
-    environment = install(say)
+    environment = install(report)
     with running(base, snapshot, rendered.resolve()) as (nova, server):
-        say(f"Nova runs; its log is {nova.log}. SSH to the example hosts: {server.config}")
-        say("In another terminal:\n")
+        report(f"Nova runs; its log is {nova.log}. SSH to the example hosts: {server.config}")
+        report("In another terminal:\n")
         for name, value in (
             ("OS_CLIENT_CONFIG_FILE", str(nova.clouds_yaml)),
             ("OS_CLOUD", "embedded"),
             ("PATH", f"{environment.program('openstack').parent}{os.pathsep}$PATH"),
         ):
-            say(f'export {name}="{value}"')
-        say("\nCtrl-C stops Nova.")
+            report(f'export {name}="{value}"')
+        report("\nCtrl-C stops Nova.")
         with contextlib.suppress(KeyboardInterrupt):
             (wait or threading.Event().wait)()
 
 
-def leak(access: Path, name: str, say: Print) -> None:
+def leak(access: Path, name: str, report: Print) -> None:
     """Migrate an instance, with a libvirt that fails on the old host when the migration is confirmed.
 
     :param access: ``cloud/demo.json``, which :func:`cloud` wrote.
@@ -116,4 +116,4 @@ def leak(access: Path, name: str, say: Print) -> None:
         connection.compute.confirm_server_resize(server)
         until(connection, server, lambda one: one.status == "ERROR" and one.task_state is None)
         control.clear_faults(source)
-    say(f"{name} runs on {target}. libvirt failed on {source} while the migration was confirmed.")
+    report(f"{name} runs on {target}. libvirt failed on {source} while the migration was confirmed.")

@@ -62,7 +62,7 @@ def _set_up(stage: Stage) -> NotInstalledError | None:
     """Install Nova unless it is there; answers why it cannot be installed."""
     announced = False
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         nonlocal announced
         if not announced:
             print(f"Installing Nova {RELEASE} from PyPI: once, takes some minutes …", flush=True)
@@ -70,7 +70,7 @@ def _set_up(stage: Stage) -> NotInstalledError | None:
         stage.note(text)
 
     try:
-        install(say)
+        install(report)
     except NotInstalledError as error:
         return error
     return None

@@ -36,10 +36,10 @@ def rows(database: str, control: Control) -> list[tuple[str, str, str, str]]:
     """Host, address, what the row says, and what the hypervisor says, of every device."""
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as cell:
         names = dict(cell.execute("SELECT uuid, display_name FROM instances WHERE deleted = 0"))
-        found = list(cell.execute(_ROWS))
+        records = list(cell.execute(_ROWS))
     used = {
         (host, address): names.get(domain["uuid"], domain["name"])
-        for host in {row[0] for row in found}
+        for host in {row[0] for row in records}
         for domain in control.domains(host)
         if domain["state"] == "running"
         for address in domain["hostdevs"]
@@ -51,15 +51,15 @@ def rows(database: str, control: Control) -> list[tuple[str, str, str, str]]:
             f"{status} to {names.get(owner, owner)}" if owner else status,
             f"in {used[host, address]}" if (host, address) in used else "in no instance",
         )
-        for host, address, status, owner in found
+        for host, address, status, owner in records
     ]
 
 
 def table(lines: Iterable[tuple[str, ...]]) -> str:
     """The lines, in columns."""
-    every = [("Host", "Address", "pci_devices", "Hypervisor"), *lines]
-    widths = [max(map(len, column)) for column in zip(*every, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in every)
+    all_lines = [("Host", "Address", "pci_devices", "Hypervisor"), *lines]
+    widths = [max(map(len, column)) for column in zip(*all_lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in all_lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

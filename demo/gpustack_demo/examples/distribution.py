@@ -103,19 +103,24 @@ def write_distribution(root: Path, machine: Machine) -> None:
     """Write everything of the disk but the boot menu and the initramfs images, which the stand-ins build."""
     redhats = redhat.is_redhat(machine)
     missing = _DEBIAN_ONLY if redhats else _GRUB_ONLY if machine.loader != "grub" else ()
-    own = redhat if redhats else systemd_boot if machine.loader == "systemd-boot" else None
+    specific = redhat if redhats else systemd_boot if machine.loader == "systemd-boot" else None
     common = [d for d in _DIRECTORIES if not _is_below(d, missing)]
-    for directory in (*common, *(own.DIRECTORIES if own else ())):
+    for directory in (*common, *(specific.DIRECTORIES if specific else ())):
         (root / directory).mkdir(parents=True, exist_ok=True)
     for link in ("bin", "lib", "sbin"):
         (root / link).symlink_to(f"usr/{link}")
     if not redhats:
         (root / "etc/modules-load.d/modules.conf").symlink_to("../modules")
     usual = {path: text for path, text in _FILES.items() if not _is_below(path.lstrip("/"), missing)}
-    for path, text in {**usual, **(own.files(machine) if own else {}), **_identity(machine), **machine.files}.items():
+    for path, text in {
+        **usual,
+        **(specific.files(machine) if specific else {}),
+        **_identity(machine),
+        **machine.files,
+    }.items():
         _write(root, path, text)
     tools = () if redhats else _TOOLS if machine.loader == "grub" else [t for t in _TOOLS if t not in _GRUB_TOOLS]
-    for tool in (*tools, *(own.TOOLS if own else ())):
+    for tool in (*tools, *(specific.TOOLS if specific else ())):
         _write(root, f"/usr/sbin/{tool}", _NO_TOOL, 0o755)
     _write(root, "/usr/sbin/modprobe", _MODPROBE, 0o755)
     for script in () if redhats else ("all_generic_ide", "blacklist", "keymap", "udev"):
@@ -125,7 +130,7 @@ def write_distribution(root: Path, machine: Machine) -> None:
 
 
 def _is_below(path: str, directories: Iterable[str]) -> bool:
-    return any(path == own or path.startswith(f"{own}/") for own in directories)
+    return any(path == directory or path.startswith(f"{directory}/") for directory in directories)
 
 
 def _identity(machine: Machine) -> dict[str, str]:
@@ -157,9 +162,9 @@ def object_path(module: Module) -> str:
 
 def depmod(modules: Iterable[Module]) -> dict[str, str]:
     """The files that ``depmod`` writes for a tree of modules (depmod(8), modules.dep(5))."""
-    found = list(modules)
-    files = {m.name: object_path(m) for m in found if not m.builtin}
-    by_name = {m.name: m for m in found}
+    all_modules = list(modules)
+    files = {m.name: object_path(m) for m in all_modules if not m.builtin}
+    by_name = {m.name: m for m in all_modules}
 
     def needed(module: Module) -> list[str]:
         out: list[str] = []
@@ -170,25 +175,25 @@ def depmod(modules: Iterable[Module]) -> dict[str, str]:
 
     return {
         "modules.dep": "".join(
-            f"{files[m.name]}: {' '.join(needed(m))}".rstrip() + "\n" for m in found if not m.builtin
+            f"{files[m.name]}: {' '.join(needed(m))}".rstrip() + "\n" for m in all_modules if not m.builtin
         ),
         "modules.alias": "# Aliases extracted from modules themselves.\n"
         + "".join(
             f"alias {alias} {m.name}\n"
-            for m in found
+            for m in all_modules
             if not m.builtin
             for aliases in m.drivers.values()
             for alias in aliases
         ),
-        "modules.builtin": "".join(f"{object_path(m)}\n" for m in found if m.builtin),
+        "modules.builtin": "".join(f"{object_path(m)}\n" for m in all_modules if m.builtin),
         "modules.builtin.modinfo": "".join(
             f"{m.name}.alias={alias}\0"
-            for m in found
+            for m in all_modules
             if m.builtin
             for aliases in m.drivers.values()
             for alias in aliases
         ),
-        "modules.order": "".join(f"{object_path(m)}\n" for m in found if not m.builtin),
+        "modules.order": "".join(f"{object_path(m)}\n" for m in all_modules if not m.builtin),
         "modules.softdep": "# Soft dependencies extracted from modules themselves.\n",
     }
 

@@ -51,16 +51,16 @@ def dracut(root: Path, arguments: list[str]) -> str:
 
 def build(root: Path, kernel: Kernel) -> bytes:
     """The image of one kernel."""
-    forced, items, asked, hostonly = (value.split() for value in _bash(_CONFIGURATION, str(root)).split("\0")[:-1])
+    forced, items, requested, hostonly = (value.split() for value in _bash(_CONFIGURATION, str(root)).split("\0")[:-1])
     for name in forced:
         if kernel.module(name) is None:
             raise StandInError(f"dracut: FAILED: instmods -c {name}: Linux {kernel.release} has no such module")
-    kept = ["usr/lib/modprobe.d", *(["etc/modprobe.d"] if hostonly == ["yes"] else [])]
-    wanted = [path for directory in kept for path in sorted((root / directory).glob("*.conf"))]
+    included = ["usr/lib/modprobe.d", *(["etc/modprobe.d"] if hostonly == ["yes"] else [])]
+    wanted = [path for directory in included for path in sorted((root / directory).glob("*.conf"))]
     wanted += [root / item.lstrip("/") for item in items]
     members = {str(p.relative_to(root)): (stat.S_IMODE(p.stat().st_mode), p.read_bytes()) for p in wanted}
     with tempfile.TemporaryDirectory(prefix="dracut-") as temporary:
-        for name in asked:
+        for name in requested:
             for directory in sorted((root / "usr/lib/dracut/modules.d").glob(f"[0-9][0-9]{name}")):
                 _bash(_INSTALL, str(directory), temporary)
         for path in Path(temporary).rglob("*"):
@@ -81,7 +81,7 @@ def build(root: Path, kernel: Kernel) -> bytes:
 
 
 def _bash(script: str, *arguments: str) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         ["/bin/bash", "-c", script, "dracut", *arguments],
         env={"PATH": os.defpath, "LC_ALL": "C"},
         stdin=subprocess.DEVNULL,
@@ -89,6 +89,6 @@ def _bash(script: str, *arguments: str) -> str:
         text=True,
         check=False,
     )
-    if done.returncode != 0:
-        raise StandInError(f"dracut: its configuration can't be read: {done.stderr.strip()}")
-    return done.stdout
+    if process.returncode != 0:
+        raise StandInError(f"dracut: its configuration can't be read: {process.stderr.strip()}")
+    return process.stdout

@@ -31,7 +31,7 @@ _SSH = ("--ssh-config", "ssh/config", "--known-hosts", "ssh/known_hosts")
 
 def configuration(stage: Stage) -> None:
     """Nova's configuration from the same spec"""
-    stage.say("gpu04 is a twin of gpu01. The spec now has the twin, the release of Nova, and two flavors:")
+    stage.report("gpu04 is a twin of gpu01. The spec now has the twin, the release of Nova, and two flavors:")
     stage.host("talk_host", "gpu04")
     stage.edit("gpustack.yaml", (_HOSTS, _MORE))
     stage.excerpt("gpustack.yaml", "hosts:")
@@ -50,7 +50,7 @@ def configuration(stage: Stage) -> None:
 
 def real_nova(stage: Stage) -> None:
     """A real Nova reads it"""
-    stage.say(
+    stage.report(
         f"From here on Nova {RELEASE} runs, with API, scheduler, conductor and a nova-compute for each host, "
         "Placement, Keystone and openstackclient from PyPI, on loopback and with the rendered files. Below Nova, "
         "libvirt is Nova's test double: an instance is a libvirt document, and the PCI devices are those of the scans."
@@ -64,7 +64,7 @@ def real_nova(stage: Stage) -> None:
 
 def flavors(stage: Stage) -> None:
     """Flavors"""
-    stage.say("The environment names the clouds.yaml of the embedded cloud. The plan:")
+    stage.report("The environment names the clouds.yaml of the embedded cloud. The plan:")
     stage.run("gpustack", "flavor", "plan", "gpustack.yaml", "--snapshot", "hosts.json")
     stage.run("gpustack", "flavor", "apply", "gpustack.yaml", "--snapshot", "hosts.json", "--yes")
     output = stage.run("gpustack", "flavor", "plan", "gpustack.yaml", "--snapshot", "hosts.json", "--exit-code")
@@ -74,7 +74,7 @@ def flavors(stage: Stage) -> None:
 
 def instances(stage: Stage) -> None:
     """Instances with their GPUs"""
-    stage.say("Three instances: two with both GPUs of a host, and one for which no GPU is left:")
+    stage.report("Three instances: two with both GPUs of a host, and one for which no GPU is left:")
     for name, flavor in (("vm1", "k4200-2"), ("vm2", "k4200-2"), ("vm3", "k4200-1")):
         _create(stage, name, flavor)
     _servers(stage)
@@ -89,7 +89,7 @@ def instances(stage: Stage) -> None:
 
 def leak(stage: Stage) -> None:
     """A leak"""
-    stage.say(
+    stage.report(
         "vm1 is migrated to the other host. As the migration is confirmed, libvirt on the old host fails after it has "
         "removed the instance. The demo makes libvirt fail in this one place; everything else is Nova."
     )
@@ -103,7 +103,7 @@ def leak(stage: Stage) -> None:
         output.count("allocated to vm1") == 4 and output.count("in vm1") == 2,
         f"vm1 runs on the new host; {source} has no instance, and its two rows still belong to vm1",
     )
-    stage.say("Neither a restart of nova-compute nor Nova's periodic tasks free the GPUs:")
+    stage.report("Neither a restart of nova-compute nor Nova's periodic tasks free the GPUs:")
     nova.control.restart_compute(source)
     nova.control.periodic()
     _create(stage, "vm4", "k4200-1")
@@ -115,17 +115,17 @@ def leak(stage: Stage) -> None:
 def recovery(stage: Stage) -> None:
     """Found, explained, repaired"""
     source = stage.names["source"]
-    stage.say(
+    stage.report(
         "The plan reads the databases that nova.conf names, and changes nothing. (--grace 0: by default, rows that "
         "changed within the last five minutes are ignored.)"
     )
     output = stage.run("gpustack", "cleanup", "plan", *_CLEANUP)
     stage.check(source in output and "report" in output, "the plan finds both rows, and why they are reported only")
-    stage.say("vm1 stays where it runs. This is a decision for a person:")
+    stage.report("vm1 stays where it runs. This is a decision for a person:")
     stage.run("openstack", "server", "set", "--state", "active", "--auto-approve", "vm1")
     output = stage.run("gpustack", "cleanup", "plan", *_CLEANUP)
     stage.check("fail-migration" in output, "now the leak is proved, and Nova itself completes the repair")
-    stage.say(
+    stage.report(
         "apply checks it again and asks both hosts over SSH: no instance may use a device that becomes free. (A "
         "stand-in answers for the example hosts with the domains of the hypervisor.) Then it writes a journal and sets "
         "the migration to failed, and the periodic task of nova-compute frees both devices. That task runs every "
@@ -136,7 +136,7 @@ def recovery(stage: Stage) -> None:
     stage.check(output.count("available") == 2, f"the two GPUs of {source} are free again")
     output = stage.run("gpustack", "cleanup", "plan", *_CLEANUP, "--exit-code")
     stage.check("No stale rows" in output, "nothing is left to repair")
-    stage.say("A new instance boots on them, and the old one keeps its own.")
+    stage.report("A new instance boots on them, and the old one keeps its own.")
     _create(stage, "vm5", "k4200-2")
     _servers(stage)
     output = stage.devices()

@@ -9,7 +9,7 @@ from gpustack_demo.examples.stage import Stage
 
 def existing_host(stage: Stage) -> None:
     """A host as it is"""
-    stage.say(
+    stage.report(
         "gpu01 is the host of the talk 'GPU on OpenStack': two Quadro K4200, each with its HDMI audio as a second "
         "function. It is a directory that looks like the / of such a host. Which GPUs does it have, and can an "
         "instance use them?"
@@ -20,16 +20,16 @@ def existing_host(stage: Stage) -> None:
     stage.check(
         Code.BOUND_TO_HOST_DRIVER in output, "so no instance can use them; a finding has the cause and a remedy"
     )
-    stage.say("The snapshot before.json is enough to compute the next steps, on any machine and without the host.")
+    stage.report("The snapshot before.json is enough to compute the next steps, on any machine and without the host.")
 
 
 def first_spec(stage: Stage) -> None:
     """A first spec"""
-    stage.say("One file declares which GPUs instances get. A scan is enough for its first version.")
+    stage.report("One file declares which GPUs instances get. A scan is enough for its first version.")
     stage.run("gpustack", "spec", "init", "--snapshot", "before.json", into="gpustack.yaml")
     stage.show("gpustack.yaml")
     stage.run("gpustack", "spec", "check", "gpustack.yaml")
-    stage.say("One run reports all mistakes, each with its place and the likely key:")
+    stage.report("One run reports all mistakes, each with its place and the likely key:")
     stage.write(
         "wrong.yaml",
         'version: 1\nmodels:\n  k4200: {match: {vendor: "10de", produkt: "11b4"}}\nhosts:\n  gpu01: [k420]\n',
@@ -40,7 +40,7 @@ def first_spec(stage: Stage) -> None:
 
 def the_plan(stage: Stage) -> None:
     """The plan"""
-    stage.say(
+    stage.report(
         "The plan compares the spec with the facts: which files, which commands, whether a reboot, and why. --no-diff "
         "leaves out the content of the files, which the dry run shows."
     )
@@ -54,7 +54,7 @@ def the_plan(stage: Stage) -> None:
 
 def dry_run(stage: Stage) -> None:
     """A dry run with Ansible"""
-    stage.say(
+    stage.report(
         "The playbooks carry out this plan. In the inventory of the demo the hosts are directories; real hosts need "
         "none of these variables."
     )
@@ -70,15 +70,15 @@ def dry_run(stage: Stage) -> None:
 
 def prepared(stage: Stage) -> None:
     """Prepared, rebooted, verified"""
-    stage.say(
+    stage.report(
         "With gpustack_reboot=true the host is rebooted and then verified. The boot is a stand-in: it reads the boot "
         "menu and the initramfs that were just built, and loads modules and binds functions as the kernel would."
     )
     output = _play(stage, "prepare", "-e", "gpustack_reboot=true")
     stage.check("gpu01: ready," in output, "after the boot every function is on vfio-pci")
-    stage.say("verify.yml checks it again at any time, and changes nothing:")
+    stage.report("verify.yml checks it again at any time, and changes nothing:")
     _play(stage, "verify")
-    stage.say("A second run of prepare.yml has nothing to do, and does not reboot:")
+    stage.report("A second run of prepare.yml has nothing to do, and does not reboot:")
     output = _play(stage, "prepare", "-e", "gpustack_reboot=true")
     stage.check("changed=0" in output, "nothing changed")
     output = stage.run("gpustack", "scan", "--root", "gpu01")
@@ -87,7 +87,7 @@ def prepared(stage: Stage) -> None:
 
 def refused_host(stage: Stage) -> None:
     """A host that is refused"""
-    stage.say(
+    stage.report(
         "gpu03 has one card, behind a bridge that does not isolate it: the card shares its IOMMU group with the "
         "network card in use. Passing the card through would take the host off the network."
     )
@@ -104,7 +104,7 @@ def refused_host(stage: Stage) -> None:
 
 def nvswitches(stage: Stage) -> None:
     """Eight GPUs and four NVSwitches"""
-    stage.say(
+    stage.report(
         "gpu02 has eight H100 and the four NVSwitches that join them. Whether instances get the switches is a decision "
         "for a person, so without it the plan refuses."
     )
@@ -113,7 +113,7 @@ def nvswitches(stage: Stage) -> None:
     stage.run("gpustack", "spec", "init", "--snapshot", "gpu02.json", into="gpu02.yaml")
     output = stage.run("gpustack", "host", "plan", "gpu02.yaml", "--snapshot", "gpu02.json", code=13)
     stage.check("options.nvswitch" in output, "the plan refuses, and names the option to set")
-    stage.say("The spec contains the option as a comment. One instance gets all of them:")
+    stage.report("The spec contains the option as a comment. One instance gets all of them:")
     stage.edit("gpu02.yaml", ("    # options:\n    #   nvswitch: full", "    options:\n      nvswitch: full"))
     stage.excerpt("gpu02.yaml", "  gpu02:")
     stage.inventory("gpu02")

@@ -108,17 +108,17 @@ def _further(root: Path, ordinary: str) -> str:
 def _output(script: Path, ordinary: str) -> str:
     with tempfile.TemporaryDirectory() as directory:
         ten = Path(directory) / "10_linux"
-        words = (shlex.quote(part) for part in ordinary.split("@LINE@"))
+        parts = (shlex.quote(part) for part in ordinary.split("@LINE@"))
         line = '"$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"'
-        ten.write_text(f"#!/bin/sh\nprintf %s {line.join(words)}\n", encoding="utf-8")
+        ten.write_text(f"#!/bin/sh\nprintf %s {line.join(parts)}\n", encoding="utf-8")
         copy = Path(shutil.copy(script, directory))
         ten.chmod(0o755)
-        done = subprocess.run(
+        process = subprocess.run(
             [copy], env={"PATH": "/usr/bin:/bin"}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
-    if done.returncode != 0:
-        raise StandInError(f"/etc/grub.d/{script.name} ended with code {done.returncode}: {done.stderr.strip()}")
-    return done.stdout
+    if process.returncode != 0:
+        raise StandInError(f"/etc/grub.d/{script.name} ended with code {process.returncode}: {process.stderr.strip()}")
+    return process.stdout
 
 
 def environment(root: Path) -> dict[str, str]:
@@ -143,7 +143,7 @@ def take_once(root: Path) -> str | None:
 
 
 def _defaults(root: Path) -> list[str]:
-    done = subprocess.run(
+    process = subprocess.run(
         ["/bin/sh", "-c", _EVALUATE, "grub-mkconfig", str(root)],
         env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"},
         stdin=subprocess.DEVNULL,
@@ -151,13 +151,13 @@ def _defaults(root: Path) -> list[str]:
         text=True,
         check=False,
     )
-    if done.returncode != 0:
-        raise StandInError(f"grub-mkconfig: the defaults can't be evaluated: {done.stderr.strip()}")
-    return done.stdout.split("\0")[:-1]
+    if process.returncode != 0:
+        raise StandInError(f"grub-mkconfig: the defaults can't be evaluated: {process.stderr.strip()}")
+    return process.stdout.split("\0")[:-1]
 
 
 def _version(release: str) -> list[tuple[int, str]]:
-    return [(int(digits or 0), word) for digits, word in re.findall(r"(\d+)|([a-z]+)", release)]
+    return [(int(digits or 0), text) for digits, text in re.findall(r"(\d+)|([a-z]+)", release)]
 
 
 def default_entry(root: Path, once: str | None = None) -> Entry:
@@ -169,5 +169,5 @@ def default_entry(root: Path, once: str | None = None) -> Entry:
     if match is None:
         raise StandInError("grub.cfg has no entry that boots Linux")
     title, release, arguments = match.groups()
-    words = (f'"{word}"' if " " in word else word for word in shlex.split(arguments))
-    return Entry(title=title, release=release, arguments=" ".join((f"BOOT_IMAGE=/boot/vmlinuz-{release}", *words)))
+    quoted = (f'"{argument}"' if " " in argument else argument for argument in shlex.split(arguments))
+    return Entry(title=title, release=release, arguments=" ".join((f"BOOT_IMAGE=/boot/vmlinuz-{release}", *quoted)))

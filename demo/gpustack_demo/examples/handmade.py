@@ -61,11 +61,11 @@ def hand_made_host(name: str = "gpu05") -> Machine:
 
     Its sources disagree among themselves, and with what is wanted today.
     """
-    made = talk_host(name)
-    return made.model_copy(
+    machine = talk_host(name)
+    return machine.model_copy(
         update={
             "files": {
-                **made.files,
+                **machine.files,
                 "/etc/default/grub": _GRUB,
                 "/etc/modules": _MODULES,
                 "/etc/initramfs-tools/modules": _INITRAMFS,

@@ -33,16 +33,16 @@ _IDENT = {
 def update_initramfs(root: Path, arguments: list[str]) -> str:
     """Play ``update-initramfs -u|-c [-k RELEASE|all]``; answers what was done."""
     machine = Machine.load(root)
-    wanted, words = [], list(arguments)
+    wanted, remaining = [], list(arguments)
     action = None
-    while words:
-        word = words.pop(0)
-        if word in ("-u", "-c", "-uk", "-ck"):
-            action = word
-        if word == "-k" or word.endswith("k"):
-            wanted.append(words.pop(0) if words else "")
-        elif word not in ("-u", "-c", "-v"):
-            raise StandInError(f"the stand-in for update-initramfs does not know {word!r}")
+    while remaining:
+        option = remaining.pop(0)
+        if option in ("-u", "-c", "-uk", "-ck"):
+            action = option
+        if option == "-k" or option.endswith("k"):
+            wanted.append(remaining.pop(0) if remaining else "")
+        elif option not in ("-u", "-c", "-v"):
+            raise StandInError(f"the stand-in for update-initramfs does not know {option!r}")
     if action is None:
         raise StandInError("update-initramfs: -u or -c is missing")
     everything = [k.release for k in machine.kernels]
@@ -67,13 +67,13 @@ def build(root: Path, kernel: Kernel) -> bytes:
     with tempfile.TemporaryDirectory(prefix="mkinitramfs-") as temporary:
         destination = Path(temporary)
         (destination / "conf").mkdir()
-        asked = [_first_word(line) for line in _lines(root / "etc/initramfs-tools/modules")]
+        requested = [_first_word(line) for line in _lines(root / "etc/initramfs-tools/modules")]
         (destination / "conf/modules").write_text(
             "".join(f"{line}\n" for line in _lines(root / "etc/initramfs-tools/modules")), encoding="utf-8"
         )
         for hook in _scripts(root / "etc/initramfs-tools/hooks"):
             _run_hook(root, hook, kernel, destination)
-        asked += _lines(destination / ".modules")
+        requested += _lines(destination / ".modules")
         (destination / ".modules").unlink(missing_ok=True)
         _copy_scripts(root, destination)
         members = {
@@ -84,7 +84,7 @@ def build(root: Path, kernel: Kernel) -> bytes:
     for directory in _MODPROBE_DIRECTORIES:
         for path in sorted((root / directory).glob("*.conf")):
             members[str(path.relative_to(root))] = (0o644, path.read_bytes())
-    modules = list(closure(root, kernel, asked))
+    modules = list(closure(root, kernel, requested))
     tree = f"usr/lib/modules/{kernel.release}"
     for name, text in depmod([*modules, *(m for m in kernel.modules if m.builtin)]).items():
         members[f"{tree}/{name}"] = (0o644, text.encode())
@@ -96,14 +96,14 @@ def build(root: Path, kernel: Kernel) -> bytes:
     return images.write_image(members, early=images.archive(microcode))
 
 
-def closure(root: Path, kernel: Kernel, asked: Iterable[str]) -> Iterator[Module]:
+def closure(root: Path, kernel: Kernel, requested: Iterable[str]) -> Iterator[Module]:
     """The modules of an image: the usual and the asked for, and what ``modprobe --show-depends`` adds to them."""
     directories = [
         {p.name: p.read_text(encoding="utf-8", errors="replace") for p in (root / d).glob("*.conf")}
         for d in _MODPROBE_DIRECTORIES
     ]
     configuration = Configuration.read(directories, ())
-    wanted = [m.name for m in kernel.modules if m.early] + [plain(name) for name in asked]
+    wanted = [m.name for m in kernel.modules if m.early] + [plain(name) for name in requested]
     chosen: set[str] = set()
     while wanted:
         name = wanted.pop()
@@ -135,7 +135,7 @@ def _run_hook(root: Path, hook: Path, kernel: Kernel, destination: Path) -> None
         "verbose": "n",
     }
     for stage in (["prereqs"], []):
-        done = subprocess.run(
+        process = subprocess.run(
             ["/bin/sh", "-c", script, hook.name, *stage],
             env=environment,
             cwd=destination,
@@ -144,9 +144,9 @@ def _run_hook(root: Path, hook: Path, kernel: Kernel, destination: Path) -> None
             text=True,
             check=False,
         )
-        if done.returncode != 0:
+        if process.returncode != 0:
             raise StandInError(
-                f"update-initramfs: the hook {hook.name} failed with {done.returncode}: {done.stderr.strip()}"
+                f"update-initramfs: the hook {hook.name} failed with {process.returncode}: {process.stderr.strip()}"
             )
 
 
@@ -173,11 +173,11 @@ def _copy_scripts(root: Path, destination: Path) -> None:
         (stage / "ORDER").write_text(text, encoding="utf-8")
 
 
-def _run(argv: list[str], what: str, text: str = "") -> str:
-    done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise StandInError(f"update-initramfs: {what} failed with {done.returncode}: {done.stderr.strip()}")
-    return done.stdout
+def _run(argv: list[str], step: str, text: str = "") -> str:
+    process = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        raise StandInError(f"update-initramfs: {step} failed with {process.returncode}: {process.stderr.strip()}")
+    return process.stdout
 
 
 def _scripts(directory: Path) -> list[Path]:

@@ -38,41 +38,41 @@ class Configuration:
 
         A file hides those of the same name in the directories after it; files count in the order of their names.
         """
-        found = cls()
+        configuration = cls()
         files: dict[str, str] = {}
         for directory in reversed(directories):
             files |= {name: text for name, text in directory.items() if name.endswith(".conf")}
         for _, text in sorted(files.items()):
             for line in text.replace("\\\n", "").splitlines():
-                found._directive(line.split())
+                configuration._directive(line.split())
         for argument in arguments:
             name, equals, value = argument.partition("=")
             module, dot, parameter = name.partition(".")
             if name == "modprobe.blacklist":
-                found.blacklist |= {plain(m) for m in value.split(",")}
+                configuration.blacklist |= {plain(m) for m in value.split(",")}
             elif dot:
-                found.options.setdefault(plain(module), []).append(f"{parameter}{equals}{value}")
-        return found
+                configuration.options.setdefault(plain(module), []).append(f"{parameter}{equals}{value}")
+        return configuration
 
-    def _directive(self, words: list[str]) -> None:
-        if len(words) < 2 or words[0].startswith("#"):
+    def _directive(self, fields: list[str]) -> None:
+        if len(fields) < 2 or fields[0].startswith("#"):
             return
-        command, name, *rest = words[0], plain(words[1]), *words[2:]
+        command, name, *operands = fields[0], plain(fields[1]), *fields[2:]
         if command == "blacklist":
             self.blacklist.add(name)
         elif command == "options":
-            self.options.setdefault(name, []).extend(rest)
+            self.options.setdefault(name, []).extend(operands)
         elif command == "softdep":
             wanted = self.before
-            for word in rest:
-                if word in ("pre:", "post:"):
-                    wanted = self.before if word == "pre:" else self.after
+            for operand in operands:
+                if operand in ("pre:", "post:"):
+                    wanted = self.before if operand == "pre:" else self.after
                 else:
-                    wanted.setdefault(name, []).append(plain(word))
-        elif command == "alias" and rest:
-            self.aliases.append((words[1], plain(rest[0])))
+                    wanted.setdefault(name, []).append(plain(operand))
+        elif command == "alias" and operands:
+            self.aliases.append((fields[1], plain(operands[0])))
         elif command == "install":
-            self.install[name] = " ".join(rest)
+            self.install[name] = " ".join(operands)
 
 
 class Kernel:
@@ -154,16 +154,16 @@ class Userspace:
             matching = [
                 m.name
                 for m in self.modules.values()
-                if any(fnmatch.fnmatchcase(device.modalias, a) for found in m.drivers.values() for a in found)
+                if any(fnmatch.fnmatchcase(device.modalias, a) for patterns in m.drivers.values() for a in patterns)
             ]
             for name in aliases or matching:
                 self.load(name, respect_blacklist=True)
 
     def load_line(self, line: str, *, respect_blacklist: bool) -> None:
         """Load what a line of ``/etc/modules`` or of an initramfs's ``conf/modules`` names: a module and parameters."""
-        words = shlex.split(line, comments=True)
-        if words:
-            self.load(words[0], words[1:], respect_blacklist=respect_blacklist)
+        fields = shlex.split(line, comments=True)
+        if fields:
+            self.load(fields[0], fields[1:], respect_blacklist=respect_blacklist)
 
     def load(self, name: str, parameters: Sequence[str] = (), *, respect_blacklist: bool) -> None:
         """Load a module, what it needs, and the soft dependencies of each of them around it."""

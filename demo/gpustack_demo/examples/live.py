@@ -79,37 +79,37 @@ class LiveKernel:
         """Take a function from its driver, with everything that the driver has made of it."""
         if self._driver(address) != driver:
             return
-        place = (self.bus / "devices" / address).resolve()
+        directory = (self.bus / "devices" / address).resolve()
         for kind in _CLASSES:
             for link in (self.root / "sys/class" / kind).glob("*"):
-                if place in link.resolve().parents:
+                if directory in link.resolve().parents:
                     link.unlink()
-            shutil.rmtree(place / kind, ignore_errors=True)
+            shutil.rmtree(directory / kind, ignore_errors=True)
         (self.bus / "drivers" / driver / address).unlink(missing_ok=True)
-        (place / "driver").unlink()
+        (directory / "driver").unlink()
         self._free_memory(address)
 
     def _free_memory(self, address: str) -> None:
         """Take the names out of ``/proc/iomem`` that stand below the registers of a function."""
         iomem = self.root / "proc/iomem"
-        kept: list[str] = []
+        remaining: list[str] = []
         inside = False
         for line in iomem.read_text(encoding="utf-8").splitlines(keepends=True):
             is_name = line.startswith("  ")
             if not is_name:
                 inside = line.rstrip().endswith(f" : {address}")
             if not (is_name and inside):
-                kept.append(line)
-        iomem.write_text("".join(kept), encoding="utf-8")
+                remaining.append(line)
+        iomem.write_text("".join(remaining), encoding="utf-8")
 
     def probe(self, address: str) -> None:
         """Offer a function that is free to the drivers that are there."""
         device = self.devices.get(address)
         if device is None or self._driver(address) is not None:
             return
-        place = self.bus / "devices" / address
-        for driver in self._candidates(device, (place / "driver_override").read_text(encoding="utf-8").strip()):
-            if driver == "vfio-pci" and not (place / "iommu_group").is_symlink():
+        directory = self.bus / "devices" / address
+        for driver in self._candidates(device, (directory / "driver_override").read_text(encoding="utf-8").strip()):
+            if driver == "vfio-pci" and not (directory / "iommu_group").is_symlink():
                 continue
             Offspring(self.root, self.machine).bind(device, driver)
             return

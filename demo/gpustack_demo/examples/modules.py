@@ -74,14 +74,14 @@ def kernel(
     :param nvidia: whether the vendor's driver is installed.
     :param virqfd: whether the kernel is older than 6.2, which made ``vfio_virqfd`` a part of ``vfio``.
     """
-    found = []
+    modules = []
     for module in _MODULES:
         if (module.name in _VENDOR_DRIVER and not nvidia) or (module.name == "vfio_virqfd" and not virqfd):
             continue
         needs = module.needs
         if virqfd and module.name == "vfio_pci_core":
             needs = (*needs, "vfio_virqfd")
-        found.append(
+        modules.append(
             module.model_copy(
                 update={
                     "needs": tuple(n for n in needs if n not in builtin),
@@ -90,4 +90,4 @@ def kernel(
                 }
             )
         )
-    return Kernel(release=release, config=config, modules=tuple(found))
+    return Kernel(release=release, config=config, modules=tuple(modules))

@@ -39,7 +39,7 @@ def files(machine: Machine) -> dict[str, str]:
     """The files of the distribution that matter here."""
     is_8 = machine.os_release["VERSION_ID"].startswith("8")
     name = f"{machine.os_release['NAME']} ({{}}) {machine.os_release['VERSION']}"
-    found = {
+    texts = {
         "/etc/machine-id": f"{_MACHINE_ID}\n",
         "/etc/dracut.conf": '# PUT YOUR CONFIG IN separate files in /etc/dracut.conf.d named "<name>.conf"\n',
         "/etc/default/grub": "GRUB_TIMEOUT=5\n"
@@ -51,16 +51,16 @@ def files(machine: Machine) -> dict[str, str]:
         "/boot/grub2/grubenv": _block({"kernelopts": _OPTIONS} if is_8 else {"boot_success": "1"}),
     }
     if not is_8:
-        found["/etc/kernel/cmdline"] = f"{_OPTIONS}\n"
+        texts["/etc/kernel/cmdline"] = f"{_OPTIONS}\n"
     for kernel in machine.kernels:
         release = kernel.release
-        found[f"/{_ENTRIES}/{_MACHINE_ID}-{release}.conf"] = (
+        texts[f"/{_ENTRIES}/{_MACHINE_ID}-{release}.conf"] = (
             f"title {name.format(release)}\nversion {release}\nlinux /vmlinuz-{release}\n"
             f"initrd /initramfs-{release}.img{' $tuned_initrd' if is_8 else ''}\n"
             f"options {'$kernelopts $tuned_params' if is_8 else _OPTIONS}\n"
             "grub_users $grub_users\ngrub_arg --unrestricted\n"
         )
-    return found
+    return texts
 
 
 def _block(variables: dict[str, str]) -> str:
@@ -89,13 +89,13 @@ def grubby(root: Path, arguments: list[str]) -> str:
         raise StandInError(f"the stand-in for grubby does not know {' '.join(options)}")
 
     def update(line: str) -> str:
-        names = {word.partition("=")[0] for word in added.split()}
-        kept = [
-            word
-            for word in line.split()
-            if word not in removed.split() and word.partition("=")[0] not in names | set(removed.split())
+        names = {item.partition("=")[0] for item in added.split()}
+        retained = [
+            item
+            for item in line.split()
+            if item not in removed.split() and item.partition("=")[0] not in names | set(removed.split())
         ]
-        return " ".join([*kept, *added.split()])
+        return " ".join([*retained, *added.split()])
 
     uses_block = False
     for path in sorted((root / _ENTRIES).glob("*.conf")):

@@ -43,7 +43,7 @@ def run_script(name: str, text: str, userspace: Userspace) -> dict[str, str]:
             for device in kernel.devices:
                 _write_device(root / "sys/bus/pci/devices" / device.address, device, kernel.drivers.get(device.address))
             _run(name, at_root(text, root), root)
-            asked = _read(pipe)
+            requests = _read(pipe)
         finally:
             os.close(pipe)
         for device in kernel.devices:
@@ -53,7 +53,7 @@ def run_script(name: str, text: str, userspace: Userspace) -> dict[str, str]:
             override = (root / "sys/bus/pci/devices" / device.address / "driver_override").read_text().strip()
             if override not in ("", "(null)"):
                 kernel.overrides[device.address] = override
-        _ask(userspace, asked)
+        _ask(userspace, requests)
         return {
             f"/{path.relative_to(root)}": path.read_text(encoding="utf-8")
             for path in (root / "run").rglob("*")
@@ -61,9 +61,9 @@ def run_script(name: str, text: str, userspace: Userspace) -> dict[str, str]:
         }
 
 
-def _write_device(place: Path, device: Device, driver: str | None) -> None:
+def _write_device(directory: Path, device: Device, driver: str | None) -> None:
     sub_vendor, sub_product = device.subsystem or ("0000", "0000")
-    place.mkdir()
+    directory.mkdir()
     for attribute, value in (
         ("vendor", f"0x{device.vendor}"),
         ("device", f"0x{device.product}"),
@@ -72,13 +72,13 @@ def _write_device(place: Path, device: Device, driver: str | None) -> None:
         ("class", f"0x{device.pci_class}"),
         ("driver_override", "(null)"),
     ):
-        (place / attribute).write_text(f"{value}\n", encoding="utf-8")
+        (directory / attribute).write_text(f"{value}\n", encoding="utf-8")
     if driver is not None:
-        (place / "driver").mkdir()
+        (directory / "driver").mkdir()
 
 
 def _run(name: str, script: str, root: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         ["/bin/sh", "-c", script, name],
         env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C", "MODPROBE_OPTIONS": "-qb"},
         cwd=root,
@@ -87,8 +87,8 @@ def _run(name: str, script: str, root: Path) -> None:
         text=True,
         check=False,
     )
-    if done.returncode != 0 or done.stderr:
-        raise StandInError(f"the boot script {name} failed with {done.returncode}: {done.stderr.strip()}")
+    if process.returncode != 0 or process.stderr:
+        raise StandInError(f"the boot script {name} failed with {process.returncode}: {process.stderr.strip()}")
 
 
 def _read(pipe: int) -> list[str]:
@@ -98,11 +98,11 @@ def _read(pipe: int) -> list[str]:
         return []
 
 
-def _ask(userspace: Userspace, asked: list[str]) -> None:
+def _ask(userspace: Userspace, requests: list[str]) -> None:
     devices = {device.address: device for device in userspace.kernel.devices}
-    for request in asked:
-        words = request.split()
-        if words[0] == "modprobe":
-            userspace.load(words[1], respect_blacklist=True)
-        elif words[0] in devices:
-            userspace.kernel.probe(devices[words[0]])
+    for request in requests:
+        fields = request.split()
+        if fields[0] == "modprobe":
+            userspace.load(fields[1], respect_blacklist=True)
+        elif fields[0] in devices:
+            userspace.kernel.probe(devices[fields[0]])

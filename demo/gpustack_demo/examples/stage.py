@@ -86,7 +86,7 @@ class Stage:
         """Begin a chapter."""
         self._print(f"\n{text}", "1")
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Explain something."""
         self._print("\n" + textwrap.fill(text, _WIDTH))
 

@@ -32,11 +32,11 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     command = Path(options.command).name
     try:
-        said = _play(options.root.resolve(), command, options.arguments)
+        outcome = _play(options.root.resolve(), command, options.arguments)
     except (GpustackError, OSError) as error:
         print(f"stand-in for {command}: {error}", file=sys.stderr)
         return 1
-    print(f"stand-in for {command}: {said}")
+    print(f"stand-in for {command}: {outcome}")
     return 0
 
 

@@ -85,25 +85,25 @@ class Offspring:
 
     def bind(self, device: Device, driver: str) -> None:
         """Give a function to a driver."""
-        place = self.place(device)
+        directory = self.place(device)
         (self.root / f"sys/bus/pci/drivers/{driver}").mkdir(parents=True, exist_ok=True)
-        self.link(f"{place}/driver", f"sys/bus/pci/drivers/{driver}")
-        self.link(f"sys/bus/pci/drivers/{driver}/{device.address}", place)
-        self.offspring(device, place, driver)
+        self.link(f"{directory}/driver", f"sys/bus/pci/drivers/{driver}")
+        self.link(f"sys/bus/pci/drivers/{driver}/{device.address}", directory)
+        self.offspring(device, directory, driver)
 
-    def offspring(self, device: Device, place: str, driver: str) -> None:
+    def offspring(self, device: Device, directory: str, driver: str) -> None:
         """What a driver of the host makes of its function; vfio-pci and pci-stub make nothing of it."""
         if driver in ("vfio-pci", "pci-stub"):
             return
         if device.net is not None:
-            self.file(f"{place}/net/{device.net}/operstate", device.net_state)
-            self.link(f"sys/class/net/{device.net}", f"{place}/net/{device.net}")
+            self.file(f"{directory}/net/{device.net}/operstate", device.net_state)
+            self.link(f"sys/class/net/{device.net}", f"{directory}/net/{device.net}")
         if device.block is not None:
-            (self.root / f"{place}/block/{device.block}").mkdir(parents=True)
-            self.link(f"sys/class/block/{device.block}", f"{place}/block/{device.block}")
+            (self.root / f"{directory}/block/{device.block}").mkdir(parents=True)
+            self.link(f"sys/class/block/{device.block}", f"{directory}/block/{device.block}")
         if device.usb is not None:
             bus = self.number("usb")
-            usb = f"{place}/usb{bus}/{bus}-1"
+            usb = f"{directory}/usb{bus}/{bus}-1"
             self.file(f"{usb}/product", device.usb)
             self.file(f"{usb}/bDeviceClass", "00")
             self.link(f"sys/bus/usb/devices/{bus}-1", usb)
@@ -113,8 +113,8 @@ class Offspring:
         kind = "drm" if driver in _GRAPHICS else "sound" if driver == "snd_hda_intel" else None
         if kind is not None:
             card = f"card{self.number(kind)}"
-            (self.root / f"{place}/{kind}/{card}").mkdir(parents=True)
-            self.link(f"sys/class/{kind}/{card}", f"{place}/{kind}/{card}")
+            (self.root / f"{directory}/{kind}/{card}").mkdir(parents=True)
+            self.link(f"sys/class/{kind}/{card}", f"{directory}/{kind}/{card}")
 
     def number(self, kind: str) -> int:
         self.cards[kind] += 1
@@ -153,20 +153,20 @@ class _Writer(Offspring):
                 self.link(f"sys/class/iommu/{kind}{unit}", f"sys/devices/virtual/iommu/{kind}{unit}")
 
     def device(self, device: Device) -> None:
-        place = self.place(device)
-        (self.root / place).mkdir(parents=True, exist_ok=True)
-        self.link(f"sys/bus/pci/devices/{device.address}", place)
+        directory = self.place(device)
+        (self.root / directory).mkdir(parents=True, exist_ok=True)
+        self.link(f"sys/bus/pci/devices/{device.address}", directory)
         for name, value in self.attributes(device):
-            self.file(f"{place}/{name}", value)
-        self.file(f"{place}/config", _config(device))
+            self.file(f"{directory}/{name}", value)
+        self.file(f"{directory}/config", _config(device))
         driver = self.running.drivers.get(device.address)
         if driver is not None:
             self.bind(device, driver)
         if self.running.iommu:
             group = f"sys/kernel/iommu_groups/{device.group}"
             (self.root / group / "devices").mkdir(parents=True, exist_ok=True)
-            self.link(f"{place}/iommu_group", group)
-            self.link(f"{group}/devices/{device.address}", place)
+            self.link(f"{directory}/iommu_group", group)
+            self.link(f"{group}/devices/{device.address}", directory)
         if device.slot is not None:
             self.file(f"sys/bus/pci/slots/{device.slot}/address", device.address.rpartition(".")[0])
 

@@ -49,11 +49,11 @@ def kernel_install(root: Path, arguments: list[str]) -> str:
     shutil.copyfile(source, directory / "linux")
     shutil.copyfile(initramfs, root / image_of(release))
     line = _line(root, machine)
-    place = f"/{_TOKEN}/{release}"
+    base = f"/{_TOKEN}/{release}"
     (root / _ENTRIES / f"{_TOKEN}-{release}.conf").write_text(
         f"title      {machine.os_release['PRETTY_NAME']}\nversion    {release}\nmachine-id {_TOKEN}\n"
         f"sort-key   {machine.os_release['ID']}\noptions    {line} systemd.machine_id={_TOKEN}\n"
-        f"linux      {place}/linux\ninitrd     {place}/{image_of(release).name}\n",
+        f"linux      {base}/linux\ninitrd     {base}/{image_of(release).name}\n",
         encoding="utf-8",
     )
     return f"{release} is on the boot partition, with {line!r}"

@@ -25,7 +25,7 @@ def release_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def say():
+def report():
     """Tells on stderr what takes minutes: the first time, an environment is installed."""
     return lambda text: print(text, file=sys.stderr, flush=True)
 

@@ -22,8 +22,8 @@ _ALIAS = '[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "1
 
 
 @pytest.fixture(scope="module")
-def cloud(release_name: str, say) -> Iterator[Cloud]:
-    with Cloud(release_name, config=[_ALIAS], say=say) as running:
+def cloud(release_name: str, report) -> Iterator[Cloud]:
+    with Cloud(release_name, config=[_ALIAS], report=report) as running:
         yield running
 
 

@@ -37,9 +37,9 @@ def status(url: str, token: str | bytes | None) -> int:
 
 
 @pytest.fixture(scope="module")
-def nova(release_name: str, say) -> Iterator[Nova]:
+def nova(release_name: str, report) -> Iterator[Nova]:
     hosts = [Host(name="gpu1", pci=gpus(2)), Host(name="gpu2", pci=gpus(2, bus=0x41)), Host(name="cpu1")]
-    with Nova(release_name, hosts=hosts, config=[nova_conf(release_name)], say=say) as running:
+    with Nova(release_name, hosts=hosts, config=[nova_conf(release_name)], report=report) as running:
         yield running
 
 

@@ -13,13 +13,13 @@ def test_a_long_installation_reports_progress(monkeypatch: pytest.MonkeyPatch, t
     made = object()
     reports: list[str] = []
 
-    def ensure(name: str, *, say: object) -> object:
+    def ensure(name: str, *, report: object) -> object:
         while len(reports) < 2:
             pass
         return made
 
     monkeypatch.setattr(cloud, "_TICK", 0.01)
     monkeypatch.setattr(cloud, "ensure", ensure)
-    monkeypatch.setattr(cloud, "ensure_templates", lambda environment, say: tmp_path)
+    monkeypatch.setattr(cloud, "ensure_templates", lambda environment, report: tmp_path)
     assert cloud.install(reports.append) is made
     assert all("installing" in text for text in reports)

@@ -15,7 +15,7 @@ from gpustack_demo.examples.stage import Stage
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Nova is there, and the demo's directory is below the test's."""
-    monkeypatch.setattr(demo, "install", lambda say: None)
+    monkeypatch.setattr(demo, "install", lambda report: None)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
 
@@ -62,7 +62,7 @@ def test_full_plays_the_chapters_of_the_full_demo(
 def test_without_nova_the_first_half_runs_and_the_demo_exits_with_3(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def ensure(name: str, *, say: object) -> Environment:
+    def ensure(name: str, *, report: object) -> Environment:
         raise GpustackError("pip install failed", where="pip.log", remedy="check the network")
 
     def on_hosts(stage: Stage) -> None:
@@ -86,9 +86,9 @@ def test_without_nova_the_first_half_runs_and_the_demo_exits_with_3(
 def test_messages_of_the_installation_are_in_the_log(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    def install(say: cloud.Print) -> None:
-        say("pip install nova")
-        say("databases made")
+    def install(report: cloud.Print) -> None:
+        report("pip install nova")
+        report("databases made")
 
     monkeypatch.setattr(demo, "install", install)
     monkeypatch.setattr(demo, "SHORT", ((), ()))

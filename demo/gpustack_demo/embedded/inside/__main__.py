@@ -35,13 +35,13 @@ def _die_with_parent() -> None:
 
 def _load_package() -> None:
     """Make this directory a package of its own name, without putting it (or gpustack) on the path of Nova's Python."""
-    here = Path(__file__).resolve().parent
-    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != here]
+    directory = Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != directory]
     spec = importlib.util.spec_from_file_location(
-        _PACKAGE, here / "__init__.py", submodule_search_locations=[str(here)]
+        _PACKAGE, directory / "__init__.py", submodule_search_locations=[str(directory)]
     )
     if spec is None or spec.loader is None:
-        raise SystemExit(f"{here} is not whole")
+        raise SystemExit(f"{directory} is not whole")
     module = importlib.util.module_from_spec(spec)
     sys.modules[_PACKAGE] = module
     spec.loader.exec_module(module)

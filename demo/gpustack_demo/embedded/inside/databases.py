@@ -119,9 +119,9 @@ class CellDatabases(nova_fixtures.CellDatabases):
         return self._real_target_cell(context, cell_mapping)
 
     def _wrap_get_context_manager(self, context: Any) -> Any:
-        named = getattr(context, "db_connection", None)
-        if named:
-            return named
+        connection = getattr(context, "db_connection", None)
+        if connection:
+            return connection
         mark = marks.current()
         return self._cells[mark.cell] if mark and mark.cell in self._cells else self._default_ctxt_mgr
 

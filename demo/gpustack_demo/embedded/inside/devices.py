@@ -11,8 +11,8 @@ from nova.tests.fixtures import libvirt as fakelibvirt
 
 
 def _numbers(address: str) -> dict[str, int]:
-    domain, bus, rest = address.split(":")
-    slot, function = rest.split(".")
+    domain, bus, slot_function = address.split(":")
+    slot, function = slot_function.split(".")
     return {"domain": int(domain, 16), "bus": int(bus, 16), "slot": int(slot, 16), "function": int(function, 16)}
 
 

@@ -73,8 +73,8 @@ class Fault:
 
 def _exception(name: str, message: str) -> BaseException:
     module, _, attribute = name.rpartition(".")
-    found: BaseException = getattr(importlib.import_module(module or "builtins"), attribute)(message)
-    return found
+    error: BaseException = getattr(importlib.import_module(module or "builtins"), attribute)(message)
+    return error
 
 
 def put(service: Any, fault: Fault) -> None:
@@ -112,13 +112,17 @@ def migrate_domain(connections: dict[str, Any]) -> Callable[..., None]:
 
         def move() -> bool:
             node = destination.split("://", 1)[1].split("/", 1)[0]
-            target = next(one for one in connections.values() if node in (one.hostname, one.gpustack_host))
+            target = next(
+                connection
+                for connection in connections.values()
+                if node in (connection.hostname, connection.gpustack_host)
+            )
             target.createXML(params["destination_xml"], 0)
             domain.complete_job()
             # The migration that Nova asks for undefines the domain at the source.
             domain._state = fakelibvirt.VIR_DOMAIN_SHUTOFF
             source._vms.pop(domain.name(), None)
-            for number in [one for one, other in source._running_vms.items() if other is domain]:
+            for number in [vm_number for vm_number, other in source._running_vms.items() if other is domain]:
                 del source._running_vms[number]
             return True
 

@@ -25,9 +25,9 @@ def checked(app: App, token: str | None) -> App:
     return wrapped
 
 
-def equal(given: str, token: str) -> bool:
+def equal(presented: str, token: str) -> bool:
     """Compare tokens in constant time; a header may hold any character."""
-    return hmac.compare_digest(given.encode("utf-8", "replace"), token.encode())
+    return hmac.compare_digest(presented.encode("utf-8", "replace"), token.encode())
 
 
 def _by_comparison(app: App, token: str) -> App:

@@ -171,7 +171,7 @@ class Harness(base.ServersTestBase):
             raise ValueError(f"{name} is running")
         mark = marks.Mark("compute", name, host["cell"], host.get("config"))
         mark.physical_functions = {
-            one["address"] for one in host.get("pci") or [] if one.get("sriov_totalvfs") is not None
+            device["address"] for device in host.get("pci") or [] if device.get("sriov_totalvfs") is not None
         }
         connection = self._connection(host)
         connection.gpustack_mark = mark

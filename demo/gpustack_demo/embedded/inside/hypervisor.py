@@ -26,8 +26,8 @@ def hostdevs(domain: Any) -> list[str]:
     """The addresses of the PCI devices that a domain has."""
     if _FORGETS:
         return sorted(domain.gpustack_hostdevs)
-    found = domain._def["devices"].get("hostdevs", [])
-    return sorted(_address(one) for one in found if one["type"] == "pci")
+    devices = domain._def["devices"].get("hostdevs", [])
+    return sorted(_address(device) for device in devices if device["type"] == "pci")
 
 
 def document(domain: Any) -> str:
@@ -48,8 +48,8 @@ def remembering(parse: Any) -> Any:
     """Keep the PCI devices of a definition beside what the fake makes of it."""
 
     def parse_definition(domain: Any, xml: str) -> Any:
-        found = ET.fromstring(xml).findall("./devices/hostdev[@type='pci']/source/address")  # noqa: S314 - Nova wrote it
-        domain.gpustack_hostdevs = [_address(one.attrib) for one in found]
+        addresses = ET.fromstring(xml).findall("./devices/hostdev[@type='pci']/source/address")  # noqa: S314 - Nova wrote it
+        domain.gpustack_hostdevs = [_address(address.attrib) for address in addresses]
         return parse(domain, xml)
 
     return parse_definition

@@ -81,8 +81,8 @@ def _control(verbs: Verbs, token: str) -> App:
     """``POST /VERB`` with its arguments as JSON → its result; 500 with the error otherwise."""
 
     def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
-        given = environ.get("HTTP_X_GPUSTACK_TOKEN", "")
-        if not equal(given, token):
+        presented = environ.get("HTTP_X_GPUSTACK_TOKEN", "")
+        if not equal(presented, token):
             return _answer(start_response, "403 Forbidden", {"error": "Forbidden", "message": "wrong token"})
         verb = environ["PATH_INFO"].strip("/")
         method = None if verb.startswith("_") else getattr(verbs, verb, None)

@@ -80,15 +80,15 @@ class Verbs:
     def unseen(self, name: str, seconds: int = 3600) -> None:
         """Let the service look as if it last reported ``seconds`` ago (for one that is not running)."""
         engine = self._harness.cells.engine(self._harness.hosts[name]["cell"])
-        seen = timeutils.utcnow() - datetime.timedelta(seconds=seconds)
+        last_report = timeutils.utcnow() - datetime.timedelta(seconds=seconds)
         statement = "UPDATE services SET last_seen_up = :seen, updated_at = :seen WHERE host = :host AND deleted = 0"
         with engine.begin() as connection:
-            connection.execute(sqlalchemy.text(statement), {"seen": seen, "host": name})
+            connection.execute(sqlalchemy.text(statement), {"seen": last_report, "host": name})
 
     def periodic(self, name: str | None = None, task: str = "update_available_resource") -> None:
         """Run one periodic task of a nova-compute, or of all that run."""
-        for one in [name] if name else sorted(self._harness.computes):
-            service = self._harness.computes[one]
+        for host in [name] if name else sorted(self._harness.computes):
+            service = self._harness.computes[host]
             mark = service.gpustack_mark
             admin = context.get_admin_context()
             with mark.active(), context.target_cell(admin, self._harness.cell_mappings[mark.cell]) as targeted:
@@ -166,7 +166,7 @@ class Verbs:
 
         if service == "api":
             return read()
-        found = {"scheduler": self._harness.scheduler, "conductor": self._harness.conductor}.get(service)
-        found = found or self._harness.computes[service]
-        with found.gpustack_mark.active():
+        daemon = {"scheduler": self._harness.scheduler, "conductor": self._harness.conductor}.get(service)
+        daemon = daemon or self._harness.computes[service]
+        with daemon.gpustack_mark.active():
             return read()

@@ -27,9 +27,9 @@ def serve(description: dict[str, Any]) -> None:
 def _load(applications: list[list[Any]]) -> tuple[str, str, bool]:
     for module, attribute, factory in applications:
         try:
-            found = importlib.util.find_spec(module)
+            spec = importlib.util.find_spec(module)
         except ModuleNotFoundError:
             continue
-        if found is not None:
+        if spec is not None:
             return module, attribute, factory
     raise SystemExit("none of {} is there".format(", ".join(entry[0] for entry in applications)))
