@@ -86,12 +86,14 @@ lab: ## a host in QEMU: real kernel, GRUB, initramfs, IOMMU and vfio; TEST=all o
 	@tests/lab/setup
 	$(LAB_$(TEST))
 
-lint: ## ruff, mypy, ansible-lint
+lint: ## ruff, mypy, ansible-lint, codespell, and the words that documentation, help and findings avoid
 	@tools/setup lint docs test
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/ansible-lint --offline -q
+	.venv/bin/codespell
+	$(PYTEST) -q tests/unit/test_words.py
 
 docs: ## the documentation, into docs/_build/html; warnings are errors
 	@tools/setup docs

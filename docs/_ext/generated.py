@@ -102,9 +102,20 @@ def exit_codes() -> str:
     )
 
 
+JOBS = {
+    "Prepare hosts": ("scan", "spec", "host", "playbook"),
+    "Configure Nova": ("nova",),
+    "Create flavors": ("flavor",),
+    "Recover lost GPUs": ("cleanup",),
+    "Check and look up": ("doctor", "explain", "complete"),
+    "Try it without hardware": ("example",),
+}
+"""The commands' objects by job, in the order of the documentation's front page."""
+
+
 def commands_page() -> str:
     """The help of every command, as ``gpustack … --help`` prints it."""
-    environment = {**os.environ, "COLUMNS": "100"}
+    environment = {**os.environ, "COLUMNS": "88"}
     lines = [
         "# Commands",
         "",
@@ -114,10 +125,17 @@ def commands_page() -> str:
         "",
     ]
     names = sorted(entry.name.replace("_", " ") for entry in importlib.metadata.entry_points(group="gpustack.cli"))
-    for name in names:
-        command = [sys.executable, "-m", "gpustack", *name.split(), "--help"]
-        told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        lines += [f"## gpustack {name}", "", "```text", told.stdout.rstrip(), "```", ""]
+    jobs = {name: job for job, objects in JOBS.items() for name in names if name.split()[0] in objects}
+    if missing := set(names) - set(jobs):
+        raise ValueError(f"JOBS lacks the objects of {sorted(missing)}")
+    for job in JOBS:
+        of_job = [name for name in names if jobs[name] == job]
+        links = ", ".join(f"[{name}](#gpustack-{name.replace(' ', '-')})" for name in of_job)
+        lines += [f"## {job}", "", links, ""]
+        for name in of_job:
+            command = [sys.executable, "-m", "gpustack", *name.split(), "--help"]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+            lines += [f"### gpustack {name}", "", "```text", done.stdout.rstrip(), "```", ""]
     return "\n".join(lines)
 
 

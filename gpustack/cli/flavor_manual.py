@@ -50,8 +50,8 @@ _mib, _gib = _size("MiB"), _size("GiB")
 class Create(InCloud):
     """Create a flavor by hand.
 
-    The alias is that of the model in the spec; without a spec, the model's name stands for it. A flavor that can't be
-    made whole is removed again. `flavor apply --prune` leaves flavors made by hand alone.
+    The alias is that of the model in the spec; without a spec, it is the model's name. A flavor that cannot be
+    completed is removed again. `flavor apply --prune` leaves flavors made by hand alone.
     """
 
     epilog = """\

@@ -116,14 +116,14 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         self.report_findings(self._plan.findings)
         stopped = errors(self._plan.findings)
         if stopped:
-            count = "an error stands" if len(stopped) == 1 else f"{len(stopped)} errors stand"
-            raise PlanError(f"{count} against these flavors", remedy="see above; nothing was changed")
+            count = "an error blocks" if len(stopped) == 1 else f"{len(stopped)} errors block"
+            raise PlanError(f"{count} these flavors", remedy="see above; nothing was changed")
 
 
 class Apply(Plan):
     """Sync flavors with the spec, after showing the changes.
 
-    Only flavors with gpustack's mark are changed. A flavor that can't be made whole is removed again; after an
+    Only flavors with gpustack's mark are changed. A flavor that cannot be completed is removed again; after an
     interruption, the same command completes what was begun.
     """
 

@@ -20,8 +20,8 @@ TRIAL_SECONDS = 600
 class Plan(Command):
     """Show the changes that prepare hosts for GPU passthrough, and their reasons. Changes nothing.
 
-    The playbook prepare.yml carries out the very same plan. A plan against which an error stands is refused: then
-    nothing at all would be done on that host, and the exit code is 13.
+    The playbook prepare.yml carries out the same plan. If an error blocks a plan, the host stays
+    unchanged, and the exit code is 13.
     """
 
     epilog = """\

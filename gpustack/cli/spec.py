@@ -81,7 +81,7 @@ class Init(Command):
     """Write a first spec from what a scan finds.
 
     Reads hosts as ``scan`` does and prints a ``gpustack.yaml`` with the GPUs that they have, to be read and changed.
-    Hosts that can't be read are told at the end and named in a comment; the spec is written from the others.
+    Unreadable hosts are reported at the end and listed in a comment; the spec is written from the others.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

@@ -1,10 +1,12 @@
 """The language of texts that operators read."""
 
 import re
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import pytest
 
+from gpustack.cli.app import Gpustack
 from gpustack.findings import definitions
 
 TOP = Path(__file__).parents[2]
@@ -14,6 +16,7 @@ AVOIDED = re.compile(
 """Verbs for output, and words that have a plainer one: set, must, again, fix, complete, instead of, restore."""
 PLAIN_PAGES = (
     "README.md",
+    "CONTRIBUTING.md",
     "docs/index.md",
     "docs/support.md",
     "docs/reference/exit-codes.md",
@@ -23,7 +26,7 @@ PLAIN_PAGES = (
     "SECURITY.md",
     *sorted(
         str(path.relative_to(TOP))
-        for part in ("explanation", "howto", "runbook")
+        for part in ("explanation", "howto", "runbook", "tutorial")
         for path in (TOP / "docs" / part).glob("*.md")
     ),
 )
@@ -38,6 +41,12 @@ def test_findings_use_plain_words(field):
 @pytest.mark.parametrize("page", PLAIN_PAGES)
 def test_front_pages_use_plain_words(page):
     assert AVOIDED.findall((TOP / page).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("command", entry_points(group="gpustack.cli"), ids=lambda entry: entry.name)
+def test_help_uses_plain_words(command: EntryPoint):
+    parser = command.load()(Gpustack(), None).get_parser(f"gpustack {command.name.replace('_', ' ')}")
+    assert AVOIDED.findall(parser.format_help()) == []
 
 
 def test_tests_named_in_the_readme_exist():
