@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 import gpustack
 from gpustack import errors
-from gpustack import plugin_api as controller
 from gpustack.cli.app import Gpustack
 from gpustack.cli.common import Lister
 from gpustack.codes import Code
 from gpustack.findings import finding
 from gpustack.playbook_runner.log import printable_log
+from gpustack.task_results import failure
 from gpustack.text import SafeStream, printable, printable_data
 
 EVIL = "\x1b]0;owned\x07\x9b2J\u202egpu"
@@ -118,7 +118,7 @@ def test_errors_are_printable_wherever_they_are_shown() -> None:
 
 def test_msg_and_findings_of_action_plugins() -> None:
     told = finding(Code.DROP_INS_NOT_READ, place=EVIL, words=EVIL, directory="/x")
-    result = controller._failure(EVIL, EVIL, [told])
+    result = failure(EVIL, EVIL, [told])
     assert not set(json.dumps(result, ensure_ascii=False)) & set("\x1b\x07\x9b\u202e")
 
 
