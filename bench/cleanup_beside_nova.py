@@ -22,7 +22,7 @@ from gpustack.cleanup import plan
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.database import DatabaseServer
-from gpustack_demo.embedded.nova import Host, Nova, gpus
+from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 
 CONFIG = """
 [pci]
@@ -59,12 +59,12 @@ def main() -> None:
     """Measure, print, and hold the figures."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     kind = sys.argv[2] if len(sys.argv) > 2 else "mariadb"
-    hosts = [Host(name=f"gpu{number}", pci=gpus(8)) for number in range(3)]
+    hosts = [EmbeddedHost(name=f"gpu{number}", pci=gpus(8)) for number in range(3)]
     spawn = multiprocessing.get_context("spawn")
     go, counter = spawn.Event(), spawn.Value("i", 0)
     with (
         DatabaseServer(kind) as server,
-        Nova("2025.2", hosts=hosts, config=[CONFIG], database=server.url) as nova,
+        EmbeddedNova("2025.2", hosts=hosts, config=[CONFIG], database=server.url) as nova,
         nova.connection() as cloud,
     ):
         planner = spawn.Process(target=plans, args=(nova.nova_conf, go, counter), daemon=True)

@@ -286,7 +286,7 @@ class Unread(_Facts):
     error: Annotated[str, StringConstraints(max_length=4096)]
 
 
-class Machine(_Facts):
+class MachineFirmware(_Facts):
     """Maker and model of the machine, from its firmware."""
 
     vendor: Line | None = None
@@ -304,7 +304,7 @@ class Host(_Facts):
     architecture: Line | None = None
     os_release: Mapping[str, Line] = {}
     container: Line | None = None
-    machine: Machine = Machine()
+    machine: MachineFirmware = MachineFirmware()
     cpu: Cpu = Cpu()
     memory_mib: Number | None = None
     numa_nodes: tuple[NumaNode, ...] = ()

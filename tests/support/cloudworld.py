@@ -27,7 +27,7 @@ from gpustack.cleanup import domains, restart
 from gpustack.cleanup.model import ERROR, IN_FLIGHT
 from gpustack.cli.app import main
 from gpustack_demo.embedded import servers
-from gpustack_demo.embedded.nova import Device, Host, Nova, gpus
+from gpustack_demo.embedded.nova import EmbeddedDevice, EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.releases import available
 from support.sshd import Sshd, keygen
 
@@ -123,7 +123,7 @@ def running(
     with contextlib.ExitStack() as stack:
         prefix = f"nova_{release.replace('.', '_')}"
         nova = stack.enter_context(
-            Nova(release, config=config, database=url, database_prefix=prefix, cells=cells, policy=_POLICY)
+            EmbeddedNova(release, config=config, database=url, database_prefix=prefix, cells=cells, policy=_POLICY)
         )
         connection = stack.enter_context(nova.connection())
         ssh = Sshd(directory=directory / "sshd")
@@ -159,7 +159,7 @@ class Ran:
 class World:
     """A running cloud."""
 
-    nova: Nova
+    nova: EmbeddedNova
     api: Connection
     placement: bool
     request_ids: bool
@@ -182,13 +182,15 @@ class World:
     # --- hosts and guests -----------------------------------------------------------------------------------------
 
     def hosts(
-        self, count: int, pci: tuple[Device, ...] | None = None, config: str | None = None, cell: str = "cell1"
+        self, count: int, pci: tuple[EmbeddedDevice, ...] | None = None, config: str | None = None, cell: str = "cell1"
     ) -> list[str]:
         """Start new hosts with two GPUs each; and with a nova.conf of their own."""
         names = [f"gpu{next(self._numbers)}" for _ in range(count)]
         for name in names:
             self.nova.start_compute(
-                Host(name=name, pci=gpus(GPUS) if pci is None else pci, config=[config] if config else None, cell=cell)
+                EmbeddedHost(
+                    name=name, pci=gpus(GPUS) if pci is None else pci, config=[config] if config else None, cell=cell
+                )
             )
             self._reachable(name, gpus(GPUS) if pci is None else pci)
         self.used += names
@@ -400,7 +402,7 @@ class World:
 
     # --- hypervisors ----------------------------------------------------------------------------------------------
 
-    def _reachable(self, host: str, pci: tuple[Device, ...]) -> None:
+    def _reachable(self, host: str, pci: tuple[EmbeddedDevice, ...]) -> None:
         """Let a host answer over SSH: with what libvirt's status files would be, below a directory of its own."""
         root = self.ssh.directory / "roots" / host
         (root / "proc/sys/kernel").mkdir(parents=True)

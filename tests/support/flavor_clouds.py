@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from gpustack_demo.embedded.cloud import Cloud as EmbeddedCloud
+from gpustack_demo.embedded.cloud import EmbeddedCloud as EmbeddedCloud
 from support.proxy import Traffic, proxy
 
 if TYPE_CHECKING:

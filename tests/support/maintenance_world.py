@@ -15,7 +15,7 @@ import yaml
 
 from gpustack.facts.collector import collect
 from gpustack.files import share_dir
-from gpustack_demo.embedded.nova import Host, Nova, gpus
+from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete, gpu_flavor, settled, until
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host
@@ -51,10 +51,12 @@ _PROCESSORS = 8
 """Of each: enough for one guest of the flavor "more-than-half", and not for two."""
 
 
-def nova_hosts() -> list[Host]:
+def nova_hosts() -> list[EmbeddedHost]:
     return [
-        Host(name=HOST, pci=gpus(2) + gpus(1, product="2330", bus=0x91), cpus_per_node=_PROCESSORS // 2),
-        Host(name=OTHER, pci=gpus(1, bus=0x41) + gpus(1, product="2330", bus=0x51), cpus_per_node=_PROCESSORS // 2),
+        EmbeddedHost(name=HOST, pci=gpus(2) + gpus(1, product="2330", bus=0x91), cpus_per_node=_PROCESSORS // 2),
+        EmbeddedHost(
+            name=OTHER, pci=gpus(1, bus=0x41) + gpus(1, product="2330", bus=0x51), cpus_per_node=_PROCESSORS // 2
+        ),
     ]
 
 
@@ -62,7 +64,7 @@ def nova_hosts() -> list[Host]:
 class World:
     """Nova, its API, and a directory with the example hosts."""
 
-    nova: Nova
+    nova: EmbeddedNova
     cloud: Connection
     path: Path
     flavors: dict[str, Flavor]

@@ -20,8 +20,8 @@ from gpustack.files import write_atomic
 from gpustack_demo.embedded.environment import Report
 from gpustack_demo.embedded.hosts import Config
 from gpustack_demo.embedded.identity import AUTH, clouds_with_keystone, inside_command, start_keystone, write_clouds
-from gpustack_demo.embedded.process import Service, free_port
-from gpustack_demo.embedded.run import Running
+from gpustack_demo.embedded.process import ServiceProcess, free_port
+from gpustack_demo.embedded.run import RunningCloud
 from gpustack_demo.embedded.templates import copy_template
 
 _START_SECONDS = 90.0
@@ -55,7 +55,7 @@ _APPLICATIONS = {
 }
 
 
-class Cloud(Running):
+class EmbeddedCloud(RunningCloud):
     """Keystone, Placement and the Nova API of one release, as a context manager.
 
     :param config: more nova.conf for the API: texts, files, drop-in directories.
@@ -93,7 +93,7 @@ class Cloud(Running):
             service.wait_for_port(self.ports[kind], seconds=_START_SECONDS)
         write_clouds(self.clouds_yaml, clouds_with_keystone(identity, self.password))
 
-    def _start_placement(self) -> Service:
+    def _start_placement(self) -> ServiceProcess:
         directory = self.directory / "placement"
         directory.mkdir(mode=0o700)
         copy_template(self.environment, "placement", directory / "placement.sqlite")
@@ -101,7 +101,7 @@ class Cloud(Running):
         write_atomic(directory / "placement.conf", text, mode=0o600)
         return self._serve("placement", directory, {"OS_PLACEMENT_CONFIG_DIR": str(directory)})
 
-    def _start_nova(self) -> Service:
+    def _start_nova(self) -> ServiceProcess:
         directory = self.directory / "nova"
         directory.mkdir(mode=0o700)
         for name, template in {"api": "api", "cell0": "main", "cell1": "main"}.items():
@@ -122,7 +122,7 @@ class Cloud(Running):
 
     def _serve(
         self, name: str, directory: Path, variables: Mapping[str, str], arguments: Sequence[str] = ()
-    ) -> Service:
+    ) -> ServiceProcess:
         description = directory / "description.json"
         port = self.ports["compute" if name == "nova" else name]
         content = {
@@ -132,7 +132,7 @@ class Cloud(Running):
             "port": port,
         }
         write_atomic(description, json.dumps(content), mode=0o600)
-        service = Service(
+        service = ServiceProcess(
             "the Nova API" if name == "nova" else "Placement",
             inside_command(self.environment, "wsgi", description),
             log=directory / f"{name}.log",

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from gpustack.errors import GpustackError
-from gpustack_demo.embedded.hosts import Device
+from gpustack_demo.embedded.hosts import EmbeddedDevice
 
 STEPS: Mapping[str, str] = {
     # boot, unshelve, evacuate
@@ -118,7 +118,7 @@ class Control:
             hostname), ``compute_id`` (a UUID: the host was reinstalled), ``config`` (a list of files).
         """
         if "pci" in changes:
-            changes["pci"] = [device.to_dict() for device in cast("Sequence[Device]", changes["pci"])]
+            changes["pci"] = [device.to_dict() for device in cast("Sequence[EmbeddedDevice]", changes["pci"])]
         self.call("restart", name=host, changes=changes, kill=kill)
 
     def periodic(self, host: str | None = None, task: str = "update_available_resource") -> None:

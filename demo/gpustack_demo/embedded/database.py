@@ -21,7 +21,7 @@ from typing import Self
 
 from gpustack.errors import UsageError
 from gpustack.files import write_atomic
-from gpustack_demo.embedded.process import Service, ServiceError, free_port
+from gpustack_demo.embedded.process import ServiceError, ServiceProcess, free_port
 
 KINDS = ("mariadb", "postgresql")
 # Debian has my_print_defaults, which mariadb-install-db runs, in a package of its own.
@@ -130,7 +130,7 @@ class DatabaseServer:
 
     def _serve(self, command: Sequence[str], directory: Path, port: int) -> None:
         log, environment = directory / "log", self._environment()
-        service = Service(self._kind, self._as_account(command), log=log, environment=environment, cwd=Path("/"))
+        service = ServiceProcess(self._kind, self._as_account(command), log=log, environment=environment, cwd=Path("/"))
         self._exit.callback(service.stop)
         service.wait_for_port(port, seconds=_SECONDS)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from gpustack.errors import GpustackError
 from gpustack.files import write_atomic
 from gpustack_demo.embedded.process import tail
-from gpustack_demo.embedded.releases import Release, release, require_interpreter
+from gpustack_demo.embedded.releases import EmbeddedRelease, release, require_interpreter
 
 _MARKER = "gpustack-complete"
 
@@ -31,7 +31,7 @@ Report = Callable[[str], None]
 class Environment:
     """A complete virtual environment of one release."""
 
-    release: Release
+    release: EmbeddedRelease
     path: Path
 
     def program(self, name: str) -> Path:
@@ -66,7 +66,7 @@ def ensure(name: str, *, report: Report = lambda text: None) -> Environment:
     return Environment(release=entry, path=path)
 
 
-def _minor(entry: Release, python: Path) -> str:
+def _minor(entry: EmbeddedRelease, python: Path) -> str:
     if python == Path(sys.executable):
         return f"{sys.version_info.major}.{sys.version_info.minor}"
     return next(version for version in entry.python if python.name.endswith(version))
@@ -81,7 +81,7 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _make(entry: Release, python: Path, path: Path, report: Report) -> None:
+def _make(entry: EmbeddedRelease, python: Path, path: Path, report: Report) -> None:
     began = time.monotonic()
     count = sum(1 for line in entry.pins.read_text(encoding="utf-8").splitlines() if "==" in line)
     report(f"OpenStack {entry.name}: installing {count} packages with {python} into {path}")

@@ -12,7 +12,7 @@ Config = Sequence[str | Path]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Device:
+class EmbeddedDevice:
     """One PCI function of a host; the fields are those of a gpustack snapshot.
 
     ``sriov_totalvfs`` makes it a physical function (``type-PF``; 0 is enough), ``physical_function`` a virtual one.
@@ -37,7 +37,7 @@ class Device:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Host:
+class EmbeddedHost:
     """One compute host.
 
     :param pci: its devices.
@@ -50,7 +50,7 @@ class Host:
     """
 
     name: str
-    pci: tuple[Device, ...] = ()
+    pci: tuple[EmbeddedDevice, ...] = ()
     config: Config | None = None
     cell: str = "cell1"
     numa_nodes: int = 2
@@ -63,13 +63,13 @@ class Host:
 
 def gpus(
     count: int, *, vendor: str = "10de", product: str = "11b4", bus: int = 0x81, sriov_totalvfs: int | None = None
-) -> tuple[Device, ...]:
+) -> tuple[EmbeddedDevice, ...]:
     """``count`` GPUs without SR-IOV, bound to vfio-pci, one IOMMU group each, spread over two NUMA nodes.
 
     They lie at ``0000:81:00.0``, ``0000:82:00.0`` and so on, and are Quadro K4200s unless told otherwise.
     """
     return tuple(
-        Device(
+        EmbeddedDevice(
             address=f"0000:{bus + number:02x}:00.0",
             vendor=vendor,
             product=product,
@@ -82,14 +82,14 @@ def gpus(
     )
 
 
-def devices_of_snapshot(pci: Iterable[Mapping[str, Any]]) -> tuple[Device, ...]:
+def devices_of_snapshot(pci: Iterable[Mapping[str, Any]]) -> tuple[EmbeddedDevice, ...]:
     """The devices of a host as gpustack's collector found them (the ``pci`` list of a snapshot)."""
     return tuple(_device(entry) for entry in pci)
 
 
-def _device(entry: Mapping[str, Any]) -> Device:
-    same = {field.name: entry.get(field.name) for field in fields(Device)}
+def _device(entry: Mapping[str, Any]) -> EmbeddedDevice:
+    same = {field.name: entry.get(field.name) for field in fields(EmbeddedDevice)}
     same["virtual_functions"] = tuple(entry.get("virtual_functions") or ())
     same["class_"] = entry.get("class")
     arguments: dict[str, Any] = same
-    return Device(**arguments)
+    return EmbeddedDevice(**arguments)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gpustack.files import write_atomic
 from gpustack_demo.embedded.environment import Environment
-from gpustack_demo.embedded.process import Service
+from gpustack_demo.embedded.process import ServiceProcess
 from gpustack_demo.embedded.templates import copy_template
 
 _INSIDE = Path(__file__).resolve().parent / "inside"
@@ -50,7 +50,7 @@ def inside_command(environment: Environment, service: str, description: Path) ->
 
 def start_keystone(
     environment: Environment, directory: Path, *, port: int, password: str, catalog: Mapping[str, str]
-) -> Service:
+) -> ServiceProcess:
     """Start a Keystone whose only user is ``admin`` (of project ``admin``, domain ``Default``).
 
     :param directory: gets its database, keys, configuration and log.
@@ -67,7 +67,7 @@ def start_keystone(
     description = directory / "description.json"
     content = {"config": str(config), "port": port, "password": password, "catalog": dict(catalog)}
     write_atomic(description, json.dumps(content), mode=0o600)
-    return Service(
+    return ServiceProcess(
         "Keystone",
         inside_command(environment, "keystone", description),
         log=directory / "keystone.log",

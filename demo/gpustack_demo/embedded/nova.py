@@ -20,7 +20,7 @@ from typing import Any
 from gpustack.files import write_atomic
 from gpustack_demo.embedded.control import Control
 from gpustack_demo.embedded.environment import Report
-from gpustack_demo.embedded.hosts import Config, Device, Host, devices_of_snapshot, gpus
+from gpustack_demo.embedded.hosts import Config, EmbeddedDevice, EmbeddedHost, devices_of_snapshot, gpus
 from gpustack_demo.embedded.identity import (
     AUTH,
     clouds_with_keystone,
@@ -29,8 +29,8 @@ from gpustack_demo.embedded.identity import (
     start_keystone,
     write_clouds,
 )
-from gpustack_demo.embedded.process import Service, free_port
-from gpustack_demo.embedded.run import Running, run_captured
+from gpustack_demo.embedded.process import ServiceProcess, free_port
+from gpustack_demo.embedded.run import RunningCloud, run_captured
 from gpustack_demo.embedded.templates import copy_template
 
 IMAGE = "155d900f-4e14-4e4c-a73d-069cbf4541e6"
@@ -54,7 +54,7 @@ num_retries = 0
 """
 
 
-class Nova(Running):
+class EmbeddedNova(RunningCloud):
     """Nova of one release, as a context manager; its API listens on loopback.
 
     :param hosts: the compute hosts.
@@ -78,7 +78,7 @@ class Nova(Running):
         self,
         release: str,
         *,
-        hosts: Sequence[Host] = (),
+        hosts: Sequence[EmbeddedHost] = (),
         config: Config = (),
         scheduler_config: Config | None = None,
         conductor_config: Config | None = None,
@@ -118,7 +118,7 @@ class Nova(Running):
         base, question, query = self._server.partition("?")
         return f"{base.rstrip('/')}/{self._prefix}_{name}{question}{query}"
 
-    def start_compute(self, host: Host) -> None:
+    def start_compute(self, host: EmbeddedHost) -> None:
         """Start nova-compute on a new host, or on one that was stopped.
 
         :raises ControlError: when nova-compute refuses to start (its configuration is wrong, say).
@@ -148,7 +148,7 @@ class Nova(Running):
                 files.append(str(path))
         return files
 
-    def _entry(self, host: Host) -> dict[str, Any]:
+    def _entry(self, host: EmbeddedHost) -> dict[str, Any]:
         entry = asdict(host)
         entry["pci"] = [device.to_dict() for device in host.pci]
         entry["config"] = None if host.config is None else self.write_config(host.name, host.config)
@@ -171,7 +171,7 @@ class Nova(Running):
             write_clouds(self.clouds_yaml, clouds_without_keystone(endpoints, token))
         nova.wait_for_file(self.directory / "ready", seconds=_START_SECONDS)
 
-    def _start_keystone(self, port: int, password: str, endpoints: Mapping[str, str]) -> Service:
+    def _start_keystone(self, port: int, password: str, endpoints: Mapping[str, str]) -> ServiceProcess:
         catalog = {"identity": f"http://127.0.0.1:{port}/v3", **endpoints}
         service = start_keystone(
             self.environment, self.directory / "keystone", port=port, password=password, catalog=catalog
@@ -179,7 +179,7 @@ class Nova(Running):
         self._exit.callback(service.stop)
         return service
 
-    def _start_nova(self, ports: Mapping[str, int], password: str, token: str) -> Service:
+    def _start_nova(self, ports: Mapping[str, int], password: str, token: str) -> ServiceProcess:
         base = _BASE.format(
             directory=self.directory,
             environment=self.environment.path,
@@ -216,7 +216,7 @@ class Nova(Running):
         write_atomic(path, json.dumps(description), mode=0o600)
         variables = {**self.environment.variables(), "TMPDIR": str(self.directory / "tmp")}
         variables["OS_NOVA_DISABLE_EVENTLET_PATCHING"] = "false"
-        service = Service(
+        service = ServiceProcess(
             "Nova",
             inside_command(self.environment, "nova", path),
             log=self.log,
@@ -228,4 +228,4 @@ class Nova(Running):
         return service
 
 
-__all__ = ["IMAGE", "Control", "Device", "Host", "Nova", "devices_of_snapshot", "gpus"]
+__all__ = ["IMAGE", "Control", "EmbeddedDevice", "EmbeddedHost", "EmbeddedNova", "devices_of_snapshot", "gpus"]

@@ -38,7 +38,7 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-class Service:
+class ServiceProcess:
     """One child process, in a process group of its own so that nothing of it outlives :meth:`stop`.
 
     Its output goes to ``log``. The child is told to end when this process ends, where the kernel can do that.

@@ -21,7 +21,7 @@ _LAYOUT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Release:
+class EmbeddedRelease:
     """One OpenStack release.
 
     :param name: ``2025.2``, or ``yoga`` from the time of codenames.
@@ -89,11 +89,11 @@ def packages() -> tuple[str, ...]:
     return tuple(_table()["packages"])
 
 
-def releases() -> dict[str, Release]:
+def releases() -> dict[str, EmbeddedRelease]:
     """Every release that can be run, newest first."""
     distributions = (("nova", "nova"), ("placement", "openstack-placement"), ("keystone", "keystone"))
     return {
-        name: Release(
+        name: EmbeddedRelease(
             name=name,
             versions=tuple((distribution, entry[key]) for key, distribution in distributions),
             python=tuple(entry["python"]),
@@ -102,7 +102,7 @@ def releases() -> dict[str, Release]:
     }
 
 
-def release(name: str) -> Release:
+def release(name: str) -> EmbeddedRelease:
     """The release called ``name``.
 
     :raises UsageError: when there is none of that name.
@@ -114,12 +114,12 @@ def release(name: str) -> Release:
     return entry
 
 
-def available() -> list[Release]:
+def available() -> list[EmbeddedRelease]:
     """The releases that this machine has an interpreter for."""
     return [entry for entry in releases().values() if entry.interpreter() is not None]
 
 
-def require_interpreter(entry: Release) -> Path:
+def require_interpreter(entry: EmbeddedRelease) -> Path:
     """The interpreter for ``entry``.
 
     :raises GpustackError: when none is installed.

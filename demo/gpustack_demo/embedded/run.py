@@ -22,7 +22,7 @@ NAME = "embedded"
 """The cloud's name in clouds.yaml."""
 
 
-class Running:
+class RunningCloud:
     """A cloud that runs as long as the context lasts; everything it wrote is gone afterwards.
 
     :param release: ``2025.2``, …

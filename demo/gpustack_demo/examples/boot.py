@@ -15,11 +15,10 @@ from pathlib import Path
 from gpustack_demo.examples import grub, images, redhat, systemd_boot
 from gpustack_demo.examples.distribution import object_path
 from gpustack_demo.examples.errors import StandInError
-from gpustack_demo.examples.kmod import Configuration, Kernel, Userspace
-from gpustack_demo.examples.machine import Kernel as Release
-from gpustack_demo.examples.machine import Machine
+from gpustack_demo.examples.kmod import Configuration, RunningKernel, Userspace
+from gpustack_demo.examples.machine import InstalledKernel, Machine
 from gpustack_demo.examples.script import run_script
-from gpustack_demo.examples.sysfs import Running, write_running
+from gpustack_demo.examples.sysfs import RunningHost, write_running
 
 _MODPROBE = ("etc/modprobe.d", "run/modprobe.d", "usr/local/lib/modprobe.d", "usr/lib/modprobe.d")
 _MODULES_LOAD = ("etc/modules-load.d", "run/modules-load.d", "usr/lib/modules-load.d")
@@ -44,12 +43,12 @@ def boot(root: Path, *, at: int | None = None) -> str:
     if release is None or not image.exists():
         raise StandInError(f"Kernel panic - not syncing: no kernel or initramfs of {entry.release}")
     arguments = entry.arguments.split()
-    kernel = Kernel(machine, release, arguments, iommu=iommu_on(machine, release, arguments))
+    kernel = RunningKernel(machine, release, arguments, iommu=iommu_on(machine, release, arguments))
     initramfs = images.read_image(image.read_bytes())
     run_files = _initramfs(kernel, initramfs)
     _root_file_system(kernel, root)
     unsafe = kernel.loaded.get("vfio_iommu_type1", {}).get("allow_unsafe_interrupts", "0")
-    running = Running(
+    running = RunningHost(
         release=release.release,
         command_line=entry.arguments,
         booted_at=at if at is not None else _next_second(),
@@ -74,7 +73,7 @@ def _chosen(root: Path, machine: Machine) -> tuple[str | None, grub.Entry]:
     return once, grub.default_entry(root, once)
 
 
-def _builtin(release: Release, name: str) -> bool:
+def _builtin(release: InstalledKernel, name: str) -> bool:
     module = release.module(name)
     return module is not None and module.builtin
 
@@ -84,7 +83,7 @@ def _next_second() -> int:
     return int(time.time())
 
 
-def iommu_on(machine: Machine, release: Release, arguments: Sequence[str]) -> bool:
+def iommu_on(machine: Machine, release: InstalledKernel, arguments: Sequence[str]) -> bool:
     """Whether the kernel turns the IOMMU on (Documentation/admin-guide/kernel-parameters.txt)."""
 
     def words(name: str) -> list[str]:
@@ -99,7 +98,7 @@ def iommu_on(machine: Machine, release: Release, arguments: Sequence[str]) -> bo
     return "on" in words("intel_iommu") or any(release.config.get(option) == "y" for option in _DEFAULT_ON)
 
 
-def _initramfs(kernel: Kernel, files: Mapping[str, tuple[int, bytes]]) -> dict[str, str]:
+def _initramfs(kernel: RunningKernel, files: Mapping[str, tuple[int, bytes]]) -> dict[str, str]:
     """Play the initramfs; answers the files that it leaves below ``/run``."""
     run: dict[str, str] = {}
     texts = {name: content.decode(errors="replace") for name, (_, content) in files.items()}
@@ -142,7 +141,7 @@ def _dracut(userspace: Userspace, texts: Mapping[str, str]) -> dict[str, str]:
     return run
 
 
-def _root_file_system(kernel: Kernel, root: Path) -> None:
+def _root_file_system(kernel: RunningKernel, root: Path) -> None:
     def directory(path: str, pattern: str = "*.conf") -> dict[str, str]:
         return {p.name: p.read_text(encoding="utf-8", errors="replace") for p in (root / path).glob(pattern)}
 

@@ -14,7 +14,7 @@ from typing import Any
 from gpustack.errors import GpustackError
 from gpustack.files import write_atomic
 from gpustack_demo.embedded.environment import Environment, ensure
-from gpustack_demo.embedded.nova import Host, Nova, devices_of_snapshot
+from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, devices_of_snapshot
 from gpustack_demo.embedded.templates import ensure_templates
 from gpustack_demo.examples.devices import write_access
 from gpustack_demo.examples.ssh_server import ExampleSshServer
@@ -47,11 +47,11 @@ def install(report: Print) -> Environment:
     return environment
 
 
-def nova_of(directory: Path, snapshot: Path, rendered: Path) -> Nova:
+def nova_of(directory: Path, snapshot: Path, rendered: Path) -> EmbeddedNova:
     """A Nova with rendered configuration: each nova-compute of a snapshot's hosts with its own, the rest with
     ``control``.
     """
-    return Nova(
+    return EmbeddedNova(
         RELEASE,
         hosts=[_host(facts, rendered) for facts in _facts(snapshot)],
         config=[_drop_ins(rendered, "control")],
@@ -61,7 +61,7 @@ def nova_of(directory: Path, snapshot: Path, rendered: Path) -> Nova:
 
 
 @contextlib.contextmanager
-def running(base: Path, snapshot: Path, rendered: Path) -> Iterator[tuple[Nova, ExampleSshServer]]:
+def running(base: Path, snapshot: Path, rendered: Path) -> Iterator[tuple[EmbeddedNova, ExampleSshServer]]:
     """Run :func:`nova_of` in ``base/cloud``, with frequent periodic tasks, and SSH to its hosts below ``base``.
 
     :param snapshot: its hosts.
@@ -84,7 +84,7 @@ def running(base: Path, snapshot: Path, rendered: Path) -> Iterator[tuple[Nova, 
         yield nova, server
 
 
-def write_domains(nova: Nova, roots: Mapping[str, Path]) -> None:
+def write_domains(nova: EmbeddedNova, roots: Mapping[str, Path]) -> None:
     """Write the status files that libvirt keeps of a host's running domains, into the directory of each host."""
     for name, root in roots.items():
         status = root / "run/libvirt/qemu"
@@ -112,9 +112,9 @@ def _drop_ins(rendered: Path, target: str) -> Path:
     return rendered / target / "etc/nova/nova.conf.d"
 
 
-def _host(facts: Mapping[str, Any], rendered: Path) -> Host:
+def _host(facts: Mapping[str, Any], rendered: Path) -> EmbeddedHost:
     nodes = len(facts["numa_nodes"])
-    return Host(
+    return EmbeddedHost(
         name=facts["hostname"],
         pci=devices_of_snapshot(facts["pci"]),
         config=[_drop_ins(rendered, facts["hostname"])],

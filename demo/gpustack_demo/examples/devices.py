@@ -17,7 +17,7 @@ from gpustack.files import write_atomic
 
 if TYPE_CHECKING:
     from gpustack_demo.embedded.control import Control
-    from gpustack_demo.embedded.nova import Nova
+    from gpustack_demo.embedded.nova import EmbeddedNova
 
 _ROWS = """
 SELECT c.host, p.address, p.status, p.instance_uuid FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id
@@ -25,7 +25,7 @@ WHERE p.deleted = 0 AND c.deleted = 0 ORDER BY c.host, p.address
 """
 
 
-def write_access(nova: Nova, path: Path) -> None:
+def write_access(nova: EmbeddedNova, path: Path) -> None:
     """Write how to reach the hypervisors and the cell's database of an embedded Nova. Mode 0600."""
     port, token = nova.control.access
     database = nova.database_url().removeprefix("sqlite:///")

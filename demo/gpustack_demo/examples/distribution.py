@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from gpustack_demo.examples import redhat, systemd_boot
-from gpustack_demo.examples.machine import Kernel, Machine, Module
+from gpustack_demo.examples.machine import InstalledKernel, Machine, Module
 
 # Modules whose files are spelt with _; those of the others have - for it.
 _UNDERSCORED = frozenset({"mlx5_core", "vfio_iommu_type1", "vfio_virqfd"})
@@ -141,7 +141,7 @@ def _identity(machine: Machine) -> dict[str, str]:
     }
 
 
-def _write_kernel(root: Path, kernel: Kernel) -> None:
+def _write_kernel(root: Path, kernel: InstalledKernel) -> None:
     release = kernel.release
     _write(root, f"/boot/vmlinuz-{release}", f"the image of Linux {release} of an example host\n")
     _write(root, f"/boot/config-{release}", "".join(f"{k}={v}\n" for k, v in sorted(kernel.config.items())))

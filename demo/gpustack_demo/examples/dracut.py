@@ -18,7 +18,7 @@ from gpustack_demo.examples.distribution import depmod, object_path
 from gpustack_demo.examples.errors import StandInError
 from gpustack_demo.examples.initramfs import closure, replace
 from gpustack_demo.examples.kmod import plain
-from gpustack_demo.examples.machine import Kernel, Machine
+from gpustack_demo.examples.machine import InstalledKernel, Machine
 
 _CONFIGURATION = """
 for file in "$1"/etc/dracut.conf "$1"/etc/dracut.conf.d/*.conf; do
@@ -49,7 +49,7 @@ def dracut(root: Path, arguments: list[str]) -> str:
     return f"Creating initramfs image file {path!r} done"
 
 
-def build(root: Path, kernel: Kernel) -> bytes:
+def build(root: Path, kernel: InstalledKernel) -> bytes:
     """The image of one kernel."""
     forced, items, requested, hostonly = (value.split() for value in _bash(_CONFIGURATION, str(root)).split("\0")[:-1])
     for name in forced:

@@ -6,7 +6,7 @@ machine's loopback. Below it, libvirt is Nova's own test double, which has the P
 
 from __future__ import annotations
 
-from gpustack_demo.embedded.nova import Nova
+from gpustack_demo.embedded.nova import EmbeddedNova
 from gpustack_demo.embedded.servers import settled
 from gpustack_demo.examples.cloud import RELEASE
 from gpustack_demo.examples.ssh_server import ExampleSshServer
@@ -146,7 +146,7 @@ def recovery(stage: Stage) -> None:
     )
 
 
-def _nova(stage: Stage) -> Nova:
+def _nova(stage: Stage) -> EmbeddedNova:
     if stage.nova is None:
         raise Surprise("Nova runs")
     return stage.nova

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpustack_demo.examples.machine import Bar, Device, Machine, Processor
+from gpustack_demo.examples.machine import Device, Machine, MemoryBar, Processor
 from gpustack_demo.examples.modules import kernel
 from gpustack_demo.examples.parts import (
     GIB,
@@ -168,7 +168,7 @@ def nvswitch_host(name: str = "gpu02") -> Machine:
                     revision="a1",
                     parent="0000:05:00.0",
                     group=20 + number,
-                    bars=(Bar(index=0, start=0x9C000000 + (number << 25), size=32 * MIB, bits=64),),
+                    bars=(MemoryBar(index=0, start=0x9C000000 + (number << 25), size=32 * MIB, bits=64),),
                     link=("16.0 GT/s PCIe", 2),
                     reset_methods=("bus",),
                 )
@@ -214,10 +214,10 @@ def shared_group_host(name: str = "gpu03") -> Machine:
                 group=14,
                 boot_vga=False,
                 bars=(
-                    Bar(index=0, start=0xD7000000, size=16 * MIB),
+                    MemoryBar(index=0, start=0xD7000000, size=16 * MIB),
                     wide(1, 0x3BFE0000000, 256 * MIB),
                     wide(3, 0x3BFF0000000, 32 * MIB),
-                    Bar(index=5, start=0xB000, size=128, io=True),
+                    MemoryBar(index=5, start=0xB000, size=128, io=True),
                 ),
                 link=("16.0 GT/s PCIe", 16),
                 reset_methods=("flr", "bus"),
@@ -231,7 +231,7 @@ def shared_group_host(name: str = "gpu03") -> Machine:
                 revision="a1",
                 parent=bridge,
                 group=14,
-                bars=(Bar(index=0, start=0xD8000000, size=16 * KIB),),
+                bars=(MemoryBar(index=0, start=0xD8000000, size=16 * KIB),),
                 reset_methods=("bus",),
             ),
             network("0000:66:00.0", "8086:1533", group=14, name="enp102s0", parent=bridge),
@@ -280,7 +280,7 @@ def epyc_host(name: str = "gpu04") -> Machine:
                         bars=(
                             wide(0, 0x10000000000 + (number << 37), 64 * GIB),
                             wide(2, 0x11000000000 + (number << 37), 2 * MIB),
-                            Bar(index=5, start=0xF0000000 + (number << 20), size=512 * KIB),
+                            MemoryBar(index=5, start=0xF0000000 + (number << 20), size=512 * KIB),
                         ),
                         link=("16.0 GT/s PCIe", 16),
                         reset_methods=("bus",),

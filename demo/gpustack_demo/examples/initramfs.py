@@ -20,7 +20,7 @@ from gpustack_demo.examples import images
 from gpustack_demo.examples.distribution import depmod, object_path
 from gpustack_demo.examples.errors import StandInError
 from gpustack_demo.examples.kmod import Configuration, plain
-from gpustack_demo.examples.machine import Kernel, Machine, Module
+from gpustack_demo.examples.machine import InstalledKernel, Machine, Module
 
 _MODPROBE_DIRECTORIES = ("etc/modprobe.d", "usr/lib/modprobe.d")
 _ABSOLUTE = re.compile(r"(?<![\w$}/.-])(/(?:etc|usr|lib|s?bin|run|sys|proc|boot|dev/kmsg\b)/?)")
@@ -62,7 +62,7 @@ def replace(path: Path, content: bytes) -> None:
     new.replace(path)
 
 
-def build(root: Path, kernel: Kernel) -> bytes:
+def build(root: Path, kernel: InstalledKernel) -> bytes:
     """The image of one kernel."""
     with tempfile.TemporaryDirectory(prefix="mkinitramfs-") as temporary:
         destination = Path(temporary)
@@ -96,7 +96,7 @@ def build(root: Path, kernel: Kernel) -> bytes:
     return images.write_image(members, early=images.archive(microcode))
 
 
-def closure(root: Path, kernel: Kernel, requested: Iterable[str]) -> Iterator[Module]:
+def closure(root: Path, kernel: InstalledKernel, requested: Iterable[str]) -> Iterator[Module]:
     """The modules of an image: the usual and the asked for, and what ``modprobe --show-depends`` adds to them."""
     directories = [
         {p.name: p.read_text(encoding="utf-8", errors="replace") for p in (root / d).glob("*.conf")}
@@ -123,7 +123,7 @@ def at_root(script: str, root: Path) -> str:
     return _ABSOLUTE.sub(lambda match: f"{root}{match.group(1)}", script)
 
 
-def _run_hook(root: Path, hook: Path, kernel: Kernel, destination: Path) -> None:
+def _run_hook(root: Path, hook: Path, kernel: InstalledKernel, destination: Path) -> None:
     script = at_root(hook.read_text(encoding="utf-8"), root)
     environment = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",

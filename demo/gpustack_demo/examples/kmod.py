@@ -12,8 +12,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpustack_demo.examples.machine import Device, Machine, Module
-from gpustack_demo.examples.machine import Kernel as Release
+from gpustack_demo.examples.machine import Device, InstalledKernel, Machine, Module
 
 
 def plain(name: str) -> str:
@@ -75,10 +74,10 @@ class Configuration:
             self.install[name] = " ".join(operands)
 
 
-class Kernel:
+class RunningKernel:
     """A running kernel: its loaded modules, and which driver has which function."""
 
-    def __init__(self, machine: Machine, release: Release, arguments: Sequence[str], *, iommu: bool) -> None:
+    def __init__(self, machine: Machine, release: InstalledKernel, arguments: Sequence[str], *, iommu: bool) -> None:
         self.release = release
         self.arguments = arguments
         self.iommu = iommu
@@ -138,7 +137,7 @@ def _fits(entry: str, device: Device) -> bool:
 class Userspace:
     """A place that modules are loaded from, the initramfs or the root file system: its modules and configuration."""
 
-    def __init__(self, kernel: Kernel, modules: Iterable[Module], configuration: Configuration) -> None:
+    def __init__(self, kernel: RunningKernel, modules: Iterable[Module], configuration: Configuration) -> None:
         self.kernel = kernel
         self.modules = {m.name: m for m in modules}
         self.configuration = configuration

@@ -19,7 +19,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Bar(_Part):
+class MemoryBar(_Part):
     """A base address register; ``size`` in bytes."""
 
     index: int
@@ -48,7 +48,7 @@ class Device(_Part):
     parent: str | None = None
     numa_node: int = 0
     boot_vga: bool | None = None
-    bars: tuple[Bar, ...] = ()
+    bars: tuple[MemoryBar, ...] = ()
     link: tuple[str, int] | None = None
     reset_methods: tuple[str, ...] = ()
     sriov_totalvfs: int | None = None
@@ -88,7 +88,7 @@ class Module(_Part):
     builtin: bool = False
 
 
-class Kernel(_Part):
+class InstalledKernel(_Part):
     """An installed kernel; ``config`` holds the options of its ``/boot/config-…`` that matter here."""
 
     release: str
@@ -130,7 +130,7 @@ class Machine(_Part):
     interrupt_remapping: bool = True
     secure_boot: bool = False
     os_release: Mapping[str, str]
-    kernels: tuple[Kernel, ...]
+    kernels: tuple[InstalledKernel, ...]
     root_uuid: str
     files: Mapping[str, str]
     devices: tuple[Device, ...]
@@ -151,6 +151,6 @@ class Machine(_Part):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
 
-    def kernel(self, release: str) -> Kernel | None:
+    def kernel(self, release: str) -> InstalledKernel | None:
         """The installed kernel of that release."""
         return next((k for k in self.kernels if k.release == release), None)

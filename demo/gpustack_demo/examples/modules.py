@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpustack_demo.examples.machine import Kernel, Module
+from gpustack_demo.examples.machine import InstalledKernel, Module
 
 _NVIDIA = "pci:v000010DEd*sv*sd*"
 _AMD = "pci:v00001002d*sv*sd*"
@@ -65,7 +65,7 @@ def kernel(
     builtin: frozenset[str] = frozenset(),
     nvidia: bool = False,
     virqfd: bool = False,
-) -> Kernel:
+) -> InstalledKernel:
     """A kernel with the modules of the example hosts.
 
     :param early: modules that this distribution's initramfs has beside the usual
@@ -90,4 +90,4 @@ def kernel(
                 }
             )
         )
-    return Kernel(release=release, config=config, modules=tuple(modules))
+    return InstalledKernel(release=release, config=config, modules=tuple(modules))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpustack_demo.examples.machine import Bar, Device
+from gpustack_demo.examples.machine import Device, MemoryBar
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
-def wide(index: int, start: int, size: int) -> Bar:
+def wide(index: int, start: int, size: int) -> MemoryBar:
     """A prefetchable 64-bit register: a card's own memory."""
-    return Bar(index=index, start=start, size=size, prefetchable=True, bits=64)
+    return MemoryBar(index=index, start=start, size=size, prefetchable=True, bits=64)
 
 
 def root_port(address: str, ids: str, *, group: int, numa_node: int = 0) -> Device:
@@ -33,7 +33,7 @@ def network(address: str, ids: str, *, group: int, name: str, parent: str | None
         group=group,
         net=name,
         net_state=state,
-        bars=(Bar(index=0, start=0xFB000000, size=MIB),),
+        bars=(MemoryBar(index=0, start=0xFB000000, size=MIB),),
         reset_methods=("flr", "bus"),
     )
 
@@ -61,7 +61,10 @@ def console_and_storage(disk: str, *, amd: bool = False) -> Iterable[Device]:
         parent="0000:02:00.0",
         group=2,
         boot_vga=True,
-        bars=(Bar(index=0, start=0xC6000000, size=16 * MIB), Bar(index=1, start=0xC7000000, size=128 * KIB)),
+        bars=(
+            MemoryBar(index=0, start=0xC6000000, size=16 * MIB),
+            MemoryBar(index=1, start=0xC7000000, size=128 * KIB),
+        ),
     )
     yield Device(
         address="0000:00:14.0",
@@ -71,7 +74,7 @@ def console_and_storage(disk: str, *, amd: bool = False) -> Iterable[Device]:
         revision="05",
         group=3,
         usb="HID Keyboard",
-        bars=(Bar(index=0, start=0xC7A00000, size=64 * KIB, bits=64),),
+        bars=(MemoryBar(index=0, start=0xC7A00000, size=64 * KIB, bits=64),),
     )
     storage_class, block = ("010601", "sda") if disk == "ahci" else ("010802", "nvme0n1")
     yield Device(
@@ -81,7 +84,7 @@ def console_and_storage(disk: str, *, amd: bool = False) -> Iterable[Device]:
         pci_class=storage_class,
         group=4,
         block=block,
-        bars=(Bar(index=5 if disk == "ahci" else 0, start=0xC7A10000, size=16 * KIB),),
+        bars=(MemoryBar(index=5 if disk == "ahci" else 0, start=0xC7A10000, size=16 * KIB),),
     )
 
 
@@ -111,10 +114,10 @@ def k4200(slot_address: str, *, parent: str, group: int, slot: str, base: int) -
         numa_node=1,
         boot_vga=False,
         bars=(
-            Bar(index=0, start=base, size=16 * MIB),
+            MemoryBar(index=0, start=base, size=16 * MIB),
             wide(1, far, 256 * MIB),
             wide(3, far + 256 * MIB, 32 * MIB),
-            Bar(index=5, start=0xE000, size=128, io=True),
+            MemoryBar(index=5, start=0xE000, size=128, io=True),
         ),
         link=("5.0 GT/s PCIe", 16),
         reset_methods=("bus",),
@@ -130,7 +133,7 @@ def k4200(slot_address: str, *, parent: str, group: int, slot: str, base: int) -
         parent=parent,
         group=group,
         numa_node=1,
-        bars=(Bar(index=0, start=base + 16 * MIB, size=16 * KIB),),
+        bars=(MemoryBar(index=0, start=base + 16 * MIB, size=16 * KIB),),
         link=("5.0 GT/s PCIe", 16),
         reset_methods=("bus",),
     )

@@ -20,7 +20,7 @@ from gpustack_demo.examples.host import write_host
 from gpustack_demo.examples.inventory import inventory
 
 if TYPE_CHECKING:
-    from gpustack_demo.embedded.nova import Nova
+    from gpustack_demo.embedded.nova import EmbeddedNova
 
 _WIDTH = 100
 _T = TypeVar("_T")
@@ -35,7 +35,7 @@ class Stage:
 
     environment: MutableMapping[str, str]
     """The environment of the commands."""
-    nova: Nova | None = None
+    nova: EmbeddedNova | None = None
     """The Nova that was started."""
     log: Path
     """Each command with its complete output, and the messages of the set-up."""

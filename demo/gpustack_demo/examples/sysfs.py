@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpustack_demo.examples.machine import Bar, Device, Machine
+from gpustack_demo.examples.machine import Device, Machine, MemoryBar
 
 _GRAPHICS = frozenset({"nouveau", "ast", "amdgpu", "radeon", "nvidia"})
 # What a driver calls its memory in /proc/iomem, where it names it at all.
@@ -23,7 +23,7 @@ _SECURE_BOOT = "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Running:
+class RunningHost:
     """The state of a running kernel.
 
     :ivar modules: the loaded modules, in the order of loading.
@@ -45,7 +45,7 @@ class Running:
     run: Mapping[str, str] = field(default_factory=dict)
 
 
-def write_running(root: Path, machine: Machine, running: Running) -> None:
+def write_running(root: Path, machine: Machine, running: RunningHost) -> None:
     """Replace ``/sys`` and ``/proc`` below ``root`` by those of a running kernel."""
     for top in ("sys", "proc", "run"):
         shutil.rmtree(root / top, ignore_errors=True)
@@ -122,7 +122,7 @@ class Offspring:
 
 
 class _Writer(Offspring):
-    def __init__(self, root: Path, machine: Machine, running: Running) -> None:
+    def __init__(self, root: Path, machine: Machine, running: RunningHost) -> None:
         super().__init__(root, machine)
         self.machine = machine
         self.running = running
@@ -248,7 +248,7 @@ class _Writer(Offspring):
                     yield f"  {span} : BOOTFB"
 
 
-def _resources(bars: tuple[Bar, ...]) -> Iterator[str]:
+def _resources(bars: tuple[MemoryBar, ...]) -> Iterator[str]:
     """The lines of ``resource``: start, end and flags of six registers and the ROM (include/linux/ioport.h)."""
     by_index = {bar.index: bar for bar in bars}
     for index in range(7):

@@ -13,7 +13,7 @@ from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.undo import undo
 from gpustack_demo.embedded.environment import ensure
-from gpustack_demo.embedded.releases import Release, available
+from gpustack_demo.embedded.releases import EmbeddedRelease, available
 from gpustack_demo.embedded.templates import copy_template, ensure_templates
 from support.cellfile import ago, answering
 
@@ -30,7 +30,7 @@ def insert(connection: sa.Connection, table: sa.Table, **values: object) -> None
 
 
 @pytest.mark.parametrize("release", available(), ids=lambda release: release.name)
-def test_a_leak_in_the_schema_of_a_release(release: Release, tmp_path: Path) -> None:
+def test_a_leak_in_the_schema_of_a_release(release: EmbeddedRelease, tmp_path: Path) -> None:
     environment = ensure(release.name)
     ensure_templates(environment)
     for name, template in (("api", "api"), ("cell1", "main")):

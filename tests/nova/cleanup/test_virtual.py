@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpustack_demo.embedded import servers
-from gpustack_demo.embedded.nova import Device
+from gpustack_demo.embedded.nova import EmbeddedDevice
 from support.by_hand import repair_stopped, stop
 from support.cloudworld import NAMED, World, world_of
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.parametrize("cloud", WITHOUT, indirect=True)
 
 CARD, FUNCTIONS = "0000:a1:00.0", ("0000:a1:00.1", "0000:a1:00.2")
 PCI = (
-    Device(address=CARD, vendor="10de", product="25b6", sriov_totalvfs=2, virtual_functions=FUNCTIONS),
-    *(Device(address=one, vendor="10de", product="25b7", physical_function=CARD) for one in FUNCTIONS),
+    EmbeddedDevice(address=CARD, vendor="10de", product="25b6", sriov_totalvfs=2, virtual_functions=FUNCTIONS),
+    *(EmbeddedDevice(address=one, vendor="10de", product="25b7", physical_function=CARD) for one in FUNCTIONS),
 )
 ALIASES = """
 alias = {"vendor_id": "10de", "product_id": "25b6", "device_type": "type-PF", "name": "card"}

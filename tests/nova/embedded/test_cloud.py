@@ -12,9 +12,9 @@ import pytest
 import requests
 
 from gpustack.cli.app import main
-from gpustack_demo.embedded.cloud import Cloud
+from gpustack_demo.embedded.cloud import EmbeddedCloud
 from gpustack_demo.embedded.identity import clouds_with_keystone, write_clouds
-from gpustack_demo.embedded.nova import Host, Nova, gpus
+from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.process import ServiceError
 from gpustack_demo.embedded.servers import gpu_flavor, settled
 
@@ -22,12 +22,12 @@ _ALIAS = '[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "1
 
 
 @pytest.fixture(scope="module")
-def cloud(release_name: str, report) -> Iterator[Cloud]:
-    with Cloud(release_name, config=[_ALIAS], report=report) as running:
+def cloud(release_name: str, report) -> Iterator[EmbeddedCloud]:
+    with EmbeddedCloud(release_name, config=[_ALIAS], report=report) as running:
         yield running
 
 
-def test_a_flavor_of_the_sdk_reads_the_same_in_the_openstack_command(cloud: Cloud) -> None:
+def test_a_flavor_of_the_sdk_reads_the_same_in_the_openstack_command(cloud: EmbeddedCloud) -> None:
     with cloud.connection() as connection:
         flavor = connection.compute.create_flavor(name="by-sdk", ram=8192, vcpus=4, disk=40)
         connection.compute.create_flavor_extra_specs(flavor, {"pci_passthrough:alias": "k4200:1"})
@@ -41,14 +41,14 @@ def test_a_flavor_of_the_sdk_reads_the_same_in_the_openstack_command(cloud: Clou
     assert listed["by-command"] == {"pci_passthrough:alias": "k4200:2"}
 
 
-def test_tokens_are_checked(cloud: Cloud) -> None:
+def test_tokens_are_checked(cloud: EmbeddedCloud) -> None:
     refused = cloud.openstack("flavor", "list", "--os-password", "wrong", check=False)
     assert refused.returncode != 0
     assert cloud.password not in refused.stdout + refused.stderr
 
 
 def test_doctor_reports_the_rights_of_users(
-    cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cloud: EmbeddedCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An administrator may all that commands need; a member of a project can't list services."""
     with cloud.connection() as connection:
@@ -74,7 +74,7 @@ def test_doctor_reports_the_rights_of_users(
     assert (found["Cloud"], found["Nova flavors"], found["Nova services"]) == ("warning", "ok", "error")
 
 
-def test_secrets_are_its_owners_alone(cloud: Cloud) -> None:
+def test_secrets_are_its_owners_alone(cloud: EmbeddedCloud) -> None:
     held = [
         path for path in cloud.directory.rglob("*") if path.is_file() and path.suffix in {".yaml", ".conf", ".json"}
     ]
@@ -84,13 +84,16 @@ def test_secrets_are_its_owners_alone(cloud: Cloud) -> None:
 
 
 def test_a_service_that_does_not_start_is_named_with_its_log(release_name: str) -> None:
-    with pytest.raises(ServiceError, match="the Nova API") as failed, Cloud(release_name, config=["no section = 1\n"]):
+    with (
+        pytest.raises(ServiceError, match="the Nova API") as failed,
+        EmbeddedCloud(release_name, config=["no section = 1\n"]),
+    ):
         pass
     assert "ParseError" in str(failed.value)
 
 
 def test_nothing_listens_afterwards(release_name: str) -> None:
-    with Cloud(release_name) as running:
+    with EmbeddedCloud(release_name) as running:
         ports, directory = dict(running.ports), running.directory
     assert not directory.exists()
     for port in ports.values():
@@ -104,8 +107,11 @@ def test_the_nova_that_builds_servers_takes_tokens_of_keystone_too(release_name:
         if release_name == "yoga"
         else 'device_spec = {"vendor_id": "10de", "product_id": "11b4"}\n'
     )
-    hosts = [Host(name="gpu1", pci=gpus(1))]
-    with Nova(release_name, hosts=hosts, config=[config], keystone=True) as nova, nova.connection() as connection:
+    hosts = [EmbeddedHost(name="gpu1", pci=gpus(1))]
+    with (
+        EmbeddedNova(release_name, hosts=hosts, config=[config], keystone=True) as nova,
+        nova.connection() as connection,
+    ):
         placement = connection.placement.get_endpoint()
         for token, status in (("admin", 401), (connection.auth_token, 200)):
             answer = requests.get(f"{placement}/resource_providers", headers={"X-Auth-Token": token}, timeout=60)

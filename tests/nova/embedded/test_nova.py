@@ -15,7 +15,7 @@ import requests
 import yaml
 
 from gpustack_demo.embedded.control import ControlError
-from gpustack_demo.embedded.nova import Device, Host, Nova, gpus
+from gpustack_demo.embedded.nova import EmbeddedDevice, EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete, gpu_flavor, settled, until
 
 
@@ -37,14 +37,18 @@ def status(url: str, token: str | bytes | None) -> int:
 
 
 @pytest.fixture(scope="module")
-def nova(release_name: str, report) -> Iterator[Nova]:
-    hosts = [Host(name="gpu1", pci=gpus(2)), Host(name="gpu2", pci=gpus(2, bus=0x41)), Host(name="cpu1")]
-    with Nova(release_name, hosts=hosts, config=[nova_conf(release_name)], report=report) as running:
+def nova(release_name: str, report) -> Iterator[EmbeddedNova]:
+    hosts = [
+        EmbeddedHost(name="gpu1", pci=gpus(2)),
+        EmbeddedHost(name="gpu2", pci=gpus(2, bus=0x41)),
+        EmbeddedHost(name="cpu1"),
+    ]
+    with EmbeddedNova(release_name, hosts=hosts, config=[nova_conf(release_name)], report=report) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def cloud(nova: Nova):
+def cloud(nova: EmbeddedNova):
     with nova.connection() as connection:
         yield connection
 
@@ -55,7 +59,7 @@ def flavor(cloud):
 
 
 @pytest.fixture
-def gone(nova: Nova, cloud):
+def gone(nova: EmbeddedNova, cloud):
     """Deletes what a test boots, lets every host see it, and takes faults off."""
     yield
     for host, running in nova.control.hosts().items():
@@ -67,20 +71,20 @@ def gone(nova: Nova, cloud):
     nova.control.periodic()
 
 
-def sql(nova: Nova, statement: str, *values: object) -> list[tuple]:
+def sql(nova: EmbeddedNova, statement: str, *values: object) -> list[tuple]:
     path = nova.database_url().removeprefix("sqlite:///")
     with closing(sqlite3.connect(path, timeout=20)) as database, database:
         return database.execute(statement, values).fetchall()
 
 
-def owners(nova: Nova) -> dict[str, str]:
+def owners(nova: EmbeddedNova) -> dict[str, str]:
     """Address → owner, of every device that a live row gives to someone."""
     found = sql(nova, "SELECT address, instance_uuid FROM pci_devices WHERE status = 'allocated' AND deleted = 0")
     return dict(found)
 
 
 @pytest.mark.usefixtures("gone")
-def test_every_gpu_gets_one_guest_and_one_more_finds_no_host(nova: Nova, cloud, flavor) -> None:
+def test_every_gpu_gets_one_guest_and_one_more_finds_no_host(nova: EmbeddedNova, cloud, flavor) -> None:
     servers = [boot(cloud, f"vm{number}", flavor) for number in range(4)]
     assert [server.status for server in servers] == ["ACTIVE"] * 4
     owned = owners(nova)
@@ -98,7 +102,7 @@ def test_every_gpu_gets_one_guest_and_one_more_finds_no_host(nova: Nova, cloud, 
 
 
 @pytest.mark.usefixtures("gone")
-def test_a_failed_confirm_pins_the_source_until_its_migration_is_failed(nova: Nova, cloud, flavor) -> None:
+def test_a_failed_confirm_pins_the_source_until_its_migration_is_failed(nova: EmbeddedNova, cloud, flavor) -> None:
     server = boot(cloud, "moving", flavor, host="gpu1")
     (source,) = nova.control.hostdevs(server.id)["gpu1"]
     cloud.compute.migrate_server(server.id)
@@ -117,7 +121,7 @@ def test_a_failed_confirm_pins_the_source_until_its_migration_is_failed(nova: No
 
 
 @pytest.mark.usefixtures("gone")
-def test_a_killed_compute_leaves_its_work_half_done_and_its_guests_running(nova: Nova, cloud, flavor) -> None:
+def test_a_killed_compute_leaves_its_work_half_done_and_its_guests_running(nova: EmbeddedNova, cloud, flavor) -> None:
     staying = boot(cloud, "staying", flavor, host="gpu1")
     moving = boot(cloud, "moving", flavor, host="gpu1")
     nova.control.fail("gpu1", "copy", action="hang")
@@ -135,7 +139,7 @@ def test_a_killed_compute_leaves_its_work_half_done_and_its_guests_running(nova:
 
 
 @pytest.mark.usefixtures("gone")
-def test_the_hypervisor_gives_no_device_to_two_running_guests(nova: Nova, cloud, flavor) -> None:
+def test_the_hypervisor_gives_no_device_to_two_running_guests(nova: EmbeddedNova, cloud, flavor) -> None:
     first, second = (boot(cloud, name, flavor, host="gpu2") for name in ("first", "second"))
     held = nova.control.hostdevs(first.id)["gpu2"]
     cloud.compute.stop_server(second.id)
@@ -167,8 +171,8 @@ report_in_placement = true
 pci_in_placement = true
 enabled_filters = ComputeFilter,PciPassthroughFilter
 """
-    hosts = [Host(name="gpu1", pci=gpus(2)), Host(name="gpu2", pci=gpus(2, bus=0x41))]
-    with Nova(release_name, hosts=hosts, config=[config]) as nova, nova.connection() as cloud:
+    hosts = [EmbeddedHost(name="gpu1", pci=gpus(2)), EmbeddedHost(name="gpu2", pci=gpus(2, bus=0x41))]
+    with EmbeddedNova(release_name, hosts=hosts, config=[config]) as nova, nova.connection() as cloud:
         server = boot(cloud, "vm", gpu_flavor(cloud, "one-gpu", "vf"), host="gpu1")
         cloud.compute.live_migrate_server(server.id, host=None, block_migration="auto")
         until(cloud, server, lambda one: one.compute_host == "gpu2" and one.task_state is None)
@@ -188,19 +192,19 @@ enabled_filters = ComputeFilter,PciPassthroughFilter
         assert claimed == [(server.id,)]
 
 
-def test_the_openstack_command_talks_to_it(nova: Nova, flavor) -> None:
+def test_the_openstack_command_talks_to_it(nova: EmbeddedNova, flavor) -> None:
     listed = json.loads(nova.openstack("flavor", "list", "-f", "json").stdout)
     assert [one["Name"] for one in listed] == [flavor.name]
 
 
-def test_nova_manage_finds_its_cells(nova: Nova) -> None:
+def test_nova_manage_finds_its_cells(nova: EmbeddedNova) -> None:
     assert nova.database_url("cell1") in nova.manage("cell_v2", "list_cells", "--verbose").stdout
     assert nova.nova_conf.stat().st_mode & 0o777 == 0o600
 
 
-def test_each_service_has_its_own_configuration(nova: Nova, release_name: str) -> None:
+def test_each_service_has_its_own_configuration(nova: EmbeddedNova, release_name: str) -> None:
     own = nova_conf(release_name).replace("k4200", "renamed") + "[DEFAULT]\nreserved_host_memory_mb = 1234\n"
-    nova.start_compute(Host(name="own1", pci=gpus(1), config=[own]))
+    nova.start_compute(EmbeddedHost(name="own1", pci=gpus(1), config=[own]))
     option = nova.control.option
     assert option("own1", None, "reserved_host_memory_mb") == 1234
     assert "renamed" in option("own1", "pci", "alias")[0]
@@ -211,16 +215,16 @@ def test_each_service_has_its_own_configuration(nova: Nova, release_name: str) -
     nova.control.stop_compute("own1")
 
 
-def test_a_compute_that_nova_refuses_says_why(nova: Nova) -> None:
+def test_a_compute_that_nova_refuses_says_why(nova: EmbeddedNova) -> None:
     bad = '[pci]\ndevice_spec = {"vendor_id": 10de}\npassthrough_whitelist = {"vendor_id": 10de}\n'
     with pytest.raises(ControlError) as refused:
-        nova.start_compute(Host(name="bad1", pci=gpus(1), config=[bad]))
+        nova.start_compute(EmbeddedHost(name="bad1", pci=gpus(1), config=[bad]))
     assert "nova.exception" in refused.value.kind
     assert "bad1" not in nova.control.hosts()
 
 
-def test_devices_can_change_at_a_restart(nova: Nova) -> None:
-    nova.start_compute(Host(name="changing", pci=gpus(1)))
+def test_devices_can_change_at_a_restart(nova: EmbeddedNova) -> None:
+    nova.start_compute(EmbeddedHost(name="changing", pci=gpus(1)))
     assert [one["address"] for one in nova.control.tracker("changing")["devices"]] == ["0000:81:00.0"]
     nova.control.restart_compute("changing", pci=gpus(2, bus=0x91))
     addresses = {one["address"] for one in nova.control.tracker("changing")["devices"] if one["status"] == "available"}
@@ -228,14 +232,14 @@ def test_devices_can_change_at_a_restart(nova: Nova) -> None:
     nova.control.stop_compute("changing")
 
 
-def test_device_kinds_are_what_libvirt_says(nova: Nova, release_name: str) -> None:
-    physical = Device(
+def test_device_kinds_are_what_libvirt_says(nova: EmbeddedNova, release_name: str) -> None:
+    physical = EmbeddedDevice(
         address="0000:a1:00.0", vendor="10de", product="20b5", sriov_totalvfs=16, virtual_functions=("0000:a1:00.4",)
     )
-    virtual = Device(address="0000:a1:00.4", vendor="10de", product="20b6", physical_function="0000:a1:00.0")
-    bare = Device(address="0000:b1:00.0", vendor="10de", product="20b5", sriov_totalvfs=0)
+    virtual = EmbeddedDevice(address="0000:a1:00.4", vendor="10de", product="20b6", physical_function="0000:a1:00.0")
+    bare = EmbeddedDevice(address="0000:b1:00.0", vendor="10de", product="20b5", sriov_totalvfs=0)
     config = nova_conf(release_name).replace(', "product_id": "11b4"}', "}")
-    nova.start_compute(Host(name="kinds", pci=(physical, virtual, bare, *gpus(1)), config=[config]))
+    nova.start_compute(EmbeddedHost(name="kinds", pci=(physical, virtual, bare, *gpus(1)), config=[config]))
     kinds = {one["address"]: one["dev_type"] for one in nova.control.tracker("kinds")["devices"]}
     assert kinds == {
         "0000:a1:00.0": "type-PF",
@@ -246,7 +250,7 @@ def test_device_kinds_are_what_libvirt_says(nova: Nova, release_name: str) -> No
     nova.control.stop_compute("kinds")
 
 
-def test_the_control_port_wants_its_token(nova: Nova) -> None:
+def test_the_control_port_wants_its_token(nova: EmbeddedNova) -> None:
     from gpustack_demo.embedded.control import Control
 
     stranger = Control(nova.control._port, "guess")
@@ -254,7 +258,7 @@ def test_the_control_port_wants_its_token(nova: Nova) -> None:
         stranger.hosts()
 
 
-def test_every_service_refuses_requests_without_its_token(nova: Nova) -> None:
+def test_every_service_refuses_requests_without_its_token(nova: EmbeddedNova) -> None:
     clouds = yaml.safe_load(nova.clouds_yaml.read_text(encoding="utf-8"))["clouds"]["embedded"]
     paths = {"compute": "/servers", "placement": "/resource_providers", "image": "/v2/images"}
     tokens = (None, "admin", b"gu\xe9ss", clouds["auth"]["token"])
@@ -276,8 +280,8 @@ def no_uptime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_uptime")
 def test_two_cells_and_nothing_left_behind(release_name: str) -> None:
-    hosts = [Host(name="one", pci=gpus(1)), Host(name="two", pci=gpus(1), cell="cell2")]
-    with Nova(release_name, hosts=hosts, config=[nova_conf(release_name)], cells=("cell1", "cell2")) as running:
+    hosts = [EmbeddedHost(name="one", pci=gpus(1)), EmbeddedHost(name="two", pci=gpus(1), cell="cell2")]
+    with EmbeddedNova(release_name, hosts=hosts, config=[nova_conf(release_name)], cells=("cell1", "cell2")) as running:
         directory, pid = running.directory, running.service.pid
         with running.connection() as cloud:
             flavor = gpu_flavor(cloud, "one-gpu", "k4200")

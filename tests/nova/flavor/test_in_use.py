@@ -12,7 +12,7 @@ from gpustack.flavor.compare import FlavorChoices
 from gpustack.flavor.desired import wanted
 from gpustack.nova_options.releases import release
 from gpustack.spec.load import parse_spec
-from gpustack_demo.embedded.nova import Host, Nova, gpus
+from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete
 
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # openstacksdk warns of its own code
@@ -43,8 +43,8 @@ LARGER = f'{SPEC}  "g{{count}}": {{model: k4200, count: [1, 3], vcpus: 2, ram: 1
 
 
 @pytest.fixture(scope="module")
-def nova() -> Iterator[Nova]:
-    with Nova("2025.2", hosts=[Host(name="gpu1", pci=gpus(4))], config=[CONFIG]) as running:
+def nova() -> Iterator[EmbeddedNova]:
+    with EmbeddedNova("2025.2", hosts=[EmbeddedHost(name="gpu1", pci=gpus(4))], config=[CONFIG]) as running:
         yield running
 
 
@@ -56,7 +56,7 @@ def applied(api: FlavorCloud, text: str, choices: FlavorChoices = FlavorChoices(
     return [found.code for found in made.findings]
 
 
-def test_guests_get_what_the_flavor_says_and_flavors_in_use_stay(nova: Nova) -> None:
+def test_guests_get_what_the_flavor_says_and_flavors_in_use_stay(nova: EmbeddedNova) -> None:
     with nova.connection() as connection:
         api = FlavorCloud(connection)
         applied(api, ONE)
@@ -84,7 +84,7 @@ def test_guests_get_what_the_flavor_says_and_flavors_in_use_stay(nova: Nova) -> 
         assert {flavor.name for flavor in api.flavors()} == {"n2", "n3"}
 
 
-def test_what_the_plan_says_never_fits_never_does(nova: Nova) -> None:
+def test_what_the_plan_says_never_fits_never_does(nova: EmbeddedNova) -> None:
     """Two GPUs a node: under ``required`` on one node, two find a host and three don't, as GPU411 says of them."""
     with nova.connection() as connection:
         api = FlavorCloud(connection)

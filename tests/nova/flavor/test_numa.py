@@ -18,7 +18,7 @@ from gpustack.flavor.compare import FlavorChoices
 from gpustack.flavor.desired import wanted
 from gpustack.nova_options.releases import device_spec_option, release
 from gpustack.spec.load import parse_spec
-from gpustack_demo.embedded.nova import Host, Nova, gpus
+from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.releases import available
 from gpustack_demo.embedded.servers import boot, delete
 
@@ -55,9 +55,9 @@ flavors:
 NEAR = tuple(replace(one, numa_node=1) for one in gpus(2))
 SILENT = tuple(replace(one, numa_node=None) for one in gpus(2))
 HOSTS = [
-    Host(name="one-socket", pci=NEAR, cpus_per_node=CPUS + 1),
-    Host(name="two-sockets", pci=NEAR, cpus_per_node=CPUS + 1, sockets=2),
-    Host(name="silent", pci=SILENT, cpus_per_node=CPUS + 1),
+    EmbeddedHost(name="one-socket", pci=NEAR, cpus_per_node=CPUS + 1),
+    EmbeddedHost(name="two-sockets", pci=NEAR, cpus_per_node=CPUS + 1, sockets=2),
+    EmbeddedHost(name="silent", pci=SILENT, cpus_per_node=CPUS + 1),
 ]
 
 
@@ -69,7 +69,7 @@ def _chosen() -> list[str]:
 class World:
     """A Nova with the flavors, and guests that are gone after each test."""
 
-    def __init__(self, release: str, nova: Nova, cloud: Connection, flavors: dict[str, Flavor]) -> None:
+    def __init__(self, release: str, nova: EmbeddedNova, cloud: Connection, flavors: dict[str, Flavor]) -> None:
         self.release, self.nova, self.cloud, self.flavors = release, nova, cloud, flavors
         self.made: list[Server] = []
 
@@ -96,7 +96,7 @@ class World:
 def cloud(request: pytest.FixtureRequest) -> Iterator[World]:
     name = request.param
     config = CONFIG.replace("DEVICE_SPEC", device_spec_option(release(name)).name)
-    with Nova(name, hosts=HOSTS, config=[config]) as nova, nova.connection() as connection:
+    with EmbeddedNova(name, hosts=HOSTS, config=[config]) as nova, nova.connection() as connection:
         api = FlavorCloud(connection)
         asked = wanted(parse_spec(SPEC.replace("RELEASE", name), "spec"), release=release(name))
         assert not apply(api, plan(api, asked.flavors, FlavorChoices()).operations, jobs=1)

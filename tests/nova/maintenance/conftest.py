@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpustack_demo.embedded.nova import Nova
+from gpustack_demo.embedded.nova import EmbeddedNova
 from support.maintenance_world import CONFIG, RELEASES, World, flavors, nova_hosts
 
 
 @pytest.fixture(scope="session")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with Nova(RELEASES[0], hosts=nova_hosts(), config=[CONFIG]) as nova, nova.connection() as cloud:
+    with EmbeddedNova(RELEASES[0], hosts=nova_hosts(), config=[CONFIG]) as nova, nova.connection() as cloud:
         yield World(nova=nova, cloud=cloud, path=tmp_path_factory.mktemp("service"), flavors=flavors(cloud))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack_demo.embedded.nova import Host, Nova, gpus
+from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from support.maintenance_world import CONFIG, RELEASES, World, flavors, prepared
 
 pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # openstacksdk warns of its own code
@@ -18,8 +18,8 @@ A, B, C, D = HOSTS = ("talk-a", "talk-b", "talk-c", "talk-d")
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Of the four, the first two have a GPU each."""
-    hosts = [Host(name=name, pci=gpus(1) if name in (A, B) else ()) for name in HOSTS]
-    with Nova(RELEASES[-1], hosts=hosts, config=[CONFIG]) as nova, nova.connection() as cloud:
+    hosts = [EmbeddedHost(name=name, pci=gpus(1) if name in (A, B) else ()) for name in HOSTS]
+    with EmbeddedNova(RELEASES[-1], hosts=hosts, config=[CONFIG]) as nova, nova.connection() as cloud:
         yield World(nova=nova, cloud=cloud, path=tmp_path_factory.mktemp("batches"), flavors=flavors(cloud))
 
 

@@ -17,7 +17,7 @@ from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
 from gpustack_demo.embedded.hosts import devices_of_snapshot
-from gpustack_demo.embedded.nova import Host, Nova
+from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova
 from gpustack_demo.embedded.servers import boot, delete
 from support.nova_hosts import host, raw
 
@@ -64,13 +64,13 @@ def files(release_name, spec) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def nova(release_name, files) -> Iterator[Nova]:
+def nova(release_name, files) -> Iterator[EmbeddedNova]:
     hosts = [
-        Host(name=name, pci=devices_of_snapshot(raw(snapshot)["pci"]), config=[files[name]])
+        EmbeddedHost(name=name, pci=devices_of_snapshot(raw(snapshot)["pci"]), config=[files[name]])
         for name, snapshot in SNAPSHOTS.items()
     ]
-    plain = Host(name="cpu01", config=[files["compute"]])
-    with Nova(release_name, hosts=[*hosts, plain], config=[files["control"]]) as running:
+    plain = EmbeddedHost(name="cpu01", config=[files["compute"]])
+    with EmbeddedNova(release_name, hosts=[*hosts, plain], config=[files["control"]]) as running:
         yield running
 
 

@@ -20,7 +20,7 @@ _PARTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class Fault:
+class InjectedFault:
     """What happens at one step of one service.
 
     :param step: ``PART.METHOD``; PART is ``driver``, ``manager``, ``rt`` (the resource tracker), ``report`` (the
@@ -77,7 +77,7 @@ def _exception(name: str, message: str) -> BaseException:
     return error
 
 
-def put(service: Any, fault: Fault) -> None:
+def put(service: Any, fault: InjectedFault) -> None:
     """Make ``fault`` happen in ``service``; one already at the same step is replaced."""
     mark = service.gpustack_mark
     mark.faults[fault.step] = fault

@@ -13,7 +13,7 @@ from oslo_utils import timeutils
 
 from nova import context
 
-from .faults import Fault, clear, put
+from .faults import InjectedFault, clear, put
 from .hypervisor import document, hostdevs
 
 _STATES = {
@@ -104,8 +104,8 @@ class Verbs:
         message: str = "injected",
         times: int = 1,
     ) -> None:
-        """Make a step of a nova-compute fail; see :class:`~.faults.Fault`."""
-        put(self._harness.computes[name], Fault(step, action, when, error, message, times))
+        """Make a step of a nova-compute fail; see :class:`~.faults.InjectedFault`."""
+        put(self._harness.computes[name], InjectedFault(step, action, when, error, message, times))
 
     def faults(self, name: str) -> list[dict[str, Any]]:
         """The faults put on a nova-compute: how often each was hit, and how many threads hang there."""
