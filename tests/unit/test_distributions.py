@@ -74,6 +74,7 @@ def test_the_wheel_holds_the_package_and_what_it_writes_to_hosts(wheels: dict[Pa
     expected = packaged(MAIN / "gpustack", "gpustack")
     for name in ("playbooks", "templates", "docs/runbook"):
         expected |= packaged(MAIN / name, f"gpustack/share/{name}")
+    expected |= packaged(MAIN / "share", f"nova_gpustack-{gpustack.__version__}.data/data/share")
     shipped = {name for name in contents(wheels[MAIN]) if ".dist-info/" not in name}
     assert shipped == expected
 

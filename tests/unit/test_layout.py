@@ -108,6 +108,7 @@ SCENARIOS = {
     "nova_conf/test_kubernetes",
     "test_distributions",
     "test_layout",
+    "test_manuals",
     "test_security_page",
     "test_words",
     "test_setup",

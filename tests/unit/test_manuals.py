@@ -1,0 +1,61 @@
+"""share/ is what tools/manuals makes of the parsers; bash takes the completion, and groff the pages."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import shutil
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def manuals() -> ModuleType:
+    loader = importlib.machinery.SourceFileLoader("manuals", str(TOP / "tools" / "manuals"))
+    spec = importlib.util.spec_from_loader("manuals", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def test_the_files_are_those_of_the_parsers(manuals: ModuleType) -> None:
+    expected = manuals.rendered()
+    found = {
+        path.relative_to(TOP): path.read_text(encoding="utf-8") for path in TOP.glob("share/**/*") if path.is_file()
+    }
+    stale = sorted(str(path) for path in {*expected, *found} if expected.get(path) != found.get(path))
+    assert not stale, f"run .venv/bin/python tools/manuals: {', '.join(stale)}"
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        (["gpustack", "cl"], {"cleanup"}),
+        (["gpustack", "cleanup", "p"], {"plan"}),
+        (["gpustack", "host", "plan", "--sn"], {"--snapshot"}),
+        (["gpustack", "explain", "--h"], {"--help"}),
+    ],
+)
+def test_bash_completes_commands_and_options(line: list[str], offered: set[str]) -> None:
+    """The function of bash-completion that splits the line is a stand-in."""
+    script = """
+    _get_comp_words_by_ref() { words=("${LINE[@]}"); cur=${LINE[-1]}; }
+    LINE=("${@:2}"); source "$1"; _gpustack; printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    file = str(TOP / "share/bash-completion/completions/gpustack")
+    ran = subprocess.run(["bash", "-c", script, "bash", file, *line], capture_output=True, text=True, check=True)
+    assert (set(ran.stdout.split()), ran.stderr) == (offered, "")
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
+def test_groff_has_nothing_to_complain_about() -> None:
+    pages = sorted((TOP / "share/man/man1").glob("*.1"))
+    command = ["groff", "-man", "-Tutf8", "-ww", "-z", *map(str, pages)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stderr == ""
