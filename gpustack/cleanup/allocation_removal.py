@@ -37,7 +37,7 @@ def unset(
     :raises CloudError: when Placement can't be asked; it is then done or not done.
     """
     if cloud is None:
-        detail = "Placement was not named: say --os-cloud"
+        detail = "Placement is not named: add --os-cloud"
         return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=detail)
     held = wanted["allocation"]
     if held is None:
@@ -90,11 +90,11 @@ def put_back(cloud: Connection, entry: JournalEntry) -> tuple[bool | None, str]:
     others = {uuid: resources for uuid, resources in _resources(before).items() if uuid != provider}
     generation = before["consumer_generation"] + 1 if others else None
     if _resources(current) != others or current.get("consumer_generation") != generation:
-        return False, f"consumer {consumer} has changed since; nothing was put back"
+        return False, f"consumer {consumer} has changed since; nothing was restored"
     like = {**before, "consumer_generation": generation}
     restored = {**current["allocations"], provider: before["allocations"][provider]}
     if not placement.put(cloud, consumer, like, restored):
-        return False, "the device is allocated to another by now, or reserved; nothing was put back"
+        return False, "the device is allocated to another by now, or reserved; nothing was restored"
     return True, "the allocation is as it was before the repair"
 
 

@@ -68,7 +68,7 @@ class Case:
             return self.verdict(Status.PROTECTED, "; ".join(dict.fromkeys(protected)))
         if self.host_state is HostState.UNKNOWN:
             reason = self.clock.doubt or "the host's last report is of a time that is yet to come: the clocks differ"
-            return self.verdict(Status.UNDECIDED, f"whether nova-compute runs there can't be told: {reason}")
+            return self.verdict(Status.UNDECIDED, f"the state of nova-compute there is unknown: {reason}")
         return None
 
     def verdict(

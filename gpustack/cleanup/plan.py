@@ -121,7 +121,7 @@ class Selection:
         if others is not None and not current:
             last = max(reports.values())
             doubt = (
-                f"no service of this cell has reported since {last}, and the database's clock says {now:%F %T}: its "
+                f"no service of this cell has reported since {last}, and the database's clock is at {now:%F %T}: its "
                 "conductors are down, or this is a copy that is not kept up to date, or the clocks differ"
             )
         return Clock(

@@ -199,7 +199,7 @@ class Gpustack(app.App):
     def _unknown(self, argv: Sequence[str]) -> UsageError:
         arguments = [argument for argument in argv if not argument.startswith("-")]
         if not arguments:
-            return UsageError(f"{argv[0]} is no option of {NAME}", remedy=f"{NAME} --help lists the options")
+            return UsageError(f"{argv[0]} is not an option of {NAME}", remedy=f"{NAME} --help lists the options")
         similar = self.commands.resembling(arguments)
         remedy = f"did you mean {' or '.join(repr(f'{NAME} {name}') for name in similar)}?" if similar else None
         return UsageError(
@@ -219,7 +219,7 @@ class Gpustack(app.App):
         else:
             message = (
                 f"unexpected {type(error).__name__}: {error}\n"
-                "  → this is a fault of gpustack; --debug shows where it is"
+                "  → report this fault of gpustack, with the output of --debug"
             )
         print(f"{NAME}: {message}", file=self.stderr)
         return error.exit_code if isinstance(error, GpustackError) else 1

@@ -70,7 +70,9 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         add_cloud(parser)
         add_hardware(parser)
         add_ask_hosts(parser)
-        parser.add_argument("--all", action="store_true", help="list what is protected or heals by itself as well")
+        parser.add_argument(
+            "--all", action="store_true", help="also list items that are protected or heal by themselves"
+        )
         add_exit_code(parser, "a row is stale, or needs your decision")
         parser.add_argument("--out", type=Path, metavar="FILE", help="save the plan, for `gpustack cleanup apply FILE`")
         parser.add_argument(
@@ -170,7 +172,7 @@ def held_lines(verdicts: Iterable[Verdict], *, complete: bool) -> Iterator[str]:
 
 
 class Watch(Command):
-    """Check repeatedly, and write the counts by class as a Prometheus textfile each time."""
+    """Check repeatedly; write the counts by class to a Prometheus textfile each time."""
 
     epilog = "gpustack cleanup watch --metrics /var/lib/node_exporter/gpustack.prom --interval 300"
 
@@ -180,11 +182,11 @@ class Watch(Command):
         add_databases(parser)
         add_selection(parser)
         add_ask_hosts(parser)
-        parser.add_argument("--metrics", type=Path, metavar="FILE", required=True, help="the textfile to write")
+        parser.add_argument("--metrics", type=Path, metavar="FILE", required=True, help="write the textfile FILE")
         parser.add_argument(
-            "--interval", type=seconds, default=300.0, metavar="S", help="seconds between (%(default)g)"
+            "--interval", type=seconds, default=300.0, metavar="S", help="check every S seconds (default: %(default)g)"
         )
-        parser.add_argument("--count", type=positive, metavar="N", help="end after so many times")
+        parser.add_argument("--count", type=positive, metavar="N", help="end after N checks (default: never)")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

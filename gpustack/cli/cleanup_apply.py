@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Apply(Command):
-    """Apply a plan: the one shown now, or a saved one. Asks before it writes.
+    """Apply a plan: the current one, or a saved one. Asks for confirmation before it writes.
 
     Before each repair, gpustack checks the row again and writes the repair to a journal. A repair is one short
     transaction, which is rolled back if a row differs from the plan. If a repair failed or was skipped, the exit code
@@ -53,35 +53,43 @@ gpustack cleanup apply --sql"""
         add_databases(parser)
         add_selection(parser)
         add_cloud(parser)
-        parser.add_argument("--yes", action="store_true", help="do not ask")
+        parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
         parser.add_argument(
             "--dry-run",
             action="store_true",
             help="ask the hosts, show the repairs, and change nothing; exit with 13 if a repair is blocked",
         )
-        add_format(parser, "what --dry-run prints")
-        parser.add_argument("--max-count", type=positive, metavar="N", help="stop after so many repairs")
+        add_format(parser, "the output of --dry-run")
+        parser.add_argument("--max-count", type=positive, metavar="N", help="stop after N repairs")
         parser.add_argument("--sql", action="store_true", help="print the statements instead of running them")
         parser.add_argument(
-            "--journal", type=Path, metavar="FILE", help="where to write the journal (default: made up)"
+            "--journal",
+            type=Path,
+            metavar="FILE",
+            help="write the journal to FILE (default: a new file below ~/.local/state/gpustack)",
         )
         parser.add_argument(
-            "--wait", type=float, default=150, metavar="S", help="how long to wait for Nova's periodic (%(default)s)"
+            "--wait",
+            type=float,
+            default=150,
+            metavar="S",
+            help="wait S seconds for Nova's periodic task (default: %(default)s)",
         )
         group = add_hypervisors(
-            parser, "before a repair, every host whose device it may free is asked over SSH which are in use"
+            parser,
+            "before a repair, gpustack asks each host whose device it may free over SSH which devices are in use",
         )
         group.add_argument(
             "--no-hypervisor",
             action="store_true",
-            help="ask no host: only the repairs that need no answer are made, and the others are undecided",
+            help="don't ask hosts: make only the repairs that need no answer; the others are undecided",
         )
         group.add_argument(
             "--gone",
             action="append",
             metavar="HOST",
-            help="replace the answer of this host, which is fenced, scrapped or reinstalled: no guest can run on it; "
-            "recorded in the journal; may be repeated",
+            help="don't ask this host, because it is fenced, scrapped or reinstalled and no guest can run on it; "
+            "recorded in the journal; can be repeated",
         )
         return parser
 

@@ -47,10 +47,9 @@ def subject_of(subject: str, address: str | None) -> Subject:
 
 
 class Explain(Command):
-    """Show what Nova's tables, Placement and the hypervisors have about one GPU or instance. Changes nothing.
+    """Show all records of one GPU or instance: Nova's tables, Placement, the hypervisor. Changes nothing.
 
-    Look at this first, in any state. Exit codes: 0 shown, 2 neither a GPU nor an instance is named, 30 a database
-    could not be read.
+    Start here: the records are shown in any state, without a verdict.
     """
 
     epilog = """\
@@ -61,11 +60,11 @@ gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
         """The GPU or the instance, and where to look."""
         parser = super().get_parser(prog_name)
         parser.add_argument("subject", metavar="HOST|INSTANCE", help="host of the GPU, or uuid of the instance")
-        parser.add_argument("address", nargs="?", metavar="ADDRESS", help="address of the GPU, as 0000:81:00.0")
+        parser.add_argument("address", nargs="?", metavar="ADDRESS", help="address of the GPU, such as 0000:81:00.0")
         add_databases(parser)
         add_judgement(parser)
         add_cloud(parser)
-        add_hypervisors(parser).add_argument("--no-hypervisor", action="store_true", help="ask no host")
+        add_hypervisors(parser).add_argument("--no-hypervisor", action="store_true", help="don't ask the host")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpustack.cleanup.hypervisor import Usage
     from gpustack.cleanup.plan import CleanupPlan, Selection, Sources
 
-_WHY = "hosts are asked over SSH which devices their domains use"
+_WHY = "gpustack asks hosts over SSH which devices their domains use"
 
 
 def add_hypervisors(parser: argparse.ArgumentParser, why: str = _WHY) -> argparse._ArgumentGroup:
@@ -29,7 +29,7 @@ def add_ask_hosts(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--ask-hosts",
         action="store_true",
-        help="compare the domains of the hosts with Nova's rows in both directions, for class T",
+        help="ask every host, and compare its domains with Nova's rows, for class T",
     )
     add_jobs(group)
 

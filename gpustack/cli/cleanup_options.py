@@ -54,14 +54,14 @@ def add_databases(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=Path,
         metavar="FILE",
-        help="nova.conf of nova-api, or its directory: its API database leads to every cell; may be repeated "
+        help="nova.conf of nova-api, or its directory: its API database names every cell; can be repeated "
         "(default: /etc/nova)",
     )
     source.add_argument(
         "--db-url",
         metavar="URL",
-        help="one cell's database alone, as nova.conf has it under [database] connection; what needs the API database "
-        f"is then undecided. A password does not belong into an argument list: set {URL_VARIABLE} in its stead",
+        help="read only the database of one cell, as in [database] connection of nova.conf; verdicts that need the API "
+        f"database are then undecided. Other users can read a command line: for a password, set {URL_VARIABLE} instead",
     )
 
 
@@ -69,10 +69,10 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
     from gpustack.cleanup.classes import CLASSES
 
     group = parser.add_argument_group("selection")
-    group.add_argument("--host", action="append", metavar="HOST", help="only rows of this host; may be repeated")
-    group.add_argument("--instance", metavar="UUID", help="only rows that name this instance")
+    group.add_argument("--host", action="append", metavar="HOST", help="check only rows of this host; can be repeated")
+    group.add_argument("--instance", metavar="UUID", help="check only rows of this instance")
     group.add_argument(
-        "--cell", action="append", metavar="CELL", help="only this cell, by name or uuid; may be repeated"
+        "--cell", action="append", metavar="CELL", help="check only this cell, by name or uuid; can be repeated"
     )
     group.add_argument(
         "--class",
@@ -81,7 +81,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
         type=class_letter,
         choices=tuple(CLASSES),
         metavar="CLASS",
-        help="only this class, by letter or name (B, migration-pinned); may be repeated",
+        help="check only this class, by letter or name (B, migration-pinned); can be repeated",
     )
     add_judgement(parser)
 
@@ -100,14 +100,15 @@ def add_judgement(parser: argparse.ArgumentParser) -> None:
         "--service-down-time",
         type=int,
         metavar="S",
-        help="nova.conf's service_down_time, in seconds (default: as there, else 60)",
+        help="treat a service as down after S seconds without a report (default: service_down_time of nova.conf, "
+        "or 60)",
     )
     group.add_argument(
         "--stuck-after",
         type=int,
         default=3600,
         metavar="S",
-        help="report work as stuck if nothing was written for S seconds and nobody does it (default: %(default)s, "
+        help="report work as stuck if it wrote nothing for S seconds and no service runs it (default: %(default)s, "
         "twice the default of nova.conf's long_rpc_timeout)",
     )
     group.add_argument(
@@ -115,18 +116,20 @@ def add_judgement(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=device,
         metavar="HOST/ADDRESS",
-        help="make this blocked device available again (class H); may be repeated",
+        help="make this blocked device available again (class H); can be repeated",
     )
     group.add_argument(
         "--stopped",
         action="append",
         metavar="HOST",
-        help="nova-compute of this host was stopped for the repair; may be repeated",
+        help="confirm that nova-compute of this host is stopped for the repair; can be repeated",
     )
 
 
 def add_cloud(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--os-cloud", metavar="NAME", help="its Placement too, for class Q (a name of clouds.yaml)")
+    parser.add_argument(
+        "--os-cloud", metavar="NAME", help="check Placement of this cloud too, for class Q (a name in clouds.yaml)"
+    )
 
 
 def cloud_of(parsed_args: argparse.Namespace) -> Connection | None:
@@ -138,22 +141,23 @@ def cloud_of(parsed_args: argparse.Namespace) -> Connection | None:
 
 
 def add_hardware(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("hardware", "what the hosts themselves have, for class O")
-    group.add_argument("--snapshot", type=Path, metavar="FILE", help="facts of hosts, from gpustack scan --save FILE")
+    group = parser.add_argument_group("hardware", "the devices of the hosts, for class O")
+    group.add_argument(
+        "--snapshot", type=Path, metavar="FILE", help="read the facts of hosts from a file of gpustack scan --save"
+    )
     group.add_argument(
         "--compute-config",
         action="append",
         type=Path,
         metavar="FILE",
-        help="nova.conf of these hosts' nova-compute, or its directory: its device_spec is compared as well; may be "
-        "repeated",
+        help="compare device_spec of this nova.conf of nova-compute, or of its directory, as well; can be repeated",
     )
 
 
 def with_hardware(sources: Sources, parsed_args: argparse.Namespace) -> Sources:
     if parsed_args.snapshot is None:
         if parsed_args.compute_config:
-            raise UsageError("--compute-config says what hosts offer, and --snapshot what they have: name both")
+            raise UsageError("--compute-config needs --snapshot", remedy="add --snapshot with the facts of the hosts")
         return sources
     from dataclasses import replace
 

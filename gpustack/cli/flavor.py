@@ -39,7 +39,9 @@ class InCloud(Command):
         parser = super().get_parser(prog_name)
         if not self.in_openstack:
             parser.add_argument(
-                "--os-cloud", metavar="NAME", help="a cloud of clouds.yaml; OS_CLOUD and the other OS_* variables hold"
+                "--os-cloud",
+                metavar="NAME",
+                help="use this cloud of clouds.yaml (default: OS_CLOUD and the other OS_* variables)",
             )
         return parser
 
@@ -67,8 +69,8 @@ class InCloud(Command):
 class List(InCloud, Lister):
     """List GPU flavors.
 
-    Model and NUMA policy come from the spec where --spec names one; a NUMA policy that the flavor has itself goes
-    before that of its alias.
+    With --spec, the list also has models, and the NUMA policies of their aliases. A NUMA policy of the flavor itself
+    has precedence.
     """
 
     epilog = """\
@@ -79,8 +81,8 @@ gpustack flavor list --long -f json"""
         """What to list."""
         parser = super().get_parser(prog_name)
         parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec, for the models behind the aliases")
-        parser.add_argument("--all", action="store_true", help="flavors without GPUs too")
-        parser.add_argument("--long", action="store_true", help="list the projects of private flavors, and ids")
+        parser.add_argument("--all", action="store_true", help="also list flavors without GPUs")
+        parser.add_argument("--long", action="store_true", help="also list ids, and the projects of private flavors")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
@@ -161,14 +163,16 @@ class Show(InCloud, ShowOne):
 class Delete(InCloud):
     """Delete flavors that gpustack made and that no instance uses.
 
-    A failure does not keep the others from being deleted.
+    If one can't be deleted, the others are deleted nevertheless.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Which flavors."""
         parser = super().get_parser(prog_name)
         parser.add_argument("flavors", nargs="+", metavar="NAME", help="a flavor's name or id")
-        parser.add_argument("--force", action="store_true", help="flavors in use, or not made by gpustack, too")
+        parser.add_argument(
+            "--force", action="store_true", help="also delete flavors that are in use, or that gpustack did not create"
+        )
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -207,7 +211,7 @@ def _may_go(cloud: FlavorCloud, flavor: PresentFlavor) -> None:
         raise FlavorError(f"gpustack did not make {flavor.name}", remedy="--force deletes it")
     users = cloud.users(flavor.id)
     if users:
-        remedy = "--force deletes it; the instances live on without a flavor to be found by"
+        remedy = "--force deletes it; its instances keep running, without a flavor in the list"
         raise FlavorError(f"{flavor.name} is used by {counted(users)}", remedy=remedy)
 
 

@@ -50,8 +50,8 @@ _mib, _gib = _size("MiB"), _size("GiB")
 class Create(InCloud):
     """Create a flavor by hand.
 
-    The alias is that of the model in the spec; without a spec, it is the model's name. A flavor that cannot be
-    completed is removed again. `flavor apply --prune` leaves flavors made by hand alone.
+    The alias is that of the model in the spec; without a spec, it is the model's name. An incomplete flavor is deleted
+    again. `flavor apply --prune` does not delete flavors that are created by hand.
     """
 
     epilog = """\
@@ -71,8 +71,8 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         )
         parser.add_argument("--ephemeral", type=_gib, default=0, metavar="SIZE", help="ephemeral disk, in GiB")
         parser.add_argument("--swap", type=_mib, default=0, metavar="SIZE", help="swap, in MiB")
-        parser.add_argument("--id", metavar="ID", help="the flavor's id (a new UUID when not given, or auto)")
-        parser.add_argument("--private", action="store_true", help="only for the projects of --project")
+        parser.add_argument("--id", metavar="ID", help="id of the flavor (default: auto, a new UUID)")
+        parser.add_argument("--private", action="store_true", help="only the projects of --project can use the flavor")
         _add_properties(parser)
         return parser
 
@@ -108,7 +108,7 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
 
 
 class Set(InCloud):
-    """Change what can be changed of a flavor: GPUs, extra specs, description, projects."""
+    """Change a flavor: GPUs, extra specs, description, projects."""
 
     epilog = """\
 gpustack flavor set g1.k4200.2 --numa-policy required --numa-nodes 1;
@@ -121,12 +121,16 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         _add_gpus(parser)
         _add_properties(parser)
         parser.add_argument(
-            "--remove-project", action="append", default=[], metavar="NAME", help="shut a project out, by id or name"
+            "--remove-project",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="remove the access of a project, by id or name; can be repeated",
         )
         parser.add_argument(
             "--unset-property", action="append", default=[], metavar="KEY", help="remove an extra spec; can be repeated"
         )
-        parser.add_argument("--adopt", action="store_true", help="change a flavor that gpustack did not make")
+        parser.add_argument("--adopt", action="store_true", help="change a flavor that gpustack did not create")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -142,7 +146,7 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         cloud = self.cloud(parsed_args)
         flavor = find_flavor(cloud.flavors(), parsed_args.flavor)
         if not flavor.ours and not parsed_args.adopt:
-            raise FlavorError(f"gpustack did not make {flavor.name}", remedy="--adopt changes it all the same")
+            raise FlavorError(f"{flavor.name}: not created by gpustack", remedy="--adopt changes it nevertheless")
         gpus = dict(flavor.gpus)
         if parsed_args.gpus:
             one_kind = len(parsed_args.gpus) == 1 and parsed_args.gpus[0].count is None
@@ -204,26 +208,28 @@ def _add_gpus(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_properties(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--description", metavar="TEXT", help="words for whoever reads the list of flavors")
+    parser.add_argument("--description", metavar="TEXT", help="set the description of the flavor")
     parser.add_argument(
         "--project",
         action="append",
         default=[],
         metavar="NAME",
-        help="let a project in, by id or name; can be repeated",
+        help="give a project access, by id or name; can be repeated",
     )
-    parser.add_argument("--numa-policy", choices=_POLICIES, help="how strictly NUMA nodes must be those of the GPUs")
-    parser.add_argument("--numa-nodes", type=positive, metavar="N", help="NUMA nodes of the guest")
-    parser.add_argument("--cpu-policy", choices=("shared", "dedicated"), help="whether vCPUs are pinned")
-    parser.add_argument("--mem-page-size", metavar="SIZE", help="small, large, any, or a size like 1GB")
+    parser.add_argument("--numa-policy", choices=_POLICIES, help="affinity of vCPUs to the NUMA nodes of the GPUs")
+    parser.add_argument("--numa-nodes", type=positive, metavar="N", help="NUMA nodes of the instance")
+    parser.add_argument("--cpu-policy", choices=("shared", "dedicated"), help="pin vCPUs (dedicated), or not (shared)")
     parser.add_argument(
-        "--maxphysaddr", choices=("passthrough",), help="give guests the host's address width, for large BARs"
+        "--mem-page-size", metavar="SIZE", help="size of memory pages: small, large, any, or a size such as 1GB"
     )
-    parser.add_argument("--hide-hypervisor", action="store_true", help="hide KVM from guests (error 43)")
     parser.add_argument(
-        "--property", action="append", default=[], metavar="KEY=VALUE", help="another extra spec; can be repeated"
+        "--maxphysaddr", choices=("passthrough",), help="give instances the host's address width, for large BARs"
     )
-    parser.add_argument("--release", metavar="NAME", help="Nova's release, instead of the spec's")
+    parser.add_argument("--hide-hypervisor", action="store_true", help="hide KVM from the guest's driver (error 43)")
+    parser.add_argument(
+        "--property", action="append", default=[], metavar="KEY=VALUE", help="set another extra spec; can be repeated"
+    )
+    parser.add_argument("--release", metavar="NAME", help="use this release of Nova (default: that of the spec)")
 
 
 def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str, Any]:

@@ -38,10 +38,15 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
             "--snapshot",
             type=Path,
             metavar="FILE",
-            help="facts of the hosts, from scan --save: for sizes that are auto, and flavors that never fit",
+            help="read the facts of hosts from a file of scan --save, for sizes `auto`, and to report flavors that "
+            "fit no host",
         )
-        parser.add_argument("--release", metavar="NAME", help="Nova's release, instead of the spec's")
-        parser.add_argument("--prune", action="store_true", help="delete flavors of an earlier spec that nobody uses")
+        parser.add_argument(
+            "--release", metavar="NAME", help="render for this release of Nova (default: that of the spec)"
+        )
+        parser.add_argument(
+            "--prune", action="store_true", help="delete flavors of an earlier spec that no instance uses"
+        )
         parser.add_argument(
             "--replace",
             action="append",
@@ -49,7 +54,7 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
             metavar="NAME",
             help="delete this flavor and create it with its new sizes, if no instance uses it; can be repeated",
         )
-        parser.add_argument("--adopt", action="store_true", help="take over flavors of the same names that are there")
+        parser.add_argument("--adopt", action="store_true", help="adopt existing flavors of the same names")
         parser.add_argument(
             "--check-access", action="store_true", help="read the projects of every private flavor, one request each"
         )
@@ -116,15 +121,15 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         self.report_findings(self._plan.findings)
         stopped = errors(self._plan.findings)
         if stopped:
-            count = "an error blocks" if len(stopped) == 1 else f"{len(stopped)} errors block"
-            raise PlanError(f"{count} these flavors", remedy="see above; nothing was changed")
+            count = "an error" if len(stopped) == 1 else f"{len(stopped)} errors"
+            raise PlanError(f"the plan is blocked by {count}; nothing was changed", remedy="see the findings above")
 
 
 class Apply(Plan):
     """Sync flavors with the spec, after showing the changes.
 
-    Only flavors with gpustack's mark are changed. A flavor that cannot be completed is removed again; after an
-    interruption, the same command completes what was begun.
+    Changes only flavors with gpustack's mark. An incomplete flavor is deleted again. After an interruption, run the
+    same command again to complete the changes.
     """
 
     epilog = """\
@@ -133,9 +138,13 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
 
     def add_more(self, parser: argparse.ArgumentParser) -> None:
         """What only this command has."""
-        parser.add_argument("--yes", action="store_true", help="ask nothing")
+        parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
         parser.add_argument(
-            "--jobs", type=positive, default=8, metavar="N", help="flavors at the same time (%(default)s)"
+            "--jobs",
+            type=positive,
+            default=8,
+            metavar="N",
+            help="change N flavors at the same time (default: %(default)s)",
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
@@ -167,7 +176,7 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
             self.report(f"{failure.name}: {failure.error}")
         if failures:
             raise FlavorError(
-                f"{len(failures)} of {count} flavors failed", remedy="run the command again: it goes on from here"
+                f"{len(failures)} of {count} flavors failed", remedy="run the command again: it completes the rest"
             )
         if self.verbosity:
             self.report("done" if count > 1 else f"done: {self._plan.operations[-1].name}")

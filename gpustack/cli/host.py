@@ -1,4 +1,4 @@
-"""``gpustack host …``: what a host needs done for its GPUs to go to guests."""
+"""``gpustack host plan``: the changes that prepare hosts for GPU passthrough."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TRIAL_SECONDS = 600
 class Plan(Command):
     """Show the changes that prepare hosts for GPU passthrough, and their reasons. Changes nothing.
 
-    The playbook prepare.yml carries out the same plan. If an error blocks a plan, the host stays
-    unchanged, and the exit code is 13.
+    `gpustack host apply` carries out the same plan. If an error blocks the plan of a host, `apply` changes nothing on
+    this host, and the exit code is 13.
     """
 
     epilog = """\
@@ -40,19 +40,19 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         parser.add_argument(
             "--adopt",
             action="store_true",
-            help="take over what was set up by hand for the same devices, as prepare.yml does with gpustack_adopt=true",
+            help="adopt configuration by hand for the same devices, as host apply --adopt does",
         )
         parser.add_argument(
             "--live",
             action="store_true",
-            help="bind on the running host what can be bound there, as prepare.yml does with gpustack_live=true",
+            help="bind devices on the running host where possible, as host apply --live does",
         )
         parser.add_argument(
             "--trial",
             action="store_true",
-            help="try new kernel arguments for one boot first, as prepare.yml does with gpustack_trial=true",
+            help="try new kernel arguments for one boot first, as host apply --trial does",
         )
-        parser.add_argument("--no-diff", action="store_true", help="leave out what changes in each file")
+        parser.add_argument("--no-diff", action="store_true", help="omit the differences of files")
         add_exit_code(parser, "a plan contains changes")
         return parser
 
@@ -71,7 +71,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
             spec_hosts = tuple(host for host in hosts if patterns_for(spec, host.hostname))
             for host in hosts:
                 if host not in spec_hosts:
-                    self.report(f"{host.hostname}: not in {parsed_args.spec}, left out")
+                    self.report(f"{host.hostname}: not in {parsed_args.spec}, skipped")
             if not spec_hosts:
                 raise UsageError(
                     f"none of the {len(hosts)} hosts of {parsed_args.snapshot} is in {parsed_args.spec}",
@@ -102,7 +102,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
                 self.report(str(failure.error))
             count = "the plan is" if len(self._plans) == 1 else f"{len(refused)} of {len(self._plans)} plans are"
             raise PlanError(
-                f"{count} refused ({', '.join(refused)})", remedy="see the errors above; each says what to do about it"
+                f"{count} refused ({', '.join(refused)})", remedy="see the errors above, each with its remedy"
             )
         tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         return 0

@@ -1,4 +1,4 @@
-"""``gpustack host apply``, ``verify`` and ``undo``: the playbooks, for those who don't want to call Ansible."""
+"""``gpustack host apply``, ``verify`` and ``undo``: the playbooks with one log, a prompt and a summary."""
 
 from __future__ import annotations
 
@@ -26,23 +26,29 @@ class _Change(Play):
     question = ""
 
     def _add_choices(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("-y", "--yes", action="store_true", help="don't ask before hosts are changed")
+        parser.add_argument("-y", "--yes", action="store_true", help="don't ask for confirmation")
         parser.add_argument(
-            "--check", action="store_true", help="change nothing: run Ansible with --check --diff, into the log"
+            "--check",
+            action="store_true",
+            help="change nothing: show the changes, with the differences of files in the log",
         )
         parser.add_argument(
             "--reboot", action="store_true", help="reboot hosts that need it, a few at a time, and verify them"
         )
         parser.add_argument(
-            "--serial", type=int, metavar="N", help="hosts to change at a time (default: one, then four at a time)"
+            "--serial", type=int, metavar="N", help="change N hosts at a time (default: one, then four at a time)"
         )
-        group = parser.add_argument_group("hosts in service", "what is done in Nova around a reboot")
+        group = parser.add_argument_group("hosts in service", "actions in Nova before and after a reboot")
         group.add_argument(
-            "--os-cloud", metavar="NAME", help="the cloud of the hosts: a name in clouds.yaml, or envvars"
+            "--os-cloud",
+            metavar="NAME",
+            help="disable the host in this cloud meanwhile: a name in clouds.yaml, or envvars",
         )
         policies = ("refuse", "live-migrate", "cold-migrate", "stop")
-        group.add_argument("--guests", choices=policies, help="what becomes of guests there (default: refuse)")
-        group.add_argument("--device-guests", choices=policies, help="the same for guests with a device of the host")
+        group.add_argument("--guests", choices=policies, help="action for instances on the host (default: refuse)")
+        group.add_argument(
+            "--device-guests", choices=policies, help="action for instances with a device of the host (default: refuse)"
+        )
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         variables: dict[str, object] = {"gpustack_reboot": parsed_args.reboot}
@@ -95,10 +101,10 @@ class _Change(Play):
 
 
 class Apply(_Change):
-    """Prepare hosts so that their GPUs can go to guests: plan all, show, ask, then change a few at a time.
+    """Prepare hosts for GPU passthrough: show the plans, ask for confirmation, change a few hosts at a time.
 
-    The same as the playbook prepare.yml. Without -i the hosts are those that are named, or those of the spec. A host
-    whose plan is refused, or that can't be reached, is left alone; a failure ends the run before the next hosts.
+    Runs the playbook prepare.yml. A host whose plan is blocked, or that is unreachable, is skipped. A failure ends the
+    run before the next hosts.
     """
 
     playbook = "prepare"
@@ -114,11 +120,9 @@ gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         self._add_hosts(parser)
         self._add_choices(parser)
+        parser.add_argument("--adopt", action="store_true", help="adopt configuration by hand for the same devices")
         parser.add_argument(
-            "--adopt", action="store_true", help="take over what was set up by hand for the same devices"
-        )
-        parser.add_argument(
-            "--live", action="store_true", help="bind on the running host what can be bound there, instead of a reboot"
+            "--live", action="store_true", help="bind devices on the running host where possible, instead of a reboot"
         )
         parser.add_argument("--trial", action="store_true", help="try new kernel arguments for one boot first")
         return parser
@@ -138,15 +142,15 @@ gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
 
 
 class Undo(_Change):
-    """Give hosts back: take away every file and argument of gpustack's, a few hosts at a time. Needs no spec.
+    """Restore hosts: remove every file and kernel argument of gpustack, a few hosts at a time. Needs no spec.
 
-    The same as the playbook undo.yml. What would be done is shown first, and asked about.
+    Runs the playbook undo.yml. Shows the changes and asks for confirmation first.
     """
 
     playbook = "undo"
-    default_hosts = "none: name them"
+    default_hosts = "none"
     first = ("undo", True)
-    question = "Give back"
+    question = "Restore"
     epilog = "gpustack host undo gpu01 --check; gpustack host undo -i inventory gpu01 --reboot"
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -154,7 +158,9 @@ class Undo(_Change):
         parser = super().get_parser(prog_name)
         self._add_hosts(parser)
         self._add_choices(parser)
-        parser.add_argument("--force", action="store_true", help="remove files, too, that somebody has changed since")
+        parser.add_argument(
+            "--force", action="store_true", help="also remove files that were modified since gpustack wrote them"
+        )
         return parser
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
@@ -169,8 +175,8 @@ class Undo(_Change):
 class Verify(Play):
     """Verify on running hosts that their GPUs are available for passthrough. Changes nothing.
 
-    Prints one line for each host that is ready; with -v, every check. The same as the playbook verify.yml. Without -i,
-    the hosts are the named ones, or those of the spec. The exit code is 16 if a host is not ready.
+    Prints one line for each host that is ready; with -v, every check. Runs the playbook verify.yml. The exit code is 16
+    if a host is not ready.
     """
 
     playbook = "verify"

@@ -1,4 +1,4 @@
-"""``gpustack nova …``: Nova's configuration, rendered and judged."""
+"""``gpustack nova …``: render and check Nova's configuration."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _WRITTEN = "written"
 class Render(Command):
     """Render Nova's configuration for the GPUs of a spec, from the facts of its hosts.
 
-    Facts of all hosts are needed, since the API must know every alias: usually from a snapshot. With HOST beside
-    --snapshot, only the files of these compute hosts are rendered. Nothing is written without --out.
+    Needs the facts of all hosts, usually from a snapshot, because the API must know every alias. With --snapshot and
+    HOST, renders only the files of these compute hosts. Without --out, prints the files.
     """
 
     epilog = """\
@@ -60,7 +60,10 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         add_source_options(parser)
         parser.add_argument(
-            "--service", action="append", choices=_SERVICES, help="render for this service (all when not given)"
+            "--service",
+            action="append",
+            choices=_SERVICES,
+            help="render for this service; can be repeated (default: all)",
         )
         parser.add_argument(
             "--from",
@@ -68,22 +71,28 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             dest="existing",
             default=[],
             metavar="[SERVICE=]PATH",
-            help="a configuration that is there: a file, a directory, or files joined by ':'. Its filter list is"
-            " carried over, and lines in the way are named",
+            help="read an existing configuration: a file, a directory, or files joined by ':'. Its filter list is"
+            " kept, and contradicting lines are reported",
         )
-        parser.add_argument("--release", metavar="NAME", help="Nova's release, instead of the spec's")
-        parser.add_argument("--deployment", choices=_DEPLOYMENTS, help="the kind of deployment, instead of the spec's")
         parser.add_argument(
-            "--all-in-one", action="store_true", help="the compute hosts run the other services too: one file each"
+            "--release", metavar="NAME", help="render for this release of Nova (default: that of the spec)"
+        )
+        parser.add_argument(
+            "--deployment", choices=_DEPLOYMENTS, help="render for this deployment tool (default: that of the spec)"
+        )
+        parser.add_argument(
+            "--all-in-one",
+            action="store_true",
+            help="render one file for each compute host, because it runs the other services too",
         )
         parser.add_argument(
             "--path",
             metavar="DIR",
-            help="the directory of the deployment tool that the files go into, below --out (default: the usual one,"
-            " like /etc/kolla/config/nova)",
+            help="write to this directory of the deployment tool, below --out (default: the usual one,"
+            " such as /etc/kolla/config/nova)",
         )
         parser.add_argument("--out", type=Path, metavar="DIR", help="write the files below DIR")
-        parser.add_argument("--diff", action="store_true", help="show what would change, and write nothing")
+        parser.add_argument("--diff", action="store_true", help="show the changes, and write nothing")
         add_format(parser)
         return parser
 
@@ -125,7 +134,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         spec_hosts = tuple(host for host in hosts if patterns_for(spec, host.hostname))
         for host in hosts:
             if host not in spec_hosts and self.verbosity:
-                self.report(f"{host.hostname}: not in {parsed_args.spec}, left out")
+                self.report(f"{host.hostname}: not in {parsed_args.spec}, skipped")
         missing = sorted(set(only or ()) - {host.hostname for host in spec_hosts})
         if missing:
             raise UsageError(
@@ -252,19 +261,19 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         self.report_findings(self._rendering.findings)
         stopped = errors(self._rendering.findings)
         if stopped:
-            count = "an error stands" if len(stopped) == 1 else f"{len(stopped)} errors stand"
-            raise NovaConfigError(f"{count} against this configuration", remedy="see above; nothing was written")
+            count = "an error" if len(stopped) == 1 else f"{len(stopped)} errors"
+            raise NovaConfigError(f"blocked by {count}; nothing was written", remedy="see the findings above")
         failures = self._gathered.failures
         tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         return 0
 
 
 class Lint(Lister):
-    """Check nova configurations for GPUs: files, directories, of one service or several.
+    """Check the GPU options of Nova's configuration.
 
-    Each PATH is the configuration of one host's service: a file, a directory (nova.conf with its nova.conf.d), or
-    files joined by ':'. SERVICE=PATH says whose it is (api, compute, scheduler, conductor); else the file's name
-    does, and a plain nova.conf is taken to serve all. The exit code is 20 if there is an error.
+    PATH is the configuration of one service: a file, a directory (nova.conf with its nova.conf.d), or files joined by
+    ':'. SERVICE=PATH names the service (api, compute, scheduler, conductor); otherwise the file's name does, and a
+    plain nova.conf belongs to all services. The exit code is 20 if there is an error.
     """
 
     epilog = """\
@@ -276,17 +285,21 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """The configurations, the release and the facts."""
         parser = super().get_parser(prog_name)
-        parser.add_argument("paths", nargs="+", metavar="[SERVICE=]PATH", help="a configuration")
+        parser.add_argument("paths", nargs="+", metavar="[SERVICE=]PATH", help="configuration of a service")
         parser.add_argument(
-            "--release", metavar="NAME", help="Nova's release: 2025.2, yoga (default: the newest known)"
+            "--release",
+            metavar="NAME",
+            help="check for this release of Nova, such as 2025.2 or yoga (default: the newest known)",
         )
         parser.add_argument(
             "--service",
             action="append",
             choices=_SERVICES,
-            help="the services that read PATHs which name none themselves",
+            help="service of each PATH without a name; can be repeated",
         )
-        parser.add_argument("--snapshot", type=Path, metavar="FILE", help="facts of hosts, from scan --save")
+        parser.add_argument(
+            "--snapshot", type=Path, metavar="FILE", help="compare with the facts of hosts in a file of scan --save"
+        )
         add_exit_code(parser, "there are warnings")
         return parser
 
@@ -300,7 +313,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         paths = [path if "=" in path.partition("/")[0] else f"{prefix}{path}" for path in parsed_args.paths]
         release = _release(parsed_args.release, None)
         if parsed_args.release is None and self.verbosity:
-            self.report(f"judged as Nova {release} reads it; --release names another")
+            self.report(f"checked for Nova {release}; --release selects another")
         self._report = lint(paths, release=release, hosts=hosts)
         if is_for_machines(parsed_args):
             rows: list[tuple[Any, ...]] = [

@@ -15,7 +15,7 @@ from gpustack.files import share_dir
 class Path(ShowOne):
     """Print the paths of the playbooks, their roles and the templates.
 
-    With NAME, print only this path. So ansible-playbook finds a playbook wherever gpustack is installed.
+    With NAME, print only this path, for ansible-playbook.
     """
 
     epilog = """\

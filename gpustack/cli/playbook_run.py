@@ -36,26 +36,33 @@ class Play(Command):
         parser.add_argument("--local", action="store_true", help="work on this machine, without SSH")
         group = parser.add_argument_group(
             "Ansible",
-            "its configuration applies, but ansible.cfg of the current directory only if ANSIBLE_CONFIG names it; SSH"
-            " host keys are always checked",
+            "Ansible's configuration applies, but ansible.cfg of the current directory only if ANSIBLE_CONFIG names it;"
+            " SSH host keys are always checked",
         )
-        group.add_argument("-i", "--inventory", metavar="FILE", help="an Ansible inventory: file, directory or script")
-        group.add_argument("-l", "--limit", metavar="PATTERN", help="only these hosts, as an Ansible host pattern")
-        group.add_argument("--user", metavar="NAME", help="user to log in as")
-        group.add_argument("--private-key", type=Path, metavar="FILE", help="key to log in with")
-        group.add_argument("-K", "--ask-become-pass", action="store_true", help="ask for sudo's password")
-        group.add_argument("--forks", type=int, metavar="N", help="hosts at the same time (Ansible's own: 5)")
+        group.add_argument(
+            "-i", "--inventory", metavar="FILE", help="use this Ansible inventory: a file, directory or script"
+        )
+        group.add_argument("-l", "--limit", metavar="PATTERN", help="select hosts by an Ansible host pattern")
+        group.add_argument("--user", metavar="NAME", help="log in as this user")
+        group.add_argument("--private-key", type=Path, metavar="FILE", help="log in with this private key")
+        group.add_argument("-K", "--ask-become-pass", action="store_true", help="ask for the password of sudo")
+        group.add_argument("--forks", type=int, metavar="N", help="work on N hosts at the same time (default: 5)")
         group.add_argument(
             "-e",
             "--extra-vars",
             action="append",
             default=[],
             metavar="VARS",
-            help="more variables for the playbook, as ansible-playbook takes them; may be repeated. For secrets use"
+            help="set variables of the playbook, as in ansible-playbook; can be repeated. For secrets use"
             " @FILE: other users can read a command line",
         )
         add_format(parser)
-        parser.add_argument("--log", type=Path, metavar="FILE", help="where the full log goes (default: made up)")
+        parser.add_argument(
+            "--log",
+            type=Path,
+            metavar="FILE",
+            help="write the log to FILE (default: a new file below ~/.local/state/gpustack/log)",
+        )
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
         return {}

@@ -1,4 +1,4 @@
-"""``gpustack scan``: which GPUs there are, and whether guests could have them."""
+"""``gpustack scan``: the GPUs of hosts, and whether they are available for passthrough."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class TableCell(FormattableColumn[Any]):
 
 
 class Scan(Lister):
-    """List the GPUs of hosts: cards, drivers, IOMMU groups, NUMA nodes, and whether guests can have them.
+    """List the GPUs of hosts: cards, drivers, IOMMU groups, NUMA nodes, and whether they are ready for passthrough.
 
-    The column Ready says yes, or the codes of the reasons why not; the reasons and what to do about them are printed
-    on stderr. -f json has everything that is known of each GPU; -c chooses from all of that in any format.
+    The column Ready is yes, or has the codes of the reasons. The reasons and remedies are printed on stderr. -f json
+    prints all fields of each GPU; -c selects from these fields in any format.
     """
 
     epilog = """\
@@ -62,7 +62,10 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         parser = super().get_parser(prog_name)
         add_source_options(parser, THIS_MACHINE)
         parser.add_argument(
-            "--save", type=Path, metavar="FILE", help="save what was read as a snapshot, readable by its owner only"
+            "--save",
+            type=Path,
+            metavar="FILE",
+            help="save the facts of the hosts as a snapshot, readable by its owner only",
         )
         return parser
 

@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
 
 class Check(ShowOne):
-    """Check a spec and say all that is wrong with it.
+    """Check a spec, and report every error and warning in it.
 
-    Problems are printed with line, column, path and the word that was probably meant, and the exit code is 10.
-    Warnings say what is valid but probably not meant; they don't change the exit code. ``-f json`` gives the
-    problems as data.
+    An error is printed with line, column, path and a suggestion, and the exit code is 10. A warning is about a valid
+    but unusual entry, and does not change the exit code. With -f json, errors and warnings are data.
     """
 
     _examination: Examination
@@ -78,10 +77,10 @@ class Check(ShowOne):
 
 
 class Init(Command):
-    """Write a first spec from what a scan finds.
+    """Write a first spec from the GPUs of hosts.
 
-    Reads hosts as ``scan`` does and prints a ``gpustack.yaml`` with the GPUs that they have, to be read and changed.
-    Unreadable hosts are reported at the end and listed in a comment; the spec is written from the others.
+    Reads hosts as `gpustack scan` does, and prints a gpustack.yaml with their GPUs for you to edit. Unreadable hosts
+    are reported at the end and named in a comment; the spec is written from the others.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -89,7 +88,7 @@ class Init(Command):
         parser = super().get_parser(prog_name)
         add_source_options(parser, THIS_MACHINE)
         parser.add_argument("--out", type=Path, metavar="FILE", help="write FILE instead of standard output")
-        parser.add_argument("--force", action="store_true", help="replace FILE where it exists")
+        parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

@@ -231,7 +231,7 @@ def _change(
 def _why(current: PresentFlavor, choices: FlavorChoices) -> str:
     if current.half_made:
         return "it is only half made"
-    return "it is not as the spec has it" if current.managed else "it is taken over"
+    return "it is not as the spec has it" if current.managed else "adopted"
 
 
 def _superfluous(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor]) -> Iterator[PresentFlavor]:

@@ -143,7 +143,7 @@ def _environment() -> jinja2.Environment:
 def _plain(text: str) -> str:
     if not is_plain(text):
         raise PlanError(
-            f"{text!r} can't stand in a configuration file: it holds more than letters, digits and . , : = + @ / - _",
+            f"{text!r} is not allowed in a configuration file: it has more than letters, digits and . , : = + @ / - _",
             remedy="check where this word comes from: the spec, or the snapshot of the host",
         )
     return text

@@ -61,7 +61,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
         operations += _operations(host, removed, given_back)
     why = tuple(reasons(host_then, skipped=frozenset(skipped)))
     if given_back and host.kernel.booted_at is not None:
-        why = (*why, "what was set up by hand before is put back, and works from the next boot on")
+        why = (*why, "the configuration by hand is restored, and applies from the next boot on")
     if why and not operations and not _made_since_boot(host):
         findings.append(finding(Code.UNDO_BOOT_WITHOUT_EFFECT, place=host.hostname, reasons="; ".join(why)))
         why = ()
@@ -144,7 +144,7 @@ def _because(paths: list[str], verb: str) -> str:
 def _notes(host: Host, removed: list[str], *, has_journal: bool) -> Iterator[Operation]:
     """Remove gpustack's notes, once what they list is done."""
     if ADOPTED in host.files:
-        yield _removed(host, ADOPTED, "everything that it names is put back")
+        yield _removed(host, ADOPTED, "everything that it names is restored")
     if AGAIN in host.files:
         yield _removed(host, AGAIN)
     is_made = RECORD in removed and kernel_install.is_made(host)

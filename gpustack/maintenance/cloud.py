@@ -226,7 +226,7 @@ def _server(entry: Mapping[str, Any]) -> Server:
     flavor = entry.get("flavor") or {}
     if entry.get("status", "UNKNOWN") != "UNKNOWN" and "extra_specs" not in flavor:
         raise CloudError(
-            "the API does not show the extra specs of guests' flavors, which tell the guests with a device",
+            "the API does not show the extra specs of flavors, so instances with a device are unknown",
             remedy="the policy os_compute_api:os-flavor-extra-specs:index does not let this user read them",
         )
     return Server(

@@ -93,7 +93,7 @@ def _scheduling(
     wanted: DesiredConfig, services: Collection[str], filters: Sequence[str], parts: Collection[str]
 ) -> Iterator[Line]:
     if "filters" in parts and "scheduler" in services:
-        comment = "The whole list: the last file read decides."
+        comment = "The complete list: the last file read decides."
         yield Line(name="enabled_filters", value=",".join(filters), comment=comment)
     if wanted.placement != "schedule" or "switches" not in parts:
         return

@@ -29,7 +29,7 @@ _MAX_BYTES = 1 << 20
 """Of a file; Nova's sample, with every option and its documentation, is shorter."""
 _STATEMENT = re.compile(r"^[^#;\n]*\{%", re.MULTILINE)
 _BOM = "\ufeff"
-_STOPS = "mend the file: a service that is started with it stops at once"
+_STOPS = "fix the file: a service that is started with it stops at once"
 
 
 @dataclass(frozen=True, kw_only=True)

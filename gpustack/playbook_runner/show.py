@@ -57,9 +57,7 @@ def verdict(records: Sequence[HostRecord], log: str) -> GpustackError | None:
         hosts = [record.host for record in records if record.outcome is outcome]
         if hosts:
             summary = f"{len(hosts)} of {len(records)} hosts {state}: {listed(hosts, 8)}"
-            return error(summary, remedy=f"the complete log is {log}")
+            return error(summary, remedy=f"see the log: {log}")
     if not_begun := [record.host for record in records if record.outcome is RunOutcome.NOT_BEGUN]:
-        return ApplyError(
-            f"{len(not_begun)} of {len(records)} hosts were not begun", remedy=f"the complete log is {log}"
-        )
+        return ApplyError(f"{len(not_begun)} of {len(records)} hosts were not begun", remedy=f"see the log: {log}")
     return None

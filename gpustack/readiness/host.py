@@ -121,7 +121,7 @@ def _circumstances(host: Host) -> Iterator[Finding]:
             paths=listed(paths, _SHOWN_PATHS),
             advice="scan as root (`sudo gpustack scan`, or `--sudo` over SSH)"
             if host.privileged is False
-            else "the snapshot says why, under `unread`",
+            else "see the reason in the snapshot, under `unread`",
         )
     locked = host.kernel.lockdown not in (None, "none")
     if host.kernel.secure_boot or locked:

@@ -104,7 +104,7 @@ def _ambiguous(document: Document, matches: Mapping[str, Match]) -> Iterator[Pro
                 yield document.problem(
                     path,
                     f"fits the same cards ({ids}) as the model {quoted(other)}, and neither asks more than the "
-                    "other: tell them apart by subsystem_vendor, subsystem_product, class or addresses",
+                    "other: distinguish them by subsystem_vendor, subsystem_product, class or addresses",
                     at_key=True,
                 )
                 break

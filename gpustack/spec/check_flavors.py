@@ -58,7 +58,7 @@ def _gpus(document: Document, path: Path, flavor: Mapping[str, Any], models: Map
     if ("model" in flavor) == ("gpus" in flavor):
         yield document.problem(path, "expected either model, with count, or gpus", at_key=True)
     elif "gpus" in flavor and "count" in flavor:
-        yield document.problem((*path, "count"), "gpus says how many, so count has no place beside it", at_key=True)
+        yield document.problem((*path, "count"), "gpus says how many, so omit count", at_key=True)
     requested: dict[Path, object] = {(*path, "model"): flavor.get("model")}
     if isinstance(flavor.get("gpus"), dict):
         requested |= {(*path, "gpus", name): name for name in flavor["gpus"]}
@@ -114,7 +114,7 @@ def _name(document: Document, path: Path, name: str, flavor: Mapping[str, Any]) 
         for placeholder in re.findall(r"\{([^{}]*)\}", field) if isinstance(field, str) else ():
             if placeholder != "count":
                 severity = Severity.WARNING if field is flavor.get("description") else Severity.ERROR
-                message = f"{{{placeholder}}} stands for nothing; {{count}} is the number of GPUs"
+                message = f"{{{placeholder}}} is not a placeholder; {{count}} is the number of GPUs"
                 yield document.problem(path, message, at_key=True, severity=severity)
     counts = flavor.get("count")
     several = isinstance(counts, list) and len(counts) > 1

@@ -249,7 +249,7 @@ def _boards(kind: _Kind, functions: Sequence[Function]) -> Iterator[str]:
     boards = Counter(f"{f.subsystem_vendor}:{f.subsystem_product}" for f in functions if f.subsystem_product)
     if len(boards) > 1 and not kind.subsystem:
         counts = listed([f"{ids} ({count})" for ids, count in boards.most_common()], 5)
-        yield f"  # Boards by subsystem id: {counts}. To tell them apart, give subsystem_vendor and"
+        yield f"  # Boards by subsystem id: {counts}. To distinguish them, add subsystem_vendor and"
         yield "  # subsystem_product in match."
 
 
@@ -272,7 +272,7 @@ def _hosts(models: Mapping[str, set[str]], switched: set[str], *, order: Sequenc
     if fabric:
         lines += [
             *([""] if plain else []),
-            "  # Hosts with NVSwitches. Nothing is done to them before you say what becomes of the switches:",
+            "  # Hosts with NVSwitches. gpustack does not prepare them before you choose what to do with the switches:",
             *(f"  #   {mode.value + ':':<10}{meaning}" for mode, meaning in _NVSWITCH.items()),
         ]
     for pattern, names in sorted(fabric, key=lambda entry: natural(entry[0])):

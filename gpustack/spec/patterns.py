@@ -147,7 +147,7 @@ class HostPattern:
         :raises ValueError: when it holds ``*`` or ``?``.
         """
         if self.is_open:
-            raise ValueError(f"{self.text!r} holds * or ?, so the hosts that it stands for can't be listed")
+            raise ValueError(f"{self.text!r} holds * or ?, so its hosts can't be listed")
         yield from _names(self._parts)
 
 
@@ -207,7 +207,7 @@ def _range(inner: str) -> _Part:
         raise ValueError(f"{written} is not a range; expected [first:last] or [first:last:step]")
     first, last = bounds[0] or "0", bounds[1]
     if len(bounds) == 3 and not _NUMBER.fullmatch(bounds[2]):
-        raise ValueError(f"{written}: the step must be a whole number")
+        raise ValueError(f"{written}: the step must be an integer")
     step = int(bounds[2]) if len(bounds) == 3 else 1
     if not step:
         raise ValueError(f"{written}: the step must be 1 or more")

@@ -87,7 +87,7 @@ def _talk(channel: paramiko.Channel, name: str, program: bytes, timeout: float) 
         while time.monotonic() < deadline and (chunk := channel.recv_stderr(_CHUNK)):
             complaint += chunk[: _MAX_COMPLAINT - len(complaint)]
     if not channel.status_event.wait(max(0.1, deadline - time.monotonic())):
-        raise HostError("did not say how the program ended", where=name, remedy="scan it again")
+        raise HostError("did not report how the program ended", where=name, remedy="scan it again")
     return bytes(output), complaint.decode("utf-8", "replace").strip(), channel.recv_exit_status()
 
 
@@ -114,7 +114,7 @@ def _failed(name: str, status: int, complaint: str, options: SshOptions) -> Host
             remedy="allow this user to run python3 with sudo without a password (NOPASSWD; this makes the user equal to"
             " root, see docs/howto/scan-hosts.md), or scan as --user root",
         )
-    why = _last_line(complaint) or "it said nothing"
+    why = _last_line(complaint) or "it printed nothing"
     return HostError(
         f"the program ended with status {status}: {why}",
         where=name,

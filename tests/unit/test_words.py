@@ -1,5 +1,6 @@
 """The language of texts that operators read."""
 
+import ast
 import re
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -14,6 +15,8 @@ AVOIDED = re.compile(
     r"\b(tells?|told|stands?(?!-)|shall|anew|afresh|mends?|kin|whole|lest|in place of|g[ia]ven? back)\b", re.IGNORECASE
 )
 """Verbs for output, and words that have a plainer one: set, must, again, fix, complete, instead of, restore."""
+OUTPUT_VERBS = re.compile(r"\b(say|says|said)\b", re.IGNORECASE)
+"""Files and programs report, print, contain or name something."""
 PLAIN_PAGES = (
     "README.md",
     "CONTRIBUTING.md",
@@ -47,6 +50,22 @@ def test_front_pages_use_plain_words(page):
 def test_help_uses_plain_words(command: EntryPoint):
     parser = command.load()(Gpustack(), None).get_parser(f"gpustack {command.name.replace('_', ' ')}")
     assert AVOIDED.findall(parser.format_help()) == []
+    assert OUTPUT_VERBS.findall(parser.format_help()) == []
+
+
+@pytest.mark.parametrize("package", ["cli", "playbook_runner", "host", "nova_conf", "flavor", "cleanup"])
+def test_messages_use_plain_words(package):
+    paths = sorted((TOP / "gpustack" / package).rglob("*.py"))
+    texts = [(str(path), text) for path in paths for text in _messages(ast.parse(path.read_text(encoding="utf-8")))]
+    assert texts
+    assert [(path, text) for path, text in texts if AVOIDED.search(text) or OUTPUT_VERBS.search(text)] == []
+
+
+def _messages(tree):
+    """The strings of several words that are no docstrings."""
+    documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    strings = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return [node.value for node in strings if " " in node.value and id(node) not in documents]
 
 
 def test_tests_named_in_the_readme_exist():

@@ -38,9 +38,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         elif moving:
             yield case.verdict(Status.PROTECTED, "; ".join(moving))
         elif row.instance_uuid is not None:
-            yield case.verdict(
-                Status.REPORT, "the row is blocked and names an owner: it is not certain what it stands for"
-            )
+            yield case.verdict(Status.REPORT, "the row is blocked and names an owner: its meaning is not certain")
         elif (view.node.host or "", row.address.lower()) not in clock.unblock:
             yield case.verdict(
                 Status.REPORT,

@@ -37,7 +37,7 @@ def _file_operations(host: Host, desired: Desired) -> Iterator[Operation]:
                 before = None if file is None else file.text
                 yield WriteFile(path=path, content=wanted.content, before=before, mode=wanted.mode, why=why)
         elif file is not None:
-            yield RemoveFile(path=path, before=file.text, why="nothing is left to say in it")
+            yield RemoveFile(path=path, before=file.text, why="it would be empty")
     for path, edit in desired.entries.edits.items() if desired.entries is not None else ():
         file = host.files.get(path)
         before = None if file is None else file.text

@@ -164,7 +164,7 @@ def _why_lost(arguments: Iterable[str], line: str) -> str:
         return "a value before them goes over the end of a line, and there the menu entry's arguments end"
     if all(argument in line for argument in arguments):
         return OPEN_QUOTE
-    return "a file that is read later sets GRUB_CMDLINE_LINUX_DEFAULT anew"
+    return "a file that is read later replaces GRUB_CMDLINE_LINUX_DEFAULT"
 
 
 def _not_ours(host: Host, files: dict[str, OwnedFile]) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
 from gpustack.linux.modprobe import Statement, parse
 from gpustack.operations import Operation, RemoveFile, WriteFile
 
-GONE = "# gpustack has taken this over: "
+GONE = "# adopted by gpustack: "
 INSTEAD = "# gpustack has taken a part of this over: "
 _UNSAFE = "it can't be taken out by itself"
 _LARGEST = 128 * 1024  # of all files together: the collector reads no more than 256 KiB of the journal
@@ -133,7 +133,7 @@ def _operations(host: Host, entries: Mapping[str, Taken], reasons: Mapping[str, 
         yield WriteFile(path=ADOPTED, content=content, before=before, mode="0600", why=why)
     for path, why_each in reasons.items():
         file, after = host.files[path], entries[path].after
-        why = f"taken over: {'; '.join(reversed(why_each))}"
+        why = f"adopted: {'; '.join(reversed(why_each))}"
         if after is None:
             yield RemoveFile(path=path, before=file.text, why=why)
         else:
@@ -264,7 +264,8 @@ def written(entries: Mapping[str, Taken]) -> str:
         path: {"before": entry.before, "after": entry.after, "mode": entry.mode}
         for path, entry in sorted(entries.items())
     }
-    return f"{MARK} What was set up by hand and taken over; undo.yml puts it back.\n{json.dumps(files, indent=1)}\n"
+    title = f"{MARK} Configuration by hand that gpustack adopted; `gpustack host undo` restores it."
+    return f"{title}\n{json.dumps(files, indent=1)}\n"
 
 
 def journalled(host: Host) -> dict[str, Taken]:
@@ -288,9 +289,9 @@ def journalled(host: Host) -> dict[str, Taken]:
         is_ours = False
     if not is_ours:
         raise HostError(
-            "the journal of what was taken over is not as gpustack writes it",
+            "the journal of adopted configuration is malformed",
             where=f"{host.hostname} {ADOPTED}",
-            remedy=f"look into it, put the lines that it names back by hand, and remove {ADOPTED}",
+            remedy=f"restore the lines in it by hand, then remove {ADOPTED}",
         )
     return journal_entries
 

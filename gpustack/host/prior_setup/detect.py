@@ -141,7 +141,7 @@ def _arguments(host: Host, binding: Binding, options: Options, other: Elsewhere,
         if path.startswith(_MODPROBE):
             yield Trace(path=path, line=line, said=contradiction.text, part=Part.OPTION, agrees=False)
         elif contradiction.text in by_text:
-            stays = "it says more than that" if "," in contradiction.text else None
+            stays = "it contains more than that" if "," in contradiction.text else None
             yield _argument(contradiction.place, contradiction.text, agrees=False, stays=stays)
     for name in ("modprobe.blacklist", "module_blacklist", "rd.driver.blacklist"):
         for sourced in other.all(name):
@@ -151,14 +151,14 @@ def _arguments(host: Host, binding: Binding, options: Options, other: Elsewhere,
     for sourced in other.arguments or ():
         if (sourced.place, sourced.argument.text) in off:
             modules = {canonical(module) for module in (sourced.argument.value or "").split(",")}
-            stays = None if modules <= PASSTHROUGH else "it says more than that"
+            stays = None if modules <= PASSTHROUGH else "it contains more than that"
             yield _argument(sourced.place, sourced.argument.text, agrees=False, stays=stays)
 
 
 def _in_entries(host: Host) -> str:
     """Why an argument stays where boot entries are files, and what takes it out."""
     if has_systemd_boot(host):
-        return f"take it out of {KERNEL_CMDLINE}, then `kernel-install add RELEASE IMAGE` makes each entry anew"
+        return f"take it out of {KERNEL_CMDLINE}, then `kernel-install add RELEASE IMAGE` rewrites each entry"
     return "boot entries are files on this host, and have it as well: grubby --remove-args takes it out of all of them"
 
 
@@ -215,7 +215,7 @@ def _dracut(other: Elsewhere, off: Off) -> Iterator[Trace]:
             is_against = (f"{path}:{number}", line.strip()) in off
             if not (is_against if is_off else modules & PASSTHROUGH):
                 continue
-            stays = None if modules <= PASSTHROUGH else "it says more than that"
+            stays = None if modules <= PASSTHROUGH else "it contains more than that"
             statement = line.strip()
             yield Trace(path=path, line=number, said=statement, part=Part.COMMAND, agrees=not is_off, stays=stays)
 

@@ -159,7 +159,7 @@ def _part(path: str) -> Part:
 def _why_not(path: str, lines: list[str], number: int) -> str | None:
     """Why a line of a script can't be taken out by itself."""
     if not path.startswith(_BY_LINE):
-        return "only a person can tell what else this script is for"
+        return "the other purposes of this script are unknown"
     if lines[number - 1].endswith("\\") or (number > 1 and lines[number - 2].endswith("\\")):
         return "it is a part of a longer statement"
     if path in _RC_LOCALS and (any("<<" in line for line in lines) or not _PLAIN_COMMAND.fullmatch(lines[number - 1])):

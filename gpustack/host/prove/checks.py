@@ -88,9 +88,9 @@ def iommu(host: Host, options: Options) -> Iterator[HostCheck]:
     if remapping:
         yield _ok(what, place)
     elif remapping is None:
-        yield _unknown(what, place, "nothing on the host tells", Severity.WARNING)
+        yield _unknown(what, place, "nothing on the host shows it", Severity.WARNING)
     elif options.allow_unsafe_interrupts and unsafe:
-        yield _ok(what, place, "they are not, and vfio was told to accept that (allow_unsafe_interrupts)")
+        yield _ok(what, place, "they are not, and vfio is configured to accept that (allow_unsafe_interrupts)")
     else:
         yield _failed(Code.VERIFY_INTERRUPTS_NOT_REMAPPED, what, place, "they are not")
 

@@ -139,5 +139,5 @@ def _refused(first: AliasLine, line: AliasLine) -> str | None:
         return f"their NUMA policies differ ({policies[0]}, {policies[1]})"
     kinds = [entry.data.get("device_type") for entry in (first, line)]
     if not all(kinds):
-        return "a line without device_type can't stand beside another"
+        return "a line without device_type excludes other lines"
     return f"their device types differ ({kinds[0]}, {kinds[1]})" if kinds[0] != kinds[1] else None

@@ -133,7 +133,7 @@ class LintSubject:
             return {"severity": None, "doubt": ""}
         return {
             "severity": Severity.WARNING,
-            "doubt": " (if such a service reads these files: SERVICE=PATH says whose they are)",
+            "doubt": " (if such a service reads these files: name it with SERVICE=PATH)",
         }
 
     def hosts_of(self, source: Source) -> tuple[Host, ...]:

@@ -94,7 +94,7 @@ def test_nothing_prints_the_help_and_is_a_usage_error(gpustack):
         (["scann"], "'scann' is not a gpustack command\n  → did you mean 'gpustack scan'?"),
         (["hots", "plan"], "did you mean 'gpustack host plan'?"),
         (["xyzzy"], "gpustack --help lists the commands"),
-        (["--colour"], "--colour is no option of gpustack"),
+        (["--colour"], "--colour is not an option of gpustack"),
         (["sc\x1b[2Jan"], "'sc\\x1b[2Jan' is not a gpustack command"),
     ],
 )
@@ -148,7 +148,7 @@ def failing(gpustack, monkeypatch):
         (
             KeyError("slot"),
             1,
-            "unexpected KeyError: 'slot'\n  → this is a fault of gpustack; --debug shows where it is",
+            "unexpected KeyError: 'slot'\n  → report this fault of gpustack, with the output of --debug",
         ),
         (KeyboardInterrupt(), 130, None),
     ],

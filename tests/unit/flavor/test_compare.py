@@ -65,7 +65,7 @@ def lines(plan: FlavorPlan) -> list[str]:
             [there(extra_specs={"a": "1"}, description="theirs")],
             {"adopt": True},
             [
-                "change g1: it is taken over",
+                "change g1: adopted",
                 "  + pci_passthrough:alias = K4200:1",
                 "  ~ description = 1 x K4200 [gpustack] (was theirs)",
             ],

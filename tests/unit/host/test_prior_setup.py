@@ -176,7 +176,7 @@ def test_lines_that_came_later_are_taken_over_as_well() -> None:
 def test_a_journal_that_is_not_ours_is_told(text: str) -> None:
     host = hand_made()
     host.raw["files"][ADOPTED] = {"text": text, "mode": "0600", "mtime_ns": 1}
-    with pytest.raises(HostError, match="not as gpustack writes it"):
+    with pytest.raises(HostError, match="journal of adopted configuration is malformed"):
         plan_undo(host.host)
 
 

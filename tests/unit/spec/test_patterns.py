@@ -124,7 +124,7 @@ def test_any_text_is_a_pattern_or_a_value_error(text: str) -> None:
         ("gpu[01:]", "says no last one"),
         ("gpu[01:100]", r"did you mean \[001:100\]"),
         ("gpu[1:9:0]", "step must be 1 or more"),
-        ("gpu[1:9:-1]", "step must be a whole number"),
+        ("gpu[1:9:-1]", "step must be an integer"),
         ("gpu[aa:zz]", "two numbers or two single letters"),
         ("gpu[a:9]", "two numbers or two single letters"),
         ("gpu[1:9999999]", "stands for 9999999 hosts"),
