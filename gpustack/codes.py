@@ -288,3 +288,6 @@ class Code(enum.StrEnum):
     NO_CAPACITY = "GPU619"
     COMPUTE_HOST_OF_OTHERS = "GPU620"
     COMPUTE_HOST_BY_OWN_NAME = "GPU621"
+
+    # nova lint with the spec
+    ALIAS_OF_SPEC_MISSING = "GPU630"

@@ -273,11 +273,12 @@ class Lint(Lister):
 
     PATH is the configuration of one service: a file, a directory (nova.conf with its nova.conf.d), or files joined by
     ':'. SERVICE=PATH names the service (api, compute, scheduler, conductor); otherwise the file's name does, and a
-    plain nova.conf belongs to all services. The exit code is 20 if there is an error.
+    plain nova.conf belongs to all services. PATH can also be a directory that `gpustack nova render` wrote. The exit
+    code is 20 if there is an error.
     """
 
     epilog = """\
-gpustack nova lint /etc/nova --release 2025.2;
+gpustack nova lint /etc/nova --release 2025.2; gpustack nova lint rendered --spec gpustack.yaml;
 gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/nova.conf --snapshot hosts.json"""
 
     _report: Report
@@ -287,9 +288,12 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         parser = super().get_parser(prog_name)
         parser.add_argument("paths", nargs="+", metavar="[SERVICE=]PATH", help="configuration of a service")
         parser.add_argument(
+            "--spec", type=Path, metavar="SPEC", help="check for the release and the aliases of this spec"
+        )
+        parser.add_argument(
             "--release",
             metavar="NAME",
-            help="check for this release of Nova, such as 2025.2 or yoga (default: the newest known)",
+            help="check for this release of Nova, such as 2025.2 or yoga (default: that of SPEC, or the newest)",
         )
         parser.add_argument(
             "--service",
@@ -307,14 +311,16 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         """Run the checks, and lay out their results as nova-status does."""
         from gpustack.facts.store import load_snapshot
         from gpustack.nova_conf.lint import lint
+        from gpustack.spec.load import load_spec
 
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
         prefix = f"{','.join(parsed_args.service)}=" if parsed_args.service else ""
         paths = [path if "=" in path.partition("/")[0] else f"{prefix}{path}" for path in parsed_args.paths]
-        release = _release(parsed_args.release, None)
-        if parsed_args.release is None and self.verbosity:
+        spec = load_spec(parsed_args.spec) if parsed_args.spec else None
+        release = _release(parsed_args.release, spec)
+        if parsed_args.release is None and spec is None and self.verbosity:
             self.report(f"checked for Nova {release}; --release selects another")
-        self._report = lint(paths, release=release, hosts=hosts)
+        self._report = lint(paths, release=release, hosts=hosts, expected=_aliases(spec) if spec else ())
         if is_for_machines(parsed_args):
             rows: list[tuple[Any, ...]] = [
                 (result.title, result.word, [finding.to_dict() for finding in result.findings])
@@ -354,6 +360,11 @@ def _release(name: str | None, spec: Spec | None) -> Release:
             )
         return releases.release(spec.nova.release)
     return releases.releases()[-1]
+
+
+def _aliases(spec: Spec) -> set[str]:
+    """The aliases of the models that hosts of the spec have."""
+    return {spec.alias_of(model) for host in spec.hosts.values() for model in host.models}
 
 
 def _name(file: RenderedFile) -> str:

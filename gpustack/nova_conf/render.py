@@ -18,6 +18,7 @@ from gpustack.nova_conf.rendered import Job, RenderedFile, Rendering
 from gpustack.nova_conf.sources import SERVICES
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
+from gpustack.nova_options.markers import DROP_IN
 
 Deployment = Literal["drop-in", "kolla", "kayobe", "openstack-ansible", "rhoso", "openstack-helm"]
 DIRECTORIES: dict[Deployment, str] = {
@@ -82,7 +83,7 @@ def render(
         wanted,
         hosts,
         replaces=overrides or deployment == "openstack-helm",
-        own_file=drop_in.DROP_IN if deployment in ("drop-in", "openstack-ansible") and not appended else None,
+        own_file=DROP_IN if deployment in ("drop-in", "openstack-ansible") and not appended else None,
         drop_in=deployment == "drop-in",
         overrides=job.into(job.directory) if overrides else None,
     )
@@ -138,7 +139,7 @@ def places(deployment: Deployment, directory: str | None = None) -> str:
     """The paths below an output directory where a rendering puts files, as a pattern of :meth:`pathlib.Path.glob`."""
     below = (directory or DIRECTORIES[deployment]).strip("/")
     return {
-        "drop-in": f"*/{below}/{drop_in.DROP_IN}",
+        "drop-in": f"*/{below}/{DROP_IN}",
         "openstack-ansible": f"{below}/**/{openstack_ansible.FILE}",
         "rhoso": f"{below}/*plane.yaml",
         "openstack-helm": f"{below}/{openstack_helm.FILE}",

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from gpustack.errors import NothingThereError, UsageError
 from gpustack.nova_options.config import NovaConfiguration, files_of, read_files
+from gpustack.nova_options.markers import CONTROL, DROP_IN
 from gpustack.nova_options.releases import Option
 
 SERVICES = ("api", "compute", "scheduler", "conductor")
@@ -97,9 +98,10 @@ def _sources(argument: str) -> list[Source]:
         return _read(text, services, paths)
     except NothingThereError:
         sources: list[Source] = []
-        for directory in _of_hosts(paths[0]) if len(paths) == 1 else ():
+        directories = list(_of_hosts(paths[0])) if len(paths) == 1 else []
+        for directory in directories:
             with contextlib.suppress(NothingThereError):
-                sources += _read(str(directory), services, [directory])
+                sources += _read(str(directory), services or _rendered_for(paths[0], directory), [directory])
         if not sources:
             raise
         return sources
@@ -132,6 +134,14 @@ def _of_hosts(path: Path) -> Iterator[Path]:
         inner = (directory, directory / "etc/nova", directory / "etc/nova/nova.conf.d")
         if directory.is_dir() and not directory.name.endswith(".d"):
             yield from [candidate for candidate in inner if any(candidate.glob("*.conf"))][:1]
+
+
+def _rendered_for(tree: Path, directory: Path) -> tuple[str, ...]:
+    """The services for which `gpustack nova render` wrote a directory of its output tree; none for other trees."""
+    control = tree / CONTROL / directory.relative_to(tree / directory.relative_to(tree).parts[0])
+    if not all((path / DROP_IN).is_file() for path in (control, directory)):
+        return ()
+    return tuple(service for service in SERVICES if (service != "compute") == (directory == control))
 
 
 def _read_by(service: str, path: Path) -> tuple[Path, ...]:

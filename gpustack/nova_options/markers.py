@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+DROP_IN = "300-gpustack.conf"
+CONTROL = "control"
+"""The directory of rendered drop-in files for the hosts of nova-api, nova-scheduler and nova-conductor."""
 MARK = "# Written by gpustack"
 BEGIN = "# BEGIN gpustack: change the spec and render again"
 END = "# END gpustack"

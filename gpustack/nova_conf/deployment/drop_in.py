@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpustack.nova_conf.rendered import Job, RenderedFile, template
-from gpustack.nova_conf.sections import CONTROL
-from gpustack.nova_options.markers import MARK
+from gpustack.nova_conf.sections import CONTROL as CONTROL_SERVICES
+from gpustack.nova_options.markers import CONTROL, DROP_IN, MARK
 
-DROP_IN = "300-gpustack.conf"
 DIRECTORY = "/etc/nova/nova.conf.d"
 
 
 def files(job: Job, names: Sequence[str], *, together: bool, everywhere: bool) -> Iterator[RenderedFile]:
     """One file for each compute host, one for those without GPUs, and one for the hosts of the other services."""
-    control = tuple(service for service in CONTROL if service in job.services)
+    control = tuple(service for service in CONTROL_SERVICES if service in job.services)
     if together:
         for name in names:
             yield _file(job, name, job.services, name)
         return
     if control:
-        yield _file(job, "control", control, None)
+        yield _file(job, CONTROL, control, None)
     if "compute" in job.services:
         if everywhere:
             yield _file(job, "compute", ("compute",), None)

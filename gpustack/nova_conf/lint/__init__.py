@@ -5,7 +5,7 @@ A new check is a generator of findings under ``@check(title)`` in the module of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gpustack.codes import Code
@@ -64,9 +64,12 @@ class Report:
         return tuple(finding for result in self.results for finding in result.findings)
 
 
-def lint(arguments: Sequence[str], *, release: Release, hosts: Sequence[Host] = ()) -> Report:
+def lint(
+    arguments: Sequence[str], *, release: Release, hosts: Sequence[Host] = (), expected: Collection[str] = ()
+) -> Report:
     """Check configurations.
 
+    :param expected: the aliases of the spec.
     :raises UsageError: when an argument is not a configuration.
     """
     sources: list[Source] = []
@@ -87,12 +90,16 @@ def lint(arguments: Sequence[str], *, release: Release, hosts: Sequence[Host] = 
             )
     files = LintResult(title="Files", findings=tuple(unread))
     # Of nothing that was read there is nothing to judge: no check has succeeded on it.
-    return Report(results=(files, *(judged(sources, release=release, hosts=hosts) if sources else ())))
+    return Report(
+        results=(files, *(judged(sources, release=release, hosts=hosts, expected=expected) if sources else ()))
+    )
 
 
-def judged(sources: Sequence[Source], *, release: Release, hosts: Sequence[Host] = ()) -> tuple[LintResult, ...]:
+def judged(
+    sources: Sequence[Source], *, release: Release, hosts: Sequence[Host] = (), expected: Collection[str] = ()
+) -> tuple[LintResult, ...]:
     """What the checks find of configurations."""
-    subject = LintSubject(release=release, sources=tuple(sources), hosts=tuple(hosts))
+    subject = LintSubject(release=release, sources=tuple(sources), hosts=tuple(hosts), expected=frozenset(expected))
     by_title: dict[str, dict[Finding, None]] = {}
     order = [family.__name__ for family in FAMILIES]
     for check in sorted(CHECKS, key=lambda c: order.index(c.run.__module__)):

@@ -15,6 +15,14 @@ from gpustack.nova_options.device_spec import ANY
 from gpustack.nova_options.pci_values import is_true, reported_class, resource_class
 
 
+@check("Aliases of the spec")
+def expected(subject: LintSubject) -> Iterator[Finding]:
+    """nova-api and every nova-compute need the alias of each model in the spec."""
+    for source in subject.serving("api", "compute"):
+        for name in sorted(subject.expected - {line.name for line in subject.aliases_of(source)}):
+            yield finding(Code.ALIAS_OF_SPEC_MISSING, place=source.label, alias=name)
+
+
 @check("API and computes agree")
 def agree(subject: LintSubject) -> Iterator[Finding]:
     """Aliases must be the same on the API and on every compute host."""

@@ -68,6 +68,8 @@ class LintSubject:
     release: Release
     sources: tuple[Source, ...]
     hosts: tuple[Host, ...] = ()
+    expected: frozenset[str] = frozenset()
+    """The aliases of the spec."""
 
     @cached_property
     def device_option(self) -> Option:

@@ -145,6 +145,33 @@ def test_lint_without_a_configuration_to_check(capsys, tmp_path):
     assert run(capsys, "lint", "cinder=nova.conf")[0] == 2
 
 
+def test_lint_reads_the_tree_of_render(capsys, spec, tmp_path):
+    tree = tmp_path / "rendered"
+    assert run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", tree)[0] == 0
+    options = ("--spec", spec, "--snapshot", SNAPSHOT, "--exit-code")
+    code, out, err = run(capsys, "lint", tree, *options)
+    assert (code, "Warning" in out, "Failure" in out) == (0, False, False), err
+    (tree / "control" / DROP_IN).write_text("[DEFAULT]\n")
+    code, _, err = run(capsys, "lint", tree, *options)
+    assert code == 20
+    assert "GPU355" in err
+    assert f"GPU630 {tree}/control" in err
+
+
+def test_lint_expects_the_aliases_of_the_spec(capsys, spec, tmp_path):
+    spec.write_text(
+        SPEC.replace("models: {", 'models: {t4: {match: {vendor: "10de", product: "1eb8"}}, ').replace(
+            "[k4200]", "[k4200, t4]"
+        )
+    )
+    file = tmp_path / "nova-api.conf"
+    file.write_text('[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4"}\n')
+    _, _, err = run(capsys, "lint", file, "--spec", spec)
+    assert "GPU630" in err
+    assert "alias t4 of the spec" in err
+    assert "alias k4200 of the spec" not in err
+
+
 def test_lint_as_data(capsys, tmp_path):
     file = tmp_path / "nova.conf"
     file.write_text("[pci]\nalias = {'name': 'gpu'}\n")
