@@ -26,8 +26,12 @@ key_repository = {directory}/fernet-keys
 key_repository = {directory}/fernet-keys
 [credential]
 key_repository = {directory}/credential-keys
+[identity]
+# The only password is long and random, so slow hashes protect nothing. Nova signs in for each change of access.
+password_hash_rounds = 4
 [cache]
-enabled = false
+enabled = true
+backend = dogpile.cache.memory
 """
 AUTH = """
 [{group}]

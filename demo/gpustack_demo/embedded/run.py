@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sqlite3
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -49,6 +50,7 @@ class RunningCloud:
         with self._exit:
             self.directory = self._make_directory()
             self._start()
+            self._hold_databases()
             self._exit = self._exit.pop_all()
         return self
 
@@ -65,6 +67,13 @@ class RunningCloud:
         directory = Path(tempfile.mkdtemp(prefix=f"gpustack-{self.release}-"))
         self._exit.callback(shutil.rmtree, directory, ignore_errors=True)
         return directory
+
+    def _hold_databases(self) -> None:
+        """Keep a connection to each SQLite file: without, SQLite ends and begins its log with each request."""
+        for path in self.directory.rglob("*.sqlite"):
+            connection = sqlite3.connect(path, check_same_thread=False)
+            self._exit.callback(connection.close)
+            connection.execute("SELECT name FROM sqlite_master LIMIT 1").fetchall()
 
     def _start(self) -> None:
         raise NotImplementedError
