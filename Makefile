@@ -107,8 +107,14 @@ audit: ## known faults of the locked packages, from PyPI; before each release
 	@tools/setup release
 	@for file in tools/locks/*.txt; do .venv/bin/python -m pip_audit --strict --require-hashes --disable-pip -r "$$file" || exit 1; done
 
+dist: ## both distributions, built and checked, in dist
+	@tools/setup release
+	@rm -rf dist
+	@for part in . demo; do .venv/bin/uv build --quiet --out-dir dist $$part || exit 1; done
+	@.venv/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
+
 bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo demo-full test test-ready test-unit test-nova test-quick test-parts fresh soak cleanup-servers walks lab lint docs lock audit bench
+.PHONY: help demo demo-full test test-ready test-unit test-nova test-quick test-parts fresh soak cleanup-servers walks lab lint docs lock audit dist bench

@@ -106,6 +106,7 @@ SCENARIOS = {
     "maintenance/test_cases",
     "maintenance/test_choices",
     "nova_conf/test_kubernetes",
+    "test_demo_picture",
     "test_distributions",
     "test_layout",
     "test_manuals",

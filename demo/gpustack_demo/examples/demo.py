@@ -36,9 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _play(stage: Stage, on_hosts: Sequence[Chapter], in_cloud: Sequence[Chapter]) -> int:
-    print(
-        "Example hosts are directories, with stand-ins for their tools and boot. Nova is real, its libvirt a stand-in."
-    )
+    print("Hosts are directories, with stand-ins for tools and boot. Nova is real, above a stand-in for libvirt.")
     print("The complete output of each command:", stage.log, flush=True)
     missing = _set_up(stage)
     began = time.monotonic()
