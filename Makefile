@@ -14,7 +14,7 @@ PARTS := tests/nova/embedded/test_database.py tests/unit/ssh/test_connection.py:
 	tests/nova/embedded/test_nova.py::test_nova_manage_finds_its_cells
 
 CLEANUP_ON_SERVERS := $(addprefix tests/nova/cleanup/test_,by_hand.py cells_of_nova.py leaks.py live.py \
-	one_time_use.py placement.py told.py virtual.py)
+	one_time_use.py placement.py reports.py virtual.py)
 
 # make lab TEST=NAME runs LAB_NAME. A host in emulation is slow: the default, which is part of CI, may run twice.
 LAB_prepare := $(PYTEST) --reruns 1 tests/lab/test_prepare.py -k "not amd"

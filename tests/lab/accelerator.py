@@ -31,7 +31,9 @@ def _boots_with_kvm(image: Image) -> bool:
         *("-append", "console=ttyS0 panic=-1 quiet", "-no-reboot", "-serial", "stdio"),
     ]
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRIAL_SECONDS, check=False)
+        process = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRIAL_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         return False
-    return GUEST_IS_DONE.encode() in done.stdout
+    return GUEST_IS_DONE.encode() in process.stdout

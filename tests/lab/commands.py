@@ -33,7 +33,7 @@ def gpustack_host(host: Machine, command: str, *arguments: str, addresses: Seque
         argv += [recipe.HOST_NAME, "--sudo", "--ssh-config", "ssh_config", "--timeout", "120"]
     else:
         argv += ["-i", "inventory.yml", "--log", "host.log"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*argv, *arguments],
         cwd=directory,
         env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_TIMEOUT": "30", "PYTHONPATH": str(PROJECT)},
@@ -45,5 +45,5 @@ def gpustack_host(host: Machine, command: str, *arguments: str, addresses: Seque
         check=False,
     )
     with (directory / "commands.log").open("a") as log:
-        log.write(f"$ {shlex.join([*argv, *arguments])}\n{done.stdout}[{done.returncode}]\n")
-    return Run(code=done.returncode, output=done.stdout)
+        log.write(f"$ {shlex.join([*argv, *arguments])}\n{process.stdout}[{process.returncode}]\n")
+    return Run(code=process.returncode, output=process.stdout)

@@ -215,7 +215,9 @@ def _make_disk(archive: Path, disk: Path) -> None:
 def _run(*argv: str) -> None:
     """Runs a tool that is told to end when this process dies, so that a killed build goes on nowhere."""
     environment = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode != 0:
-        output = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
-        raise LabError(f"{argv[0]} ended with code {done.returncode}:\n{output}")
+    process = subprocess.run(
+        argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, check=False
+    )
+    if process.returncode != 0:
+        output = "\n".join((process.stdout + process.stderr).splitlines()[-30:])
+        raise LabError(f"{argv[0]} ended with code {process.returncode}:\n{output}")

@@ -270,6 +270,6 @@ def _free_port() -> int:
 
 
 def _run(*argv: str) -> None:
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise LabError(f"{shlex.join(argv)} ended with code {done.returncode}: {done.stderr.strip()}")
+    process = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if process.returncode != 0:
+        raise LabError(f"{shlex.join(argv)} ended with code {process.returncode}: {process.stderr.strip()}")

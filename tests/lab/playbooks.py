@@ -85,7 +85,7 @@ def play(host: Machine, playbook: str, *arguments: str, addresses: Sequence[str]
         log.flush()
         start = log.tell()
         try:
-            done = subprocess.run(
+            process = subprocess.run(
                 argv,
                 cwd=PROJECT,
                 env=environment,
@@ -99,7 +99,7 @@ def play(host: Machine, playbook: str, *arguments: str, addresses: Sequence[str]
             raise host.error(f"{playbook} did not end in time; see {path}") from None
         log.seek(start)
         output = log.read()
-    return Run(code=done.returncode, output=output)
+    return Run(code=process.returncode, output=output)
 
 
 def last_task(host: Machine) -> str:

@@ -257,8 +257,8 @@ class Books:
         shared = {device for device, users in devices.items() if len(set(users)) > 1}
         assert not shared & self.freed, self._story("freed, and with two owners", shared)
         assert shared <= before, self._story("with two owners", shared)
-        wrong = [row for row in self.rows() if row.device in self.freed and self._lost(row, homes)]
-        assert not wrong, self._story("freed, and leaked again", wrong)
+        rows = [row for row in self.rows() if row.device in self.freed and self._lost(row, homes)]
+        assert not rows, self._story("freed, and leaked again", rows)
         # What Placement holds for a move that is under way is told, and left alone.
         held = {(v.host, one) for v in self._judge() if v.allocation for one in v.allocation.addresses.split()}
         # Where Nova offers a device in use besides, a boot may take that one, and fail.

@@ -221,7 +221,9 @@ class World:
         return servers.until(
             self.api,
             server,
-            lambda one: one.compute_host == host and one.task_state is None and one.status != "REBUILD",
+            lambda instance: (
+                instance.compute_host == host and instance.task_state is None and instance.status != "REBUILD"
+            ),
         )
 
     def migrate(self, server: Server, host: str) -> Server:
@@ -252,7 +254,9 @@ class World:
     def confirm(self, server: Server) -> Server:
         """Confirm the move."""
         self.api.compute.confirm_server_resize(server)
-        return servers.until(self.api, server, lambda one: one.status != "VERIFY_RESIZE" and one.task_state is None)
+        return servers.until(
+            self.api, server, lambda instance: instance.status != "VERIFY_RESIZE" and instance.task_state is None
+        )
 
     def state(self, server: Server, action: str, status: str) -> Server:
         """Stop, start or reboot a guest; it must get there."""
@@ -263,7 +267,7 @@ class World:
         }
         act[action]()
         found = servers.settled(self.api, server)
-        found = servers.until(self.api, found, lambda one: one.task_state is None)
+        found = servers.until(self.api, found, lambda instance: instance.task_state is None)
         assert found.status == status, (action, found.status, found.fault)
         return found
 
@@ -373,9 +377,9 @@ class World:
         named = [word for host in hosts for word in ("--host", host)]
         ran = self.gpustack("plan", *named, "--class", "Q", "--os-cloud", "embedded", "-f", "json")
         assert ran.code == 0, ran
-        found = json.loads(ran.out)
-        assert all(one["status"] == "stale" for one in found), found
-        return [(one["host"], one["allocation"]["provider"], one["allocation"]["consumer"]) for one in found]
+        document = json.loads(ran.out)
+        assert all(one["status"] == "stale" for one in document), document
+        return [(one["host"], one["allocation"]["provider"], one["allocation"]["consumer"]) for one in document]
 
     def allocations(self, server: Server) -> dict[str, dict[str, int]]:
         """What a guest has in Placement, by provider."""
@@ -449,8 +453,8 @@ class World:
         """Let a host have booted so long ago, as its kernel has it."""
         (self.ssh.directory / "roots" / host / "proc/uptime").write_text(f"{seconds}.00 {seconds}.00\n")
 
-    def said(self) -> str:
-        """What Nova's log has to say of faults, the last of it."""
+    def log_excerpt(self) -> str:
+        """The last lines of the log of Nova about faults."""
         lines = self.nova.log.read_text(errors="replace").splitlines()
         return "\n".join([line for line in lines if re.search("ERROR|WARNING|Error|in use|claim", line)][-40:])
 
@@ -468,7 +472,7 @@ class World:
     def agrees_beside(self, host: str, server: Server | None = None) -> None:
         """Nova's own word where a guest still has the host's other GPU."""
         new = self.boot(host)
-        assert new.status == "ACTIVE", (new.fault, self.said())
+        assert new.status == "ACTIVE", (new.fault, self.log_excerpt())
         self.exclusive()
         if server is not None:
             self.state(server, "reboot", "ACTIVE")
@@ -477,7 +481,7 @@ class World:
     def agrees(self, freed: str, server: Server | None = None) -> None:
         """Nova's own word after a repair: a new guest fills the host, and the old one lives and dies well."""
         new = self.boot(freed, GPUS)
-        assert new.status == "ACTIVE", (new.fault, self.said())
+        assert new.status == "ACTIVE", (new.fault, self.log_excerpt())
         self.exclusive()
         if server is not None:
             current = self.api.compute.get_server(server.id)

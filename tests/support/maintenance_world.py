@@ -109,7 +109,7 @@ class World:
             "PYTHONWARNINGS": "ignore",
             "XDG_STATE_HOME": str(self.path / "state"),
         }
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             cwd=self.path,
             env={**kept, **own},
@@ -118,7 +118,7 @@ class World:
             check=False,
             stdin=subprocess.DEVNULL,
         )
-        return done.returncode, done.stdout + done.stderr
+        return process.returncode, process.stdout + process.stderr
 
     def _clouds(self) -> Path:
         """A clouds.yaml with the name that an operator would choose."""
@@ -153,11 +153,11 @@ class World:
 
     def stop(self, server: Server) -> None:
         self.cloud.compute.stop_server(server.id)
-        until(self.cloud, server, lambda one: one.status == "SHUTOFF" and one.task_state is None)
+        until(self.cloud, server, lambda instance: instance.status == "SHUTOFF" and instance.task_state is None)
 
     def start(self, server: Server) -> None:
         self.cloud.compute.start_server(server.id)
-        until(self.cloud, server, lambda one: one.status == "ACTIVE" and one.task_state is None)
+        until(self.cloud, server, lambda instance: instance.status == "ACTIVE" and instance.task_state is None)
 
     def clear(self) -> None:
         """Take everything away that a test left."""

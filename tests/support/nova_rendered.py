@@ -34,9 +34,9 @@ def rendered(
 ) -> Rendering:
     """What `gpustack nova render --out ROOT` makes."""
     text = spec.replace("RELEASE", release).replace("PLACEMENT", placement)
-    found = wanted(parse_spec(text, "gpustack.yaml"), HOSTS, release=releases.release(release))
+    desired = wanted(parse_spec(text, "gpustack.yaml"), HOSTS, release=releases.release(release))
     existing = existing_for(deployment, arguments=words, root=root, directory=directory)
-    return render(found, deployment=deployment, hosts=HOSTS, existing=existing, root=root, directory=directory)
+    return render(desired, deployment=deployment, hosts=HOSTS, existing=existing, root=root, directory=directory)
 
 
 def written(root: Path, rendering: Rendering) -> None:

@@ -109,7 +109,7 @@ class Place:
     def play(self, playbook: str, *arguments: str, **variables: Any) -> Run:
         """Run a playbook from this directory."""
         self.inventory()
-        done = subprocess.run(
+        process = subprocess.run(
             [
                 str(Path(sys.executable).with_name("ansible-playbook")),
                 "-i",
@@ -125,7 +125,7 @@ class Place:
             text=True,
             check=False,
         )
-        return Run(code=done.returncode, output=done.stdout + done.stderr)
+        return Run(code=process.returncode, output=process.stdout + process.stderr)
 
 
 def environment(home: Path) -> Mapping[str, str]:

@@ -125,14 +125,14 @@ def check(dialect: str, release: str, api: sa.URL, cell: sa.URL, directory: Path
     before = filler.dump()
     sources, selection = Sources.from_nova_conf([directory / "nova.conf"]), Selection()
 
-    made = plan.make(sources, selection)
+    cleanup_plan = plan.make(sources, selection)
 
-    assert not made.unread
+    assert not cleanup_plan.unread
     surplus = "F report None" if release in WITHOUT_REQUEST_IDS else "F stale free"
     # The pools of these nodes are not written, which class P tells of.
-    found = sorted(f"{v.klass} {v.status} {v.repair}" for v in made.verdicts if v.klass != "P")
+    found = sorted(f"{v.klass} {v.status} {v.repair}" for v in cleanup_plan.verdicts if v.klass != "P")
     assert found == sorted(["A stale free", "B stale fail-migration", "C stale retire", "E stale free", surplus]), found
-    wanted = [v.to_dict() for v in made.repairs if v.klass in "ABCE"]
+    wanted = [v.to_dict() for v in cleanup_plan.repairs if v.klass in "ABCE"]
     with contextlib.closing(Journal(path=directory / "journal")) as written:
         outcomes = list(apply.carry_out(sources, wanted, selection, written, ask=answering(sources), wait=0))
     assert {o.result for o in outcomes} == {Result.REPAIRED, Result.WAITING}, outcomes

@@ -202,8 +202,11 @@ class Walk:
             servers.until(
                 self.world.api,
                 server,
-                lambda one: (
-                    (one.task_state is None and one.status not in ("BUILD", "REVERT_RESIZE", "MIGRATING", "REBUILD"))
+                lambda instance: (
+                    (
+                        instance.task_state is None
+                        and instance.status not in ("BUILD", "REVERT_RESIZE", "MIGRATING", "REBUILD")
+                    )
                     or bool(self._hanging and self._hit(self._hanging))
                 ),
                 seconds=PATIENCE,

@@ -26,9 +26,9 @@ MAIN, DEMO = TOP, TOP / "demo"
 def run(*command: str | Path, cwd: Path, code: int = 0) -> str:
     """The output of a program that sees nothing of this checkout."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
-    done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    process = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, check=False)
+    assert process.returncode == code, process.stdout + process.stderr
+    return process.stdout + process.stderr
 
 
 def build(project: Path, kind: str, out: Path) -> Path:

@@ -46,9 +46,9 @@ def test_the_page_lists_the_packages_with_their_floors() -> None:
 
 def test_the_rooms_and_modules_that_the_page_names_exist() -> None:
     """``host/decide``, ``spec/assignment.py``, …"""
-    named = re.findall(r"`([\w/]+/\w+(?:\.py)?|\w+\.py)`", PAGE.read_text())
-    assert len(named) > len(list((TOP / "gpustack").glob("*/*/__init__.py")))
-    assert not [name for name in named if not any((root / name).exists() for root in (TOP, *PACKAGES))]
+    output = re.findall(r"`([\w/]+/\w+(?:\.py)?|\w+\.py)`", PAGE.read_text())
+    assert len(output) > len(list((TOP / "gpustack").glob("*/*/__init__.py")))
+    assert not [name for name in output if not any((root / name).exists() for root in (TOP, *PACKAGES))]
 
 
 @pytest.mark.parametrize("room", sorted(rooms()))

@@ -69,6 +69,6 @@ def _messages(tree):
 
 
 def test_tests_named_in_the_readme_exist():
-    named = re.findall(r"`(tests/[\w./-]+)`", (TOP / "README.md").read_text(encoding="utf-8"))
-    assert named
-    assert [path for path in named if not (TOP / path).exists()] == []
+    output = re.findall(r"`(tests/[\w./-]+)`", (TOP / "README.md").read_text(encoding="utf-8"))
+    assert output
+    assert [path for path in output if not (TOP / path).exists()] == []

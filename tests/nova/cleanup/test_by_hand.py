@@ -110,7 +110,7 @@ def test_a_gpu_that_was_half_removed(world: World) -> None:
         world.agrees_beside(host)
 
 
-def test_a_row_that_was_freed_under_a_guest_is_only_told(world: World) -> None:
+def test_a_row_that_was_freed_under_a_guest_is_report_only(world: World) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host)
     freed = "UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = :vm"

@@ -294,12 +294,14 @@ def test_what_only_looks_like_a_leak(world: World) -> None:
     world.state(server, "stop", "SHUTOFF")
     world.api.compute.shelve_server(server)
     server = servers.settled(world.api, server)
-    server = servers.until(world.api, server, lambda one: one.task_state is None)
+    server = servers.until(world.api, server, lambda instance: instance.task_state is None)
     assert server.status in ("SHELVED", "SHELVED_OFFLOADED")
     assert world.plan() == []
     if server.status == "SHELVED":
         world.api.compute.shelve_offload_server(server)
-        servers.until(world.api, server, lambda one: one.status == "SHELVED_OFFLOADED" and one.task_state is None)
+        servers.until(
+            world.api, server, lambda instance: instance.status == "SHELVED_OFFLOADED" and instance.task_state is None
+        )
     assert world.plan() == []
 
 
@@ -328,7 +330,7 @@ def test_a_delete_that_waits_for_its_periodic(world: World) -> None:
     servers.delete(world.api, server)
     world.made.clear()
     before = world.dump()
-    assert {one.split()[1] for one in world.plan(everything=True)} <= {"heals"}
+    assert {verdict.split()[1] for verdict in world.plan(everything=True)} <= {"heals"}
     world.apply(nothing=True)
     assert world.dump() == before
     world.nova.control.periodic()

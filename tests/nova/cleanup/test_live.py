@@ -19,7 +19,7 @@ def still(world: World, server: Server, *hosts: str) -> None:
     """Nothing on these hosts is to be repaired, and nothing is written."""
     verdicts = world.plan(*hosts, everything=True)
     assert verdicts, "the rows are as ordinary as can be: no look-alike"
-    assert {one.split()[1] for one in verdicts} == {"protected"}, verdicts
+    assert {verdict.split()[1] for verdict in verdicts} == {"protected"}, verdicts
     before = world.dump()
     world.apply(nothing=True)
     assert world.dump() == before
@@ -124,7 +124,7 @@ def finished_and_forgotten(world: World, old: str, new: str) -> Server:
     world.nova.control.wait_for_fault(old, "manager._post_live_migration")
     world.nova.control.kill_compute(old, unseen=False)
     world.nova.control.restart_compute(old)
-    server = servers.until(world.api, server, lambda one: one.task_state is None)
+    server = servers.until(world.api, server, lambda instance: instance.task_state is None)
     assert (server.status, server.compute_host, world.moves(server)[0]) == ("ACTIVE", old, "error")
     assert world.nova.control.hostdevs(server.id).keys() == {new}  # where it runs
     world.nova.control.periodic()
@@ -187,7 +187,9 @@ def test_a_migration_holds_devices_of_both_of_its_ends(world: World) -> None:
     server = finished_and_forgotten(world, old, new)
     world.die(old)
     world.api.compute.evacuate_server(server, host=third)
-    server = servers.until(world.api, server, lambda one: one.compute_host == third and one.task_state is None)
+    server = servers.until(
+        world.api, server, lambda instance: instance.compute_host == third and instance.task_state is None
+    )
     assert world.plan() == sorted([f"B stale {new} fail-migration", f"B stale {old} free"])
 
     unwritten(world, "skipped")  # for both: what the destination answers is in use

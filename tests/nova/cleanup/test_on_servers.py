@@ -96,8 +96,8 @@ def test_a_gpu_that_was_half_removed(world: World) -> None:
 
 
 @on_servers
-def test_a_row_that_was_freed_under_a_guest_is_only_told(world: World) -> None:
-    test_by_hand.test_a_row_that_was_freed_under_a_guest_is_only_told(world)
+def test_a_row_that_was_freed_under_a_guest_is_report_only(world: World) -> None:
+    test_by_hand.test_a_row_that_was_freed_under_a_guest_is_report_only(world)
 
 
 @on_servers

@@ -26,9 +26,9 @@ def hosts(world: World, count: int) -> list[str]:
 
 def inventories(world: World, host: str) -> dict[str, dict[str, dict[str, int]]]:
     """The inventories of a host's devices, by provider."""
-    (tree,) = (one.id for one in world.api.placement.resource_providers(name=host))
+    (tree,) = (provider.id for provider in world.api.placement.resource_providers(name=host))
     found = world.api.placement.get(f"/resource_providers?in_tree={tree}", microversion=VERSION).json()
-    providers = [one["uuid"] for one in found["resource_providers"] if one["uuid"] != tree]
+    providers = [provider["uuid"] for provider in found["resource_providers"] if provider["uuid"] != tree]
     paths = {uuid: f"/resource_providers/{uuid}/inventories" for uuid in providers}
     return {
         uuid: world.api.placement.get(path, microversion=VERSION).json()["inventories"] for uuid, path in paths.items()

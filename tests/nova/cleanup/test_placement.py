@@ -37,7 +37,7 @@ def sources(world: World) -> Sources:
 
 
 def stale(world: World) -> list[dict]:
-    return [one.to_dict() for one in plan.make(sources(world), SELECTION, world.api).repairs]
+    return [verdict.to_dict() for verdict in plan.make(sources(world), SELECTION, world.api).repairs]
 
 
 def carry_out(world: World, wanted: list[dict], path: Path, ask: object = None) -> list[Outcome]:
@@ -70,12 +70,12 @@ def test_killed_at_every_write(world: World, tmp_path: Path, monkeypatch: pytest
             os._exit(1)
         _pid, status = os.waitpid(child, 0)
         assert status in (0, signal.SIGKILL)
-        now = world.allocations(server)
-        assert now in (before, {uuid: one for uuid, one in before.items() if uuid != spare})
-        seen.add(spare in now)
+        allocations = world.allocations(server)
+        assert allocations in (before, {uuid: one for uuid, one in before.items() if uuid != spare})
+        seen.add(spare in allocations)
         if at % 2:  # go on, before going back
             again = stale(world)
-            assert bool(again) is (spare in now)
+            assert bool(again) is (spare in allocations)
             carry_out(world, again, second)
             assert spare not in world.allocations(server)
             list(undo(tuple(journal.read(second)), sources(world), world.api))
@@ -182,9 +182,9 @@ def heal(world: World, server: Server, directory: Path) -> str:
     )
     arguments = ("--instance", server.id, "--verbose", "--skip-port-allocations")
     command = ("--config-file", str(signing_in), "placement", "heal_allocations", *arguments)
-    done = world.nova.manage(*command, check=False)
-    assert done.returncode in (0, 4), done.stdout + done.stderr
-    return done.stdout
+    process = world.nova.manage(*command, check=False)
+    assert process.returncode in (0, 4), process.stdout + process.stderr
+    return process.stdout
 
 
 def test_a_device_that_placement_gives_away_though_it_is_taken(world: World, tmp_path: Path) -> None:
@@ -193,29 +193,29 @@ def test_a_device_that_placement_gives_away_though_it_is_taken(world: World, tmp
     before = placement.allocations_of(world.api, server.id)
     (tree,) = (one.id for one in world.api.placement.resource_providers(name=host))
 
-    def told() -> list[tuple[str, str]]:
-        made = plan.make(sources(world), SELECTION, world.api)
-        return [(one.status.value, one.because) for one in made.verdicts if one.host == host]
+    def of_host() -> list[tuple[str, str]]:
+        cleanup_plan = plan.make(sources(world), SELECTION, world.api)
+        return [(one.status.value, one.because) for one in cleanup_plan.verdicts if one.host == host]
 
     # Somebody deletes all that the guest has: no periodic adds the device to nothing.
     assert placement.put(world.api, server.id, before, {})
     world.nova.control.periodic(host)
-    ((status, because),) = told()
+    ((status, because),) = of_host()
     assert (status, "no allocation of this host" in because) == ("report", True)
     # As the advice has it: Nova's own tool writes processors, memory and disk; then nova-compute adds the device.
     assert "Successfully created allocations" in heal(world, server, tmp_path)
     held = world.allocations(server)
     assert held == {tree: before["allocations"][tree]["resources"]}
-    ((status, _because),) = told()
+    ((status, _because),) = of_host()
     assert status in ("heals", "report")
     world.nova.control.periodic(host)
-    assert told() == []
+    assert of_host() == []
     assert world.allocations(server).keys() == before["allocations"].keys()
 
     # Where it has an allocation of another host alone, the tool leaves it so, and the advice is another.
-    now = placement.allocations_of(world.api, server.id)
+    allocations = placement.allocations_of(world.api, server.id)
     (other_tree,) = (one.id for one in world.api.placement.resource_providers(name=other))
-    assert placement.put(world.api, server.id, now, {other_tree: before["allocations"][tree]})
+    assert placement.put(world.api, server.id, allocations, {other_tree: before["allocations"][tree]})
     said = heal(world, server, tmp_path)
     assert "Successfully" not in said
     assert world.allocations(server).keys() == {other_tree}
@@ -238,10 +238,12 @@ def test_rows_that_somebody_deleted_under_a_guest(world: World) -> None:
         assert connection.execute(devices.delete().where(mine)).rowcount == len(rows) > 0
     assert world.plan() == [f"L report {host}"]
 
-    told = [one for one in plan.make(sources(world), SELECTION, world.api).verdicts if one.host == host]
+    of_host = [one for one in plan.make(sources(world), SELECTION, world.api).verdicts if one.host == host]
 
-    assert [(one.klass, one.status.value, one.owner, one.repair) for one in told] == [("Q", "report", server.id, None)]
-    assert "the device has no row" in told[0].because
+    assert [(one.klass, one.status.value, one.owner, one.repair) for one in of_host] == [
+        ("Q", "report", server.id, None)
+    ]
+    assert "the device has no row" in of_host[0].because
     with world.engine.begin() as connection:
         connection.execute(devices.insert(), rows)
     assert world.plan(everything=True) == []

@@ -77,9 +77,9 @@ def test_a_leak_in_the_schema_of_a_release(release: EmbeddedRelease, tmp_path: P
 
     before = rows()
     sources = Sources.from_nova_conf([tmp_path / "nova.conf"])
-    made = plan.make(sources, Selection())
-    assert [f"{v.klass} {v.status}" for v in made.verdicts] == ["A stale"]
-    wanted = [verdict.to_dict() for verdict in made.repairs]
+    cleanup_plan = plan.make(sources, Selection())
+    assert [f"{v.klass} {v.status}" for v in cleanup_plan.verdicts] == ["A stale"]
+    wanted = [verdict.to_dict() for verdict in cleanup_plan.repairs]
     with contextlib.closing(Journal(path=tmp_path / "journal")) as written:
         (outcome,) = apply.carry_out(sources, wanted, Selection(), written, ask=answering(sources), wait=0)
     assert outcome.result is apply.Result.REPAIRED

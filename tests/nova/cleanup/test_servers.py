@@ -95,8 +95,8 @@ def test_the_script_does_what_apply_does(cell: CellFile, url: sa.URL, tmp_path: 
     cell.device(cell.host("odd"), "0000:01:00.0", "allocated", instance_uuid="it's a \\ :name", request_id="x")
     nova_conf(tmp_path, {"cell1": url.render_as_string(hide_password=False)})
     sources = Sources.from_nova_conf([tmp_path])
-    made = plan.make(sources, SELECTION)
-    text = script(sources, made.repairs)
+    cleanup_plan = plan.make(sources, SELECTION)
+    text = script(sources, cleanup_plan.repairs)
     statements = "\n".join(line for line in text.splitlines() if not line.startswith("--")).split(";\n")
     with cell.engine.connect() as connection:
         changed = [
@@ -158,7 +158,7 @@ def test_a_row_that_nova_holds_locked(cell: CellFile, tmp_path: Path, monkeypatc
 
 
 def _without_api(sources: Sources) -> list[dict]:
-    return [one for one in wanted(sources) if one["repair"] != "fail-migration"]
+    return [verdict for verdict in wanted(sources) if verdict["repair"] != "fail-migration"]
 
 
 def test_a_database_that_only_reads(cell: CellFile, tmp_path: Path) -> None:
@@ -169,27 +169,27 @@ def test_a_database_that_only_reads(cell: CellFile, tmp_path: Path) -> None:
         carry_out(sources, tmp_path / "journal", planned)
     assert "denied" in caught.value.what
     assert cell.dump() == before
-    said = str(caught.value) + (tmp_path / "journal").read_text()
-    assert PASSWORD not in said
-    assert QUOTED not in said
+    output = str(caught.value) + (tmp_path / "journal").read_text()
+    assert PASSWORD not in output
+    assert QUOTED not in output
 
 
 @pytest.mark.parametrize("action", ["plan", "apply"])
-def test_no_password_is_ever_said(cell: CellFile, tmp_path: Path, action: str) -> None:
+def test_no_password_is_ever_printed(cell: CellFile, tmp_path: Path, action: str) -> None:
     good = user(cell, "SELECT")
     wrong = good.replace(QUOTED, "wr0ng%40")
     for number, (url, secrets) in enumerate(((good, (PASSWORD, QUOTED)), (wrong, ("wr0ng@", "wr0ng%40")))):
         command = [sys.executable, "-m", "gpustack", "--debug", "cleanup", action]
         command += ["--yes", "--no-hypervisor", "--journal", str(tmp_path / str(number))] if action == "apply" else []
-        done = subprocess.run(
+        process = subprocess.run(
             command, env={**os.environ, "GPUSTACK_DB_URL": url}, capture_output=True, text=True, check=False
         )
         written = "".join(path.read_text() for path in tmp_path.iterdir())
         for secret in secrets:
-            assert secret not in done.stdout + done.stderr + written
+            assert secret not in process.stdout + process.stderr + written
         if url == wrong:
-            assert done.returncode == 30
-            assert "reader" in done.stderr
+            assert process.returncode == 30
+            assert "reader" in process.stderr
 
 
 def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
@@ -214,12 +214,12 @@ def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
         except BaseException as error:
             errors.append(error)
 
-    def told(_connection: object, _cursor: object, text: str, *_rest: object) -> None:
+    def note_update(_connection: object, _cursor: object, text: str, *_rest: object) -> None:
         if text.startswith("UPDATE pci_devices") and threading.current_thread() is threading.main_thread():
             written.set()
 
     other = threading.Thread(target=nova)
-    sa.event.listen(sa.Engine, "after_cursor_execute", told)
+    sa.event.listen(sa.Engine, "after_cursor_execute", note_update)
     try:
         other.start()
         assert locked.wait(30)
@@ -227,7 +227,7 @@ def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
     finally:
         written.set()
         other.join(timeout=60)
-        sa.event.remove(sa.Engine, "after_cursor_execute", told)
+        sa.event.remove(sa.Engine, "after_cursor_execute", note_update)
     assert not errors
     assert outcome.result is apply.Result.FAILED
     assert "deadlock" in outcome.detail.lower()
@@ -364,9 +364,9 @@ def test_a_time_that_no_calendar_has_leaves_the_other_rows_judged(cell: CellFile
         if cell.engine.dialect.name != "postgresql":
             connection.exec_driver_sql("SET SESSION sql_mode = ''")
         connection.exec_driver_sql(f"UPDATE pci_devices SET updated_at = '{zero}' WHERE address = '0000:07:00.0'")
-    made = plan.make(Sources.from_url(str(cell.url)), SELECTION).verdicts
-    assert [v.status for v in made if v.host == "odd"] == [Status.UNDECIDED]
-    assert len(made) == before
+    cleanup_plan = plan.make(Sources.from_url(str(cell.url)), SELECTION).verdicts
+    assert [v.status for v in cleanup_plan if v.host == "odd"] == [Status.UNDECIDED]
+    assert len(cleanup_plan) == before
 
 
 def test_only_the_handshake_has_a_time_limit(url: sa.URL, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def test_a_working_nova_never_notices(world: World, tmp_path: Path) -> None:
                     assert server.status == "ACTIVE", server.fault
                     api.compute.migrate_server(server, host=second)
                     moved = servers.settled(api, server)
-                    assert moved.status == "VERIFY_RESIZE", (moved.fault, world.said())
+                    assert moved.status == "VERIFY_RESIZE", (moved.fault, world.log_excerpt())
                     act = api.compute.confirm_server_resize if moves % 2 else api.compute.revert_server_resize
                     act(server)
                     moved = servers.until(

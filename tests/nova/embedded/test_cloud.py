@@ -31,9 +31,9 @@ def test_a_flavor_of_the_sdk_reads_the_same_in_the_openstack_command(cloud: Embe
     with cloud.connection() as connection:
         flavor = connection.compute.create_flavor(name="by-sdk", ram=8192, vcpus=4, disk=40)
         connection.compute.create_flavor_extra_specs(flavor, {"pci_passthrough:alias": "k4200:1"})
-        shown = json.loads(cloud.openstack("flavor", "show", "by-sdk", "-f", "json").stdout)
-        assert (shown["id"], shown["ram"], shown["vcpus"], shown["disk"]) == (flavor.id, 8192, 4, 40)
-        assert shown["properties"] == {"pci_passthrough:alias": "k4200:1"}
+        document = json.loads(cloud.openstack("flavor", "show", "by-sdk", "-f", "json").stdout)
+        assert (document["id"], document["ram"], document["vcpus"], document["disk"]) == (flavor.id, 8192, 4, 40)
+        assert document["properties"] == {"pci_passthrough:alias": "k4200:1"}
         cloud.openstack(
             "flavor", "create", "by-command", "--ram", "1024", "--property", "pci_passthrough:alias=k4200:2"
         )
@@ -64,9 +64,9 @@ def test_doctor_reports_the_rights_of_users(
         write_clouds(tmp_path / "clouds.yaml", entry)
         monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.yaml"))
         main(["doctor", "--os-cloud", "embedded", "-f", "json"])
-        shown = capsys.readouterr()
-        assert cloud.password not in shown.out + shown.err
-        return {check["name"]: check["state"] for check in json.loads(shown.out)}
+        output = capsys.readouterr()
+        assert cloud.password not in output.out + output.err
+        return {check["name"]: check["state"] for check in json.loads(output.out)}
 
     found = states(admin)
     assert {found[name] for name in ("Cloud", "Nova flavors", "Nova services", "Placement")} == {"ok"}, found

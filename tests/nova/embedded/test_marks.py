@@ -13,6 +13,6 @@ def test_a_thread_keeps_its_mark_beside_native_threads(release_name: str) -> Non
     environment = ensure(release_name)
     marks = Path(embedded.__file__).with_name("inside") / "marks.py"
     command = [str(environment.program("python")), str(Path(__file__).with_name("judge_marks.py")), str(marks)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment.variables(), check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["0"]
+    process = subprocess.run(command, capture_output=True, text=True, env=environment.variables(), check=False)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.split() == ["0"]

@@ -110,7 +110,7 @@ def test_a_failed_confirm_pins_the_source_until_its_migration_is_failed(nova: Em
     assert (server.status, server.compute_host) == ("VERIFY_RESIZE", "gpu2")
     nova.control.fail("gpu1", "confirm")
     cloud.compute.confirm_server_resize(server.id)
-    until(cloud, server, lambda one: one.status == "ERROR")
+    until(cloud, server, lambda instance: instance.status == "ERROR")
     assert nova.control.hits("gpu1", "confirm") == 1
     nova.control.periodic()
     assert owners(nova)[source] == server.id, "the periodic task must not free what an error migration pins"
@@ -143,7 +143,7 @@ def test_the_hypervisor_gives_no_device_to_two_running_guests(nova: EmbeddedNova
     first, second = (boot(cloud, name, flavor, host="gpu2") for name in ("first", "second"))
     held = nova.control.hostdevs(first.id)["gpu2"]
     cloud.compute.stop_server(second.id)
-    until(cloud, second, lambda one: one.status == "SHUTOFF")
+    until(cloud, second, lambda instance: instance.status == "SHUTOFF")
     # What a wrong repair does: the second guest's row now names the first one's device.
     request = "SELECT request_id FROM pci_devices WHERE instance_uuid = ?"
     ((wanted,),) = sql(nova, request, second.id)

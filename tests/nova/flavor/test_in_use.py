@@ -50,10 +50,10 @@ def nova() -> Iterator[EmbeddedNova]:
 
 def applied(api: FlavorCloud, text: str, choices: FlavorChoices = FlavorChoices()) -> list[str]:  # noqa: B008 - frozen
     """Apply a spec; → the codes of the findings."""
-    asked = wanted(parse_spec(text, "spec"), release=release("2025.2"))
-    made = plan(api, asked.flavors, choices)
+    desired = wanted(parse_spec(text, "spec"), release=release("2025.2"))
+    made = plan(api, desired.flavors, choices)
     assert not apply(api, made.operations, jobs=1)
-    return [found.code for found in made.findings]
+    return [finding.code for finding in made.findings]
 
 
 def test_guests_get_what_the_flavor_says_and_flavors_in_use_stay(nova: EmbeddedNova) -> None:

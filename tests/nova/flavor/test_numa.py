@@ -98,9 +98,9 @@ def cloud(request: pytest.FixtureRequest) -> Iterator[World]:
     config = CONFIG.replace("DEVICE_SPEC", device_spec_option(release(name)).name)
     with EmbeddedNova(name, hosts=HOSTS, config=[config]) as nova, nova.connection() as connection:
         api = FlavorCloud(connection)
-        asked = wanted(parse_spec(SPEC.replace("RELEASE", name), "spec"), release=release(name))
-        assert not apply(api, plan(api, asked.flavors, FlavorChoices()).operations, jobs=1)
-        flavors = {one.name: connection.compute.get_flavor(one.id) for one in api.flavors()}
+        desired = wanted(parse_spec(SPEC.replace("RELEASE", name), "spec"), release=release(name))
+        assert not apply(api, plan(api, desired.flavors, FlavorChoices()).operations, jobs=1)
+        flavors = {flavor.name: connection.compute.get_flavor(flavor.id) for flavor in api.flavors()}
         yield World(name, nova, connection, flavors)
 
 

@@ -164,7 +164,7 @@ def test_interrupted_at_every_request_a_second_run_completes(empty: Proxied, bef
     assert number > 6
 
 
-def test_an_error_of_the_server_at_any_write_is_told_and_a_second_run_completes(empty: Proxied) -> None:
+def test_a_server_error_at_any_write_is_reported_and_a_second_run_completes(empty: Proxied) -> None:
     wanted = flavors_of(FIRST)
     with empty.connection() as connection:
         api = FlavorCloud(connection)
@@ -205,9 +205,9 @@ def test_interrupted_while_signing_in_says_so_and_a_second_run_completes(
         empty.traffic.calm()
         empty.traffic.dies_at, empty.traffic.comes_back = number, False
         assert main(["flavor", "apply", str(spec), "--yes"]) == CloudError.exit_code
-        told = capsys.readouterr().err
-        assert "Traceback" not in told
-        assert "→" in told
+        output = capsys.readouterr().err
+        assert "Traceback" not in output
+        assert "→" in output
     empty.traffic.calm()
     assert main(["flavor", "apply", str(spec), "--yes"]) == 0
     assert main(["flavor", "plan", str(spec), "--exit-code"]) == 0
@@ -231,9 +231,9 @@ def test_nova_judges_other_extra_specs_and_nothing_is_left(
     misspelt = '{model: k4200, vcpus: 1, ram: 1GiB, disk: 1, extra_specs: {"hw:cpu_polcy": shared}}'
     spec.write_text(f"{HEAD}flavors: {{f: {misspelt}}}\n")
     assert main(["flavor", "apply", str(spec), "--yes"]) == 22
-    told = capsys.readouterr().err
-    assert "hw:cpu_polcy" in told
-    assert "nothing is left" in told
+    output = capsys.readouterr().err
+    assert "hw:cpu_polcy" in output
+    assert "nothing is left" in output
     with empty.connection() as connection:
         assert FlavorCloud(connection).flavors() == ()
 
@@ -243,17 +243,17 @@ def test_openstack_reads_what_gpustack_wrote(empty: Proxied) -> None:
         api = FlavorCloud(connection)
         assert not apply(api, plan(api, flavors_of(FIRST)).operations)
         for flavor in api.flavors():
-            shown = json.loads(empty.cloud.openstack("flavor", "show", flavor.name, "-f", "json").stdout)
-            assert shown["properties"] == dict(flavor.extra_specs)
-            assert (shown["vcpus"], shown["ram"], shown["disk"]) == (
+            document = json.loads(empty.cloud.openstack("flavor", "show", flavor.name, "-f", "json").stdout)
+            assert document["properties"] == dict(flavor.extra_specs)
+            assert (document["vcpus"], document["ram"], document["disk"]) == (
                 flavor.sizes.vcpus,
                 flavor.sizes.ram,
                 flavor.sizes.disk,
             )
-            assert shown["description"] == flavor.description
-            assert shown["os-flavor-access:is_public"] == flavor.public
+            assert document["description"] == flavor.description
+            assert document["os-flavor-access:is_public"] == flavor.public
             if not flavor.public:
-                assert shown["access_project_ids"] == list(api.access(flavor.id))
+                assert document["access_project_ids"] == list(api.access(flavor.id))
 
 
 def test_the_plugin_of_openstack_says_the_same(
@@ -283,8 +283,8 @@ def test_novas_schedulers_and_validation_pass_the_mark_over(cloud: Proxied) -> N
     program = Path(__file__).parent / "judge_mark.py"
     python = cloud.cloud.environment.program("python")
     variables = {**cloud.cloud.environment.variables(), "OS_NOVA_DISABLE_EVENTLET_PATCHING": "true"}
-    said = subprocess.run([str(python), str(program)], env=variables, capture_output=True, text=True, check=True)
-    assert json.loads(said.stdout) == {
+    process = subprocess.run([str(python), str(program)], env=variables, capture_output=True, text=True, check=True)
+    assert json.loads(process.stdout) == {
         "valid": True,
         "typo refused": True,
         "capabilities with the mark": True,

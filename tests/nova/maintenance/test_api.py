@@ -71,7 +71,7 @@ def emptied(api: Any, policy: Policy, more: Mapping[str, Any] | None = None) -> 
 
 def whole(world: World, api: Any, policy: Policy) -> None:
     assert not emptied(api, policy).refused
-    assert not [one for one in world.nova.control.domains(HOST) if one["state"] == "running"]
+    assert not [domain for domain in world.nova.control.domains(HOST) if domain["state"] == "running"]
     assert world.service()[0] == "disabled"
     assert not runner(api).resume().refused
 
@@ -130,10 +130,10 @@ def test_a_guest_in_a_state_of_its_own_is_left_alone(world: World) -> None:
 def test_a_device_that_can_not_migrate_live_is_refused_by_gpustack_and_by_nova(world: World) -> None:
     api = ServiceCloud(world.cloud)
     guest = world.guest("gpu-guest", "gpu")
-    assert [one.code for one in emptied(api, Policy.LIVE_MIGRATE).findings] == ["GPU609"]
+    assert [finding.code for finding in emptied(api, Policy.LIVE_MIGRATE).findings] == ["GPU609"]
     assert world.service() == ("enabled", None)
     plan = emptied(api, Policy.LIVE_MIGRATE, {"live_migratable": frozenset({"k4200"})})
-    assert [one.code for one in plan.findings] == ["GPU611"], "Nova knows better"
+    assert [finding.code for finding in plan.findings] == ["GPU611"], "Nova knows better"
     assert world.state(guest) == ("ACTIVE", HOST)
     assert world.service()[0] == "disabled"
     assert not runner(api).resume().refused
@@ -183,7 +183,7 @@ def test_somebodys_own_resize_is_not_confirmed(world: World) -> None:
     world.cloud.compute.migrate_server(guest.id)
     assert world.state(guest) == ("VERIFY_RESIZE", HOST)
     plan = emptied(api, Policy.COLD_MIGRATE)
-    assert [one.code for one in plan.findings] == ["GPU608"]
+    assert [finding.code for finding in plan.findings] == ["GPU608"]
     world.cloud.compute.confirm_server_resize(guest.id)
 
 
@@ -192,29 +192,29 @@ def test_a_host_that_is_down_and_one_that_nova_does_not_know(world: World) -> No
     plan = Runner(api=api, target=Target(host="gpu9"), seconds=1).look(InstanceChoices(), "a test")
     assert (plan.todo, plan.refused) == (False, False)
     plan = Runner(api=api, target=Target(host=f"{HOST}.example.org"), seconds=1).look(InstanceChoices(), "a test")
-    assert [one.code for one in plan.findings] == ["GPU603"]
+    assert [finding.code for finding in plan.findings] == ["GPU603"]
     world.guest("plain-guest")
     world.nova.control.kill_compute(HOST)
     try:
-        assert [one.code for one in emptied(api, Policy.STOP).findings] == ["GPU610"]
+        assert [finding.code for finding in emptied(api, Policy.STOP).findings] == ["GPU610"]
     finally:
         world.nova.control.restart_compute(HOST)
 
 
-def test_a_stop_that_hangs_is_told_and_goes_on(world: World) -> None:
+def test_a_stop_that_hangs_is_reported_and_goes_on(world: World) -> None:
     api = ServiceCloud(world.cloud)
     guest = world.guest("plain-guest")
     world.nova.control.fail(HOST, "driver.power_off", action="hang")
     choices = InstanceChoices(guests=Policy.STOP)
     plan = runner(api, seconds=3).empty(choices, "a test", disabled=False)
-    assert [one.code for one in plan.findings] == ["GPU614"]
+    assert [finding.code for finding in plan.findings] == ["GPU614"]
     assert "powering-off" in plan.findings[0].message
     world.nova.control.clear_faults(HOST)
     whole(world, api, Policy.STOP)
     assert world.state(guest) == ("ACTIVE", HOST)
 
 
-def test_a_connection_that_dies_is_told_and_the_next_run_goes_on(world: World) -> None:
+def test_a_lost_connection_is_reported_and_the_next_run_goes_on(world: World) -> None:
     guest = world.guest("gpu-guest", "gpu")
     traffic = Traffic()
     entry = yaml.safe_load(world.nova.clouds_yaml.read_text())["clouds"]["embedded"]

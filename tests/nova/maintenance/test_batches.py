@@ -25,7 +25,7 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 def targets(world: World) -> set[str]:
     """Where guests were moved to, for as long as Nova has its books of it."""
-    return {str(one.dest_compute) for one in world.cloud.compute.migrations() if one.dest_compute}
+    return {str(migration.dest_compute) for migration in world.cloud.compute.migrations() if migration.dest_compute}
 
 
 def test_what_fails_on_one_host_of_a_batch_keeps_no_other_from_coming_back(four: World) -> None:

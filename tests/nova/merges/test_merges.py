@@ -45,7 +45,7 @@ def play(root: Path, tools: Path, plays: list[dict]) -> None:
     book, hosts = root / "play.yml", root / "inventory.ini"
     book.write_text(yaml.safe_dump(plays))
     hosts.write_text(INVENTORY)
-    done = subprocess.run(
+    process = subprocess.run(
         [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(hosts), str(book)],
         env={
             **os.environ,
@@ -59,7 +59,7 @@ def play(root: Path, tools: Path, plays: list[dict]) -> None:
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert process.returncode == 0, process.stdout[-3000:] + process.stderr[-3000:]
 
 
 def merges(root: Path, tools: Path, config: str) -> Iterator[dict]:
@@ -128,7 +128,7 @@ def test_kolla_ansible_merges_what_is_rendered(tmp_path, tools):
     """With overrides of the operator's own before it; kolla-ansible's Blazar keeps its filter."""
     put(tmp_path, {"etc/kolla/config/nova.conf": f"[pci]\nalias = {FPGA}\ndevice_spec = {NIC}\n"})
     rendering = rendered(tmp_path, "kolla", placement="schedule")
-    assert not [found for found in rendering.findings if found.severity == "error"]
+    assert not [finding for finding in rendering.findings if finding.severity == "error"]
     written(tmp_path, rendering)
     play(tmp_path, tools, list(merges(tmp_path, tools, "etc/kolla/config")))
     assert_merged(tmp_path, ["fpga", *OURS], DEFAULT, nic=True)
@@ -167,7 +167,7 @@ def test_kayobe_joins_an_environment_and_hands_it_on(tmp_path, tools):
     put(tmp_path, {f"{base}/nova/nova-compute.conf": f"[pci]\nalias = {FPGA}\n", f"{base}/nova.conf": "[DEFAULT]\n"})
     environment = "etc/kayobe/environments/prod/kolla/config/nova"
     rendering = rendered(tmp_path, "kayobe", placement="schedule", directory=environment)
-    assert not [found for found in rendering.findings if found.severity == "error"]
+    assert not [finding for finding in rendering.findings if finding.severity == "error"]
     written(tmp_path, rendering)
     play(tmp_path, tools, [kayobe(tmp_path, tools), *merges(tmp_path, tools, "generated")])
     assert_merged(tmp_path, ["fpga", *OURS], DEFAULT, nic=False)

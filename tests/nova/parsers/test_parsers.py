@@ -39,8 +39,8 @@ def judge(request) -> Iterator[Judge]:
 def test_nova_reads_what_is_rendered(judge, tmp_path_factory, case):
     release = releases.release(judge.release)
     assume(release.major >= case.release.major)
-    found = wanted(case.spec, case.hosts, release=release)
-    rendering = render(found, hosts=case.hosts, together=True)
+    desired = wanted(case.spec, case.hosts, release=release)
+    rendering = render(desired, hosts=case.hosts, together=True)
     assume(not errors(rendering.findings))
     directory = tmp_path_factory.mktemp("rendered")
     for facts, file in zip(sorted(case.hosts, key=lambda h: h.hostname), rendering.files, strict=True):
@@ -48,13 +48,13 @@ def test_nova_reads_what_is_rendered(judge, tmp_path_factory, case):
         path.write_text(file.text)
         answer = judge.asked([path], facts)
         assert not [key for key in answer if key.endswith("_error")], answer
-        assert list(answer["aliases"]) == [alias.name for alias in found.aliases]
+        assert list(answer["aliases"]) == [alias.name for alias in desired.aliases]
         expected = case.targets[facts.hostname]
         assert sorted(answer["offered"]) == sorted(a for some in expected.values() for a in some)
         assert answer["filters"][-1] == "PciPassthroughFilter"
-        assert bool(answer["report"]) is (found.placement != "off")
-        assert bool(answer["schedule"]) is (found.placement == "schedule")
-        if found.placement == "off":
+        assert bool(answer["report"]) is (desired.placement != "off")
+        assert bool(answer["schedule"]) is (desired.placement == "schedule")
+        if desired.placement == "off":
             shares = {alias: len(addresses) for alias, addresses in expected.items() if alias in answer["shares"]}
             assert {alias: answer["shares"][alias] for alias in shares} == shares
 

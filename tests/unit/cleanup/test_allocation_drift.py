@@ -33,7 +33,7 @@ SAID = {"allocations": {"gpu": {}, "other": {}}, "project_id": "their-project", 
         ({"Last-Modified": "yesterday"}, "report"),
     ],
 )
-def test_a_consumer_that_no_cell_knows_is_told_and_left_alone(headers: dict[str, str], status: str) -> None:
+def test_a_consumer_that_no_cell_knows_is_reported_and_left_alone(headers: dict[str, str], status: str) -> None:
     verdict = judged(SAID, **headers)
     assert (verdict.status.value, verdict.repair) == (status, None)
     evidence = " ".join(verdict.evidence)

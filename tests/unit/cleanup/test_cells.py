@@ -25,8 +25,8 @@ def two(tmp_path: Path) -> tuple[CellFile, CellFile, Path]:
 
 
 def verdicts(conf: Path, **selection: object) -> list[str]:
-    made = plan.make(Sources.from_nova_conf([conf]), Selection(**selection))  # type: ignore[arg-type]
-    return [f"{v.klass} {v.status}" for v in made.verdicts if v.cell == "cell1"]
+    cleanup_plan = plan.make(Sources.from_nova_conf([conf]), Selection(**selection))  # type: ignore[arg-type]
+    return [f"{v.klass} {v.status}" for v in cleanup_plan.verdicts if v.cell == "cell1"]
 
 
 def mapping(conf: Path, uuid: str, cell: int | None) -> None:
@@ -65,21 +65,21 @@ def test_the_other_cell_can_not_be_read(two: tuple[CellFile, CellFile, Path], ma
         mapping(two[2], "vm", 2)
     with two[1].engine.begin() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'fedcba987654'")
-    made = plan.make(Sources.from_nova_conf([two[2]]), Selection())
-    assert [f"{v.klass} {v.status}" for v in made.verdicts] == ["A undecided"]
-    assert [name for name, _why in made.unread] == ["cell2"]
+    cleanup_plan = plan.make(Sources.from_nova_conf([two[2]]), Selection())
+    assert [f"{v.klass} {v.status}" for v in cleanup_plan.verdicts] == ["A undecided"]
+    assert [name for name, _why in cleanup_plan.unread] == ["cell2"]
 
 
 def test_only_one_cell_is_judged_and_the_other_is_still_asked(two: tuple[CellFile, CellFile, Path]) -> None:
     two[1].instance("vm", "elsewhere")
     mapping(two[2], "vm", 2)
-    made = plan.make(Sources.from_nova_conf([two[2]]).named(["cell1"]), Selection())
-    assert [f"{v.klass} {v.status}" for v in made.verdicts] == ["A stale"]
+    cleanup_plan = plan.make(Sources.from_nova_conf([two[2]]).named(["cell1"]), Selection())
+    assert [f"{v.klass} {v.status}" for v in cleanup_plan.verdicts] == ["A stale"]
 
 
 def test_without_the_api_database_nothing_is_called_absent(two: tuple[CellFile, CellFile, Path]) -> None:
-    made = plan.make(Sources.from_url(two[0].url), Selection())
-    assert [f"{v.klass} {v.status}" for v in made.verdicts] == ["A undecided"]
+    cleanup_plan = plan.make(Sources.from_url(two[0].url), Selection())
+    assert [f"{v.klass} {v.status}" for v in cleanup_plan.verdicts] == ["A undecided"]
 
 
 def test_a_template_is_filled_in_as_nova_does(tmp_path: Path) -> None:
@@ -144,9 +144,9 @@ def test_a_cell_whose_connection_is_none(two: tuple[CellFile, CellFile, Path], t
     two[0].device(two[0].host("gpu2", deleted=True), "0000:81:00.0")
     with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite").begin() as connection:
         connection.execute(sa.text("UPDATE cell_mappings SET database_connection = :url WHERE id = 2"), {"url": url})
-    made = plan.make(Sources.from_nova_conf([two[2]]), Selection())
-    assert [f"{v.klass} {v.status}" for v in made.verdicts] == ["A undecided", "C stale"]
-    assert [name for name, _why in made.unread] == ["cell2"]
+    cleanup_plan = plan.make(Sources.from_nova_conf([two[2]]), Selection())
+    assert [f"{v.klass} {v.status}" for v in cleanup_plan.verdicts] == ["A undecided", "C stale"]
+    assert [name for name, _why in cleanup_plan.unread] == ["cell2"]
     assert main(["cleanup", "plan", "--config-file", str(two[2])]) == 30
 
 

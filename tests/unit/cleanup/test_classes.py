@@ -24,10 +24,12 @@ def collected(*paths: str, **more: str) -> dict[str, set[str]]:
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *paths]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSTACK", "PYTEST"))}
     variables = {**kept, **more}
-    told = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stdout + told.stderr
+    process = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
     found: dict[str, set[str]] = {}
-    for module, test, world in re.findall(r"^tests/nova/cleanup/(\w+)\.py::(\w+)\[(.+)\]$", told.stdout, re.MULTILINE):
+    for module, test, world in re.findall(
+        r"^tests/nova/cleanup/(\w+)\.py::(\w+)\[(.+)\]$", process.stdout, re.MULTILINE
+    ):
         found.setdefault(f"{module}::{test}", set()).add(world)
     return found
 

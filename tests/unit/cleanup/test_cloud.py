@@ -122,9 +122,9 @@ def test_a_placement_that_can_not_be_asked(cell: CellFile, tmp_path: Path, kind:
     # What is said of the rows is what is said without a cloud, and that class Q is not known.
     assert planned.returncode == 21, planned.stderr
     assert reason in planned.stderr
-    told = json.loads(planned.stdout)
-    assert [one for one in told if one["class"] != "Q"] == without
-    (undecided,) = (one for one in told if one["class"] == "Q")
+    document = json.loads(planned.stdout)
+    assert [one for one in document if one["class"] != "Q"] == without
+    (undecided,) = (one for one in document if one["class"] == "Q")
     assert (undecided["status"], undecided["cell"], undecided["repair"]) == ("undecided", "cell1", None)
     assert reason in undecided["evidence"][0]
     assert reason in json.loads(saved.read_text())["unasked"]

@@ -62,9 +62,9 @@ TEMPLATE = "{scheme}://{username}:{password}@{hostname}:{port}/nova"
 def test_a_connection_that_leads_nowhere(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A clear word, whatever is wrong with it, and never the password."""
     assert main(["--debug", "cleanup", "plan", "--db-url", url]) == DatabaseError.exit_code
-    said = capsys.readouterr()
-    assert SECRET not in said.out + said.err
-    assert "fault of gpustack" not in said.err
+    output = capsys.readouterr()
+    assert SECRET not in output.out + output.err
+    assert "fault of gpustack" not in output.err
 
 
 @pytest.mark.parametrize("default", [f"mysql://nova:x/{SECRET}@db/nova", f"mysql://nova:{SECRET}[@db/nova"])
@@ -129,7 +129,7 @@ def test_an_api_database_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "no Nova database" in said
 
 
-def test_a_damaged_plan_is_told_before_any_database_is_asked(
+def test_a_damaged_plan_is_refused_before_any_database_is_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = tmp_path / "plan.json"

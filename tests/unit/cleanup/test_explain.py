@@ -26,7 +26,7 @@ def conf(tmp_path: Path) -> Path:
     return nova_conf(tmp_path, {"cell1": cell.url})
 
 
-def said(capsys: pytest.CaptureFixture[str], conf: Path, *words: str) -> str:
+def explanation(capsys: pytest.CaptureFixture[str], conf: Path, *words: str) -> str:
     assert main(["cleanup", "explain", *words, "--config-file", str(conf), "--no-hypervisor"]) == 0
     return capsys.readouterr().out
 
@@ -35,7 +35,7 @@ def said(capsys: pytest.CaptureFixture[str], conf: Path, *words: str) -> str:
 def test_everything_about_a_gpu_or_an_instance(
     words: tuple[str, ...], conf: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = said(capsys, conf, *words)
+    out = explanation(capsys, conf, *words)
     assert f"{GPU} (10de:11b4), type-PCI, is 'allocated', owner {VM}, request x" in out
     assert f"instance {VM}: active, task none, on gpu2 (gpu2)" in out
     assert f"requests of {VM}: 1 of k4200 (r1)" in out
@@ -50,7 +50,7 @@ def test_everything_about_a_gpu_or_an_instance(
 
 @pytest.mark.parametrize("words", [("gpu1", "0000:99:00.0"), ("gpu9", GPU), (VM.replace("1", "9"),)])
 def test_nothing_is_known(words: tuple[str, ...], conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = said(capsys, conf, *words)
+    out = explanation(capsys, conf, *words)
     assert "no row of pci_devices" in out
     assert "verdicts\n  none" in out
 
@@ -64,7 +64,7 @@ def test_values_that_nova_does_not_write_are_shown_as_they_are(
     with cell.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE pci_devices SET updated_at = '0000-00-00 00:00:00'")
         connection.exec_driver_sql("UPDATE instance_extra SET pci_requests = '[{'")
-    out = said(capsys, nova_conf(tmp_path, {"cell1": cell.url}), "gpu1", GPU)
+    out = explanation(capsys, nova_conf(tmp_path, {"cell1": cell.url}), "gpu1", GPU)
     assert "is 'free'" in out
     assert "not readable: '[{'" in out
     assert "class U (unknown-value), report" in out

@@ -13,7 +13,7 @@ from support.cellfile import CellFile, ago, nova_conf
 GPU = "0000:81:00.0"
 
 
-def said(cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def messages(cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     main(["cleanup", "plan", "--config-file", str(nova_conf(tmp_path, {"cell1": cell.url})), *words])
     return capsys.readouterr().err
 
@@ -31,7 +31,7 @@ def test_devices_held_by_work_in_progress(cell: CellFile, tmp_path: Path, capsys
     for number, age in ((1, 900), (2, 600)):
         address = f"0000:8{number}:00.0"
         cell.device(node, address, "allocated", instance_uuid="vm", request_id="x", updated_at=ago(age))
-    err = said(cell, tmp_path, capsys)
+    err = messages(cell, tmp_path, capsys)
     assert "2 devices are held by work in progress; the oldest, gpu1 0000:81:00.0, since " in err
     assert "plan again after" not in err
 
@@ -40,7 +40,7 @@ def test_the_grace_time_and_when_it_ends(cell: CellFile, tmp_path: Path, capsys:
     written = ago(100)
     cell.instance("vm", "gpu2")
     cell.device(cell.host("gpu1"), GPU, "allocated", instance_uuid="vm", request_id="x", updated_at=written)
-    err = said(cell, tmp_path, capsys)
+    err = messages(cell, tmp_path, capsys)
     assert f"1 changed within the grace time: plan again after {ago(-200):%F %H:%M}" in err
     assert "held by work" not in err
 
@@ -53,9 +53,9 @@ def test_who_answers_is_shown(
     cell.instance("vm", "gpu2", wants=())
     cell.move("vm", "gpu1", "gpu2", "error")
     cell.device(cell.host("gpu1"), GPU, "allocated", instance_uuid="vm", request_id="x")
-    assert "apply asks over SSH, as root or with --sudo: gpu1" in said(cell, tmp_path, capsys)
+    assert "apply asks over SSH, as root or with --sudo: gpu1" in messages(cell, tmp_path, capsys)
     (tmp_path / "api.sqlite").unlink()
-    err = said(cell, tmp_path, capsys, "--ask-hosts")
+    err = messages(cell, tmp_path, capsys, "--ask-hosts")
     assert "of 2 hosts answer completely" in err
     assert "gpu1 can't be asked: no SSH connection: refused" in err
     assert "class B (migration-pinned) on gpu1, undecided" in err  # the plan is settled by the answers

@@ -236,5 +236,5 @@ def test_nobody_is_asked_when_that_is_not_wanted() -> None:
 
 def test_the_program_runs_without_anything_but_the_standard_library() -> None:
     program = Path(domains.__file__).read_bytes()
-    done = subprocess.run([sys.executable, "-I", "-S", "-"], input=program, capture_output=True, check=True)
-    assert done.stdout.startswith(b'{"used"')
+    process = subprocess.run([sys.executable, "-I", "-S", "-"], input=program, capture_output=True, check=True)
+    assert process.stdout.startswith(b'{"used"')

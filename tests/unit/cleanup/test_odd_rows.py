@@ -159,8 +159,8 @@ def test_the_verdict_is_safe(made: object, expected: list[str], tmp_path: Path) 
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     made(cell)  # type: ignore[operator]
     conf = nova_conf(tmp_path, {"cell1": cell.url})
-    found = plan.make(Sources.from_nova_conf([conf]), Selection(stuck_after=timedelta(hours=2))).verdicts
-    assert [f"{one.klass} {one.status}" for one in found] == expected, [one.because for one in found]
+    cleanup_plan = plan.make(Sources.from_nova_conf([conf]), Selection(stuck_after=timedelta(hours=2))).verdicts
+    assert [f"{one.klass} {one.status}" for one in cleanup_plan] == expected, [one.because for one in cleanup_plan]
 
 
 def test_an_instance_whose_row_does_not_name_it_is_found_where_it_is(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_an_instance_whose_row_does_not_name_it_is_found_where_it_is(tmp_path: P
     cell.instance("vm", "gpu1")
     sources = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})])
     for selection in (Selection(instance="vm"), Selection(hosts=frozenset({"gpu1"}))):
-        assert [(one.klass, one.owner) for one in plan.make(sources, selection).verdicts] == [("L", "vm")]
+        assert [(verdict.klass, verdict.owner) for verdict in plan.make(sources, selection).verdicts] == [("L", "vm")]
     assert plan.make(sources, Selection(instance="another")).verdicts == ()
 
 
@@ -185,8 +185,8 @@ def test_a_host_that_offers_devices_and_has_no_row_yet(name: str, tmp_path: Path
         )
     }
     sources = replace(Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})]), hardware=known)
-    found = plan.make(sources, Selection()).verdicts
-    assert [(one.klass, one.status.value, one.host) for one in found] == [("O", "report", "gpu1")]
+    cleanup_plan = plan.make(sources, Selection()).verdicts
+    assert [(one.klass, one.status.value, one.host) for one in cleanup_plan] == [("O", "report", "gpu1")]
     assert plan.make(sources, Selection(hosts=frozenset({"gpu2"}))).verdicts == ()
 
 
@@ -220,9 +220,11 @@ def odd(cell: CellFile, statement: str) -> None:
 def test_one_bad_value_leaves_the_other_rows_judged(statement: str, expected: list[str], tmp_path: Path) -> None:
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     odd(cell, statement)
-    made = plan.make(Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})]), Selection())
-    found = {host: [f"{v.klass} {v.status}" for v in made.verdicts if v.host == host] for host in ("gpu1", "gpu3")}
-    assert found == {"gpu1": expected, "gpu3": ["E stale"]}, [v.because for v in made.verdicts]
+    cleanup_plan = plan.make(Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})]), Selection())
+    found = {
+        host: [f"{v.klass} {v.status}" for v in cleanup_plan.verdicts if v.host == host] for host in ("gpu1", "gpu3")
+    }
+    assert found == {"gpu1": expected, "gpu3": ["E stale"]}, [v.because for v in cleanup_plan.verdicts]
 
 
 def test_a_cell_with_a_bad_value_that_is_read_once_leaves_the_other_cells_judged(tmp_path: Path) -> None:
@@ -230,9 +232,9 @@ def test_a_cell_with_a_bad_value_that_is_read_once_leaves_the_other_cells_judged
     odd(first, "UPDATE services SET host = x'ff' WHERE host = 'gpu1'")
     moved(second)
     conf = nova_conf(tmp_path, {"cell1": first.url, "cell2": second.url})
-    made = plan.make(Sources.from_nova_conf([conf]), Selection())
-    assert [v.klass for v in made.verdicts if v.cell == "cell2"] == ["A"]
-    assert [cell for cell, _reason in made.unread] == ["cell1"]
+    cleanup_plan = plan.make(Sources.from_nova_conf([conf]), Selection())
+    assert [v.klass for v in cleanup_plan.verdicts if v.cell == "cell2"] == ["A"]
+    assert [cell for cell, _reason in cleanup_plan.unread] == ["cell1"]
 
 
 def test_a_uuid_in_capitals_belongs_to_the_instance_that_is_here(tmp_path: Path) -> None:
@@ -241,5 +243,5 @@ def test_a_uuid_in_capitals_belongs_to_the_instance_that_is_here(tmp_path: Path)
     here(cell)
     with cell.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE pci_devices SET instance_uuid = 'VM'")
-    made = plan.make(Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})]), Selection())
-    assert [(v.klass, v.status.value, v.owner) for v in made.verdicts] == [("U", "report", "vm")]
+    cleanup_plan = plan.make(Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})]), Selection())
+    assert [(v.klass, v.status.value, v.owner) for v in cleanup_plan.verdicts] == [("U", "report", "vm")]

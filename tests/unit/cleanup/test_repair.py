@@ -51,7 +51,7 @@ def test_a_change_at_the_last_moment(
     cell: CellFile, sources: Sources, tmp_path: Path, owner: str, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes after the last judgement: only the conditions of the statement itself are left."""
-    planned = [one for one in wanted(sources) if one["instance"] == owner]
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == owner]
     monkeypatch.setattr(asking, "settle", _before(asking.settle, lambda: sql(cell, change)))
     (outcome,) = run(sources, tmp_path / "journal", planned)
     matters = {
@@ -117,7 +117,7 @@ def restore(cell: CellFile, rows: dict[str, list[tuple[object, ...]]]) -> None:
 def test_a_nova_compute_that_a_watchdog_starts_while_its_host_is_asked(
     cell: CellFile, sources: Sources, tmp_path: Path
 ) -> None:
-    planned = [one for one in wanted(sources) if one["stop_service"]]
+    planned = [verdict for verdict in wanted(sources) if verdict["stop_service"]]
     before = cell.dump()["pci_devices"]
     answer = answering(sources)
 
@@ -131,7 +131,7 @@ def test_a_nova_compute_that_a_watchdog_starts_while_its_host_is_asked(
 
 
 def test_the_operators_word_for_a_host_is_recorded(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
-    planned = [one for one in wanted(sources) if one["instance"] == "vm-bd"]
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-bd"]
     (outcome,) = run(sources, tmp_path / "first", planned, silent)
     assert outcome.result is apply.Result.UNDECIDED
     declared = replace(SELECTION, gone=frozenset({"old", "new"}))
@@ -232,7 +232,7 @@ def test_a_ghost_that_a_migration_in_error_pins(tmp_path: Path) -> None:
 
 
 def test_undo_leaves_what_was_used_since(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
-    planned = [one for one in wanted(sources) if one["instance"] == "gone"]
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "gone"]
     run(sources, tmp_path / "journal", planned)
     sql(cell, "UPDATE pci_devices SET updated_at = '2026-12-01 00:00:00' WHERE status = 'available'")
     (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources)
@@ -241,7 +241,7 @@ def test_undo_leaves_what_was_used_since(cell: CellFile, sources: Sources, tmp_p
 
 def test_undo_when_a_new_row_has_taken_the_place(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
     sql(cell, "CREATE UNIQUE INDEX u ON pci_devices (compute_node_id, address, deleted)")
-    planned = [one for one in wanted(sources) if one["repair"] == Repair.RETIRE]
+    planned = [verdict for verdict in wanted(sources) if verdict["repair"] == Repair.RETIRE]
     run(sources, tmp_path / "journal", planned)
     (node,) = [row[0] for row in cell.dump()["compute_nodes"] if row[2] == "orphan"]
     cell.device(node, "0000:01:00.0")
@@ -250,7 +250,7 @@ def test_undo_when_a_new_row_has_taken_the_place(cell: CellFile, sources: Source
 
 
 def test_undo_when_the_row_was_archived(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
-    planned = [one for one in wanted(sources) if one["instance"] == "gone"]
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "gone"]
     run(sources, tmp_path / "journal", planned)
     sql(cell, "DELETE FROM pci_devices")
     (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources)

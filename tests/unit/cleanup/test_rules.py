@@ -32,7 +32,7 @@ def test_verdicts(case: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_said_of_a_row_is_said_once_and_with_reasons(case: dict[str, Any]) -> None:
+def test_a_row_is_reported_once_and_with_reasons(case: dict[str, Any]) -> None:
     verdicts = list(rules.judge(neighbourhood.view(case), neighbourhood.clock(case)))
     ids = [row.id for verdict in verdicts for row in verdict.rows]
     assert len(ids) == len(set(ids))

@@ -187,26 +187,26 @@ def test_the_commands_of_a_page(
         after = done and action == "plan"
         unchanged = cell.dump()
         code = main([*words[1:], *more])
-        said = capsys.readouterr()
-        assert "unexpected" not in said.err
+        output = capsys.readouterr()
+        assert "unexpected" not in output.err
         codes.append((action, code))
         if action == "plan":
-            assert code == 0, (line, said)
-            assert ("No stale rows" in said.out) == (after or kind == "nothing"), (line, said)
+            assert code == 0, (line, output)
+            assert ("No stale rows" in output.out) == (after or kind == "nothing"), (line, output)
             assert cell.dump() == unchanged
         elif script:
-            assert code == 0, (line, said)
+            assert code == 0, (line, output)
             assert cell.dump() == unchanged
         elif action == "apply":
-            assert code == 0, (line, said)
+            assert code == 0, (line, output)
             done = True
-            assert cell.dump() != before, (line, said)
+            assert cell.dump() != before, (line, output)
         elif action == "undo" and page.stem == "class-i":
             assert code == 14, "the virtual function is still taken"
             assert cell.dump() == unchanged
         elif action == "undo":
-            assert code == 0, (line, said)
-            assert ("nothing to restore" in said.err) != done, (line, said)
+            assert code == 0, (line, output)
+            assert ("nothing to restore" in output.err) != done, (line, output)
             assert cell.dump() == before
         elif action == "watch":
             assert code == 0

@@ -105,17 +105,17 @@ def test_each_class_asks_what_the_table_says(verdicts: list[Verdict]) -> None:
 
 
 def test_nothing_is_asked_or_stopped_where_nothing_is_done(verdicts: list[Verdict]) -> None:
-    for one in verdicts:
-        if not one.repair and not one.then:
-            assert not one.questions
-            assert not one.stop
+    for verdict in verdicts:
+        if not verdict.repair and not verdict.then:
+            assert not verdict.questions
+            assert not verdict.stop
 
 
 def test_each_class_compares_the_tables_that_the_table_says(verdicts: list[Verdict]) -> None:
     found: dict[str, list[set[str]]] = {}
-    for one in verdicts:
-        tables = {fact.table for fact in one.seen}
-        if one.repair and tables not in found.setdefault(f"{one.klass} {one.repair.value}", []):
-            found[f"{one.klass} {one.repair.value}"].append(tables)
+    for verdict in verdicts:
+        tables = {fact.table for fact in verdict.seen}
+        if verdict.repair and tables not in found.setdefault(f"{verdict.klass} {verdict.repair.value}", []):
+            found[f"{verdict.klass} {verdict.repair.value}"].append(tables)
     in_order = {head: sorted(tables, key=len, reverse=True) for head, tables in found.items()}
     assert in_order == COMPARED

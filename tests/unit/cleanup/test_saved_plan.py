@@ -30,7 +30,7 @@ def apply(directory: Path, *words: str) -> int:
     return main(["cleanup", "apply", str(directory / "plan.json"), *named, "--wait", "0", *words])
 
 
-def told(capsys: pytest.CaptureFixture[str]) -> set[str]:
+def reported_outcomes(capsys: pytest.CaptureFixture[str]) -> set[str]:
     """Which classes and hosts the outcomes are of."""
     return {line.split(": ")[1] for line in capsys.readouterr().out.splitlines() if ": class " in line}
 
@@ -49,7 +49,7 @@ def test_only_what_was_chosen_is_carried_out(
 ) -> None:
     capsys.readouterr()
     assert apply(tmp_path, "--yes", *words) == 0
-    assert told(capsys) == expected
+    assert reported_outcomes(capsys) == expected
 
 
 def test_nothing_of_it_was_chosen(cell: CellFile, tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_another_cell_was_chosen(cell: CellFile, tmp_path: Path) -> None:
     assert apply(tmp_path, "--yes", "--cell", "cell2") == 0
 
 
-def test_a_cell_that_is_not_known_is_told(cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_cell_is_reported(cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved = json.loads((tmp_path / "plan.json").read_text())
     for verdict in saved["verdicts"]:
         verdict["cell"] = "cell7"
@@ -82,9 +82,9 @@ def test_a_script_tells_what_it_leaves_out(cell: CellFile, tmp_path: Path, capsy
         connection.exec_driver_sql("UPDATE instances SET task_state = 'rebuilding' WHERE uuid = 'vm-a'")
     capsys.readouterr()
     assert apply(tmp_path, "--sql", "--class", "A") == 13
-    said = capsys.readouterr()
-    assert "vm-a" not in said.out
-    assert "omitted, changed" in said.err
+    output = capsys.readouterr()
+    assert "vm-a" not in output.out
+    assert "omitted, changed" in output.err
 
 
 def test_a_script_writes_no_row_below_a_nova_compute_that_runs(
@@ -94,9 +94,9 @@ def test_a_script_writes_no_row_below_a_nova_compute_that_runs(
     monkeypatch.setattr(Hypervisors, "ask", lambda _self, host: answer(host))
     script = ["cleanup", "apply", "--config-file", str(tmp_path), "--sql", "--class", "F"]
     assert main(script) == 13
-    said = capsys.readouterr()
-    assert "UPDATE" not in said.out
-    assert "then add --stopped stopped" in said.err
+    output = capsys.readouterr()
+    assert "UPDATE" not in output.out
+    assert "then add --stopped stopped" in output.err
     assert main([*script, "--stopped", "stopped"]) == 0
     assert "UPDATE" in capsys.readouterr().out
 

@@ -18,7 +18,7 @@ from support import neighbourhood
 GPU, NODE, CLASS = "gpu-provider", "node", "CUSTOM_PCI_10DE_11B4"
 
 
-def told(
+def statuses(
     case: dict[str, Any], held: dict[str, int], *, of_node: bool, total: int = 1, reserved: int = 0, **moved: str
 ) -> list[str]:
     """The statuses of the verdicts on the provider of the case's first row, and of which instance where there are more.
@@ -57,16 +57,16 @@ UP = {"service": {"seen": 5}}
         ({**UP, "rows": [{"status": "available"}]}, False, []),
     ],
 )
-def test_what_is_told(case: dict[str, Any], of_node: bool, expected: list[str]) -> None:
-    assert told(case, {}, of_node=of_node) == expected
+def test_plan_reports(case: dict[str, Any], of_node: bool, expected: list[str]) -> None:
+    assert statuses(case, {}, of_node=of_node) == expected
 
 
 def test_what_gives_nothing_away() -> None:
     case = {**TAKEN, **UP}
-    assert told(case, {"vm": 1}, of_node=True) == []
-    assert told(case, {}, of_node=False, reserved=1) == []  # used once, and reserved since
-    assert told(case, {"other": 1}, of_node=False) == []  # somebody else's: class Q tells of that
-    assert told(case, {"move": 1}, of_node=False, move="vm") == []  # the instance's own migration has it
+    assert statuses(case, {"vm": 1}, of_node=True) == []
+    assert statuses(case, {}, of_node=False, reserved=1) == []  # used once, and reserved since
+    assert statuses(case, {"other": 1}, of_node=False) == []  # somebody else's: class Q tells of that
+    assert statuses(case, {"move": 1}, of_node=False, move="vm") == []  # the instance's own migration has it
 
 
 def card(*owners: str | None) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def card(*owners: str | None) -> dict[str, Any]:
 )
 def test_functions_of_one_card(owners: tuple[str | None, ...], held: dict[str, int], expected: list[str]) -> None:
     """They are one provider, with as much of its resource class as there are functions."""
-    assert told(card(*owners), held, of_node=False, total=3) == expected
+    assert statuses(card(*owners), held, of_node=False, total=3) == expected
 
 
 class Many:

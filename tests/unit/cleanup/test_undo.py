@@ -60,7 +60,7 @@ SINCE = [
 def test_what_was_used_since_is_left(
     cell: CellFile, sources: Sources, tmp_path: Path, owner: str, since: list[str], why: str
 ) -> None:
-    planned = [one for one in wanted(sources) if one["instance"] == owner]
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == owner]
     (outcome,) = run(sources, tmp_path / "journal", planned)
     assert outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING)
     for statement in since:
@@ -80,7 +80,7 @@ def test_a_host_that_comes_back_while_it_is_undone(
     """Only the conditions of the statement itself are left then."""
     from gpustack.cleanup import undo as module
 
-    run(sources, tmp_path / "journal", [one for one in wanted(sources) if one["instance"] == "vm-a"])
+    run(sources, tmp_path / "journal", [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"])
     original = module.conditions
 
     def late(*arguments: object) -> object:
@@ -98,7 +98,7 @@ def test_a_host_that_comes_back_while_it_is_undone(
 def test_a_physical_function_is_not_offered_again_beside_a_taken_one(
     cell: CellFile, sources: Sources, tmp_path: Path
 ) -> None:
-    planned = [one for one in wanted(sources) if one["class"] == "I"]
+    planned = [verdict for verdict in wanted(sources) if verdict["class"] == "I"]
     (outcome,) = run(sources, tmp_path / "journal", planned)
     assert outcome.result is apply.Result.REPAIRED
     before = cell.dump()

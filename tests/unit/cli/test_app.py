@@ -209,7 +209,7 @@ def finding(place, message="it is so", code="GPU901", severity=Severity.WARNING)
     return Finding(code=code, severity=severity, place=place, message=message, remedy="mend it")
 
 
-def test_findings_are_told_once_for_all_their_places():
+def test_findings_are_printed_once_for_all_their_places():
     found = [
         finding("gpu01 0000:84:00.0"),
         finding("gpu01 0000:88:00.0"),

@@ -46,11 +46,11 @@ class Terminal(io.StringIO):
 
 def test_plan_apply_list_show(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["flavor", "plan", "gpustack.yaml", "--exit-code"]) == 3
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
-        "create lab (4 vCPUs, 8 GiB RAM, 20 GiB disk; for 1 project)\n    + pci_passthrough:alias = K4200:1\n" in shown
+        "create lab (4 vCPUs, 8 GiB RAM, 20 GiB disk; for 1 project)\n    + pci_passthrough:alias = K4200:1\n" in output
     )
-    assert shown.endswith("3 to create, 0 to change, 0 to delete, 0 unchanged\n")
+    assert output.endswith("3 to create, 0 to change, 0 to delete, 0 unchanged\n")
     assert not cloud.writes
     assert main(["flavor", "apply", "gpustack.yaml", "--yes"]) == 0
     capsys.readouterr()
@@ -119,12 +119,12 @@ def test_an_error_refuses_all(cloud: NovaModel, capsys: pytest.CaptureFixture[st
 def test_failures_are_counted(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     cloud.refuses = "flavors g1.2"
     assert main(["flavor", "apply", "gpustack.yaml", "--yes"]) == 22
-    said = capsys.readouterr().err
-    assert "g1.2: HTTP 400, injected" in said
-    assert "1 of 3 flavors failed" in said
+    output = capsys.readouterr().err
+    assert "g1.2: HTTP 400, injected" in output
+    assert "1 of 3 flavors failed" in output
 
 
-def test_a_half_made_flavor_is_told_and_finished(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_half_made_flavor_is_reported_and_finished(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     cloud.dies_at, cloud.comes_back = 3, False  # after the list and the first two requests of a create
     assert main(["flavor", "apply", "gpustack.yaml", "--yes", "--jobs", "1"]) == 22
     assert "half made" in capsys.readouterr().err
@@ -197,9 +197,9 @@ def test_without_a_cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "none.yaml"))
     assert main(["flavor", "list", "--os-cloud", "nowhere"]) == 21
-    said = capsys.readouterr().err
-    assert "nowhere" in said
-    assert "→" in said
+    output = capsys.readouterr().err
+    assert "nowhere" in output
+    assert "→" in output
 
 
 def test_a_flavor_whose_alias_nova_can_not_read_is_listed_all_the_same(

@@ -39,8 +39,8 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
 
     def go(*arguments: object) -> tuple[int, str, str]:
         code = main(["host", "plan", str(tmp_path / "gpustack.yaml"), *map(str, arguments)])
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     return go
 

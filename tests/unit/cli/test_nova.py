@@ -78,8 +78,8 @@ def test_what_an_earlier_rendering_left_goes_after_it_is_shown(capsys, spec, tmp
     run(capsys, "render", spec, "gpu01", "--snapshot", SNAPSHOT, "--out", out)
     run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--service", "api", "--out", out)
     assert old.exists()
-    told = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
-    assert f"{old}: removing it" in told
+    output = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
+    assert f"{old}: removing it" in output
     assert not old.exists()
     assert theirs.read_text() == "[pci]\n"
 
@@ -93,8 +93,8 @@ def test_what_others_wrote_beside_a_stale_block_stays(capsys, spec, tmp_path):
     for path, text in ((shared, f"[libvirt]\ncpu_mode = host-model\n\n{block}"), (alone, block)):
         path.parent.mkdir()
         path.write_text(text)
-    told = run(capsys, *words)[2]
-    assert f"{shared}: taking the part" in told
+    output = run(capsys, *words)[2]
+    assert f"{shared}: taking the part" in output
     assert shared.read_text() == "[libvirt]\ncpu_mode = host-model\n"
     assert not alone.exists()
 

@@ -11,9 +11,9 @@ from gpustack.cli import playbook
 def test_the_directories_are_there(gpustack):
     ran = gpustack("playbook", "path", "-f", "json")
     assert ran.code == 0
-    found = json.loads(ran.out)
-    assert list(found) == ["playbooks", "roles", "templates"]
-    assert all(Path(path).is_dir() for path in found.values())
+    document = json.loads(ran.out)
+    assert list(document) == ["playbooks", "roles", "templates"]
+    assert all(Path(path).is_dir() for path in document.values())
 
 
 def test_one_directory_for_a_script(gpustack):

@@ -27,7 +27,7 @@ def snapshot(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_valid_spec_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_valid_spec_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["spec", "check", str(CASES / "valid-in-full.yaml")]) == 0
     out, err = capsys.readouterr()
     assert out.endswith("valid-in-full.yaml: valid, 3 models, 3 host patterns\n")

@@ -125,7 +125,7 @@ def test_vfio_pci_takes_nothing_without_an_iommu(root: Path, argument: str) -> N
     }
 
 
-def test_ids_can_be_told_on_the_command_line(root: Path) -> None:
+def test_ids_on_the_command_line(root: Path) -> None:
     write(root, "etc/modprobe.d/vfio.conf", SOFTDEPS)
     write(root, "etc/default/grub.d/10.cfg", 'GRUB_CMDLINE_LINUX="vfio-pci.ids=10de:11b4,10de:0e0a"\n')
     assert rebuild_and_boot(root) == VFIO

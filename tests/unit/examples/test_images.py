@@ -44,5 +44,5 @@ def test_the_projects_reader_agrees(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("cpio") is None, reason="needs cpio")
 def test_cpio_agrees() -> None:
     archive = images.archive([("a", 0o040755, b""), ("a/b", 0o100644, b"text")])
-    done = subprocess.run(["cpio", "-t", "--quiet"], input=archive, capture_output=True, check=True)
-    assert done.stdout.decode().split() == ["a", "a/b"]
+    process = subprocess.run(["cpio", "-t", "--quiet"], input=archive, capture_output=True, check=True)
+    assert process.stdout.decode().split() == ["a", "a/b"]

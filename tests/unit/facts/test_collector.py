@@ -22,13 +22,13 @@ def test_the_model_takes_what_the_collector_prints(tmp_path: Path, make: object)
 
 
 def test_an_empty_root_is_no_failure(tmp_path: Path) -> None:
-    found = collect(str(tmp_path))
-    assert found["unread"] == []
-    assert found["pci"] == []
-    assert found["hostname"] is None
-    assert found["kernel"]["secure_boot"] is None
-    assert found["boot"]["firmware"] is None
-    assert found["iommu"] == {
+    document = collect(str(tmp_path))
+    assert document["unread"] == []
+    assert document["pci"] == []
+    assert document["hostname"] is None
+    assert document["kernel"]["secure_boot"] is None
+    assert document["boot"]["firmware"] is None
+    assert document["iommu"] == {
         "acpi_tables": [],
         "units": [],
         "tables_listed": False,
@@ -74,5 +74,5 @@ def test_garbage_anywhere_gives_a_result_that_the_model_takes(data: st.DataObjec
                 path.symlink_to(path.name)
             else:
                 path.write_bytes(what)
-        found = json.loads(json.dumps(collect(directory)))
-        HostFacts.model_validate({**found, "hostname": found["hostname"] or "unknown"})
+        document = json.loads(json.dumps(collect(directory)))
+        HostFacts.model_validate({**document, "hostname": document["hostname"] or "unknown"})

@@ -182,7 +182,7 @@ def test_auto_nodes_are_as_few_as_hold_the_gpus() -> None:
         (f"model: k4200, {SMALL}, windows: true", ["GPU417"]),
     ],
 )
-def test_what_is_said_of_a_flavor_by_the_hosts_facts(flavor: str, expected: list[str]) -> None:
+def test_findings_about_a_flavor_from_facts_of_hosts(flavor: str, expected: list[str]) -> None:
     assert codes(want(f"{{f: {{{flavor}}}}}", host(), host("gpu2", nodes=(1, 1)))) == expected
 
 

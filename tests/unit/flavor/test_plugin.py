@@ -12,8 +12,8 @@ def loaded_by(statement: str) -> set[str]:
     """The modules that a statement brings in, beyond those of the interpreter."""
     after = "print(json.dumps(sorted(set(sys.modules) - before)))"
     program = f"import json, sys; before = set(sys.modules); {statement}; {after}"
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return set(json.loads(said.stdout))
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return set(json.loads(process.stdout))
 
 
 def test_the_plugin_imports_nothing() -> None:

@@ -41,16 +41,16 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ({"OS_AUTH_URL": "nowhere", "OS_USERNAME": "me", "OS_PASSWORD": "geheim"}, "check auth_url"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_to_do(
+def test_errors_are_printed_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variables: dict[str, str], said: str
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert main(["flavor", "list"]) == 21
-    told = capsys.readouterr().err
-    assert said in told
-    assert "geheim" not in told
-    assert "fault of gpustack" not in told
+    output = capsys.readouterr().err
+    assert said in output
+    assert "geheim" not in output
+    assert "fault of gpustack" not in output
 
 
 @pytest.mark.parametrize("text", ["clouds: {mine: 5}\n", "clouds: [\n", "clouds: [mine]\n", "5\n"])
@@ -60,9 +60,9 @@ def test_a_clouds_yaml_of_another_shape(
     Path("clouds.yaml").write_text(text)
     monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", "clouds.yaml")
     assert main(["flavor", "list", "--os-cloud", "mine"]) == 21
-    told = capsys.readouterr().err
-    assert "clouds.yaml" in told
-    assert "fault of gpustack" not in told
+    output = capsys.readouterr().err
+    assert "clouds.yaml" in output
+    assert "fault of gpustack" not in output
 
 
 @pytest.mark.parametrize("answer", [{}, [], {"flavors": [5]}, {"flavors": [{"extra_specs": {}}]}, {"flavors": 5}])
@@ -90,8 +90,8 @@ def test_a_clouds_yaml_of_the_current_directory_counts_only_if_named(tmp_path: P
     (here / "secure.yaml").write_text("clouds: {prod: {auth: {auth_url: 'http://other.invalid'}}}")
     variables = {**os.environ, "HOME": str(tmp_path), **({"OS_CLIENT_CONFIG_FILE": "clouds.yaml"} if named else {})}
     variables.pop("XDG_CONFIG_HOME", None)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-P", "-c", SHOW], cwd=here, env=variables, capture_output=True, text=True, check=True
     )
-    assert "geheim" in done.stdout
-    assert ("other.invalid" in done.stdout) is named
+    assert "geheim" in process.stdout
+    assert ("other.invalid" in process.stdout) is named

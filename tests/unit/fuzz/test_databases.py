@@ -57,12 +57,12 @@ def test_values_of_any_kind_in_any_column(cell: CellFile, changes: list[tuple[tu
     directory = Path(cell.url.removeprefix("sqlite:///")).parent
     try:
         with attack(directory):
-            made = plan.make(sources, Selection())
-            for verdict in made.verdicts:
+            cleanup_plan = plan.make(sources, Selection())
+            for verdict in cleanup_plan.verdicts:
                 show.explanation(verdict)
-            json.dumps(made.to_dict(), default=str)
-            metrics.write(directory / "metrics.prom", made)
-            show.script(sources, made.repairs)
+            json.dumps(cleanup_plan.to_dict(), default=str)
+            metrics.write(directory / "metrics.prom", cleanup_plan)
+            show.script(sources, cleanup_plan.repairs)
     finally:
         with cell.engine.connect() as connection:
             for name, rows in before.items():

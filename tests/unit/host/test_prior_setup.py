@@ -48,7 +48,7 @@ def codes(plan: HostPlan) -> set[str]:
     return {f.code for f in plan.findings}
 
 
-def said(plan: HostPlan, code: str) -> dict[str, list[str]]:
+def messages(plan: HostPlan, code: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for f in plan.findings:
         if f.code == code:
@@ -74,9 +74,9 @@ def test_without_leave_what_disagrees_is_named_with_file_and_line_and_nothing_is
     }
 
 
-def test_what_agrees_is_no_conflict_and_is_said() -> None:
+def test_what_agrees_is_no_conflict_and_is_reported() -> None:
     plan = plan_host(SPEC, hand_made().host)
-    assert set(said(plan, "GPU170")) == {
+    assert set(messages(plan, "GPU170")) == {
         "/etc/default/grub:4",
         "/etc/driverctl.d/0000:84:00.1",
         "/etc/modprobe.d/blacklist.conf:3",
@@ -94,7 +94,7 @@ def test_taken_over_verified_and_given_back_to_the_byte() -> None:
     plan = plan_host(SPEC, host.host, adopt=True)
     assert not plan.refused, plan.findings
     assert plan.operations[0].describe() == f"create {ADOPTED}"
-    told = set(said(plan, "GPU171"))
+    told = set(messages(plan, "GPU171"))
     assert {"/etc/rc.local:5", "/etc/modprobe.d/vfio.conf:2", "/etc/default/grub:4"} <= told
     host.carry_out(plan)
     after = host.texts()
@@ -108,8 +108,8 @@ def test_taken_over_verified_and_given_back_to_the_byte() -> None:
     assert {f["driver"] for f in host.raw["pci"] if f["vendor"] == "10de"} == {"vfio-pci"}
     assert verify_host(SPEC, host.host, host.images).passed
     for adopt in (False, True):
-        again = plan_host(SPEC, host.host, adopt=adopt)
-        assert not again.operations, again.operations
+        host_plan = plan_host(SPEC, host.host, adopt=adopt)
+        assert not host_plan.operations, host_plan.operations
     undo = plan_undo(host.host)
     assert not undo.refused
     host.carry_out(undo)
@@ -122,9 +122,9 @@ def test_the_shell_still_runs_what_is_left_of_rc_local(tmp_path: Path) -> None:
     plan = plan_host(SPEC, hand_made().host, adopt=True)
     [text] = [o.content for o in plan.operations if isinstance(o, WriteFile) and o.path == "/etc/rc.local"]
     (tmp_path / "rc.local").write_text(text.replace("sysctl -q", "echo ran"), encoding="utf-8")
-    done = subprocess.run(["sh", "-e", tmp_path / "rc.local"], capture_output=True, text=True, check=True)
-    assert done.stdout == "ran vm.swappiness=10\n"
-    assert done.stderr == ""
+    process = subprocess.run(["sh", "-e", tmp_path / "rc.local"], capture_output=True, text=True, check=True)
+    assert process.stdout == "ran vm.swappiness=10\n"
+    assert process.stderr == ""
 
 
 @pytest.mark.parametrize("count", range(1, 18))
@@ -149,8 +149,8 @@ def test_a_file_that_was_changed_since_keeps_the_change() -> None:
     host.raw["files"][GRUB]["text"] = host.raw["files"][GRUB]["text"].replace("TIMEOUT=5", "TIMEOUT=9")
     del host.raw["files"]["/etc/modprobe.d/vfio.conf"]
     plan = plan_undo(host.host)
-    assert set(said(plan, "GPU174")) == {path, GRUB}
-    assert set(said(plan, "GPU175")) == {"/etc/modprobe.d/vfio.conf"}
+    assert set(messages(plan, "GPU174")) == {path, GRUB}
+    assert set(messages(plan, "GPU175")) == {"/etc/modprobe.d/vfio.conf"}
     host.carry_out(plan)
     files = hand_made_host().files
     assert host.texts()[path] == files[path] + "blacklist floppy\n"
@@ -173,7 +173,7 @@ def test_lines_that_came_later_are_taken_over_as_well() -> None:
     "text",
     ["", "{", "# x\n[]", '# x\n{"/etc/passwd\\n": 1}', '# x\n{"/root/a": {"before": "", "after": "", "mode": "0644"}}'],
 )
-def test_a_journal_that_is_not_ours_is_told(text: str) -> None:
+def test_a_foreign_journal_is_reported(text: str) -> None:
     host = hand_made()
     host.raw["files"][ADOPTED] = {"text": text, "mode": "0600", "mtime_ns": 1}
     with pytest.raises(HostError, match="journal of adopted configuration is malformed"):
@@ -187,7 +187,7 @@ def test_what_binds_devices_that_the_spec_does_not_name_is_left() -> None:
     assert "8086:1521" in functions
     plan = plan_host(SPEC, host.host, adopt=True)
     assert plan.refused
-    assert "8086:1521" in said(plan, "GPU172")["/etc/modprobe.d/vfio.conf:1"][0]
+    assert "8086:1521" in messages(plan, "GPU172")["/etc/modprobe.d/vfio.conf:1"][0]
     assert "GPU135" in codes(plan)
 
 
@@ -207,10 +207,10 @@ def test_a_line_of_a_script_that_is_more_than_a_plain_command_is_left(line: str)
         assert not [o for o in plan.operations if isinstance(o, WriteFile) and o.path == "/etc/rc.local"]
         return
     assert plan.refused
-    assert set(said(plan, "GPU172")) == set(said(plan, "GPU143")) == {"/etc/rc.local:2"}
+    assert set(messages(plan, "GPU172")) == set(messages(plan, "GPU143")) == {"/etc/rc.local:2"}
 
 
-def test_devices_that_a_script_names_for_other_lines_are_told_without_a_guess() -> None:
+def test_devices_that_a_script_names_for_other_lines_are_reported_without_a_guess() -> None:
     """The form of many guides: whether the loop does what the plan does is for a person to see."""
     script = "/etc/initramfs-tools/scripts/init-top/bind"
     loop = "for DEV in $DEVS; do\n  echo nouveau > /sys/bus/pci/devices/$DEV/driver_override\ndone\n"
@@ -223,7 +223,7 @@ def test_devices_that_a_script_names_for_other_lines_are_told_without_a_guess() 
     host.raw["files"][script]["mode"] = "0755"
     for adopt in (False, True):
         plan = plan_host(SPEC, host.host, adopt=adopt)
-        assert set(said(plan, "GPU143")) == {f"{script}:2"}
+        assert set(messages(plan, "GPU143")) == {f"{script}:2"}
         assert not plan.refused
         assert not [o for o in plan.operations if isinstance(o, WriteFile) and o.path in host.host.files]
 
@@ -263,23 +263,23 @@ def test_ids_mean_what_the_driver_reads_in_them(ids: str, agrees: bool) -> None:
     """Of two lists the last counts, so one that takes fewer boards than the plan's would leave GPUs to the host."""
     plan = plan_host(SPEC, machine({"/etc/modprobe.d/zz.conf": f"options vfio-pci ids={ids}\n"}).host)
     assert plan.refused is not agrees
-    assert set(said(plan, "GPU170" if agrees else "GPU135")) == {"/etc/modprobe.d/zz.conf:1"}
+    assert set(messages(plan, "GPU170" if agrees else "GPU135")) == {"/etc/modprobe.d/zz.conf:1"}
 
 
-def test_a_blacklist_that_the_cards_of_the_host_suffer_from_is_told() -> None:
+def test_a_blacklist_that_the_cards_of_the_host_need_is_reported() -> None:
     host = machine({"/etc/modprobe.d/blacklist.conf": "blacklist nouveau\n"})
     plan = plan_host(FIRST_CARD, host.host)
-    assert "0000:88:00.0" in said(plan, "GPU173")["/etc/modprobe.d/blacklist.conf:1"][0]
+    assert "0000:88:00.0" in messages(plan, "GPU173")["/etc/modprobe.d/blacklist.conf:1"][0]
     assert not plan.refused
-    taken = plan_host(FIRST_CARD, host.host, adopt=True)
-    assert "GPU173" not in codes(taken)
+    host_plan = plan_host(FIRST_CARD, host.host, adopt=True)
+    assert "GPU173" not in codes(host_plan)
 
 
 def test_a_file_that_is_not_known_to_the_byte_is_left() -> None:
     host = machine({"/etc/modprobe.d/vfio.conf": "# \ufffd\noptions vfio-pci ids=10de:11b4\n"})
     plan = plan_host(SPEC, host.host, adopt=True)
     assert plan.refused
-    assert "/etc/modprobe.d/vfio.conf:2" in said(plan, "GPU172")
+    assert "/etc/modprobe.d/vfio.conf:2" in messages(plan, "GPU172")
 
 
 def test_no_trial_where_arguments_are_taken_over() -> None:
@@ -295,11 +295,11 @@ def test_lines_for_dracut() -> None:
     host = machine({path: text, "/etc/dracut.conf.d/off.conf": "omit_drivers+=' vfio_pci ' # why\n"})
     host.raw["initramfs_tool"] = "dracut"
     plan = plan_host(SPEC, host.host)
-    assert set(said(plan, "GPU170")) == {f"{path}:2", f"{path}:3"}
-    assert set(said(plan, "GPU140")) == {"/etc/dracut.conf.d/off.conf:1"}
+    assert set(messages(plan, "GPU170")) == {f"{path}:2", f"{path}:3"}
+    assert set(messages(plan, "GPU140")) == {"/etc/dracut.conf.d/off.conf:1"}
     plan = plan_host(SPEC, host.host, adopt=True)
     assert not plan.refused
-    assert set(said(plan, "GPU171")) == {f"{path}:2", "/etc/dracut.conf.d/off.conf:1"}
+    assert set(messages(plan, "GPU171")) == {f"{path}:2", "/etc/dracut.conf.d/off.conf:1"}
     written = {o.path: o.content for o in plan.operations if isinstance(o, WriteFile)}
     assert written[path].splitlines()[::2] == text.splitlines()[::2]
     assert written["/etc/dracut.conf.d/off.conf"].startswith(": # ")
@@ -308,13 +308,13 @@ def test_lines_for_dracut() -> None:
 def test_rc_local_of_red_hat_is_named_once() -> None:
     line = "echo 0000:84:00.0 > /sys/bus/pci/drivers/pci-stub/bind\n"
     plan = plan_host(SPEC, machine({"/etc/rc.local": line, "/etc/rc.d/rc.local": line}).host)
-    assert set(said(plan, "GPU143")) == {"/etc/rc.d/rc.local:1"}
+    assert set(messages(plan, "GPU143")) == {"/etc/rc.d/rc.local:1"}
 
 
 def test_only_what_is_named_changes() -> None:
     host = hand_made()
     plan = plan_host(SPEC, host.host, adopt=True)
-    named = {place.rpartition(":")[0] if ".d/0000" not in place else place for place in said(plan, "GPU171")}
+    named = {place.rpartition(":")[0] if ".d/0000" not in place else place for place in messages(plan, "GPU171")}
     touched = {o.path for o in plan.operations if isinstance(o, WriteFile | RemoveFile)}
     assert touched - {*OWNED, ADOPTED} == named
 

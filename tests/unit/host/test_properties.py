@@ -153,9 +153,9 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(raw: dict[str, Any], s
     plan = plan_host(spec, machine.host)
     assume(not plan.refused)
     machine.carry_out(plan, reboot=False)
-    again = plan_host(spec, machine.host)
-    assert [op.describe() for op in again.operations if not isinstance(op, Reboot)] == []
-    assert again.reboot == plan.reboot or again.refused
+    host_plan = plan_host(spec, machine.host)
+    assert [op.describe() for op in host_plan.operations if not isinstance(op, Reboot)] == []
+    assert host_plan.reboot == plan.reboot or host_plan.refused
     machine.boot()
     booted = plan_host(spec, machine.host)
     if not booted.refused:  # groups that show only now may refuse

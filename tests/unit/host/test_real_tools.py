@@ -31,10 +31,10 @@ def test_the_shell_adds_the_arguments_to_what_is_there(before: str, tmp_path: Pa
     (tmp_path / "grub").write_text(f"GRUB_CMDLINE_LINUX_DEFAULT='{before}'\n", encoding="utf-8")
     (tmp_path / "drop-in").write_text(drop_in, encoding="utf-8")
     script = f'set -e; . {tmp_path}/grub; . {tmp_path}/drop-in; printf %s "$GRUB_CMDLINE_LINUX_DEFAULT"'
-    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
-    assert said == f"{before} intel_iommu=on iommu=pt"
+    process = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert process == f"{before} intel_iommu=on iommu=pt"
     evaluated = read_defaults({"/etc/default/grub": (tmp_path / "grub").read_text(), GRUB: drop_in})
-    assert evaluated.text(LINUX_DEFAULT) == said
+    assert evaluated.text(LINUX_DEFAULT) == process
 
 
 @pytest.mark.skipif(shutil.which("modprobe") is None, reason="kmod is not installed")
@@ -127,21 +127,25 @@ def test_kernel_install_makes_entries_of_what_was_written(tmp_path: Path) -> Non
     subprocess.run(argv, env=environment, check=True, capture_output=True)
     (boot / "loader/loader.conf").touch()
     (tmp_path / "etc/machine-id").write_text(f"{token}\n", encoding="utf-8")
-    found = collect(str(tmp_path))["boot"]["entries"]
-    assert [entry["source"] for entry in found] == [f"/boot/efi/loader/entries/{token}-{release}.conf"]
+    facts = collect(str(tmp_path))["boot"]["entries"]
+    assert [entry["source"] for entry in facts] == [f"/boot/efi/loader/entries/{token}-{release}.conf"]
     for operation in plan.operations:  # the simulation's entry is the real one's
         machine.do(operation, reboot=False)
     wanted = machine.host.boot.entries[0]
-    assert (found[0]["arguments"], wanted.source) == (wanted.arguments, found[0]["source"])
+    assert (facts[0]["arguments"], wanted.source) == (wanted.arguments, facts[0]["source"])
 
 
-def test_bash_reads_what_dracut_is_told(tmp_path: Path) -> None:
+def test_bash_reads_the_configuration_of_dracut(tmp_path: Path) -> None:
     """dracut reads its configuration, and the scripts of its modules, with bash."""
     files = files_of("dracut-by-address")
     (tmp_path / "conf").write_text(files[DRACUT], encoding="utf-8")
     script = f'. {tmp_path}/conf; printf "%s\\n" "$force_drivers" "$install_items" "$add_dracutmodules"'
-    said = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=True).stdout
-    assert [line.split() for line in said.splitlines()] == [["vfio_pci", "vfio_iommu_type1"], [MODPROBE], ["gpustack"]]
+    process = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=True).stdout
+    assert [line.split() for line in process.splitlines()] == [
+        ["vfio_pci", "vfio_iommu_type1"],
+        [MODPROBE],
+        ["gpustack"],
+    ]
     for path in (DRACUT_MODULE, DRACUT_SCRIPT):
         assert subprocess.run(["bash", "-n"], input=files[path], text=True, check=False).returncode == 0
 
@@ -156,5 +160,5 @@ def test_a_hook_of_dracuts_leaves_the_shell_that_reads_it_as_it_was(tmp_path: Pa
     ran = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
     assert ran.stdout.splitlines()[0] == "mine"
     assert "keep: not found" in ran.stdout + ran.stderr
-    told = (tmp_path / "run/gpustack/devices").read_text(encoding="utf-8").splitlines()
-    assert told == [f"0000:84:00.{n} is left alone: nothing is there" for n in (0, 1)]
+    output = (tmp_path / "run/gpustack/devices").read_text(encoding="utf-8").splitlines()
+    assert output == [f"0000:84:00.{n} is left alone: nothing is there" for n in (0, 1)]

@@ -184,7 +184,7 @@ def test_an_override_that_is_not_gpustacks_stays() -> None:
     assert not any("0000:88:00.0" in reason for reason in plan.reboot)
 
 
-def test_what_another_reboot_would_not_change_is_told() -> None:
+def test_what_another_reboot_would_not_change_is_reported() -> None:
     _, machine = prepared("prepared")
     machine.carry_out(plan_undo(machine.host))
     machine.raw = changed(machine.raw, {"pci": {"0000:88:00.0": {"driver": "vfio-pci"}}})

@@ -182,7 +182,7 @@ def test_other_contents_on_demand(tmp_path: Path) -> None:
     assert read_initramfs(str(tmp_path / "image"), wanted=[])["files"] == {}
 
 
-def test_long_contents_are_cut_and_their_size_is_told(tmp_path: Path) -> None:
+def test_long_contents_are_cut_and_their_size_is_shown(tmp_path: Path) -> None:
     found = read(tmp_path, archive([entry("conf/modules", b"x" * 100_000), entry("etc/modules", b"after")]))
     assert len(found["files"]["/conf/modules"]["text"]) == 64 * 1024
     assert found["files"]["/conf/modules"]["size"] == 100_000

@@ -80,7 +80,9 @@ def planned(case: dict[str, Any]) -> ServicePlan:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
 def test_cases(case: dict[str, Any]) -> None:
     plan = planned(case)
-    found = sorted(f"{one.code} {one.place.removeprefix('gpu1 ').partition(' ')[0]}" for one in plan.findings)
+    found = sorted(
+        f"{finding.code} {finding.place.removeprefix('gpu1 ').partition(' ')[0]}" for finding in plan.findings
+    )
     assert found == case.get("findings", [])
     if not plan.refused or "steps" in case:
         steps = [f"{step.kind} {getattr(step, 'name', '')}".strip() for step in plan.steps]

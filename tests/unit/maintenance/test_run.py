@@ -115,7 +115,7 @@ def test_after_a_killed_run_the_rest_is_enough_once_the_host_is_verified(policy:
 def test_refused_before_anything_is_written() -> None:
     api = two()
     plan = emptied(api, Policy.REFUSE)
-    assert [found.code for found in plan.findings] == ["GPU605", "GPU606"]
+    assert [finding.code for finding in plan.findings] == ["GPU605", "GPU606"]
     assert api.writes == []
 
 
@@ -125,7 +125,7 @@ def test_a_guest_that_comes_at_the_last_moment_is_refused_and_the_service_enable
     one.disable(InstanceChoices(), "why")
     api.guests["late"] = guest("late")
     plan = runner(api).empty(InstanceChoices(), "why", disabled=bool(one.done))
-    assert [found.code for found in plan.findings] == ["GPU605"]
+    assert [finding.code for finding in plan.findings] == ["GPU605"]
     assert api.writes == ["disable", "enable"]
 
 
@@ -141,7 +141,7 @@ def test_no_room_elsewhere() -> None:
     api = two()
     api.no_room = True
     plan = emptied(api, Policy.COLD_MIGRATE)
-    assert {found.code for found in plan.findings} == {"GPU611"}
+    assert {finding.code for finding in plan.findings} == {"GPU611"}
     assert "No valid host was found." in plan.findings[0].message
     assert not api.service.enabled, "what was begun is taken up by the next run"
     assert not emptied(api, Policy.STOP).refused
@@ -170,7 +170,7 @@ def test_what_has_no_room_is_known_before_the_first_guest_moves() -> None:
     api = nova(guest("a"), guest("b"), guest("c", status="SHUTOFF", power=4))
     api.needed, api.placement = {"MEMORY_MB": 512}, Room(free={"p2": {"MEMORY_MB": 1023}})
     plan = emptied(api, Policy.LIVE_MIGRATE)
-    assert [(found.code, found.place) for found in plan.findings] == [("GPU619", "gpu1 2 guests")]
+    assert [(finding.code, finding.place) for finding in plan.findings] == [("GPU619", "gpu1 2 guests")]
     assert api.writes == ["disable", "enable"]
     api.writes.clear()
     assert not emptied(api, Policy.STOP).refused
@@ -183,7 +183,7 @@ def test_one_that_finds_no_room_does_not_leave_another_half_moved() -> None:
     api = nova(*(guest(name) for name in "abc"))
     api.places, api.slow = 1, 6
     plan = emptied(api, Policy.COLD_MIGRATE)
-    assert [(found.code, found.place.split()[1]) for found in plan.findings] == [("GPU611", "b"), ("GPU611", "c")]
+    assert [(finding.code, finding.place.split()[1]) for finding in plan.findings] == [("GPU611", "b"), ("GPU611", "c")]
     assert [(one.status, one.host) for one in api.guests.values()] == [
         ("ACTIVE", "gpu2"),
         ("ACTIVE", "gpu1"),
@@ -196,17 +196,17 @@ def test_a_neutron_that_stops_answering_does_not_make_devices_plain() -> None:
     api.neutron = Ports(kinds={"a": ("direct",)})
     one = runner(api)
     asked = InstanceChoices(guests=Policy.LIVE_MIGRATE)
-    assert [found.code for found in one.look(asked, "why").findings] == ["GPU606"]
+    assert [finding.code for finding in one.look(asked, "why").findings] == ["GPU606"]
     api.neutron = Ports(unknown="no answer")
-    assert [found.code for found in one.look(asked, "why").findings] == ["GPU606"]
-    assert [found.code for found in runner(api).look(asked, "why").findings] == ["GPU618"]
+    assert [finding.code for finding in one.look(asked, "why").findings] == ["GPU606"]
+    assert [finding.code for finding in runner(api).look(asked, "why").findings] == ["GPU618"]
 
 
 def test_a_cell_that_does_not_answer() -> None:
     api = two()
     api.service = replace(api.service, id="", enabled=False, up=False)
     for plan in (emptied(api, Policy.STOP), runner(api).pending(), runner(api).resume()):
-        assert [found.code for found in plan.findings] == ["GPU604"]
+        assert [finding.code for finding in plan.findings] == ["GPU604"]
     assert api.writes == []
 
 
@@ -214,7 +214,7 @@ def test_time_is_up() -> None:
     api = two()
     api.slow = 10**6
     plan = emptied(api, Policy.STOP, seconds=10)
-    assert {found.code for found in plan.findings} == {"GPU614"}
+    assert {finding.code for finding in plan.findings} == {"GPU614"}
     assert "after 10 s" in plan.findings[0].message
 
 
@@ -228,7 +228,7 @@ def test_a_person_who_started_and_stopped_a_guest_meanwhile_is_right() -> None:
     for _ in range(3):
         api.services()
     plan = runner(api).resume()
-    assert [found.code for found in plan.findings] == ["GPU616"]
+    assert [finding.code for finding in plan.findings] == ["GPU616"]
     assert api.guests["a"].status == "SHUTOFF"
     assert api.guests["b"].status == "ACTIVE"
     assert [one.metadata for one in api.guests.values()] == [{}, {}, {}]

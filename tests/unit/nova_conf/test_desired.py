@@ -27,8 +27,8 @@ K4200 = '{a: {match: {vendor: "10de", product: "11b4"}}}'
 
 
 def test_the_cards_decide_the_device_type():
-    found = wanted(spec(K4200), [host("k4200-prepared")], release=FLAMINGO)
-    assert [str(alias) for alias in found.aliases] == [
+    desired = wanted(spec(K4200), [host("k4200-prepared")], release=FLAMINGO)
+    assert [str(alias) for alias in desired.aliases] == [
         '{"name": "a", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}'
     ]
     a100 = '{a: {match: {vendor: "10de", product: "20b2"}, alias: a100}}'
@@ -37,7 +37,7 @@ def test_the_cards_decide_the_device_type():
 
 
 @pytest.mark.parametrize(("mode", "told"), [("full", True), ("shared", True), ("isolated", False)])
-def test_switches_that_are_bound_and_that_no_alias_hands_out_are_told(mode, told):
+def test_bound_switches_without_an_alias_are_reported(mode, told):
     hosts = f'{{"*": {{models: [a], options: {{nvswitch: {mode}}}}}}}'
     asked = spec('{a: {match: {vendor: "10de", product: "20b2"}}}', hosts)
     found = [f for f in wanted(asked, [host("nvswitch")], release=FLAMINGO).findings if f.code == "GPU321"]
@@ -58,16 +58,16 @@ def test_hosts_that_disagree_are_named():
         if function["product"] == "11b4":
             function["sriov_totalvfs"] = 4
     hosts = [host("k4200-prepared"), host("k4200-prepared", hostname="gpu02", pci=other["pci"])]
-    found = wanted(spec(K4200), hosts, release=FLAMINGO)
-    (disagreement,) = errors(found.findings)
+    desired = wanted(spec(K4200), hosts, release=FLAMINGO)
+    (disagreement,) = errors(desired.findings)
     assert (disagreement.code, disagreement.place) == ("GPU301", "alias a")
     assert "type-PCI on gpu01; type-PF on gpu02" in disagreement.message
 
 
 def test_without_facts_of_a_model_nothing_is_guessed():
-    found = wanted(spec('{a: {match: {vendor: "10de", product: "20b2"}}}'), [host("k4200")], release=FLAMINGO)
-    assert found.aliases == ()
-    assert codes(found) == ["GPU300"]
+    desired = wanted(spec('{a: {match: {vendor: "10de", product: "20b2"}}}'), [host("k4200")], release=FLAMINGO)
+    assert desired.aliases == ()
+    assert codes(desired) == ["GPU300"]
 
 
 def test_virtual_functions_of_a_card_stand_against_it():
@@ -81,8 +81,8 @@ def test_virtual_functions_of_a_card_stand_against_it():
     hosts = [host("mi300x", pci=[*pci, vf])]
     assert "GPU306" not in codes(wanted(spec(by_address), hosts, release=FLAMINGO)), "ids keep a VF of other ids out"
     vf["product"] = "74a1"
-    found = wanted(spec(by_address), [host("mi300x", pci=[*pci, vf])], release=FLAMINGO)
-    (error,) = errors(found.findings)
+    desired = wanted(spec(by_address), [host("mi300x", pci=[*pci, vf])], release=FLAMINGO)
+    (error,) = errors(desired.findings)
     assert error.code == "GPU306"
     assert "virtual function of 0000:05:00.0" in error.message
 
@@ -109,8 +109,8 @@ def test_virtual_functions_of_a_card_stand_against_it():
 )
 def test_what_the_release_has_not_got(name, extra, placement, expected):
     models = f'{{a: {{match: {{vendor: "10de", product: "11b4"}}, {extra}}}}}'.replace(", }", "}")
-    found = wanted(spec(models, placement=placement), [host("k4200-prepared")], release=release(name))
-    assert codes(found) == expected
+    desired = wanted(spec(models, placement=placement), [host("k4200-prepared")], release=release(name))
+    assert codes(desired) == expected
 
 
 TWO = """{
@@ -165,10 +165,10 @@ def test_models_that_share_an_alias_must_agree():
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(made())
 def test_every_device_spec_matches_the_targets_and_nothing_else(case):
-    found = wanted(case.spec, case.hosts, release=case.release)
-    assume(not errors(found.findings))
+    desired = wanted(case.spec, case.hosts, release=case.release)
+    assume(not errors(desired.findings))
     for facts in case.hosts:
-        specs = [DeviceSpec.parse(entry.to_dict()) for entry in found.computes[facts.hostname]]
+        specs = [DeviceSpec.parse(entry.to_dict()) for entry in desired.computes[facts.hostname]]
         assert offered(specs, facts) == {a for some in case.targets[facts.hostname].values() for a in some}
 
 
@@ -198,10 +198,10 @@ def variant_host():
 )
 def test_a_variant_driver_is_left_alone_by_libvirt(name, model, managed, found):
     models = f'{{a: {{match: {{vendor: "10de", product: "11b4"}}{model}}}}}'
-    made = wanted(spec(models), [variant_host()], release=release(name))
-    (entry,) = made.computes["gpu01"]
+    desired = wanted(spec(models), [variant_host()], release=release(name))
+    (entry,) = desired.computes["gpu01"]
     assert entry.to_dict().get("managed") == managed
-    assert codes(made) == found
+    assert codes(desired) == found
 
 
 @pytest.mark.parametrize(
@@ -210,13 +210,13 @@ def test_a_variant_driver_is_left_alone_by_libvirt(name, model, managed, found):
 def test_a_card_that_a_guest_has_is_on_vfio_pci_and_prepared_all_the_same(driver, name, told):
     """From pci-stub, libvirt moves it there for as long as the guest runs."""
     models = f'{{a: {{match: {{vendor: "10de", product: "11b4"}}, driver: {driver}}}}}'
-    found = wanted(spec(models), [host(name)], release=release("2025.1")).findings
-    assert ("GPU307" in {f.code for f in found}) is told
+    findings = wanted(spec(models), [host(name)], release=release("2025.1")).findings
+    assert ("GPU307" in {f.code for f in findings}) is told
 
 
 def test_a_plain_driver_is_reported_where_a_variant_is_assigned():
     """As host preparation does: it asks for another boot until the variant has the card."""
     models = '{a: {match: {vendor: "10de", product: "11b4"}}}'
-    found = wanted(spec(models), [variant_host()], release=release("2025.1")).findings
-    (unbound,) = [f for f in found if f.code == "GPU307"]
+    findings = wanted(spec(models), [variant_host()], release=release("2025.1")).findings
+    (unbound,) = [f for f in findings if f.code == "GPU307"]
     assert "vfio-pci instead of nvgrace_gpu_vfio_pci" in unbound.message

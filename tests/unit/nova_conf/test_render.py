@@ -41,8 +41,8 @@ def spec(release: str = "2025.2", placement: str = "schedule"):
 
 
 def rendered(deployment: str, release: str = "2025.2", placement: str = "schedule", **more):
-    found = wanted(spec(release, placement), HOSTS, release=releases.release(release))
-    return render(found, deployment=deployment, hosts=HOSTS, **more)
+    desired = wanted(spec(release, placement), HOSTS, release=releases.release(release))
+    return render(desired, deployment=deployment, hosts=HOSTS, **more)
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_golden(name, release, placement):
     text = SPEC.replace("RELEASE", release).replace("PLACEMENT", placement)
     if release == "ocata":
         text = text.replace(", numa_policy: required", "")
-    found = wanted(parse_spec(text, "gpustack.yaml"), HOSTS, release=releases.release(release))
-    rendering = render(found, deployment=name, hosts=HOSTS)
+    desired = wanted(parse_spec(text, "gpustack.yaml"), HOSTS, release=releases.release(release))
+    rendering = render(desired, deployment=name, hosts=HOSTS)
     shown = "".join(f"##### {f.target or '-'} {f.path} ({', '.join(f.services)})\n{f.text}\n" for f in rendering.files)
     shown += "\n".join(f"{f.severity} {f.code} {f.place}: {f.message}" for f in rendering.findings) + "\n"
     golden = GOLDEN / f"{name}-{release}-{placement}.txt"
@@ -85,24 +85,24 @@ def oslo(files: list[Path]) -> cfg.ConfigOpts:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(made())
 def test_oslo_config_reads_back_what_was_wanted(tmp_path_factory, case):
-    found = wanted(case.spec, case.hosts, release=case.release)
-    assume(not errors(found.findings))
-    rendering = render(found, hosts=case.hosts, together=True)
-    assert rendering == render(found, hosts=case.hosts, together=True)
+    desired = wanted(case.spec, case.hosts, release=case.release)
+    assume(not errors(desired.findings))
+    rendering = render(desired, hosts=case.hosts, together=True)
+    assert rendering == render(desired, hosts=case.hosts, together=True)
     directory = tmp_path_factory.mktemp("rendered")
     for file in rendering.files:
         path = directory / f"{file.target}.conf"
         path.write_text(file.text)
         conf = oslo([path])
-        assert [json.loads(line) for line in conf.pci.alias] == [a.to_dict() for a in found.aliases]
+        assert [json.loads(line) for line in conf.pci.alias] == [a.to_dict() for a in desired.aliases]
         lines = conf.pci[releases.device_spec_option(case.release).name]
-        assert [json.loads(line) for line in lines] == [e.to_dict() for e in found.computes[file.target]]
+        assert [json.loads(line) for line in lines] == [e.to_dict() for e in desired.computes[file.target]]
         assert conf.filter_scheduler.enabled_filters == [
             *releases.default_filters(case.release),
             "PciPassthroughFilter",
         ]
-        assert conf.pci.report_in_placement is (found.placement != "off")
-        assert conf.filter_scheduler.pci_in_placement is (found.placement == "schedule")
+        assert conf.pci.report_in_placement is (desired.placement != "off")
+        assert conf.filter_scheduler.pci_in_placement is (desired.placement == "schedule")
 
 
 FLAVORS = {
@@ -120,8 +120,8 @@ def test_flavors_with_numa_nodes_need_their_filter(flavor, has_nodes):
     text = SPEC.replace("RELEASE", "2025.2").replace("PLACEMENT", "off")
     text += f"flavors: {{gpu: {{model: k4200, vcpus: 2, ram: 2048, disk: 20, {flavor}}}}}\n"
     asked = parse_spec(text, "gpustack.yaml")
-    found = wanted(asked, HOSTS, release=releases.release("2025.2"))
-    (control, *_) = render(found, deployment="drop-in", hosts=HOSTS).files
+    desired = wanted(asked, HOSTS, release=releases.release("2025.2"))
+    (control, *_) = render(desired, deployment="drop-in", hosts=HOSTS).files
     assert ("PciPassthroughFilter,NUMATopologyFilter\n" in control.text) is has_nodes
     assert ("PciPassthroughFilter\n" in control.text) is not has_nodes
 
@@ -229,14 +229,14 @@ def test_where_it_is_known_how_a_service_is_started(tmp_path):
     (tmp_path / "nova.conf").write_text("[filter_scheduler]\nenabled_filters = ComputeFilter\n")
     (source,) = sources(f"scheduler={tmp_path}").sources
 
-    def said(with_files: bool | None) -> list[tuple[str, str]]:
+    def order_findings(with_files: bool | None) -> list[tuple[str, str]]:
         existing = Existing(named=(dataclasses.replace(source, with_files=with_files),))
-        found = rendered("drop-in", placement="off", existing=existing).findings
-        return [(f.code, f.severity.value) for f in found if f.code == "GPU323"]
+        findings = rendered("drop-in", placement="off", existing=existing).findings
+        return [(f.code, f.severity.value) for f in findings if f.code == "GPU323"]
 
-    assert said(None) == [("GPU323", "warning")]
-    assert said(True) == [("GPU323", "error")]
-    assert said(False) == []
+    assert order_findings(None) == [("GPU323", "warning")]
+    assert order_findings(True) == [("GPU323", "error")]
+    assert order_findings(False) == []
 
 
 def test_a_line_that_is_replaced_where_ours_is_appended_decides_nothing(tmp_path):
@@ -318,7 +318,7 @@ def test_a_value_that_names_an_option_is_carried_over_as_it_is_written(tmp_path)
     assert '"$my_vendor"' in next(f for f in rendering.files if f.path.endswith("nova-api.conf")).text
 
 
-def test_that_whole_options_are_replaced_is_told_where_nothing_was_shown(tmp_path):
+def test_replaced_options_are_reported_without_existing_files(tmp_path):
     file = tmp_path / "nova-api.conf"
     file.write_text("[DEFAULT]\n")
     assert "GPU322" in {f.code for f in rendered("kolla").findings}

@@ -129,7 +129,7 @@ def test_values_that_name_options_are_those_of_oslo_config(tmp_path):
     assert ours[1].written == "${other}"
 
 
-def test_what_no_file_sets_is_left_and_told(tmp_path):
+def test_variables_that_no_file_sets_are_reported(tmp_path):
     file = tmp_path / "nova.conf"
     file.write_text("[pci]\nalias = $unset\nalias = $circle\ncircle = $circle\n")
     first, second = read_files([file]).effective(ALIAS)

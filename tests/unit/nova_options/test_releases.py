@@ -15,7 +15,7 @@ def test_a_release_has_many_names(word, major):
     assert release(word).major == major
 
 
-def test_an_unknown_release_is_told_with_what_was_meant():
+def test_an_unknown_release_is_reported_with_a_suggestion():
     with pytest.raises(UsageError, match="did you mean yoga"):
         release("yogi")
 

@@ -106,8 +106,8 @@ def test_ssh_refuses_unknown_host_keys_whatever_is_configured(places, tmp_path, 
     )
     argv = noted.read_text(encoding="utf-8").split("\0")[:-1]
     assert all(word in argv for word in more.split()[:2] if "=" in word)
-    asked = subprocess.run(["ssh", "-F", str(lax), "-G", *argv], capture_output=True, text=True, check=True)
-    options = dict(line.split(" ", 1) for line in asked.stdout.splitlines() if " " in line)
+    process = subprocess.run(["ssh", "-F", str(lax), "-G", *argv], capture_output=True, text=True, check=True)
+    options = dict(line.split(" ", 1) for line in process.stdout.splitlines() if " " in line)
     assert options["stricthostkeychecking"] == "true"
     # Another connection that is open already was perhaps opened without the check.
     assert options.get("controlpath", "none").startswith(str(private / "cp") if path == "private" else "none")

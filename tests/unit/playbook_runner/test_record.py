@@ -16,7 +16,7 @@ from gpustack.spec.load import parse_spec
 ERROR = {"severity": "error", "code": "GPU013", "place": "a", "message": "m", "remedy": "mend it"}
 
 
-def told(*events: dict[str, Any]) -> Record:
+def record_of(*events: dict[str, Any]) -> Record:
     record = Record()
     for event in events:
         record.take(event)
@@ -51,28 +51,28 @@ VERIFIED = task(action="gpustack_verify", result={"verification": {"x": 1}})
 )
 def test_outcomes(events: list[dict[str, Any]], outcome: RunOutcome, error: type | None) -> None:
     bad = outcome not in (RunOutcome.DONE, RunOutcome.NOTHING)
-    record = told(*events, end(failures=int(bad and outcome is not RunOutcome.UNREACHABLE)))
+    record = record_of(*events, end(failures=int(bad and outcome is not RunOutcome.UNREACHABLE)))
     one = record.hosts["a"]
     assert one.outcome is outcome
     assert type(verdict([one], "log")) is (error or type(None))
 
 
 def test_a_failure_that_was_rescued_is_none() -> None:
-    record = told(task("failed"), task(changed=True), end(failures=0, rescued=1))
+    record = record_of(task("failed"), task(changed=True), end(failures=0, rescued=1))
     assert record.hosts["a"].outcome is RunOutcome.DONE
 
 
-def test_a_failure_that_ends_the_turn_of_its_host_later_is_told_as_it_was() -> None:
+def test_a_failure_that_ends_the_turn_of_its_host_later_is_reported_unchanged() -> None:
     failed = task("failed", "gpustack_verify", result={"findings": [ERROR], "msg": "a is not ready:"})
     end_of_turn = task("failed", "fail", phase="end", result={"msg": "see the report above"})
-    record = told(failed, task(changed=True), end_of_turn, end(failures=1, rescued=1))
+    record = record_of(failed, task(changed=True), end_of_turn, end(failures=1, rescued=1))
     one = record.hosts["a"]
     assert (one.outcome, one.problem, one.findings) == (RunOutcome.NOT_READY, "a is not ready:", (ERROR,))
 
 
 def test_a_host_whose_turn_did_not_come() -> None:
     plan = task(action="gpustack_plan", result={"todo": True, "reboot": ["why"], "text": "a: …"})
-    record = told({"event": "play", "phase": "plan"}, plan, {"event": "play", "phase": ""}, end())
+    record = record_of({"event": "play", "phase": "plan"}, plan, {"event": "play", "phase": ""}, end())
     assert record.hosts["a"].outcome is RunOutcome.NOT_BEGUN
     assert isinstance(verdict([record.hosts["a"]], "log"), ApplyError)
 
@@ -86,7 +86,7 @@ def test_the_gravest_decides_the_exit_code() -> None:
 
 
 def test_one_line_a_host() -> None:
-    record = told(
+    record = record_of(
         {"event": "start", "host": "a", "task": "Write"},
         task(changed=True, done={"file": 2}),
         task(changed=True, done={"command": 1}),
@@ -109,7 +109,7 @@ def test_dry_runs_count_the_operations_of_the_plan() -> None:
 
 def test_a_failed_loop_names_its_item() -> None:
     items = [{"msg": "non-zero return code", "cmd": ["update-grub"], "stderr": "no space left"}]
-    one = told(task("failed", name="Run the commands", result={"msg": "One or more", "items": items})).hosts["a"]
+    one = record_of(task("failed", name="Run the commands", result={"msg": "One or more", "items": items})).hosts["a"]
     assert one.problem == "Run the commands: non-zero return code\n  command: update-grub\n  no space left"
 
 
@@ -126,8 +126,8 @@ def test_an_inventory_runs_nothing() -> None:
     assert entries == {"gpu1": {"ansible_user": "root"}, "gpu2": {}}
 
 
-def test_what_nova_needs_is_told_beside_the_plan() -> None:
-    record = told(
+def test_what_nova_needs_is_shown_beside_the_plan() -> None:
+    record = record_of(
         {"event": "play", "phase": "plan"},
         task(action="gpustack_plan", result={"todo": False, "reboot": [], "text": "the plan"}),
         task(action="gpustack_service", result={"todo": True, "text": "what was left", "service": {}}),
@@ -136,7 +136,7 @@ def test_what_nova_needs_is_told_beside_the_plan() -> None:
     one = record.hosts["a"]
     assert one.text == "the plan\n\nwhat was left"
     assert one.todo, "a host with nothing else to do has its turn when an earlier run has left something"
-    refused = told(task("failed", "gpustack_service", result={"findings": [ERROR]}), end(failures=1))
+    refused = record_of(task("failed", "gpustack_service", result={"findings": [ERROR]}), end(failures=1))
     assert refused.hosts["a"].outcome is RunOutcome.REFUSED
 
 
@@ -154,7 +154,7 @@ def test_what_nova_needs_is_told_beside_the_plan() -> None:
     ],
 )
 def test_a_malformed_event_is_its_hosts_failure(event: dict[str, Any]) -> None:
-    record = told(task(changed=True), event, task(host="b"), task(), end(ok=3))
+    record = record_of(task(changed=True), event, task(host="b"), task(), end(ok=3))
     assert (record.hosts["a"].outcome, record.hosts["b"].problem) == (RunOutcome.FAILED, "")
     assert "malformed" in record.hosts["a"].problem
     assert line(record.hosts["a"]).startswith("a: failed")
@@ -162,4 +162,4 @@ def test_a_malformed_event_is_its_hosts_failure(event: dict[str, Any]) -> None:
 
 def test_only_a_verification_verifies() -> None:
     answer = {"verification": {"ready": True}}
-    assert not told(task(action="gpustack_facts", result=answer), end()).hosts["a"].verified
+    assert not record_of(task(action="gpustack_facts", result=answer), end()).hosts["a"].verified

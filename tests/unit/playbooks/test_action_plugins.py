@@ -13,7 +13,7 @@ from support.playbook_place import environment
 def test_missing_gpustack_is_reported_with_its_remedy(tmp_path: Path) -> None:
     (tmp_path / "gpustack.py").write_text("raise ImportError('as if it were not installed')\n", encoding="utf-8")
     (tmp_path / "play.yml").write_text("[{hosts: localhost, gather_facts: false, tasks: [{gpustack_plan: {}}]}]\n")
-    done = subprocess.run(
+    process = subprocess.run(
         [Path(sys.executable).with_name("ansible-playbook"), "play.yml"],
         cwd=tmp_path,
         env={
@@ -25,6 +25,6 @@ def test_missing_gpustack_is_reported_with_its_remedy(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode != 0
-    assert f"gpustack is not installed for the Python that runs Ansible, {sys.executable}" in done.stderr
-    assert "Traceback" not in done.stdout + done.stderr
+    assert process.returncode != 0
+    assert f"gpustack is not installed for the Python that runs Ansible, {sys.executable}" in process.stderr
+    assert "Traceback" not in process.stdout + process.stderr

@@ -16,7 +16,7 @@ from support.playbook_place import environment, tree
 
 def files(home: Path, *flags: str, prefix: tuple[str, ...] = (), **arguments: Any) -> dict[str, Any]:
     """Call the module through ansible, after the words of ``prefix``; answers its result."""
-    done = subprocess.run(
+    process = subprocess.run(
         [
             *prefix,
             str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local", "-o",
@@ -29,10 +29,10 @@ def files(home: Path, *flags: str, prefix: tuple[str, ...] = (), **arguments: An
         text=True,
         check=False,
     )  # fmt: skip
-    _, brace, rest = done.stdout.partition("{")
-    assert brace, done.stdout + done.stderr
+    _, brace, rest = process.stdout.partition("{")
+    assert brace, process.stdout + process.stderr
     result: dict[str, Any] = json.JSONDecoder().raw_decode(brace + rest)[0]
-    return result | {"failed": done.returncode != 0}
+    return result | {"failed": process.returncode != 0}
 
 
 def test_it_writes_removes_and_repeats_nothing(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path: Path) -> None:
     ("options", "said"),
     [("ro", "Read-only file system"), ("size=4k,nr_inodes=2", "No space left on device")],
 )
-def test_a_disk_that_takes_nothing_is_told_with_what_to_do(tmp_path: Path, options: str, said: str) -> None:
+def test_a_full_disk_is_reported_with_a_remedy(tmp_path: Path, options: str, said: str) -> None:
     etc = tmp_path / "root/etc"
     etc.mkdir(parents=True)
     mount = 'mount -t tmpfs -o "$1" none "$2" && shift 2 && exec "$@"'

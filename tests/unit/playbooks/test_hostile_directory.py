@@ -44,7 +44,7 @@ def test_nothing_of_the_current_directory_is_run(place: Place) -> None:
     (repository / "gpustack.yaml").write_bytes((place.path / "gpustack.yaml").read_bytes())
     log = place.path / "the.log"
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "PYTHON"))}
-    done = subprocess.run(
+    process = subprocess.run(
         [
             *(sys.executable, "-m", "gpustack", "host", "verify", "gpustack.yaml"),
             *("-i", str(place.path / "inventory.json"), "--log", str(log)),
@@ -56,9 +56,11 @@ def test_nothing_of_the_current_directory_is_run(place: Place) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 16, done.stderr  # it was read, and is not prepared
-    assert "talk: not ready" in done.stdout
+    assert process.returncode == 16, process.stderr  # it was read, and is not prepared
+    assert "talk: not ready" in process.stdout
     assert not mark.exists(), mark.read_text(encoding="utf-8")
-    assert f"Ansible configuration: {home}/.ansible.cfg" in done.stderr
-    assert f"{repository}/ansible.cfg: skipped; to use it, set ANSIBLE_CONFIG={repository}/ansible.cfg" in done.stderr
+    assert f"Ansible configuration: {home}/.ansible.cfg" in process.stderr
+    assert (
+        f"{repository}/ansible.cfg: skipped; to use it, set ANSIBLE_CONFIG={repository}/ansible.cfg" in process.stderr
+    )
     assert SECRET not in log.read_text(encoding="utf-8")

@@ -47,7 +47,7 @@ def test_a_hostile_answer_fails_its_own_host_only(place: Place, answer: str) -> 
     inventory = json.loads((place.path / "inventory.json").read_text(encoding="utf-8"))
     inventory["all"]["hosts"]["talk-evil"]["ansible_python_interpreter"] = str(program)
     (place.path / "inventory.json").write_text(json.dumps(inventory), encoding="utf-8")
-    done = subprocess.run(
+    process = subprocess.run(
         [
             *(sys.executable, "-m", "gpustack", "host", "verify", "gpustack.yaml", "-f", "json"),
             *("-i", str(place.path / "inventory.json"), "--log", str(place.path / "the.log")),
@@ -59,9 +59,9 @@ def test_a_hostile_answer_fails_its_own_host_only(place: Place, answer: str) -> 
         check=False,
         timeout=120,
     )
-    assert "Traceback" not in done.stderr
-    hosts = {one["host"]: one for one in json.loads(done.stdout)}
-    assert hosts["talk"]["outcome"] == "not ready", done.stderr
-    assert hosts["talk-evil"]["outcome"] in ("failed", "unreachable"), done.stderr
+    assert "Traceback" not in process.stderr
+    hosts = {one["host"]: one for one in json.loads(process.stdout)}
+    assert hosts["talk"]["outcome"] == "not ready", process.stderr
+    assert hosts["talk-evil"]["outcome"] in ("failed", "unreachable"), process.stderr
     assert not hosts["talk-evil"]["verified"]
     assert hosts["talk-evil"]["problem"]

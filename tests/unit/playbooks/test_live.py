@@ -125,7 +125,7 @@ def module(root: Path, tmp_path: Path, **arguments: Any) -> dict[str, Any]:
     card = {"card": CARD, "driver": "vfio-pci", "functions": arguments.pop("functions", functions)}
     values = {"root": str(root), "cards": [card], "timeout": 3, **arguments}
     playbooks = share_dir("playbooks")
-    done = subprocess.run(
+    process = subprocess.run(
         [
             str(Path(sys.executable).with_name("ansible")),
             *("-i", "localhost,", "-c", "local", "-M", str(playbooks / "library"), "localhost"),
@@ -138,7 +138,7 @@ def module(root: Path, tmp_path: Path, **arguments: Any) -> dict[str, Any]:
         text=True,
         check=False,
     )
-    answer = done.stdout.partition("=>")[2].strip()
+    answer = process.stdout.partition("=>")[2].strip()
     result: dict[str, Any] = json.loads(answer[: answer.rindex("}") + 1])
     return result
 

@@ -211,7 +211,7 @@ def test_rebooting_the_machine_that_ansible_runs_on_is_refused(place: Place) -> 
     assert "Read the host" not in run.output
 
 
-def test_what_cannot_be_used_is_told_before_anything_is_written(place: Place) -> None:
+def test_unusable_input_is_reported_before_anything_is_written(place: Place) -> None:
     place.spec("version: 1\nmodels: [\n", "unfinished.yaml")
     place.spec('version: 2\nmodels: {}\nhosts: {"*": [k4200]}\n', "newer.yaml")
     bad: dict[str, tuple[dict[str, str], str]] = {

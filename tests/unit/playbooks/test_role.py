@@ -26,8 +26,8 @@ SPECS: dict[str, Any] = _read("meta/argument_specs.yml")["argument_specs"]
 
 def test_defaults_and_readmes_come_from_the_argument_specs() -> None:
     tool = PLAYBOOKS.parent / "tools" / "role-variables"
-    done = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"run tools/role-variables: {done.stdout}{done.stderr}"
+    process = subprocess.run([sys.executable, tool, "--check"], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, f"run tools/role-variables: {process.stdout}{process.stderr}"
 
 
 def test_every_entry_point_has_its_tasks() -> None:

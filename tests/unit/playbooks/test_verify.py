@@ -97,7 +97,7 @@ def verified(prepared: Path, templates: Path, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_wrong_is_told(verified: Run, name: str) -> None:
+def test_the_error_is_reported(verified: Run, name: str) -> None:
     assert f"talk-{name}: NOT ready" in verified.output
     assert BROKEN[name][1] in verified.fatal(f"talk-{name}")
 

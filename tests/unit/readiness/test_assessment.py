@@ -278,13 +278,13 @@ def test_unity_mappings_of_amd_are_refused_by_newer_kernels(release, severity):
     assert [f.severity for f in reasons(found, first_gpu(found)) if f.code == "GPU028"] == [severity]
 
 
-def test_nothing_is_said_of_the_firmware_of_a_mounted_disk():
+def test_no_finding_about_the_firmware_of_a_mounted_disk():
     off = {**OFF, "acpi_tables": []}
     assert host_reasons(host(iommu=off, boot={"firmware": None})) == ()
     assert [f.code for f in host_reasons(host(iommu=off, boot={"firmware": "bios"}))] == ["GPU001"]
 
 
-def test_what_holds_the_whole_host_back_is_said_of_its_place():
+def test_what_holds_the_host_back_is_reported_for_the_host():
     found = parse_host(snapshot("k4200"), "k4200")
     places = {(f.code, f.place) for gpu in gpus(found) for f in reasons(found, gpu) if f.code == "GPU002"}
     assert places == {("GPU002", "gpu01")}

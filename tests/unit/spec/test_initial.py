@@ -203,7 +203,7 @@ def test_hosts_that_could_not_be_read_are_named_in_a_comment() -> None:
     assert list(parse_spec(text, "x").hosts) == ["a"]
 
 
-def test_editors_are_told_where_the_schema_is() -> None:
+def test_the_first_line_names_the_schema_for_editors() -> None:
     first = initial_spec([host("a", *k4200(0x88))]).splitlines()[0]
     path = Path(first.removeprefix("# yaml-language-server: $schema="))
     assert path == SCHEMA_FILE

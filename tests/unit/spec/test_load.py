@@ -19,7 +19,7 @@ CASES = Path(__file__).parent / "cases"
 VALID = CASES / "valid-in-full.yaml"
 
 
-def said(examination: Examination) -> str:
+def problems_text(examination: Examination) -> str:
     """Everything that is said of a spec, in the words of the error and one line for each warning."""
     lines = ["valid" if examination.spec else ""]
     if examination.spec is None:
@@ -29,10 +29,10 @@ def said(examination: Examination) -> str:
 
 
 @pytest.mark.parametrize("case", sorted(CASES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_what_is_said_of_a_spec(case: Path) -> None:
+def test_problems_of_a_spec(case: Path) -> None:
     """``GOLDEN=write pytest …`` writes the expected texts anew: read the difference before committing it."""
     golden = case.with_suffix(".txt")
-    text = said(examine(case.read_bytes(), case.name))
+    text = problems_text(examine(case.read_bytes(), case.name))
     if os.environ.get("GOLDEN") == "write":
         golden.write_text(text, encoding="utf-8")
     assert text == golden.read_text(encoding="utf-8")
@@ -189,7 +189,7 @@ HEAD = "version: 1\nmodels: {m: {match: {vendor: '10de', product: '11b4'}}}\n"
     ],
     ids=["empty", "unknown-names", "unknown-keys", "models"],
 )
-def test_thousands_of_faults_are_told_in_time_that_grows_with_their_number(text: str, count: int) -> None:
+def test_thousands_of_faults_are_reported_in_linear_time(text: str, count: int) -> None:
     """In seconds; what took the square of their number took minutes."""
     assert len(examine(text, "x").problems) == count
 

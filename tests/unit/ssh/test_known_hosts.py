@@ -16,7 +16,7 @@ from support.ssh_reading import read, refusal
 from support.sshd import Sshd, keygen, program
 
 
-def test_an_unknown_key_is_refused_and_the_way_out_told(config, sshd):
+def test_an_unknown_key_is_refused_with_a_remedy(config, sshd):
     config(known="")
     said = refusal()
     fingerprint = subprocess.run(

@@ -34,9 +34,9 @@ def entries(root: SysRoot) -> list[dict[str, Any]]:
 def test_the_entries_of_a_debian_menu(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host().kernel().write("/boot/grub/grub.cfg", DEBIAN)
     root.write("/boot/vmlinuz-6.1.0-9-amd64", "").write("/boot/initrd.img-6.1.0-9-amd64", "")
-    found = collect(str(root.path))["boot"]
+    facts = collect(str(root.path))["boot"]
     source = "/boot/grub/grub.cfg"
-    assert found["entries"] == [
+    assert facts["entries"] == [
         {
             "source": source,
             "title": "Debian GNU/Linux",
@@ -62,8 +62,8 @@ def test_the_entries_of_a_debian_menu(tmp_path: Path) -> None:
             "recovery": False,
         },
     ]
-    assert (found["firmware"], found["loader"], found["bls"]) == ("bios", "grub", False)
-    assert found["config_mtime"] == (root.path / "boot/grub/grub.cfg").stat().st_mtime_ns
+    assert (facts["firmware"], facts["loader"], facts["bls"]) == ("bios", "grub", False)
+    assert facts["config_mtime"] == (root.path / "boot/grub/grub.cfg").stat().st_mtime_ns
 
 
 def test_a_line_goes_on_after_a_backslash() -> None:
@@ -110,10 +110,10 @@ def red_hat(path: Path) -> SysRoot:
 def test_entries_of_the_boot_loader_specification(tmp_path: Path) -> None:
     block = "# GRUB Environment Block\nkernelopts=root=/dev/mapper/rl-root ro crashkernel=auto a=\\\\b\n"
     root = red_hat(tmp_path).write("/boot/grub2/grubenv", block + "#" * (1024 - len(block)))
-    found = collect(str(root.path))["boot"]
-    assert (found["firmware"], found["loader"], found["bls"]) == ("efi", "grub", True)
-    assert [entry["recovery"] for entry in found["entries"]] == [True, False]
-    assert found["entries"][1] == {
+    facts = collect(str(root.path))["boot"]
+    assert (facts["firmware"], facts["loader"], facts["bls"]) == ("efi", "grub", True)
+    assert [entry["recovery"] for entry in facts["entries"]] == [True, False]
+    assert facts["entries"][1] == {
         "source": "/boot/loader/entries/1f2e3d-4.18.0-553.el8.x86_64.conf",
         "title": "Rocky Linux (4.18.0-553.el8.x86_64) 8.10 (Green Obsidian)",
         "kernel": "/boot/vmlinuz-4.18.0-553.el8.x86_64",
@@ -121,7 +121,7 @@ def test_entries_of_the_boot_loader_specification(tmp_path: Path) -> None:
         "arguments": "root=/dev/mapper/rl-root ro crashkernel=auto a=\\b ",
         "recovery": False,
     }
-    assert [(kernel["release"], kernel["initramfs"]) for kernel in found["kernels"]] == [
+    assert [(kernel["release"], kernel["initramfs"]) for kernel in facts["kernels"]] == [
         ("4.18.0-553.el8.x86_64", "/boot/initramfs-4.18.0-553.el8.x86_64.img")
     ]
 
@@ -135,9 +135,9 @@ def test_kernelopts_of_grub_cfg_when_grubenv_has_none(tmp_path: Path) -> None:
 def test_entries_that_no_boot_loader_reads_are_left_alone(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host().kernel().write("/boot/grub/grub.cfg", DEBIAN)
     root.write("/boot/loader/entries/stray.conf", "title Stray\nlinux /vmlinuz\noptions a\n")
-    found = collect(str(root.path))["boot"]
-    assert not found["bls"]
-    assert {entry["source"] for entry in found["entries"]} == {"/boot/grub/grub.cfg"}
+    facts = collect(str(root.path))["boot"]
+    assert not facts["bls"]
+    assert {entry["source"] for entry in facts["entries"]} == {"/boot/grub/grub.cfg"}
 
 
 def test_systemd_boot_by_its_own_word(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ def test_systemd_boot_by_its_own_word(tmp_path: Path) -> None:
         f"# pve\ntitle Proxmox\nversion 6.8.12-4-pve\nlinux /{token}/6.8.12-4-pve/linux\n"
         f"initrd /{token}/6.8.12-4-pve/initrd\noptions root=ZFS=rpool quiet\noptions intel_iommu=on\n",
     )
-    found = collect(str(root.path))["boot"]
-    assert (found["loader"], found["bls"], found["config_mtime"]) == ("systemd-boot", True, None)
-    assert found["entries"] == [
+    facts = collect(str(root.path))["boot"]
+    assert (facts["loader"], facts["bls"], facts["config_mtime"]) == ("systemd-boot", True, None)
+    assert facts["entries"] == [
         {
             "source": f"/efi/loader/entries/{token}-6.8.12-4-pve.conf",
             "title": "Proxmox",
@@ -164,7 +164,7 @@ def test_systemd_boot_by_its_own_word(tmp_path: Path) -> None:
             "recovery": False,
         }
     ]
-    assert [(kernel["release"], kernel["image"]) for kernel in found["kernels"]] == [
+    assert [(kernel["release"], kernel["image"]) for kernel in facts["kernels"]] == [
         ("6.8.12-4-pve", f"/efi/{token}/6.8.12-4-pve/linux")
     ]
 
@@ -178,9 +178,9 @@ def test_systemd_boots_kernels_are_those_on_its_partition(tmp_path: Path) -> Non
     root.write("/boot/efi/mine/6.1.0-37-amd64/initrd.img-6.1.0-37-amd64", "")
     root.write("/boot/efi/loader/entries/mine-0-rescue.conf", "linux /mine/0-rescue/linux\noptions ro\n")
     root.write("/boot/efi/EFI/Linux/6.1.EFI", "").write("/boot/efi/EFI/Linux/readme.txt", "")
-    found = collect(str(root.path))
-    assert found["boot"]["loader"] == "systemd-boot"
-    assert [(k["release"], k["image"], k["source"], k["initramfs"]) for k in found["boot"]["kernels"]] == [
+    document = collect(str(root.path))
+    assert document["boot"]["loader"] == "systemd-boot"
+    assert [(k["release"], k["image"], k["source"], k["initramfs"]) for k in document["boot"]["kernels"]] == [
         (
             "6.1.0-37-amd64",
             "/boot/efi/mine/6.1.0-37-amd64/linux",
@@ -188,9 +188,9 @@ def test_systemd_boots_kernels_are_those_on_its_partition(tmp_path: Path) -> Non
             "/boot/efi/mine/6.1.0-37-amd64/initrd.img-6.1.0-37-amd64",
         )
     ]
-    assert [entry["recovery"] for entry in found["boot"]["entries"]] == [True]
-    assert found["boot"]["unified"] == ["/boot/efi/EFI/Linux/6.1.EFI"]
-    assert found["files"]["/boot/efi/loader/entries.srel"]["text"] == "type1\n"
+    assert [entry["recovery"] for entry in document["boot"]["entries"]] == [True]
+    assert document["boot"]["unified"] == ["/boot/efi/EFI/Linux/6.1.EFI"]
+    assert document["files"]["/boot/efi/loader/entries.srel"]["text"] == "type1\n"
     root.write("/lib/modules/6.1.0-37-amd64/vmlinuz", "")  # where Fedora's package has it
     assert collect(str(root.path))["boot"]["kernels"][0]["source"] == "/lib/modules/6.1.0-37-amd64/vmlinuz"
 
@@ -206,26 +206,26 @@ def test_kernels_are_listed_oldest_first_with_what_they_have(tmp_path: Path) -> 
     root.kernel("6.12.9-amd64", modules=(), image="/boot/vmlinux-{}", initramfs="/boot/initrd-{}")
     for name in ("vmlinuz-6.1.0-37-amd64.old", "vmlinuz-6.1.0-37-amd64.dpkg-tmp", "vmlinuz", "vmlinux-6.4.0.gz"):
         root.write(f"/boot/{name}", "")
-    found = collect(str(root.path))["boot"]["kernels"]
-    assert [kernel["release"] for kernel in found] == ["6.1.0-9-amd64", "6.1.0-37-amd64", "6.12.9-amd64"]
-    assert found[0]["initramfs"] is None
-    assert found[0]["initramfs_mtime_ns"] is None
-    assert found[0]["modules"] == {
+    facts = collect(str(root.path))["boot"]["kernels"]
+    assert [kernel["release"] for kernel in facts] == ["6.1.0-9-amd64", "6.1.0-37-amd64", "6.12.9-amd64"]
+    assert facts[0]["initramfs"] is None
+    assert facts[0]["initramfs_mtime_ns"] is None
+    assert facts[0]["modules"] == {
         "vfio": "builtin",
         "vfio_pci": "builtin",
         "vfio_virqfd": "module",
         "xe": "module",
         "nvgrace_gpu_vfio_pci": "module",
     }
-    assert found[2]["image"] == "/boot/vmlinux-6.12.9-amd64"
-    assert found[2]["initramfs"] == "/boot/initrd-6.12.9-amd64"
-    assert found[2]["modules"] == {}
+    assert facts[2]["image"] == "/boot/vmlinux-6.12.9-amd64"
+    assert facts[2]["initramfs"] == "/boot/initrd-6.12.9-amd64"
+    assert facts[2]["modules"] == {}
 
 
 def test_the_drivers_of_the_gpus_that_are_there_matter_too(tmp_path: Path) -> None:
     root = talk_host(tmp_path).kernel("6.1.0-9-amd64", modules=("gpu/drm/mgag200/mgag200", "net/igb/igb"))
-    found = collect(str(root.path))["boot"]["kernels"]
-    assert found[0]["modules"] == {"mgag200": "module"}
+    facts = collect(str(root.path))["boot"]["kernels"]
+    assert facts[0]["modules"] == {"mgag200": "module"}
 
 
 def test_image_mode_and_package_named_kernels(tmp_path: Path) -> None:
@@ -272,11 +272,11 @@ def test_what_builds_the_initramfs(tmp_path: Path, present: list[str], tool: str
 def test_control_characters_in_the_menu_are_refused_but_the_rest_is_read(tmp_path: Path) -> None:
     text = "menuentry 'a' { linux /vmlinuz-1\x1b[2J quiet\n }\nmenuentry 'b\tc' { linux /vmlinuz-2\tro\tquiet\n }\n"
     root = SysRoot(tmp_path).host(command_line="ro\tquiet").write("/boot/grub/grub.cfg", text)
-    found = collect(str(root.path))
-    facts = HostFacts.model_validate(found)
+    document = collect(str(root.path))
+    facts = HostFacts.model_validate(document)
     assert facts.kernel.command_line == facts.boot.entries[0].arguments == "ro\tquiet"
-    assert [(entry["title"], entry["arguments"]) for entry in found["boot"]["entries"]] == [("b c", "ro\tquiet")]
-    assert found["unread"] == [
+    assert [(entry["title"], entry["arguments"]) for entry in document["boot"]["entries"]] == [("b c", "ro\tquiet")]
+    assert document["unread"] == [
         {"path": "/boot/grub/grub.cfg", "error": "an entry with control characters was left out"}
     ]
 
@@ -321,18 +321,18 @@ def test_any_text_is_read_to_its_end(text: str) -> None:
 def test_whether_grubby_can_leave_the_defaults_alone(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host().write("/boot/grub2/grub.cfg", "blscfg\n").write("/usr/sbin/grubby", "#!/bin/bash\n")
 
-    def told() -> object:
+    def keeps_defaults() -> object:
         return collect(str(root.path))["boot"]["grubby_keeps_defaults"]
 
-    assert told() is None  # only the program that calls the other
+    assert keeps_defaults() is None  # only the program that calls the other
     root.write("/usr/libexec/grubby/grubby-bls", "#!/bin/bash\n# --update-kernel\n")
-    assert told() is False
+    assert keeps_defaults() is False
     root.write("/usr/libexec/grubby/grubby-bls", "#!/bin/bash\n--no-etc-grub-update) no_etc_update=true ;;\n")
-    assert told() is True
+    assert keeps_defaults() is True
 
 
 def test_a_unified_image_that_the_firmware_starts_is_listed(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).write("/sys/firmware/efi/fw_platform_size", "64\n")
     root.write("/efi/EFI/Linux/arch-linux.efi", b"MZ")
-    found = collect(str(root.path))["boot"]
-    assert (found["loader"], found["unified"]) == (None, ["/efi/EFI/Linux/arch-linux.efi"])
+    facts = collect(str(root.path))["boot"]
+    assert (facts["loader"], facts["unified"]) == (None, ["/efi/EFI/Linux/arch-linux.efi"])

@@ -37,10 +37,10 @@ def test_the_files_that_matter_with_text_mode_and_time(tmp_path: Path) -> None:
     for path, text in {**wanted, **other}.items():
         root.write(path, text)
     root.at("/etc/initramfs-tools/hooks/gpustack-vfio").chmod(0o755)
-    found = collect(str(root.path))["files"]
-    assert {path: entry["text"] for path, entry in found.items()} == wanted
-    assert found["/etc/initramfs-tools/hooks/gpustack-vfio"]["mode"] == "0755"
-    assert found["/etc/default/grub"]["mtime_ns"] == root.at("/etc/default/grub").stat().st_mtime_ns
+    facts = collect(str(root.path))["files"]
+    assert {path: entry["text"] for path, entry in facts.items()} == wanted
+    assert facts["/etc/initramfs-tools/hooks/gpustack-vfio"]["mode"] == "0755"
+    assert facts["/etc/default/grub"]["mtime_ns"] == root.at("/etc/default/grub").stat().st_mtime_ns
 
 
 def test_a_vendors_directory_with_two_names_is_read_once(tmp_path: Path) -> None:
@@ -79,27 +79,27 @@ def test_of_scripts_only_those_that_bind_devices_are_read(tmp_path: Path) -> Non
 
 def test_a_masked_file_is_an_empty_one(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host().write("/usr/lib/modprobe.d/nvidia.conf", "blacklist nouveau\n")
-    found = collect(str(root.link("/etc/modprobe.d/nvidia.conf", "/dev/null").path))
-    assert found["files"]["/etc/modprobe.d/nvidia.conf"]["text"] == ""
-    assert found["unread"] == []
+    document = collect(str(root.link("/etc/modprobe.d/nvidia.conf", "/dev/null").path))
+    assert document["files"]["/etc/modprobe.d/nvidia.conf"]["text"] == ""
+    assert document["unread"] == []
 
 
 def test_text_that_is_not_utf8_and_text_that_does_not_end(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host().write("/etc/modprobe.d/latin.conf", b"# caf\xe9\nblacklist \x00nouveau\n")
     root.write("/etc/default/grub", b"#" * 300_000)
-    found = collect(str(root.path))
-    assert found["files"]["/etc/modprobe.d/latin.conf"]["text"] == "# caf\ufffd\nblacklist \0nouveau\n"
-    assert len(found["files"]["/etc/default/grub"]["text"]) == 256 * 1024
-    assert found["unread"] == [
+    document = collect(str(root.path))
+    assert document["files"]["/etc/modprobe.d/latin.conf"]["text"] == "# caf\ufffd\nblacklist \0nouveau\n"
+    assert len(document["files"]["/etc/default/grub"]["text"]) == 256 * 1024
+    assert document["unread"] == [
         {"path": "/etc/default/grub", "error": "larger than 262144 bytes; the rest was not read"}
     ]
-    json.dumps(found).encode("ascii")
+    json.dumps(document).encode("ascii")
 
 
 def test_names_that_are_not_text_are_noted(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host().write("/etc/modprobe.d/good.conf", "x\n")
     for name in (b"bad\xff.conf", b"line\nbreak.conf"):
         (root.path / "etc/modprobe.d" / os.fsdecode(name)).write_text("x\n")
-    found = collect(str(root.path))
-    assert list(found["files"]) == ["/etc/modprobe.d/good.conf"]
-    assert found["unread"] == [{"path": "/etc/modprobe.d", "error": "holds a name that is not plain text"}]
+    document = collect(str(root.path))
+    assert list(document["files"]) == ["/etc/modprobe.d/good.conf"]
+    assert document["unread"] == [{"path": "/etc/modprobe.d", "error": "holds a name that is not plain text"}]

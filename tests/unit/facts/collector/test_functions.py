@@ -35,8 +35,8 @@ def test_mediated_devices_are_found_with_and_without_mdev(tmp_path: Path) -> Non
 
 
 def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> None:
-    found = collect(str(talk_host(tmp_path).path))
-    card = next(entry for entry in found["pci"] if entry["address"] == "0000:88:00.0")
+    document = collect(str(talk_host(tmp_path).path))
+    card = next(entry for entry in document["pci"] if entry["address"] == "0000:88:00.0")
     assert card == {
         "address": "0000:88:00.0",
         "vendor": "10de",
@@ -73,8 +73,8 @@ def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> N
         "claims": [],
         "holders": [],
     }
-    assert found["unread"] == []
-    assert [entry["address"] for entry in found["pci"]] == [
+    assert document["unread"] == []
+    assert [entry["address"] for entry in document["pci"]] == [
         "0000:00:14.0",
         "0000:00:1f.2",
         "0000:01:00.0",
@@ -168,9 +168,9 @@ def test_a_slot_may_stand_for_a_whole_bus(tmp_path: Path) -> None:
     root.function("0000:05:00.0", vendor="10de", product="1eb8", cls="030200")
     root.function("0000:06:00.0", vendor="10de", product="1eb8", cls="030200", slot="7")
     root.write("/sys/bus/pci/slots/8191/address", "0000:05\n").write("/sys/bus/pci/slots/9/address", "garbage\n")
-    found = collect(str(root.path))
-    assert [entry["slot"] for entry in found["pci"]] == ["8191", "7"]
-    assert found["unread"] == [{"path": "/sys/bus/pci/slots/9/address", "error": "unexpected content"}]
+    document = collect(str(root.path))
+    assert [entry["slot"] for entry in document["pci"]] == ["8191", "7"]
+    assert document["unread"] == [{"path": "/sys/bus/pci/slots/9/address", "error": "unexpected content"}]
 
 
 def test_unassigned_bars_keep_their_size_and_start_at_zero() -> None:
@@ -187,7 +187,7 @@ def test_unassigned_bars_keep_their_size_and_start_at_zero() -> None:
     ]
 
 
-def test_the_boot_framebuffer_on_a_card_is_told_from_the_kernels_book_keeping(tmp_path: Path) -> None:
+def test_the_boot_framebuffer_on_a_card_is_read_from_iomem(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host()
     root.function("0000:02:00.0", vendor="10de", product="1b38", bars=[(0xF0000000, 256 << 20, MEM | PREFETCHABLE)])
     root.function("0000:03:00.0", vendor="10de", product="1b38", bars=[(0xE0000000, 16 << 20, MEM)])
@@ -211,9 +211,9 @@ def test_the_boot_framebuffer_on_a_card_is_told_from_the_kernels_book_keeping(tm
 def test_hidden_addresses_in_iomem_are_noted(tmp_path: Path) -> None:
     root = talk_host(tmp_path)
     root.write("/proc/iomem", "00000000-00000000 : Reserved\n  00000000-00000000 : BOOTFB\n")
-    found = collect(str(root.path))
-    assert [entry["path"] for entry in found["unread"]] == ["/proc/iomem"]
-    assert {tuple(entry["claims"]) for entry in found["pci"]} == {()}
+    document = collect(str(root.path))
+    assert [entry["path"] for entry in document["unread"]] == ["/proc/iomem"]
+    assert {tuple(entry["claims"]) for entry in document["pci"]} == {()}
 
 
 @pytest.mark.parametrize(
@@ -248,16 +248,16 @@ def test_values_that_mean_none(tmp_path: Path, name: str, content: str, key: str
 @pytest.mark.parametrize("content", [b"nonsense\n", b"\x00\xff\x01binary", b"0x12345678\n", b"x" * 5000])
 def test_garbage_in_a_value_is_unknown_and_noted(tmp_path: Path, content: bytes) -> None:
     root = talk_host(tmp_path).write("/sys/bus/pci/devices/0000:88:00.0/revision", content)
-    found = collect(str(root.path))
-    assert next(entry for entry in found["pci"] if entry["address"] == "0000:88:00.0")["revision"] is None
-    assert found["unread"] == [{"path": "/sys/bus/pci/devices/0000:88:00.0/revision", "error": "unexpected content"}]
+    document = collect(str(root.path))
+    assert next(entry for entry in document["pci"] if entry["address"] == "0000:88:00.0")["revision"] is None
+    assert document["unread"] == [{"path": "/sys/bus/pci/devices/0000:88:00.0/revision", "error": "unexpected content"}]
 
 
 def test_a_function_that_does_not_say_what_it_is_is_left_out_and_noted(tmp_path: Path) -> None:
     root = talk_host(tmp_path).write("/sys/bus/pci/devices/0000:89:00.1/class", "")
-    found = collect(str(root.path))
-    assert "0000:89:00.1" not in {entry["address"] for entry in found["pci"]}
-    assert found["unread"] == [
+    document = collect(str(root.path))
+    assert "0000:89:00.1" not in {entry["address"] for entry in document["pci"]}
+    assert document["unread"] == [
         {
             "path": "/sys/bus/pci/devices/0000:89:00.1",
             "error": "left out: its vendor, device or class could not be read",
@@ -279,11 +279,11 @@ def test_unreadable_attributes_are_noted_and_the_function_stays(
         return real_open(path, flags, *rest)
 
     monkeypatch.setattr(os, "open", failing)
-    found = collect(str(root.path))
-    card = next(entry for entry in found["pci"] if entry["address"] == "0000:88:00.0")
+    document = collect(str(root.path))
+    card = next(entry for entry in document["pci"] if entry["address"] == "0000:88:00.0")
     assert (card["numa_node"], card["serial"], card["driver"]) == (None, None, "nouveau")
     base = "/sys/bus/pci/devices/0000:88:00.0"
-    assert found["unread"] == [
+    assert document["unread"] == [
         {"path": f"{base}/numa_node", "error": "Permission denied"},
         {"path": f"{base}/config", "error": "Input/output error"},
     ]
@@ -308,11 +308,11 @@ def test_a_device_that_vanishes_while_it_is_read_is_left_out(
         return real_open(path, flags, *rest)
 
     monkeypatch.setattr(os, "open", vanishing)
-    found = collect(str(root.path))
+    document = collect(str(root.path))
     assert gone
-    assert "0000:88:00.0" not in {entry["address"] for entry in found["pci"]}
-    assert len(found["pci"]) == 9
-    assert found["unread"] == [
+    assert "0000:88:00.0" not in {entry["address"] for entry in document["pci"]}
+    assert len(document["pci"]) == 9
+    assert document["unread"] == [
         {"path": "/sys/bus/pci/devices/0000:88:00.0", "error": "the device went away while it was read"}
     ]
 
@@ -327,15 +327,15 @@ def test_a_device_that_is_dead_but_still_listed_is_left_out(tmp_path: Path, monk
         return real_open(path, flags, *rest)
 
     monkeypatch.setattr(os, "open", dead)
-    found = collect(str(root.path))
-    assert [entry["error"] for entry in found["unread"]] == ["the device went away while it was read"]
+    document = collect(str(root.path))
+    assert [entry["error"] for entry in document["unread"]] == ["the device went away while it was read"]
 
 
 def test_a_device_listed_but_gone_before_it_is_read(tmp_path: Path) -> None:
     root = talk_host(tmp_path)
     root.link("/sys/bus/pci/devices/0000:aa:00.0", "../../../devices/pci0000:aa/0000:aa:00.0")
-    found = collect(str(root.path))
-    assert found["unread"] == [
+    document = collect(str(root.path))
+    assert document["unread"] == [
         {"path": "/sys/bus/pci/devices/0000:aa:00.0", "error": "the device went away while it was read"}
     ]
 
@@ -352,8 +352,8 @@ def test_thousands_of_functions(tmp_path: Path) -> None:
     for number in range(1000):
         address = f"{number >> 12:04x}:{number >> 5 & 0x7F:02x}:{number & 0x1F:02x}.0"
         root.function(address, vendor="10de", product=f"{number:04x}", cls="030200", express=False, group=number)
-    found = collect(str(root.path))
-    assert len(found["pci"]) == 1000
-    assert all(entry["modules"] == ["nouveau"] for entry in found["pci"])
-    assert {entry["iommu_group"] for entry in found["pci"]} == set(range(1000))
-    assert found["unread"] == []
+    document = collect(str(root.path))
+    assert len(document["pci"]) == 1000
+    assert all(entry["modules"] == ["nouveau"] for entry in document["pci"])
+    assert {entry["iommu_group"] for entry in document["pci"]} == set(range(1000))
+    assert document["unread"] == []

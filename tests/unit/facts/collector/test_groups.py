@@ -21,7 +21,7 @@ def test_reserved_regions_of_a_gpus_group(tmp_path: Path) -> None:
 def test_groups_that_vfio_made_up_are_none(tmp_path: Path) -> None:
     root = talk_host(tmp_path).write("/sys/kernel/iommu_groups/7/name", "vfio-noiommu\n")
     root.write("/sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n")
-    found = collect(str(root.path))
-    assert {e["iommu_group"] for e in found["pci"] if e["address"].startswith("0000:88:00")} == {None}
-    assert found["iommu"]["group_count"] == 7
-    assert found["iommu"]["no_iommu_mode"] is True
+    document = collect(str(root.path))
+    assert {e["iommu_group"] for e in document["pci"] if e["address"].startswith("0000:88:00")} == {None}
+    assert document["iommu"]["group_count"] == 7
+    assert document["iommu"]["no_iommu_mode"] is True

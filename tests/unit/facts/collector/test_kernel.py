@@ -18,9 +18,9 @@ from support.sysroot import SysRoot, nvswitch_host, talk_host
 def test_secure_boot(tmp_path: Path, content: bytes, state: bool | None) -> None:
     root = SysRoot(tmp_path).host()
     path = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
-    found = collect(str(root.write(path, content).path))
-    assert found["kernel"]["secure_boot"] is state
-    assert [entry["path"] for entry in found["unread"]] == ([path] if state is None else [])
+    document = collect(str(root.write(path, content).path))
+    assert document["kernel"]["secure_boot"] is state
+    assert [entry["path"] for entry in document["unread"]] == ([path] if state is None else [])
 
 
 def test_secure_boot_without_its_variable(tmp_path: Path) -> None:
@@ -37,9 +37,9 @@ def test_lockdown_is_the_bracketed_word(tmp_path: Path) -> None:
 
 def test_an_intel_and_an_amd_iommu(tmp_path: Path) -> None:
     intel = talk_host(tmp_path / "a").write("/sys/module/vfio_iommu_type1/parameters/allow_unsafe_interrupts", "N\n")
-    found = collect(str(intel.path))["iommu"]
-    assert {group["number"]: group["devices"] for group in found.pop("groups")}[7] == ["0000:88:00.0", "0000:88:00.1"]
-    assert found == {
+    facts = collect(str(intel.path))["iommu"]
+    assert {group["number"]: group["devices"] for group in facts.pop("groups")}[7] == ["0000:88:00.0", "0000:88:00.1"]
+    assert facts == {
         "acpi_tables": ["DMAR"],
         "tables_listed": True,
         "units": ["dmar0"],

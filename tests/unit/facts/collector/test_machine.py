@@ -13,20 +13,20 @@ from support.sysroot import SysRoot, talk_host
 
 
 def test_who_the_host_is(tmp_path: Path) -> None:
-    found = collect(str(talk_host(tmp_path).path))
-    assert found["version"] == 1
-    assert found["hostname"] == "gpu01"
-    assert found["root"] == os.path.realpath(tmp_path)
-    assert found["architecture"] == "x86_64"
-    assert found["machine"] == {"vendor": "Dell Inc.", "product": "C4130"}
-    assert found["os_release"] == {
+    document = collect(str(talk_host(tmp_path).path))
+    assert document["version"] == 1
+    assert document["hostname"] == "gpu01"
+    assert document["root"] == os.path.realpath(tmp_path)
+    assert document["architecture"] == "x86_64"
+    assert document["machine"] == {"vendor": "Dell Inc.", "product": "C4130"}
+    assert document["os_release"] == {
         "PRETTY_NAME": "Debian GNU/Linux 12 (bookworm)",
         "ID": "debian",
         "VERSION_ID": "12",
         "NAME": "Debian",
     }
-    assert found["container"] is None
-    assert found["cpu"] == {
+    assert document["container"] is None
+    assert document["cpu"] == {
         "vendor": "GenuineIntel",
         "model_name": "Example CPU @ 2.60GHz",
         "physical_address_bits": 46,
@@ -34,9 +34,9 @@ def test_who_the_host_is(tmp_path: Path) -> None:
         "logical": 4,
         "flags": ["vmx", "ept"],
     }
-    assert found["memory_mib"] == 515072
-    assert found["numa_nodes"] == [{"node": 0, "cpus": "0-3", "memory_mib": 515072}]
-    assert found["kernel"] == {
+    assert document["memory_mib"] == 515072
+    assert document["numa_nodes"] == [{"node": 0, "cpus": "0-3", "memory_mib": 515072}]
+    assert document["kernel"] == {
         "release": "6.1.0-37-amd64",
         "command_line": "BOOT_IMAGE=/boot/vmlinuz-6.1.0-37-amd64 root=UUID=0a1b ro quiet",
         "booted_at": 1763688000,

@@ -158,7 +158,7 @@ def test_cards_for_guests_are_not_asked_about(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_what_cannot_be_seen_is_unknown_and_what_is_seen_is_told() -> None:
+def test_invisible_is_unknown_and_visible_is_reported() -> None:
     with tempfile.TemporaryDirectory() as directory:
         Path(directory).chmod(0o755)
         unprivileged(talk_host(Path(directory) / "host"))

@@ -63,24 +63,24 @@ def test_from_a_file_with_another_root(collect_py: Path, tmp_path: Path) -> None
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.isascii()
     assert done.stdout.count("\n") == 1
-    found = json.loads(done.stdout)
-    assert list(found) == sorted(found)
-    assert found["hostname"] == "gpu01"
-    assert found["root"].endswith("caf\u00e9")
-    assert found["files"]["/etc/modprobe.d/caf\u00e9.conf"]["text"] == "# caf\u00e9\n"
+    document = json.loads(done.stdout)
+    assert list(document) == sorted(document)
+    assert document["hostname"] == "gpu01"
+    assert document["root"].endswith("caf\u00e9")
+    assert document["files"]["/etc/modprobe.d/caf\u00e9.conf"]["text"] == "# caf\u00e9\n"
 
 
 def test_this_machine_from_standard_input() -> None:
     done = run("-", input=program())
     assert (done.returncode, done.stderr) == (0, "")
-    found = json.loads(done.stdout)
-    assert HostFacts.model_validate(found).hostname == os.uname().nodename
-    assert found["kernel"]["release"] == os.uname().release
-    assert found["architecture"] == os.uname().machine
-    assert found["cpu"]["logical"] == os.cpu_count()
+    document = json.loads(done.stdout)
+    assert HostFacts.model_validate(document).hostname == os.uname().nodename
+    assert document["kernel"]["release"] == os.uname().release
+    assert document["architecture"] == os.uname().machine
+    assert document["cpu"]["logical"] == os.cpu_count()
     listed = Path("/sys/bus/pci/devices")
     addresses = {entry.name for entry in listed.iterdir()} if listed.is_dir() else set()
-    assert {entry["address"] for entry in found["pci"]} == addresses
+    assert {entry["address"] for entry in document["pci"]} == addresses
 
 
 # The virtual environment may be where only root can look.
@@ -92,13 +92,13 @@ SYSTEM_PYTHON = Path("/usr/bin/python3")
 def test_this_machine_without_privilege() -> None:
     done = run("-", python=str(SYSTEM_PYTHON), input=program(), user=65534, group=65534, extra_groups=[], cwd="/")
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["privileged"] is False
-    assert ("/proc/iomem" in {entry["path"] for entry in found["unread"]}) == bool(found["pci"])
-    HostFacts.model_validate(found)
+    document = json.loads(done.stdout)
+    assert document["privileged"] is False
+    assert ("/proc/iomem" in {entry["path"] for entry in document["unread"]}) == bool(document["pci"])
+    HostFacts.model_validate(document)
 
 
-def test_a_wrong_root_is_told_and_nothing_is_printed(collect_py: Path) -> None:
+def test_a_wrong_root_is_reported_and_nothing_is_printed(collect_py: Path) -> None:
     done = run(str(collect_py), "--root", "/nonexistent/root")
     assert (done.returncode, done.stdout) == (2, "")
     assert "/nonexistent/root: Not a directory" in done.stderr

@@ -20,9 +20,9 @@ def test_special_files_are_never_opened(tmp_path: Path) -> None:
     os.mkfifo(root.at("/etc/rc.local"))
     root.at("/proc/cmdline").unlink()
     os.mknod(root.at("/proc/cmdline"), 0o600 | 0o010000)
-    found = collect(str(root.path))
-    assert found["kernel"]["command_line"] is None
-    assert {entry["path"]: entry["error"] for entry in found["unread"]} == {
+    document = collect(str(root.path))
+    assert document["kernel"]["command_line"] is None
+    assert {entry["path"]: entry["error"] for entry in document["unread"]} == {
         "/proc/cmdline": "not a regular file",
         "/etc/modprobe.d/pipe.conf": "not a regular file",
         "/etc/rc.local": "not a regular file",
@@ -41,16 +41,16 @@ def test_every_other_failure_than_absence_is_noted(tmp_path: Path, monkeypatch: 
         return real_open(path, flags, *rest)
 
     monkeypatch.setattr(os, "open", failing)
-    found = collect(str(root.path))
-    assert found["kernel"]["release"] is None
-    assert found["iommu"]["interrupt_remapping"] is None
-    assert {entry["path"] for entry in found["unread"]} == {
+    document = collect(str(root.path))
+    assert document["kernel"]["release"] is None
+    assert document["iommu"]["interrupt_remapping"] is None
+    assert {entry["path"] for entry in document["unread"]} == {
         "/etc/default/grub",
         "/proc/modules",
         "/proc/interrupts",
         "/proc/sys/kernel/osrelease",
     }
-    assert {entry["error"] for entry in found["unread"]} == {os.strerror(code)}
+    assert {entry["error"] for entry in document["unread"]} == {os.strerror(code)}
 
 
 def test_directories_that_can_not_be_listed_are_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,9 +63,9 @@ def test_directories_that_can_not_be_listed_are_noted(tmp_path: Path, monkeypatc
         return real_listdir(path)
 
     monkeypatch.setattr(os, "listdir", failing)
-    found = collect(str(root.path))
-    assert found["iommu"]["group_count"] == 0
-    assert found["unread"] == [
+    document = collect(str(root.path))
+    assert document["iommu"]["group_count"] == 0
+    assert document["unread"] == [
         {"path": "/sys/class/net", "error": "Permission denied"},
         {"path": "/sys/kernel/iommu_groups", "error": "Permission denied"},
     ]
@@ -82,9 +82,9 @@ def test_links_never_lead_out_of_the_root(tmp_path: Path, target: str) -> None:
     root.link("/etc/up", "../../../../../../../../../..").link("/etc/modprobe.d/abs", "/")
     root.link("/etc/modprobe.d/evil.conf", target.format(secret=secret))
     root.link("/etc/dracut.conf.d", str(tmp_path)).link("/proc/self", "/proc/self")
-    found = collect(str(root.path))
-    assert "SECRET" not in json.dumps(found)
-    assert found["files"] == {}
+    document = collect(str(root.path))
+    assert "SECRET" not in json.dumps(document)
+    assert document["files"] == {}
 
 
 def test_links_inside_the_root_are_followed_as_the_host_would(tmp_path: Path) -> None:
@@ -93,17 +93,17 @@ def test_links_inside_the_root_are_followed_as_the_host_would(tmp_path: Path) ->
     root.link("/etc/modprobe.d", "/opt/conf").link(
         "/usr/share/conf/second.conf", "../../../../../../opt/conf/real.conf"
     )
-    found = collect(str(root.path))["files"]
-    assert sorted(found) == ["/etc/modprobe.d/real.conf", "/etc/modprobe.d/second.conf"]
-    assert {entry["text"] for entry in found.values()} == {"blacklist nouveau\n"}
+    facts = collect(str(root.path))["files"]
+    assert sorted(facts) == ["/etc/modprobe.d/real.conf", "/etc/modprobe.d/second.conf"]
+    assert {entry["text"] for entry in facts.values()} == {"blacklist nouveau\n"}
 
 
 def test_loops_of_links_end(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host().link("/etc/default/grub", "grub").link("/etc/modprobe.d", "/etc/b/x")
     root.link("/etc/b", "/etc/modprobe.d/../b").link("/boot", ".").link("/etc/rc.local", "a/" * 1500)
-    found = collect(str(root.path))
-    assert {"path": "/etc/default/grub", "error": "Too many levels of symbolic links"} in found["unread"]
-    assert {"path": "/etc/modprobe.d", "error": "Too many levels of symbolic links"} in found["unread"]
+    document = collect(str(root.path))
+    assert {"path": "/etc/default/grub", "error": "Too many levels of symbolic links"} in document["unread"]
+    assert {"path": "/etc/modprobe.d", "error": "Too many levels of symbolic links"} in document["unread"]
 
 
 def test_a_link_put_in_place_of_a_file_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,9 +119,9 @@ def test_a_link_put_in_place_of_a_file_is_not_followed(tmp_path: Path, monkeypat
         return real_open(path, flags, *rest)
 
     monkeypatch.setattr(os, "open", racing)
-    found = collect(str(root.path))
-    assert "SECRET" not in json.dumps(found)
-    assert [entry["path"] for entry in found["unread"]] == ["/etc/default/grub"]
+    document = collect(str(root.path))
+    assert "SECRET" not in json.dumps(document)
+    assert [entry["path"] for entry in document["unread"]] == ["/etc/default/grub"]
 
 
 def test_releases_sort_as_people_do() -> None:

@@ -48,8 +48,8 @@ def test_the_shell_reads_what_was_written(tmp_path: Path) -> None:
     assert text is not None
     (tmp_path / "grub").write_text(text, encoding="utf-8")
     script = f'. {tmp_path}/grub; printf %s "$GRUB_CMDLINE_LINUX"'
-    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
-    assert said == "rhgb quiet intel_iommu=on iommu=pt"
+    process = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert process == "rhgb quiet intel_iommu=on iommu=pt"
 
 
 _LINES = st.sampled_from(

@@ -48,7 +48,7 @@ def done(plan: HostPlan) -> list[str]:
 
 
 def codes(plan: HostPlan) -> list[str]:
-    return [found.code for found in plan.findings if found.code.startswith(("GPU16", "GPU22"))]
+    return [finding.code for finding in plan.findings if finding.code.startswith(("GPU16", "GPU22"))]
 
 
 def test_the_arguments_are_written_where_only_the_trial_has_them() -> None:
@@ -88,7 +88,7 @@ def test_a_trial_that_goes_well_becomes_permanent() -> None:
     spec, machine = installed()
     machine.carry_out(plan_host(spec, machine.host, trial=SECONDS))
     assert verify_host(spec, machine.host, None, trial=True).passed
-    assert "GPU214" in {found.code for found in verify_host(spec, machine.host, machine.images).findings}
+    assert "GPU214" in {finding.code for finding in verify_host(spec, machine.host, machine.images).findings}
     for seconds in (None, SECONDS):  # whoever comes next makes it permanent, asked for a trial or not
         plan = plan_host(spec, machine.host, trial=seconds)
         assert plan.in_trial

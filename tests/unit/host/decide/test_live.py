@@ -49,7 +49,7 @@ def bound(plan: HostPlan) -> list[str]:
     return [f.address for op in plan.operations if isinstance(op, BindLive) for f in op.functions]
 
 
-def told(plan: HostPlan) -> dict[str, str]:
+def live_findings(plan: HostPlan) -> dict[str, str]:
     return {f.code: f.message for f in plan.findings if f.code in LIVE}
 
 
@@ -60,7 +60,7 @@ def test_a_card_that_nothing_uses_is_bound_without_a_reboot_after_its_files() ->
     kinds = [type(operation) for operation in plan.operations]
     assert kinds.index(BindLive) > max(n for n, kind in enumerate(kinds) if kind is WriteFile)
     assert Reboot not in kinds
-    assert told(plan) == {}
+    assert live_findings(plan) == {}
     [op] = [op for op in plan.operations if isinstance(op, BindLive)]
     assert [(f.before, f.vendor, f.product, f.pci_class) for f in op.functions] == [
         ("snd_hda_intel", "10de", "0e0a", "040300"),
@@ -81,7 +81,7 @@ def test_without_being_asked_the_plan_is_a_reboot() -> None:
 def test_a_card_in_use_is_named_and_left_to_a_reboot() -> None:
     plan = live(running({SECOND: ["process Xorg (812) has /dev/dri/card1 open"]}))
     assert bound(plan) == []
-    assert "process Xorg (812) has /dev/dri/card1 open" in told(plan)["GPU181"]
+    assert "process Xorg (812) has /dev/dri/card1 open" in live_findings(plan)["GPU181"]
     assert plan.reboot == (
         "0000:88:00.0 is on nouveau instead of vfio-pci",
         "0000:88:00.1 is on snd_hda_intel instead of vfio-pci",
@@ -91,7 +91,7 @@ def test_a_card_in_use_is_named_and_left_to_a_reboot() -> None:
 def test_one_function_in_use_leaves_the_whole_card() -> None:
     plan = live(running({"0000:88:00.1": ["sound card1 is playing or recording"]}))
     assert bound(plan) == []
-    assert "playing" in told(plan)["GPU181"]
+    assert "playing" in live_findings(plan)["GPU181"]
 
 
 def test_one_card_in_use_does_not_keep_the_other() -> None:
@@ -114,7 +114,7 @@ def test_one_card_in_use_does_not_keep_the_other() -> None:
 def test_what_is_not_known_is_not_taken_for_free() -> None:
     plan = live(running({SECOND: None}))
     assert bound(plan) == []
-    assert "nouveau" in told(plan)["GPU182"]
+    assert "nouveau" in live_findings(plan)["GPU182"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_the_running_host_must_be_right_but_for_the_drivers(changes: dict[str, A
         assert "set" in changes
         return
     assert bound(plan) == []
-    assert why in told(plan)[code]
+    assert why in live_findings(plan)[code]
     assert plan.reboot != ()
 
 
@@ -178,7 +178,7 @@ def test_variant_drivers_are_left_to_the_boot() -> None:
     plan = live(variant_host(FIRST, SECOND))
     assert bound(plan) == []
     assert plan.reboot == (f"{SECOND} is on nouveau instead of nvgrace_gpu_vfio_pci",)
-    assert "bound at boot only" in told(plan)["GPU232"]
+    assert "bound at boot only" in live_findings(plan)["GPU232"]
 
 
 def test_a_refused_plan_binds_nothing() -> None:

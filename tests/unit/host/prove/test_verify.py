@@ -29,7 +29,7 @@ def prepared() -> tuple[Spec, Machine]:
 
 
 def codes(verification: Verification) -> list[str]:
-    return [f"{found.code} {found.severity}" for found in verification.findings if found.severity != "info"]
+    return [f"{finding.code} {finding.severity}" for finding in verification.findings if finding.severity != "info"]
 
 
 def test_a_prepared_host_passes(prepared: tuple[Spec, Machine]) -> None:
@@ -254,7 +254,7 @@ def test_another_device_at_a_bound_address_is_named(one_of_two: tuple[Spec, Mach
     machine.raw = changed(machine.raw, {"pci": {"0000:84:00.0": network, "0000:84:00.1": None}})
     verification = verify_host(spec, machine.host, machine.images)
     assert not verification.passed
-    told = {f"{found.code} {found.place}": found.message for found in verification.findings}
+    told = {f"{finding.code} {finding.place}": finding.message for finding in verification.findings}
     assert "there is 8086:1521 (subsystem 10de:1096, class 020000)" in told["GPU211 gpu01 0000:84:00.0"]
     assert "there is nothing" in told["GPU211 gpu01 0000:84:00.1"]
     assert "GPU102 gpu01" in told

@@ -1,4 +1,4 @@
-"""What is only told, and what only looks like a leak, on a real Nova."""
+"""Leaks that are reported only, and lookalikes of leaks, on a real Nova."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def look(
     world.scan(root.path, facts)
     meanwhile()
     arguments = ("--all", "--host", host, "--class", "O", "--snapshot", str(facts), "--compute-config", str(offered))
-    found = json.loads(world.gpustack("plan", *arguments, "-f", "json").out)
-    return sorted(f"{one['status']} {' '.join(device['address'] for device in one['devices'])}" for one in found)
+    document = json.loads(world.gpustack("plan", *arguments, "-f", "json").out)
+    return sorted(f"{one['status']} {' '.join(device['address'] for device in one['devices'])}" for one in document)
 
 
 def hold(world: World, server: Server) -> list[int]:
@@ -117,7 +117,7 @@ def test_a_row_that_lost_its_owner_or_its_status_under_a_guest(world: World) -> 
     """It looks like any row whose status and owner contradict one another: but a guest has the device."""
     (host,) = world.hosts(1)
     server = world.boot(host)
-    whole = {(status, owner) for _address, status, owner in world.rows(host)}
+    rows = {(status, owner) for _address, status, owner in world.rows(host)}
     for hurt, told in (
         ("instance_uuid = NULL", ["J report", "L report"]),
         ("status = 'available'", ["J report", "L report", "P report"]),
@@ -130,7 +130,7 @@ def test_a_row_that_lost_its_owner_or_its_status_under_a_guest(world: World) -> 
         assert world.dump() == before
         back = "UPDATE pci_devices SET status = 'allocated', instance_uuid = :vm WHERE id = :id"
         world.sql(back, id=row, vm=server.id)
-        assert {(status, owner) for _address, status, owner in world.rows(host)} == whole
+        assert {(status, owner) for _address, status, owner in world.rows(host)} == rows
     assert world.plan(everything=True) == []
 
     # Which is what all the caution is for: nova-compute gives the device free when it starts, under its guest.
@@ -241,7 +241,7 @@ def test_a_resize_that_hangs_at_every_step(world: World) -> None:
         world.api.compute.migrate_server(server, host=new)
         world.nova.control.wait_for_fault(where, step)
         before = world.dump()
-        assert all("protected" in one for one in world.plan(everything=True)), step
+        assert all("protected" in verdict for verdict in world.plan(everything=True)), step
         world.apply(nothing=True)
         assert world.dump() == before
         world.nova.control.clear_faults(where)
@@ -356,7 +356,7 @@ def test_a_power_cut_in_the_middle_of_a_copy(world: World) -> None:
     world.agrees(new, world.api.compute.get_server(server.id))
 
 
-def test_a_revert_that_failed_is_told_until_somebody_decides(world: World) -> None:
+def test_a_failed_revert_is_reported_until_somebody_decides(world: World) -> None:
     old, new = world.hosts(2)
     server = world.migrate(world.boot(old), new)
     world.nova.control.fail(new, "revert")
