@@ -136,28 +136,34 @@ def test_a_run_that_was_interrupted_is_finished_by_the_next(place: Place, crash:
     assert drivers(root) == {"vfio-pci"}
 
 
-@pytest.mark.parametrize(
-    ("said", "hint"),
-    [
-        ("cp: error writing '/boot/initrd.img.new': No space left on device", "A disk is full"),
-        ("mkdir: cannot create directory: Read-only file system", "A file system is read-only"),
-        ("E: Could not get lock /var/lib/dpkg/lock-frontend", "Another process holds a lock"),
-        ("E: hook has failed", "Run the command on the host"),
-    ],
-)
-def test_a_command_that_fails_is_the_last_and_the_message_says_what_to_do(place: Place, said: str, hint: str) -> None:
-    root = place.add("talk")
+FAILURES = {
+    "talk-full": ("cp: error writing '/boot/initrd.img.new': No space left on device", "A disk is full"),
+    "talk-readonly": ("mkdir: cannot create directory: Read-only file system", "A file system is read-only"),
+    "talk-locked": ("E: Could not get lock /var/lib/dpkg/lock-frontend", "Another process holds a lock"),
+    "talk-hook": ("E: hook has failed", "Run the command on the host"),
+}
+"""What a command prints when it fails, and the hint; each on a host of its own."""
+
+
+def test_a_command_that_fails_is_the_last_and_the_message_says_what_to_do(place: Place) -> None:
     fails = "sys.argv[1] if 'update-initramfs' in sys.argv else subprocess.call(sys.argv[2:])"
     script = f"import subprocess, sys; sys.exit({fails})"
-    menu = (root / "boot/grub/grub.cfg").read_text(encoding="utf-8")
-    broken = [sys.executable, "-c", script, said, *place.variables["talk"]["gpustack_command_prefix"]]
-    run = place.play("prepare", gpustack_reboot=True, gpustack_command_prefix=broken)
+    menus = {}
+    for name, (printed, _) in FAILURES.items():
+        menus[name] = place.add("talk", name) / "boot/grub/grub.cfg"
+        prefix = place.variables[name]["gpustack_command_prefix"]
+        place.variables[name]["gpustack_command_prefix"] = [sys.executable, "-c", script, printed, *prefix]
+    before = {name: menu.read_text(encoding="utf-8") for name, menu in menus.items()}
+    run = place.play("prepare", gpustack_reboot=True, gpustack_serial=len(FAILURES))
     assert run.code == 2
-    assert said in run.output
-    assert hint in run.output
-    assert "run the playbook again" in run.output
+    for name, (printed, hint) in FAILURES.items():
+        assert run.count(name, "failed") == 1
+        said = "\n".join(line for line in run.output.splitlines() if f"[{name}]" in line)
+        assert printed in said, run.output
+        assert hint in said, run.output
+        assert "run the playbook again" in said
+        assert menus[name].read_text(encoding="utf-8") == before[name]
     assert run.output.count("TASK [gpustack : Run a command]") == 1
-    assert (root / "boot/grub/grub.cfg").read_text(encoding="utf-8") == menu
 
 
 def test_a_failure_stops_before_the_next_hosts(place: Place) -> None:
