@@ -48,7 +48,7 @@ class ClassCell(FormattableColumn[str]):
         return self._value
 
 
-class Plan(Lister):
+class CleanupPlanCommand(Lister):
     """Check `pci_devices` for stale rows; show the reason and the repair of each. Changes nothing.
 
     Reads one read-only snapshot of each cell. If a cell is unreadable, the others are checked, and the exit code is
@@ -171,7 +171,7 @@ def held_lines(verdicts: Iterable[Verdict], *, complete: bool) -> Iterator[str]:
         yield f"{hidden} more are protected or heal by themselves; --all shows them"
 
 
-class Watch(Command):
+class CleanupWatchCommand(Command):
     """Check repeatedly; write the counts by class to a Prometheus textfile each time."""
 
     epilog = "gpustack cleanup watch --metrics /var/lib/node_exporter/gpustack.prom --interval 300"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gpustack.cleanup.verdict import PlannedVerdict, Verdict
 
 
-class Apply(Command):
+class CleanupApplyCommand(Command):
     """Apply a plan: the current one, or a saved one. Asks for confirmation before it writes.
 
     Before each repair, gpustack checks the row again and writes the repair to a journal. A repair is one short
@@ -219,7 +219,7 @@ gpustack cleanup apply --sql"""
         )
 
 
-class Undo(Command):
+class CleanupUndoCommand(Command):
     """Revert the changes recorded in a journal, except rows that were used since.
 
     Prints one line for each repair. If a row was used since and therefore skipped, the exit code is 14.

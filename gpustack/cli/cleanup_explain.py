@@ -46,7 +46,7 @@ def subject_of(subject: str, address: str | None) -> Subject:
     return Subject(host=subject, address=full)
 
 
-class Explain(Command):
+class CleanupExplainCommand(Command):
     """Show all records of one GPU or instance: Nova's tables, Placement, the hypervisor. Changes nothing.
 
     Start here: the records are shown in any state, without a verdict.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _WIDEST = 100
 
 
-class Doctor(Command):
+class DoctorCommand(Command):
     """Check whether this machine is ready to run gpustack. Contacts no host; changes nothing.
 
     Checks Python, packages, Ansible, SSH, the spec, the cloud and Nova's databases. Parts that nobody has set up are

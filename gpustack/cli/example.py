@@ -36,7 +36,7 @@ class _Example(Command):
         self.app.stdout.flush()
 
 
-class Create(_Example):
+class ExampleCreateCommand(_Example):
     """Write the example hosts as directories, and their Ansible inventory.
 
     Each directory looks like a host's /. Stand-ins play the distribution's tools and the boot on it.
@@ -56,7 +56,7 @@ class Create(_Example):
         return 0
 
 
-class Cloud(_Example):
+class ExampleCloudCommand(_Example):
     """Start a real Nova on loopback with the example hosts, and print its environment; installs Nova if needed.
 
     Nova, Placement and Keystone come from PyPI. Below Nova is its own stand-in for libvirt.
@@ -89,7 +89,7 @@ class Cloud(_Example):
         return 0
 
 
-class Leak(_Example):
+class ExampleLeakCommand(_Example):
     """Lose the GPUs of an instance: migrate it, and let libvirt fail when the migration is confirmed."""
 
     epilog = "gpustack example leak vm1"

@@ -22,7 +22,7 @@ _WIDEST = 100
 _LISTED = 20
 
 
-class Explain(Command):
+class ExplainCommand(Command):
     """Explain a finding, a class of clean-up or a card. Reads no host and no cloud.
 
     A finding is named by its code, a class by its letter or name, a card by vendor:device or by words of its name.

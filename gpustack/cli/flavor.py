@@ -66,7 +66,7 @@ class InCloud(Command):
             return error.exit_code
 
 
-class List(InCloud, Lister):
+class FlavorListCommand(InCloud, Lister):
     """List GPU flavors.
 
     With --spec, the list also has models, and the NUMA policies of their aliases. A NUMA policy of the flavor itself
@@ -124,7 +124,7 @@ gpustack flavor list --long -f json"""
         return ((*columns, "ID") if parsed_args.long else columns), rows
 
 
-class Show(InCloud, ShowOne):
+class FlavorShowCommand(InCloud, ShowOne):
     """Show a flavor with its GPUs, its extra specs, and who may use it."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -160,7 +160,7 @@ class Show(InCloud, ShowOne):
         return tuple(fields), tuple(fields.values())
 
 
-class Delete(InCloud):
+class FlavorDeleteCommand(InCloud):
     """Delete flavors that gpustack made and that no instance uses.
 
     If one can't be deleted, the others are deleted nevertheless.

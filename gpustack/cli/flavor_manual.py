@@ -47,7 +47,7 @@ def _gpus(*, model: bool) -> Callable[[str], GpuOption]:
 _mib, _gib = _size("MiB"), _size("GiB")
 
 
-class Create(InCloud):
+class FlavorCreateCommand(InCloud):
     """Create a flavor by hand.
 
     The alias is that of the model in the spec; without a spec, it is the model's name. An incomplete flavor is deleted
@@ -107,7 +107,7 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         return 0
 
 
-class Set(InCloud):
+class FlavorSetCommand(InCloud):
     """Change a flavor: GPUs, extra specs, description, projects."""
 
     epilog = """\

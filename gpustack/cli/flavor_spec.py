@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpustack.spec.model import Spec
 
 
-class Plan(InCloud):
+class FlavorPlanCommand(InCloud):
     """Show the changes that sync flavors with the spec. Changes nothing."""
 
     epilog = """\
@@ -125,7 +125,7 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
             raise PlanError(f"the plan is blocked by {count}; nothing was changed", remedy="see the findings above")
 
 
-class Apply(Plan):
+class FlavorApplyCommand(FlavorPlanCommand):
     """Sync flavors with the spec, after showing the changes.
 
     Changes only flavors with gpustack's mark. An incomplete flavor is deleted again. After an interruption, run the

@@ -17,7 +17,7 @@ TRIAL_SECONDS = 600
 """As the role's default, gpustack_trial_seconds."""
 
 
-class Plan(Command):
+class HostPlanCommand(Command):
     """Show the changes that prepare hosts for GPU passthrough, and their reasons. Changes nothing.
 
     `gpustack host apply` carries out the same plan. If an error blocks the plan of a host, `apply` changes nothing on

@@ -100,7 +100,7 @@ class _Change(Play):
         confirm(self, f"{self.question} {', '.join(record.host for record in ready)}? ({reboot})")
 
 
-class Apply(_Change):
+class HostApplyCommand(_Change):
     """Prepare hosts for GPU passthrough: show the plans, ask for confirmation, change a few hosts at a time.
 
     Runs the playbook prepare.yml. A host whose plan is blocked, or that is unreachable, is skipped. A failure ends the
@@ -141,7 +141,7 @@ gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
         return super().take_action(parsed_args)
 
 
-class Undo(_Change):
+class HostUndoCommand(_Change):
     """Restore hosts: remove every file and kernel argument of gpustack, a few hosts at a time. Needs no spec.
 
     Runs the playbook undo.yml. Shows the changes and asks for confirmation first.
@@ -172,7 +172,7 @@ class Undo(_Change):
         return super()._names(parsed_args)
 
 
-class Verify(Play):
+class HostVerifyCommand(Play):
     """Verify on running hosts that their GPUs are available for passthrough. Changes nothing.
 
     Prints one line for each host that is ready; with -v, every check. Runs the playbook verify.yml. The exit code is 16

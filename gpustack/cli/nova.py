@@ -37,7 +37,7 @@ _DEPLOYMENTS = ("drop-in", "kolla", "kayobe", "openstack-ansible", "rhoso", "ope
 _WRITTEN = "written"
 
 
-class Render(Command):
+class NovaRenderCommand(Command):
     """Render Nova's configuration for the GPUs of a spec, from the facts of its hosts.
 
     Needs the facts of all hosts, usually from a snapshot, because the API must know every alias. With --snapshot and
@@ -268,7 +268,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         return 0
 
 
-class Lint(Lister):
+class NovaLintCommand(Lister):
     """Check the GPU options of Nova's configuration.
 
     PATH is the configuration of one service: a file, a directory (nova.conf with its nova.conf.d), or files joined by

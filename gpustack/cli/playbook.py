@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path as FilePath
+from pathlib import Path
 from typing import Any
 
 from gpustack.cli.common import ShowOne
@@ -12,7 +12,7 @@ from gpustack.errors import GpustackError, UsageError
 from gpustack.files import share_dir
 
 
-class Path(ShowOne):
+class PlaybookPathCommand(ShowOne):
     """Print the paths of the playbooks, their roles and the templates.
 
     With NAME, print only this path, for ansible-playbook.
@@ -45,7 +45,7 @@ ansible-playbook -i inventory "$(gpustack playbook path prepare)" -e gpustack_sp
             directories = {parsed_args.name: self._path(parsed_args.name, directories)}
         return tuple(directories), tuple(map(str, directories.values()))
 
-    def _path(self, name: str, directories: Mapping[str, FilePath]) -> FilePath:
+    def _path(self, name: str, directories: Mapping[str, Path]) -> Path:
         playbooks = {path.stem: path for path in sorted(directories["playbooks"].glob("*.yml"))}
         paths = {**directories, **playbooks}
         path = paths.get(name.removesuffix(".yml"))

@@ -43,7 +43,7 @@ class TableCell(FormattableColumn[Any]):
         return (value is not None, self._text) < (other_value is not None, other._text)
 
 
-class Scan(Lister):
+class ScanCommand(Lister):
     """List the GPUs of hosts: cards, drivers, IOMMU groups, NUMA nodes, and whether they are ready for passthrough.
 
     The column Ready is yes, or has the codes of the reasons. The reasons and remedies are printed on stderr. -f json

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpustack.spec.load import Examination
 
 
-class Check(ShowOne):
+class SpecCheckCommand(ShowOne):
     """Check a spec, and report every error and warning in it.
 
     An error is printed with line, column, path and a suggestion, and the exit code is 10. A warning is about a valid
@@ -76,7 +76,7 @@ class Check(ShowOne):
         return 0
 
 
-class Init(Command):
+class SpecInitCommand(Command):
     """Write a first spec from the GPUs of hosts.
 
     Reads hosts as `gpustack scan` does, and prints a gpustack.yaml with their GPUs for you to edit. Unreadable hosts
@@ -113,7 +113,7 @@ class Init(Command):
         tell_failures(self, gathered.failures, total)
 
 
-class Schema(Command):
+class SpecSchemaCommand(Command):
     """Print the JSON schema of the spec, for editors and other tools."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
