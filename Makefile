@@ -81,7 +81,7 @@ walks: ## clean-up after random walks over Nova's operations and failures, new o
 	GPUSTACK_WALKS=$(WALKS) $(PYTEST) -s tests/nova/cleanup/test_walks.py
 
 lab: ## a host in QEMU: real kernel, GRUB, initramfs, IOMMU and vfio; TEST=all or one of tests/lab/README.md
-	@test -n "$(LAB_$(TEST))" || { echo "make lab: TEST=$(TEST) is not one of: $(sort $(LAB))"; exit 2; }
+	@$(if $(LAB_$(TEST)),,$(error TEST=$(TEST) is not one of: $(sort $(LAB))))
 	@tools/setup test
 	@tests/lab/setup
 	$(LAB_$(TEST))

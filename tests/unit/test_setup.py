@@ -178,3 +178,19 @@ def test_a_worker_takes_a_release_of_a_module(pytester: pytest.Pytester) -> None
     assert (
         len(set(placed)) == len({line.split()[0] for line in placed}) == len({line.split()[-1] for line in placed}) == 2
     )
+
+
+def test_each_lab_test_of_the_readme_has_a_command() -> None:
+    readme = (TOP / "tests" / "lab" / "README.md").read_text(encoding="utf-8")
+    for command in ["make lab", *re.findall(r"^make lab TEST=[a-z-]+", readme, re.MULTILINE)]:
+        done = subprocess.run([*command.split(), "--dry-run"], cwd=TOP, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert re.search(r"python (-m pytest .*tests/lab|bench/lab/)", done.stdout), command
+        # The shell must read the recipe: dash stops at a quote that does not end.
+        subprocess.run(["sh", "-n"], input=done.stdout, text=True, check=True)
+
+
+def test_an_unknown_lab_test_lists_the_known_ones() -> None:
+    done = subprocess.run(["make", "lab", "TEST=nothing"], cwd=TOP, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "TEST=nothing is not one of: addresses all amd" in done.stderr
