@@ -1,1 +1,1 @@
-"""Stale rows of ``pci_devices``: finding them, proving that they are stale, repairing them with a way back."""
+"""Find stale rows of ``pci_devices``, prove that they are stale, and repair them reversibly."""

@@ -1,6 +1,7 @@
-"""Taking one allocation away in Placement, and putting it back.
+"""Remove one allocation in Placement, and restore it.
 
-Placement compares the consumer's generation with the one that was read: what changed meanwhile, nothing is written to.
+Each write carries the consumer generation that was read, so Placement refuses it (409) if the consumer changed
+meanwhile.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def unset(
     ask: Ask,
     cloud: Connection | None,
 ) -> Outcome:
-    """Take the allocation of a planned verdict away, if it is still nobody's.
+    """Remove the allocation of a planned verdict, if it is still stale.
 
-    :raises CloudError: when Placement can't be asked; it is then done or not done.
+    :raises CloudError: if Placement cannot be reached or refuses. The removal is then either done or not done.
     """
     if cloud is None:
         detail = "Placement is not named: add --os-cloud"
@@ -43,7 +44,7 @@ def unset(
     if held is None:
         return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail="the plan names no allocation")
     consumer, provider = held["consumer"], held["provider"]
-    # Read before everything is judged afresh: whatever comes after it changes the generation.
+    # Read before the new verdict: a later change of the consumer also changes its generation.
     before = placement.allocations_of(cloud, consumer)
     if provider not in before["allocations"]:
         return Outcome(verdict=stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
@@ -78,9 +79,10 @@ def unset(
 
 
 def put_back(cloud: Connection, entry: JournalEntry) -> tuple[bool | None, str]:
-    """Give a consumer the allocation back that an entry tells of, if nothing has used it since.
+    """Restore the allocation that a journal entry records, if nothing has changed the consumer since.
 
-    :return: True when it was put back, None when it was never taken away, False when something was used since.
+    :return: True if it was restored, None if it was never removed, False if the consumer or the device changed.
+    :raises CloudError: if Placement cannot be reached or refuses.
     """
     known = entry.allocation or {}
     consumer, provider, before = known["consumer"], known["provider"], known["before"]

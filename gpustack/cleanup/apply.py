@@ -1,5 +1,8 @@
-"""Apply a plan: each repair is judged again, its hosts are asked (:mod:`gpustack.cleanup.permission`), and then it is
-journaled, written in one guarded transaction, and checked."""
+"""Apply a plan.
+
+For each repair: judge again, ask its hosts (:mod:`gpustack.cleanup.permission`), write the journal, and carry out the
+changes in one guarded transaction.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from gpustack.cleanup.verdict import PlannedVerdict, Repair, Status, Verdict
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-# How long a statement waits for a lock of Nova's before it gives up, in seconds.
+# Seconds that a statement waits for a lock.
 LOCK_TIMEOUT = 5
 
 
@@ -45,13 +48,14 @@ def carry_out(
     wait: float = 150.0,
     cloud: Connection | None = None,
 ) -> Iterator[Outcome]:
-    """Carry out the repairs of a plan, one after another; what is no longer as it was planned is skipped.
+    """Carry out the repairs of a plan, one at a time; skip those whose verdict has changed.
 
     :param planned: verdicts as plain data, from a plan that was just made or saved.
-    :param wait: how long to wait for Nova's periodic after a migration was set to failed, in seconds.
-    :param cloud: whose Placement is written, for class Q; these repairs come last.
-    :raises CloudError: when Placement is lost.
-    :raises DatabaseError: when a database is lost; the repair under way is then done or not done, never half done.
+    :param wait: seconds to wait for nova-compute's periodic task after a migration was set to failed.
+    :param cloud: the cloud whose Placement is written, for class Q; these repairs come last.
+    :raises CloudError: if Placement is lost.
+    :raises DatabaseError: if a database is lost. The current repair is then done or not done, never half done.
+    :raises JournalError: if the journal cannot be written.
     """
     for wanted in sorted(planned, key=lambda verdict: verdict["repair"] == Repair.UNSET_ALLOCATION):
         cell = next((cell for cell in sources.cells if cell.name == wanted["cell"]), None)
@@ -80,7 +84,7 @@ def _carry_out_one(
     if detail := asking.unstopped(verdict):
         return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
     usages = asking.answers(verdict, ask, selection.gone)
-    if usages:  # that took its time
+    if usages:  # asking takes time
         verdict = _judge_again(sources, cell, wanted, selection)
         if (changed := _changed(verdict, wanted, "while the hosts were asked")) or verdict is None:
             return changed or _nothing(wanted)
@@ -99,7 +103,7 @@ def _nothing(wanted: PlannedVerdict) -> Outcome:
 
 
 def _changed(verdict: Verdict | None, wanted: PlannedVerdict, moment: str) -> Outcome | None:
-    """The outcome where a verdict is not the one that was planned any more."""
+    """Return the outcome if the verdict differs from the planned one; None if it is the same."""
     if verdict is None:
         return _nothing(wanted)
     if verdict.status is Status.HEALS:
@@ -151,9 +155,9 @@ def _repair(cell: Cell, verdict: Verdict, journal: Journal, witness: str, wait: 
 def statements(
     connection: sa.Connection, verdict: Verdict, changes: Sequence[Change], others: Iterable[Change] = ()
 ) -> list[sa.Update]:
-    """The statements of a repair, each of which compares every fact that its verdict rests on.
+    """Return the statements of a repair. Each compares every fact that the verdict depends on.
 
-    :param others: what other repairs of the same script write.
+    :param others: the changes of other repairs in the same script.
     """
     written: dict[str, set[int]] = {}
     for change in (*changes, *others):
@@ -163,7 +167,7 @@ def statements(
 
 
 def _await_nova(cell: Cell, verdict: Verdict, witness: str, wait: float) -> Outcome:
-    """Wait until nova-compute has freed the rows in its periodic."""
+    """Wait until nova-compute has freed the rows in its periodic task."""
     table = tables.pci_devices.c
     query = sa.select(sa.func.count()).where(
         table.id.in_([row.id for row in verdict.rows]),
@@ -184,7 +188,7 @@ def _await_nova(cell: Cell, verdict: Verdict, witness: str, wait: float) -> Outc
 
 
 def relatives(connection: sa.Connection, verdict: Verdict) -> dict[str, PciRow]:
-    """The live rows of the verdict's compute node by address."""
+    """Return the live rows of the verdict's compute node, by address."""
     if not verdict.rows:
         return {}
     table = tables.pci_devices.c
@@ -193,7 +197,7 @@ def relatives(connection: sa.Connection, verdict: Verdict) -> dict[str, PciRow]:
 
 
 def whole_row(connection: sa.Connection, change: Change) -> Mapping[str, Any] | None:
-    """Every column of a row, also those that clean-up has no use for; None when there is no such row."""
+    """Return all columns of a row, including those that clean-up does not use; None if the row does not exist."""
     table = sa.Table(change.table, sa.MetaData(), autoload_with=connection, resolve_fks=False)
     row = connection.execute(sa.select(table).where(table.c.id == change.id)).mappings().one_or_none()
     return None if row is None else dict(row)
@@ -201,11 +205,12 @@ def whole_row(connection: sa.Connection, change: Change) -> Mapping[str, Any] | 
 
 @contextmanager
 def writing(database: Database) -> Iterator[sa.Connection]:
-    """A transaction for one repair: rolled back unless it is committed inside.
+    """Open a transaction for one repair; it is rolled back unless the caller commits.
 
-    It waits :data:`LOCK_TIMEOUT` seconds for a lock at most, and holds its own for the length of a few statements.
+    A statement waits at most :data:`LOCK_TIMEOUT` seconds for a lock. The transaction holds its own locks only for a
+    few statements.
 
-    :raises DatabaseError: when the database can't be written; never with the password in it.
+    :raises DatabaseError: if the database cannot be written; the message never contains the password.
     """
     sqlite = database.url.get_backend_name() == "sqlite"
     arguments = {"timeout": LOCK_TIMEOUT} if sqlite else {}

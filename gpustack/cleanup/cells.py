@@ -1,4 +1,4 @@
-"""From nova.conf to the databases: the API database, and through its cell mappings every cell.
+"""Find the databases from nova.conf: the API database, and from its cell mappings every cell.
 
 A mapping's connection may be a template that Nova fills in from ``[database] connection``
 (``nova/objects/cell_mapping.py``, ``_format_url``).
@@ -54,7 +54,7 @@ _PARTS = ("username", "password", "hostname", "port", "scheme", "query", "fragme
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A cell mapping whose connection is complete."""
+    """A cell mapping with its database."""
 
     uuid: str
     name: str
@@ -63,12 +63,14 @@ class Cell:
 
 
 def fill_template(template: str, default: str | None, where: str) -> str:
-    """A cell mapping's connection, its template filled in from ``[database] connection``.
+    """Fill in the template of a cell mapping's connection from ``[database] connection``.
 
-    :raises NovaConfigError: when a template can't be filled in; Nova itself would not reach the cell.
+    :param default: ``[database] connection``; None if not set.
+    :param where: the name of the cell for error messages.
+    :raises NovaConfigError: if the template cannot be filled in; Nova could not reach the cell either.
     """
     if not set(_TEMPLATE.findall(template)) & set(_PARTS):
-        return template  # other braces are a password's: Nova, which can't fill them in, leaves them as well
+        return template  # other braces belong to a password: Nova cannot fill them in either, and leaves them
     if default is None:
         raise NovaConfigError(
             "the cell mapping's database_connection is a template, but [database] connection is not set",
@@ -80,7 +82,7 @@ def fill_template(template: str, default: str | None, where: str) -> str:
         values = {name: getattr(parts, name) for name in _PARTS} | {"path": parts.path.lstrip("/")}
         return "".join(_piece(values, *parsed) for parsed in string.Formatter().parse(template))
     except (ValueError, LookupError, AttributeError):
-        # Their messages repeat pieces of the URLs, password and all.
+        # Their messages repeat parts of the URLs, including the password.
         raise NovaConfigError(
             "the cell mapping's database_connection is a template that can't be filled in from [database] connection",
             where=where,
@@ -90,16 +92,17 @@ def fill_template(template: str, default: str | None, where: str) -> str:
 
 
 def _piece(values: Mapping[str, object], text: str, name: str | None, form: str | None, conversion: str | None) -> str:
-    """A piece of a template: what precedes a name, and the name's value; nothing like ``{port:>999999999}``."""
+    """Return a literal and the value of the name after it; refuse format specifications (``{port:>999999999}``)."""
     if form or conversion:
         raise ValueError("only names are filled in")
     return text if name is None else f"{text}{values[name]}"
 
 
 def cells(api: Database, default: str | None) -> tuple[Cell, ...]:
-    """The cells of an API database, those without a compute host (cell0) too.
+    """Return the cells of an API database, including cell0.
 
-    :param default: ``[database] connection``, which templates are filled in from.
+    :param default: ``[database] connection``, from which templates are filled in.
+    :raises DatabaseError: if the API database cannot be read.
     """
     table = sa.table(
         "cell_mappings", *(sa.column(name) for name in ("uuid", "name", "database_connection", "disabled"))
@@ -109,8 +112,8 @@ def cells(api: Database, default: str | None) -> tuple[Cell, ...]:
         has_disabled = "disabled" in {c["name"] for c in sa.inspect(connection).get_columns("cell_mappings")}
         columns = [column for column in table.columns if column.name != "disabled" or has_disabled]
         rows: Sequence[sa.RowMapping] = connection.execute(sa.select(*columns)).mappings().all()
-    # Nothing keeps two cells from having one name, nor one from being called as another's uuid, nor a database such as
-    # SQLite's from having no text there.
+    # Two cells may have the same name, and a name may equal another cell's uuid. SQLite may even store a value that is
+    # not text.
     names = Counter(str(value) for row in rows for value in {row["name"], row["uuid"]} if value)
     mapped = []
     for row in rows:
@@ -122,7 +125,7 @@ def cells(api: Database, default: str | None) -> tuple[Cell, ...]:
 
 
 def _of_cell(name: str, template: object, default: str | None) -> Database:
-    """A cell's database; one whose connection is none can't be read, and keeps no other from being judged."""
+    """Return a cell's database; an invalid connection becomes its ``problem``, so that other cells are still judged."""
     try:
         return database(name, fill_template(template if isinstance(template, str) else "", default, name))
     except (DatabaseError, NovaConfigError) as error:
@@ -131,9 +134,10 @@ def _of_cell(name: str, template: object, default: str | None) -> Database:
 
 
 def from_nova_conf(paths: Sequence[Path]) -> tuple[Database, str | None]:
-    """The API database of a nova configuration, and ``[database] connection``.
+    """Return the API database of a nova configuration, and ``[database] connection`` (None if not set).
 
-    :raises NovaConfigError: when a file can't be read, or the files name no API database.
+    :raises NovaConfigError: if a file cannot be read, or the files name no API database.
+    :raises DatabaseError: if the connection is not a database URL that gpustack accepts.
     """
     configuration = read_files([file for path in paths for file in files_of(path)])
     api, main = (configuration.value(option) for option in (_API_CONNECTION, _MAIN_CONNECTION))
@@ -147,9 +151,9 @@ def from_nova_conf(paths: Sequence[Path]) -> tuple[Database, str | None]:
 
 
 def service_down_time(paths: Sequence[Path]) -> int | None:
-    """How long Nova waits for a service's report before it calls it down, in seconds; None when the files don't say.
+    """Return ``[DEFAULT] service_down_time`` in seconds; None if the files do not set it.
 
-    :raises NovaConfigError: when a file can't be read.
+    :raises NovaConfigError: if a file cannot be read.
     """
     settings = read_files([file for path in paths for file in files_of(path)]).effective(_SERVICE_DOWN_TIME)
     return int(settings[-1].value) if settings and settings[-1].value.isdigit() else None

@@ -1,4 +1,4 @@
-"""What a clean-up plan was made from: so that a plan without verdicts differs from one that read nothing."""
+"""The scope of a plan, so that a plan without verdicts differs from a plan that read nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from gpustack.cleanup.view import NodeView
 
 @dataclass(kw_only=True)
 class Checked:
-    """What was read and compared.
+    """The rows that were read and the classes that were checked.
 
-    :ivar classes: the classes that were checked.
+    :ivar classes: the letters of the classes that were checked.
     :ivar cells: the names of the cells that could be read.
-    :ivar devices: how many live rows of ``pci_devices`` there are.
+    :ivar hosts: (cell, host) of each compute node that was read.
+    :ivar devices: the number of live rows of ``pci_devices``.
     """
 
     classes: frozenset[str] = frozenset()
@@ -25,12 +26,11 @@ class Checked:
     devices: int = 0
 
     def add(self, view: NodeView) -> None:
-        """Count a compute node and its rows."""
         self.hosts.add((view.cell, view.node.host))
         self.devices += sum(not row.deleted for row in view.rows)
 
     def keys(self) -> Iterator[tuple[str, str, str]]:
-        """Every cell, class and status that there may be a verdict of."""
+        """Yield every combination of cell, class and status for which a verdict is possible."""
         return itertools.product(self.cells, self.classes, [status.value for status in Status])
 
     def __str__(self) -> str:

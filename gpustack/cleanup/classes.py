@@ -1,4 +1,4 @@
-"""The classes of clean-up by letter and by name. Both come from the module of the rule: ``b_migration_pinned``."""
+"""The classes of stale rows by letter and name, both from the name of the rule's module: ``b_migration_pinned``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gpustack.cleanup.rules import RULES, WITNESSED
 
 @dataclass(frozen=True, kw_only=True)
 class CleanupClass:
-    """A class of wrong rows.
+    """A class of stale rows.
 
-    :ivar letter: ``B``, in plans, journals and metrics.
+    :ivar letter: ``B``; used in plans, journals and metrics.
     :ivar name: ``migration-pinned``.
-    :ivar title: the name in words.
+    :ivar title: a description in words.
     """
 
     letter: str
@@ -38,10 +38,10 @@ CLASSES = _read()
 
 
 def lookup(text: str) -> CleanupClass | None:
-    """The class with this letter or name, in upper or lower case."""
+    """Return the class with this letter or name, ignoring case; None if there is none."""
     return next((c for c in CLASSES.values() if text.lower() in (c.letter.lower(), c.name)), None)
 
 
 def label(letter: str) -> str:
-    """A class as people read it: ``B (migration-pinned)``. A letter of another version stays a letter."""
+    """Return the class for display: ``B (migration-pinned)``. The letter of an unknown class is returned unchanged."""
     return str(CLASSES.get(letter, letter))

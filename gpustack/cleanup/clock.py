@@ -1,4 +1,4 @@
-"""Whether a nova-compute runs, and what is recent: by the database's time, and by what services reported."""
+"""Decide whether a nova-compute runs and which changes are recent, from the database's time and services' reports."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from gpustack.cleanup.model import Service
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """What "up", "recent" and "long ago" mean.
+    """The times and limits that define "up", "recent" and "long ago".
 
-    :ivar now: the database's own time, naive UTC.
-    :ivar grace: nothing is called stale that changed within this time.
+    :ivar now: the database's current time, naive UTC.
+    :ivar grace: rows that changed within this time are never stale.
     :ivar service_down_time: a service that reported within this time is up (nova.conf: ``service_down_time``, 60 s).
     """
 
@@ -22,22 +22,22 @@ class Clock:
     grace: timedelta = timedelta(seconds=300)
     service_down_time: timedelta = timedelta(seconds=60)
     stuck_after: timedelta = timedelta(hours=1)
-    """Work on which nothing was written for so long may be *stuck*."""
+    """Work may be *stuck* if nothing has been written for this time."""
     stopped: frozenset[str] = frozenset()
-    """Hosts whose nova-compute the operator has stopped for a repair."""
+    """Hosts whose nova-compute the operator has stopped for a repair (``--stopped``)."""
     heard: datetime | None = None
-    """When a service of the cell other than nova-compute last reported; None when there is none, or ``doubt``."""
+    """The last report of any other service of the cell; None if there is no current one."""
     unblock: frozenset[tuple[str, str]] = frozenset()
-    """Devices, by host and address, that the operator wants to be available again (class H)."""
+    """Devices, by host and address, that class H may make available (``--unblock``)."""
     doubt: str = ""
-    """Why the times in the database do not tell which of its services run now; empty when they do."""
+    """Why the database's times do not show which services run now; empty if they do."""
 
     def age(self, reported_at: datetime) -> timedelta:
-        """How long ago a service reported, by the nearer of two clocks: the database's, that of the other reports."""
+        """Return the time since a report, by the nearer clock: the database's, or the last report of other services."""
         return min(abs(moment - reported_at) for moment in (self.now, self.heard) if moment is not None)
 
     def state(self, service: Service | None) -> HostState:
-        """Whether a nova-compute runs, by its service alone."""
+        """Return the state of a nova-compute from its service alone; GONE without a service."""
         if service is None:
             return HostState.GONE
         reported_at = service.reported_at
@@ -48,24 +48,24 @@ class Clock:
         return HostState.FORCED_DOWN if service.forced_down else HostState.DOWN
 
     def ahead(self, moment: datetime | None) -> bool:
-        """Whether a moment is yet to come, by more than two clocks may differ."""
+        """Whether a time is in the future by more than the permitted difference between clocks."""
         return moment is not None and moment - self.now > max(self.grace, self.service_down_time)
 
     def recent(self, moment: datetime | None) -> bool:
-        """Whether a moment lies within the grace time; one that is not known does not."""
+        """Whether a time is within the grace time; False if unknown."""
         return moment is not None and self.now - moment < self.grace
 
 
 class HostState(enum.StrEnum):
-    """Whether a nova-compute looks after a compute node's rows."""
+    """The state of the nova-compute of a compute node."""
 
     UP = "up"
-    """A running nova-compute has the rows in its memory; also when it was forced down and reports nevertheless."""
+    """Running, with the rows in its memory; also if it is forced down but still reports."""
     DOWN = "down"
     FORCED_DOWN = "forced down"
     STOPPED = "stopped"
-    """Stopped by the operator, who said so, and the service reports no more."""
+    """Stopped by the operator (``--stopped``), and the service no longer reports."""
     GONE = "gone"
     """The compute node is deleted, or has no nova-compute service."""
     UNKNOWN = "unknown"
-    """Unknown: the database's times are not current, or the records are not of one host."""
+    """Unknown: the database's times are not current, or the service's last report is in the future."""

@@ -1,8 +1,8 @@
 """The options that a connection URL may have after its ``?``.
 
-A row of ``cell_mappings`` is such a URL, and whoever can write the row is not the operator. Some options of the drivers
-read the operator's files, send them to the server, or change what a statement does: so only those are accepted that
-say how the server is reached.
+Connection URLs come from ``cell_mappings``, and a person who can write that table may not be the operator. Some driver
+options read local files, send them to the server, or change the meaning of a statement. So only options that describe
+how to reach the server are accepted.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ _ALLOWED = {
     "sqlite": frozenset({"timeout"}),
 }
 _IGNORED = frozenset({"plugin"})
-"""SQLAlchemy's plug-ins are for Nova's processes: DevStack has plugin=dbcounter in each connection."""
+"""SQLAlchemy plug-ins are meant for Nova's processes: DevStack sets plugin=dbcounter in each connection."""
 
-# Beyond the driver's defaults, whatever the URL has: PyMySQL can send any file that a server asks for.
+# Set for every connection: PyMySQL can send any local file that a server requests.
 _ALWAYS: Mapping[str, Mapping[str, object]] = {"mysql": {"local_infile": False}}
 HANDSHAKE = 15
-"""Seconds that a server may take to let a client in, unless the URL has the driver's option for it."""
-# PyMySQL's connect_timeout ends where TCP is connected; its read_timeout is for the rest, and is lifted afterwards.
+"""Seconds that a server may take for the handshake, unless the URL sets the driver's option."""
+# PyMySQL's connect_timeout covers the TCP connection only; read_timeout limits the handshake and is removed afterwards.
 _PATIENCE = {"mysql": ("connect_timeout", "read_timeout"), "postgresql": ("connect_timeout",)}
 
 _SHORT = 4
 
 
 def arguments(url: sa.URL) -> dict[str, object]:
-    """The driver's arguments for a connection, beside those that the URL has."""
+    """Return the driver arguments for a connection, in addition to the URL's options."""
     kind = url.get_backend_name()
     patience = {name: HANDSHAKE for name in _PATIENCE.get(kind, ()) if name not in url.query}
     return {**patience, **_ALWAYS.get(kind, {})}
 
 
 def unlimited(url: sa.URL, connection: Any) -> None:  # noqa: ANN401 - of any driver
-    """Let a statement on a new connection take as long as it does: only the handshake has a limit."""
+    """Remove the read timeout after the handshake: a statement may take any time."""
     if url.get_backend_name() == "mysql" and "read_timeout" not in url.query:
         connection._read_timeout = None
 
 
 def accepted(url: sa.URL, where: str) -> sa.URL:
-    """A URL without the options that are of no use here.
+    """Check the options of a URL and return it without those that gpustack ignores.
 
-    :param where: what to call the database in the error.
-    :raises DatabaseError: for an option that is not on the list; its value, which may be a secret, is not shown.
+    :param where: the name of the database for the error message.
+    :raises DatabaseError: for an option that is not allowed; its value may be a secret and is not shown.
     """
     kind = url.get_backend_name()
     refused = sorted(set(url.query) - _ALLOWED[kind] - _IGNORED)
@@ -78,10 +78,11 @@ def accepted(url: sa.URL, where: str) -> sa.URL:
 
 
 def without_secrets(text: str, secrets: Iterable[str], public: Iterable[str]) -> str:
-    """A driver's message without the secrets that may be in it.
+    """Return a driver's message with secrets replaced by ``***``.
 
-    A secret counts where it is a word of its own, a short one only in quotes: else a password such as ``a`` would make
-    the message unreadable. One that equals a part of the URL that is shown anyway is left: stars would betray it.
+    A secret is replaced if it is a separate word; one of up to three characters only in quotes, because a password such
+    as ``a`` would make the message unreadable. A secret that equals a visible part of the URL is kept: replacing it
+    would reveal it.
     """
     for secret in sorted(set(secrets) - set(public), key=len, reverse=True):
         pattern = re.escape(secret)

@@ -1,6 +1,6 @@
-"""A database: its URL, and connections that read one consistent state of it.
+"""Databases: URLs, and connections that read one consistent state.
 
-Passwords stay inside SQLAlchemy's URL objects: what this module prints or raises has them hidden.
+Passwords stay inside SQLAlchemy's URL objects; messages and exceptions of this module never contain them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from gpustack.cleanup import connection_options
 from gpustack.errors import DatabaseError
 
-# Nova's own driver names, and those of the pure or binary drivers that gpustack depends on.
+# From the database kind in Nova's connection to the driver that gpustack depends on.
 _DRIVERS = {
     "mysql": "mysql+pymysql",
     "mariadb": "mysql+pymysql",
@@ -29,27 +29,27 @@ _MAX_URL = 16384
 
 @dataclass(frozen=True, kw_only=True)
 class Database:
-    """One database: how to call it, and its URL with the password hidden in ``repr``."""
+    """One database: its name, and its URL with the password hidden in ``repr``."""
 
     name: str
     url: sa.URL
     problem: DatabaseError | None = None
-    """Why it can't even be tried to reach it."""
+    """Why the database cannot be opened at all, such as an invalid connection; None if it can."""
 
     @property
     def where(self) -> str:
-        """What to call it in messages: the name and the URL without its password, and without a query that has one."""
+        """The name and the URL for messages, without password; without the query too if it contains one."""
         url = self.url if not self._in_query else self.url.set(query={})
         return f"{self.name} ({url.render_as_string(hide_password=True)})"
 
     def without_secrets(self, text: str) -> str:
-        """A driver's message, without the password that it may have in it."""
+        """Return a driver's message without the passwords that it may contain."""
         public = (self.url.username, self.url.host, self.url.database)
         return connection_options.without_secrets(text, self.secrets, filter(None, public))
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The password, wherever the URL has it."""
+        """All passwords in the URL, including those in its query."""
         return tuple(str(secret) for secret in (self.url.password, *self._in_query) if secret)
 
     @property
@@ -67,14 +67,15 @@ class Database:
 
 
 def database(name: str, url: str) -> Database:
-    """A database from a connection URL as nova.conf has it.
+    """Return a database from a connection URL as in nova.conf.
 
-    :raises DatabaseError: when the URL is none, or of a database that Nova does not use.
+    :param name: the name of the database for messages.
+    :raises DatabaseError: if the URL is invalid, or its database is not one that Nova supports.
     """
     try:
         parsed = sa.make_url(url if len(url) <= _MAX_URL else "")
-    except (ArgumentError, ValueError):  # the latter of a port that is no number
-        # Their messages repeat the URL, or pieces of it, password and all.
+    except (ArgumentError, ValueError):  # ValueError: the port is not a number
+        # Their messages repeat the URL or parts of it, including the password.
         raise DatabaseError(
             "the connection is no database URL", where=name, remedy="expected mysql+pymysql://user:password@host/nova"
         ) from None
@@ -83,7 +84,7 @@ def database(name: str, url: str) -> Database:
         raise DatabaseError(
             f"{kind} is no database that Nova uses", where=name, remedy="expected mysql, postgresql or sqlite"
         )
-    if parsed.host and "@" in parsed.host:  # what stands before it is the end of the password: not to be shown
+    if parsed.host and "@" in parsed.host:  # the text before it is part of the password
         raise DatabaseError(
             "the user's name or the password has a character that means something else in a URL",
             where=name,
@@ -93,10 +94,11 @@ def database(name: str, url: str) -> Database:
 
 
 def engine(of: Database, **arguments: object) -> sa.Engine:
-    """What makes connections to a database, each of which is closed after its use.
+    """Return an engine whose connections are closed after use.
 
-    :param arguments: for the driver.
-    :raises DatabaseError: when its connection is none, or leads to no file: SQLite would make an empty database there.
+    :param arguments: arguments for the driver.
+    :raises DatabaseError: if the connection is invalid, or its SQLite file does not exist (SQLite would create an empty
+        one).
     """
     if of.problem is not None:
         raise of.problem
@@ -116,11 +118,11 @@ def engine(of: Database, **arguments: object) -> sa.Engine:
 def _is_file(path: str) -> bool:
     try:
         return Path(path).is_file()
-    except (OSError, ValueError):  # too long a name, or one that none can have
+    except (OSError, ValueError):  # the name is too long or invalid
         return False
 
 
-# What drivers raise where an argument of theirs is wrong, or where a server answers what no server should.
+# Exceptions that drivers raise for invalid arguments and for malformed answers of a server.
 _MISUSED = (
     TypeError,
     ValueError,
@@ -142,16 +144,16 @@ def _misused(of: Database, error: Exception) -> DatabaseError:
 
 
 def _broken_answer(context: sa.engine.ExceptionContext) -> BaseException | None:
-    """An answer that the driver stumbles over, or refuses, is an error of the database as any other."""
+    """Convert a driver's exception for a malformed or refused answer to a database error."""
     if isinstance(context.original_exception, _MISUSED):
         return SQLAlchemyError(f"the server's answer is not acceptable: {context.original_exception}")
     return None
 
 
 def connected(opened: sa.Engine, of: Database) -> sa.Connection:
-    """A connection.
+    """Open a connection.
 
-    :raises DatabaseError: when the connection's query says what the driver has no use for, as that of another driver.
+    :raises DatabaseError: if the driver does not support an option of the connection.
     """
     try:
         return opened.connect()
@@ -161,12 +163,12 @@ def connected(opened: sa.Engine, of: Database) -> sa.Connection:
 
 @contextmanager
 def snapshot(of: Database) -> Iterator[sa.Connection]:
-    """A read-only connection that sees one consistent state of the database for as long as it is open.
+    """Open a read-only connection that sees one consistent state of the database while it is open.
 
-    The transaction is ``REPEATABLE READ``, read only: it takes no lock that a running Nova would wait for, and works on
-    a replica. SQLite gets a deferred transaction on a connection that refuses to write.
+    The transaction is ``REPEATABLE READ``, read only: it takes no lock for which Nova would wait, and it works on a
+    replica. SQLite gets a deferred transaction on a connection that refuses to write.
 
-    :raises DatabaseError: when the database can't be reached or read; never with the password in it.
+    :raises DatabaseError: if the database cannot be reached or read; the message never contains the password.
     """
     opened = engine(of)
     try:
@@ -186,8 +188,8 @@ def _begin_reading(connection: sa.Connection) -> None:
             connection.exec_driver_sql("BEGIN")
         case "postgresql":
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-            # Cells are read a few hosts at a time. By its default, 4, the planner takes a scan of the whole table for
-            # cheaper than some hundred look-ups in an index, and would repeat it for each portion.
+            # Cells are read a few hosts at a time. With the default of 4, the planner scans the complete table for each
+            # batch instead of doing some hundred index look-ups.
             connection.exec_driver_sql("SET LOCAL random_page_cost = 1.1")
         case _:
             connection.exec_driver_sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -195,7 +197,7 @@ def _begin_reading(connection: sa.Connection) -> None:
 
 
 class BusyError(DatabaseError):
-    """Somebody else holds a lock, or won a deadlock: nothing was written, and trying again may help."""
+    """A lock timeout or a deadlock: nothing was written, and a new attempt may succeed."""
 
 
 # MariaDB and MySQL: lock wait timeout, deadlock. PostgreSQL: serialization failure, deadlock, lock not available.
@@ -213,7 +215,7 @@ def _busy(cause: BaseException) -> bool:
 
 
 def unreachable(of: Database, error: SQLAlchemyError) -> DatabaseError:
-    """What a failed connection or statement is told as; drivers' messages name users and hosts, not passwords."""
+    """Convert an exception to a DatabaseError. Drivers' messages contain users and hosts; passwords are removed."""
     cause = getattr(error, "orig", None) or error
     text = " ".join(str(argument) for argument in getattr(cause, "args", ()) or (cause,))
     text = of.without_secrets(text)

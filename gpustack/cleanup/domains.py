@@ -1,16 +1,16 @@
-"""Which PCI functions the guests of a host really have, printed as JSON.
+"""Report which PCI functions the instances of a host use, as JSON.
 
-It runs on the host's own Python (3.6 or later, standard library only), sent over SSH, and asks two witnesses that do
-not depend on Nova: libvirt's status files of the running domains, and the kernel, which knows who holds a VFIO group
-open.
+The program runs under the host's own Python (3.6 or later, standard library only), sent over SSH. It reads two sources
+that do not depend on Nova: libvirt's status files of running domains, and the processes that have a VFIO group or
+device open.
 
     {"used": {"0000:81:00.0": ["UUID OF THE DOMAIN"]}, "unread": [["/run/libvirt/qemu/x.xml", "why"]],
      "functions": {"0000:81:00.0": "10de:11b4"}, "libvirt": true, "nova_compute": [4711],
      "age": 86400.5, "names": ["gpu01"]}
 
-A user is an empty string where its domain is not known. When anything could not be read the answer is not complete.
-``functions``, ``libvirt`` and ``names`` show which machine answered; ``nova_compute`` lists nova-compute's processes,
-none of which is older than ``age`` (in seconds; null when that is not known).
+A user is an empty string if its domain is unknown. If ``unread`` is not empty, the answer is incomplete. ``functions``,
+``libvirt`` and ``names`` identify the machine. ``nova_compute`` lists the processes of nova-compute, none of which is
+older than ``age`` (in seconds; null if unknown).
 """
 
 import glob
@@ -33,7 +33,7 @@ _BRIDGE = "0x0604"
 
 
 def from_libvirt(root: str, used: Used, unread: Unread) -> None:
-    """Add the functions that running domains have, from libvirt's status files (``/run/libvirt/qemu/NAME.xml``)."""
+    """Add the functions of running domains from libvirt's status files (``/run/libvirt/qemu/NAME.xml``)."""
     directory = os.path.join(root, STATUS)
     try:
         names = sorted(name for name in os.listdir(directory) if name.endswith(".xml"))
@@ -47,7 +47,7 @@ def from_libvirt(root: str, used: Used, unread: Unread) -> None:
         try:
             tree = ElementTree.parse(path)  # noqa: S314 - libvirt's own file, in a directory that only root writes
         except FileNotFoundError:
-            continue  # the guest ended meanwhile
+            continue  # the domain ended meanwhile
         except (OSError, ElementTree.ParseError) as error:
             unread.append((path, str(error)))
             continue
@@ -69,7 +69,10 @@ def from_libvirt(root: str, used: Used, unread: Unread) -> None:
 
 
 def _of_interface(root: str, interface: ElementTree.Element) -> Set[str]:
-    """The virtual function of an interface that is no hostdev: macvtap (all of a device), or vDPA; VFIO has neither."""
+    """Return the virtual function of an interface that is not a hostdev: macvtap in passthrough mode, or vDPA.
+
+    The kernel does not show these as VFIO devices.
+    """
     source = interface.find("source")
     name = os.path.basename(source.get("dev", "")) if source is not None else ""
     if source is None or not name:
@@ -89,10 +92,10 @@ def _address(numbers: List) -> str:  # type: ignore[type-arg]
 
 
 def from_kernel(root: str, used: Used, unread: Unread) -> None:
-    """Add the functions of every VFIO group or device that a process holds open (``/proc/PID/fd``)."""
+    """Add the functions of every VFIO group or device that a process has open (``/proc/PID/fd``)."""
     proc = os.path.join(root, "proc")
     pids = [name for name in sorted(os.listdir(proc)) if name.isdigit()]
-    if "1" not in pids:  # it always runs; mounted with hidepid=2, /proc has only the user's own processes
+    if "1" not in pids:  # process 1 always exists; with hidepid=2, /proc lists only the user's own processes
         unread.append((proc, "the processes of other users are hidden"))
     for pid in pids:
         directory = os.path.join(proc, pid, "fd")
@@ -114,7 +117,7 @@ def from_kernel(root: str, used: Used, unread: Unread) -> None:
 
 
 def _functions(root: str, target: str, unread: Unread) -> Set[str]:
-    """The functions behind what an open file leads to; none when it is not of VFIO."""
+    """Return the functions behind the target of an open file; none if it is not a VFIO file."""
     device = _DEVICE.match(target)
     if device:
         return {_card_of(os.path.join(root, "sys/class/vfio-dev", device.group(1), "device"))}
@@ -131,7 +134,7 @@ def _functions(root: str, target: str, unread: Unread) -> Set[str]:
 
 
 def _card_of(device: str) -> str:
-    """The function that a device of sysfs is, or is a part of: a mediated device (mdev) takes its card."""
+    """Return the PCI function of a sysfs device; for a mediated device (mdev), that of its card."""
     if _BDF.match(os.path.basename(device)):
         return os.path.basename(device)
     addresses = _BDF.findall(os.path.realpath(device))  # type: List[str]
@@ -147,7 +150,7 @@ def _is_bridge(device: str) -> bool:
 
 
 def _domain_of(path: str) -> str:
-    """The domain's UUID on QEMU's command line, or nothing."""
+    """Return the domain's UUID from QEMU's command line; empty if there is none."""
     arguments = _command_line(path)
     if b"-uuid" in arguments[:-1]:
         return arguments[arguments.index(b"-uuid") + 1].decode("ascii", "replace")
@@ -163,7 +166,7 @@ def _command_line(path: str) -> List[bytes]:
 
 
 def functions(root: str) -> Dict[str, str]:
-    """Vendor and product of every PCI function, by address."""
+    """Return vendor and product of every PCI function, by address."""
     directory = os.path.join(root, "sys/bus/pci/devices")
     models = {}
     for address in sorted(os.listdir(directory)) if os.path.isdir(directory) else ():
@@ -180,7 +183,7 @@ def _number(path: str) -> str:
 
 
 def nova_compute(root: str) -> List[int]:
-    """The processes of nova-compute: the program itself, or an interpreter that runs it; in containers too."""
+    """Return the processes of nova-compute, in containers too: the program itself, or an interpreter that runs it."""
     proc = os.path.join(root, "proc")
     processes = []
     for pid in os.listdir(proc):
@@ -198,9 +201,9 @@ def nova_compute(root: str) -> List[int]:
 
 
 def age(root: str) -> Optional[float]:
-    """How many seconds ago the oldest process of nova-compute started, or the machine where there is none.
+    """Return the seconds since the oldest nova-compute process started, or since boot if none runs; None if unknown.
 
-    By the kernel's count since the boot: the host's clock may be wrong.
+    Uses the kernel's time since boot, because the host's clock may be wrong.
     """
     try:
         with open(os.path.join(root, "proc/uptime"), encoding="ascii") as stream:
@@ -208,7 +211,7 @@ def age(root: str) -> Optional[float]:
         ticks = []
         for pid in nova_compute(root):
             with open(os.path.join(root, "proc", str(pid), "stat"), encoding="utf-8", errors="replace") as stream:
-                # What precedes the last bracket is the program's name; the 22nd field of all is the start.
+                # The program's name is in parentheses and may contain any; the start time is field 22 of all.
                 ticks.append(int(stream.read().rpartition(")")[2].split()[19]))
     except (OSError, ValueError, IndexError):
         return None
@@ -216,7 +219,7 @@ def age(root: str) -> Optional[float]:
 
 
 def names(root: str) -> List[str]:
-    """What the machine calls itself, with the other names that /etc/hosts has in the same line."""
+    """Return the machine's hostname and the other names on its line of /etc/hosts."""
     try:
         with open(os.path.join(root, "proc/sys/kernel/hostname"), encoding="utf-8", errors="replace") as stream:
             name = stream.read().strip()
@@ -235,13 +238,13 @@ def names(root: str) -> List[str]:
 
 
 def look(root: str = "/") -> Dict[str, object]:
-    """Both witnesses' words, and what shows which machine it is, as plain data."""
+    """Return the answer of both sources, and the data that identify the machine."""
     used, unread = {}, []  # type: Used, Unread
     from_libvirt(root, used, unread)
     from_kernel(root, used, unread)
     for users in used.values():
         if len(users) > 1:
-            users.discard("")  # the kernel's nameless user is one that libvirt names
+            users.discard("")  # the unknown process belongs to the domain that libvirt names
     return {
         "used": {address: sorted(users) for address, users in sorted(used.items())},
         "unread": unread,

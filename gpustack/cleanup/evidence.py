@@ -1,4 +1,4 @@
-"""The questions that every class asks: is work under way, is the owner known, what does the host say."""
+"""Checks that the rules share: work under way, unknown owners, recent writes, which rows belong to an instance."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from gpustack.cleanup.model import ERROR, STATUSES, Instance, PciRow
 from gpustack.cleanup.verdict import words
 from gpustack.cleanup.view import NodeView, Owner, Whereabouts
 
-# VERIFY_RESIZE looks exactly like a leak: both rows are allocated and the instance is at its destination.
+# VERIFY_RESIZE looks like a leak: both rows are allocated and the instance is at its destination.
 _BUSY_VM_STATES = ("resized", "building")
 
 
 def owner_of(view: NodeView, row: PciRow) -> Owner | None:
-    """The owner that a row names, or None when it names none."""
+    """Return the owner of a row; None if the row names none."""
     return view.owners[row.instance_uuid] if row.instance_uuid else None
 
 
 def doubts(owner: Owner | None) -> list[str]:
-    """What keeps a judgement about an owner from being made; empty when all is known."""
+    """Return why an owner cannot be judged; empty if everything needed is known."""
     if owner is not None and owner.whereabouts is Whereabouts.UNKNOWN:
         return [
             owner.unknown_because or f"instance {owner.uuid} is not in this cell, and other cells could not be asked"
@@ -31,7 +31,7 @@ def doubts(owner: Owner | None) -> list[str]:
 
 
 def in_flight(owner: Owner | None) -> list[str]:
-    """Why an owner must be left alone now: moves, tasks, confirmations that are due."""
+    """Return the work under way for an owner: migrations, tasks, unconfirmed resizes. Its rows must not be changed."""
     if owner is None:
         return []
     reasons = []
@@ -52,7 +52,7 @@ def in_flight(owner: Owner | None) -> list[str]:
 
 
 def fresh(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
-    """Why it is too early to judge a row: what changed within the grace time."""
+    """Return what changed within the grace time: the row, its owner, migrations, or the compute node."""
     reasons = []
     if clock.recent(row.changed_at):
         reasons.append(f"{words(row)}, and was written less than {_minutes(clock)} ago")
@@ -74,7 +74,7 @@ def fresh(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
 
 
 def young(rows: Iterable[PciRow], owner: Owner | None, clock: Clock) -> list[str]:
-    """What was written within the grace time: rows, and the instance of their owner, wherever it is."""
+    """Return which of these rows, and whether their owner's instance, changed within the grace time."""
     reasons = [f"row {row.id} was written within the grace time" for row in rows if clock.recent(row.changed_at)]
     if owner is not None and owner.instance is not None and clock.recent(owner.instance.updated_at):
         reasons.append(f"instance {owner.uuid} was written within the grace time")
@@ -82,36 +82,37 @@ def young(rows: Iterable[PciRow], owner: Owner | None, clock: Clock) -> list[str
 
 
 def stale_since(row: PciRow, owner: Owner) -> datetime | None:
-    """The last moment at which something made the row what it is: itself, its owner, or a move of it was written."""
+    """Return the time of the last write of the row, its owner, or a migration of the owner; None if unknown."""
     moments = [row.changed_at, *(migration.updated_at for migration in owner.migrations)]
     if owner.instance is not None:
         moments.append(owner.instance.updated_at)
     return max((moment for moment in moments if moment is not None), default=None)
 
 
-# A periodic is due every minute (nova.conf: update_resources_interval); so many that did nothing prove that it fails.
+# The periodic task runs every minute by default (nova.conf: update_resources_interval): after this time it has failed.
 _PATIENCE = timedelta(minutes=5)
 _GRACE_TIMES = 3
 
 
 def overdue(since: datetime | None, clock: Clock) -> bool:
-    """Whether nova-compute's periodic should have put right long ago what is wrong since then."""
+    """Whether nova-compute's periodic task has had ample time to repair a state that has existed since ``since``."""
     return since is not None and clock.now - since > max(_PATIENCE, _GRACE_TIMES * clock.grace)
 
 
 def protection(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
-    """Every reason not to touch a row now."""
+    """Return every reason not to change a row now."""
     return in_flight(owner_of(view, row)) + fresh(view, row, clock)
 
 
 class Belongings(NamedTuple):
-    """The rows of an instance beside its requests, request by request: the one test of whose a row is.
+    """The rows of an instance, matched with its PCI requests: the only test of whether a row belongs to an instance.
 
-    A row belongs to an instance by its request id, which since Zed (commit ccab6fed46) a flavor's requests have too;
-    older ones have none, and neither have their rows. A move makes new ids.
+    Rows and requests are matched by request id. Since Zed (commit ccab6fed46), requests of flavors have one; earlier,
+    neither they nor their rows have an id. Each move creates new ids.
 
-    :ivar beyond: rows of no request, and those of a request that has more rows than it asks for.
-    :ivar missing: how many devices the instance asks for and has no row of.
+    :ivar kept: rows of requests that have at most as many rows as they request.
+    :ivar beyond: rows that match no request, and all rows of a request that has more rows than it requests.
+    :ivar missing: the number of requested devices without a row.
     """
 
     kept: tuple[PciRow, ...]
@@ -120,7 +121,7 @@ class Belongings(NamedTuple):
 
 
 def belongings(owner: Owner, rows: Sequence[PciRow]) -> Belongings | None:
-    """Which of the rows that name an owner are its own; None when its requests can't be read."""
+    """Match rows that name an owner with its requests; None if the requests are unreadable."""
     if owner.requests is None:
         return None
     requested: Counter[str | None] = Counter()
@@ -135,47 +136,48 @@ def belongings(owner: Owner, rows: Sequence[PciRow]) -> Belongings | None:
 
 
 def lacks(view: NodeView, owner: Owner) -> bool:
-    """Whether the owner has fewer devices of this node than it asks for, or may have."""
+    """Whether the owner has fewer devices of this node than it requests, or its requests are unreadable."""
     owned = belongings(owner, view.held.get(owner.uuid, ()))
     return owned is None or owned.missing > 0
 
 
 def lacking(view: NodeView) -> Iterator[Owner]:
-    """The instances on this node that lack a device, or may: a device that they use may be free by its row."""
+    """Yield the instances on this node that lack a device, or may: they may use a device whose row is free."""
     for uuid in view.residents:
         owner = view.owners[uuid]
         if owner.requests is None:
-            if uuid not in view.held:  # it has devices otherwise: class F reports that
+            if uuid not in view.held:  # if it has devices, class F reports it
                 yield owner
         elif lacks(view, owner):
             yield owner
 
 
 def misread(view: NodeView) -> Iterator[PciRow]:
-    """The live rows that a nova-compute which starts fails at, or takes for those of no instance (class U)."""
+    """Yield live rows that make a starting nova-compute fail, or that it treats as rows of no instance (class U)."""
     for row in view.odd if view.written == {} else view.rows:
         if row.live and (row.status not in STATUSES or row.id in view.written):
             yield row
 
 
 def interrupted(view: NodeView) -> Iterator[str]:
-    """The work of this node's nova-compute, for any instance, that a stop of it would break off.
+    """Yield work of this node's nova-compute that stopping it would interrupt, for any instance.
 
-    A live migration whose nova-compute restarts before it has ended leaves a guest where Nova does not look for it.
+    If nova-compute restarts during a live migration, the guest may end up on a host other than the one in Nova's
+    record.
     """
     for owner in view.owners.values():
         if owner.on(view.node) and owner.instance is not None and owner.instance.task_state is not None:
             yield f"instance {owner.uuid} has a task under way ({owner.instance.task_state})"
     for move in view.moves:
-        if move.in_flight and move.status != "finished":  # a person confirms or reverts that, some day
+        if move.in_flight and move.status != "finished":  # waits for a person to confirm or revert it
             yield f"migration {move.id} of instance {move.instance_uuid} is under way ({move.status})"
 
 
 def surplus(owner: Owner, rows: Sequence[PciRow]) -> tuple[PciRow, ...] | None:
-    """Those of an owner's rows that are for none of its requests; None when the rows do not show it.
+    """Return the owner's rows that match none of its requests; None if this cannot be decided.
 
-    They do when the others are, request by request, as many as the instance asks for. A request without an id has rows
-    without one, which look like a surplus.
+    It can be decided only if all other rows match the requests exactly. Rows of requests without an id look like a
+    surplus.
     """
     owned = belongings(owner, rows)
     requested = {request.request_id or None for request in owner.requests or ()}
@@ -187,12 +189,12 @@ def surplus(owner: Owner, rows: Sequence[PciRow]) -> tuple[PciRow, ...] | None:
 
 
 def pinning(view: NodeView, owner: Owner) -> tuple[int, ...]:
-    """The ids of the owner's ``error`` migrations that lead from or to this compute node."""
+    """Return the ids of the owner's ``error`` migrations from or to this compute node."""
     return tuple(m.id for m in owner.migrations if m.status == ERROR and m.touches(view.node))
 
 
 def evidence_lines(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
-    """What there is to tell of a row: itself, its compute node, its owner, and where else that owner has devices."""
+    """Describe a row, its compute node, its owner, and the owner's devices on other hosts."""
     lines = [f"{words(row)}; last written {row.changed_at or 'at an unknown time'}", node_words(view, clock)]
     owner = owner_of(view, row)
     if owner is not None:
@@ -206,7 +208,7 @@ def evidence_lines(view: NodeView, row: PciRow, clock: Clock) -> list[str]:
 
 
 def node_words(view: NodeView, clock: Clock) -> str:
-    """A compute node and its service in words."""
+    """Describe a compute node and its service."""
     state = view.host_state(clock)
     if view.node.deleted:
         return f"compute node {view.node.name} (id {view.node.id}) is deleted"
@@ -219,7 +221,7 @@ def node_words(view: NodeView, clock: Clock) -> str:
 
 
 def owner_words(owner: Owner) -> str:
-    """An owner in words."""
+    """Describe an owner."""
     if owner.instance is None:
         return owner.unknown_because or f"instance {owner.uuid} does not exist in any cell"
     instance: Instance = owner.instance

@@ -1,6 +1,6 @@
-"""Everything that Nova's tables, Placement and the hypervisors have about one GPU or one instance, in any state.
+"""Show everything that Nova's tables, Placement and the hypervisors hold about one GPU or one instance, in any state.
 
-It is read as it is written, whether it makes sense or not: what to look at first.
+Values are shown as stored, even if inconsistent. It is the first step of a diagnosis.
 """
 
 from __future__ import annotations
@@ -29,22 +29,23 @@ if TYPE_CHECKING:
     from openstack.connection import Connection
 
 _MOVES = 10
-"""So many of an instance's migrations are shown, the last ones."""
+"""The number of an instance's migrations that are shown, latest first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """One source and its lines."""
-
     title: str
     lines: tuple[str, ...]
 
 
 @dataclass(kw_only=True)
 class Subject:
-    """One GPU, or one instance, and whatever else turns out to belong to it.
+    """One GPU or one instance, and the objects that turn out to belong to it.
 
     :ivar host: the host of the GPU; empty for an instance.
+    :ivar address: the address of the GPU; empty for an instance.
+    :ivar instances: uuids of instances.
+    :ivar hosts: the hosts to ask.
     """
 
     host: str = ""
@@ -52,17 +53,17 @@ class Subject:
     instances: set[str] = field(default_factory=set)
     hosts: set[str] = field(default_factory=set)
     nodes: set[str] = field(default_factory=set)
-    """Uuids of compute nodes, which are those of their resource providers."""
+    """Uuids of compute nodes; their resource providers have the same uuids."""
     moves: set[str] = field(default_factory=set)
-    """Uuids of migrations: consumers in Placement, too."""
+    """Uuids of migrations, which are consumers in Placement too."""
 
 
 def explain(
     sources: Sources, selection: Selection, subject: Subject, ask: Ask, cloud: Connection | None = None
 ) -> Iterator[Section]:
-    """The sections, the databases first: they show whom else to ask.
+    """Yield the sections, databases first: they show which hosts to ask.
 
-    :raises DatabaseError: when no cell can be read.
+    :raises DatabaseError: if no cell can be read.
     """
     subject.hosts |= {subject.host} - {""}
     for cell in sources.with_hosts:
@@ -133,7 +134,7 @@ def _cell(cell: Cell, subject: Subject) -> Iterator[str]:
 
 
 def _rows(connection: sa.Connection, subject: Subject) -> Iterable[sa.RowMapping]:
-    """The rows of the GPU and of its relatives, or those that name the instance; soft-deleted ones too."""
+    """Return the rows of the GPU and its relatives, or those that name the instance, including soft-deleted rows."""
     rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
     joined = tables.pci_devices.join(tables.compute_nodes, nodes.id == rows.compute_node_id, isouter=True)
     query = sa.select(*tables.columns(connection, tables.pci_devices), nodes.host, nodes.deleted.label("node_deleted"))

@@ -1,7 +1,7 @@
-"""The facts that a verdict rests on, compared again by the very statement that writes.
+"""The facts that a verdict depends on, compared again by the statement that writes.
 
-:func:`resting_on` collects them from everything that a rule was given, whatever the rule looked at; :func:`conditions`
-turns them into conditions of the UPDATE. So no rule can forget one.
+:func:`resting_on` collects them from all data that a rule received, whether the rule used it or not. :func:`conditions`
+    converts them to conditions of the UPDATE. So no rule can omit one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ _INSTANCE = ("host", "node", "vm_state", "task_state", "deleted")
 
 
 def resting_on(verdict: Verdict, view: NodeView, clock: Clock) -> tuple[Seen, ...]:
-    """The compute node, its service, the owner with its moves, requests and devices, and relatives of the device."""
+    """Return the facts about the compute node, its service, the owner, and relatives of the devices.
+
+    The owner's facts include its moves, PCI requests and devices.
+    """
     uuids = {row.instance_uuid for row in verdict.rows} | {verdict.owner}
     owners = [view.owners[uuid] for uuid in sorted(filter(None, uuids)) if uuid in view.owners]
     relatives = (_row(row) for row in _relatives(view, verdict.rows))
@@ -32,7 +35,7 @@ def resting_on(verdict: Verdict, view: NodeView, clock: Clock) -> tuple[Seen, ..
 
 
 def around(view: NodeView, owners: Iterable[Owner], clock: Clock) -> Iterator[Seen]:
-    """The compute node, its service, and owners with their moves and requests."""
+    """Yield the facts of the compute node, its service, and owners with their moves and requests."""
     yield from _host(view, clock)
     for owner in owners:
         yield from _instance(view, owner)
@@ -40,11 +43,15 @@ def around(view: NodeView, owners: Iterable[Owner], clock: Clock) -> Iterator[Se
 
 
 def _host(view: NodeView, clock: Clock) -> Iterator[Seen]:
-    """A nova-compute that comes back writes its compute node first, and reports some seconds later."""
+    """Yield the facts of the compute node and its service.
+
+    A nova-compute that starts writes its compute node first and reports some seconds later. So ``updated_at`` of the
+    compute node is compared too, unless nova-compute is up.
+    """
     node = view.node
     up = view.host_state(clock) is HostState.UP
     match = {"id": node.id, "deleted": node.deleted, "host": node.host, "hypervisor_hostname": node.hypervisor_hostname}
-    lost = node.host is None and node.deleted == node.id  # there is no such row at all
+    lost = node.host is None and node.deleted == node.id  # the row does not exist
     yield Seen.of("compute_nodes", match if up or lost else {**match, "updated_at": node.updated_at}, 0 if lost else 1)
     service = {"binary": "nova-compute", "deleted": 0}
     if view.service is None:
@@ -67,7 +74,7 @@ def _instance(view: NodeView, owner: Owner) -> Iterator[Seen]:
 
 
 def _moves(owner: Owner) -> Iterator[Seen]:
-    """Every move that is not over is as it was, and there is no other; one without a status is not over either."""
+    """Yield the facts: unfinished migrations (a NULL status too) are unchanged, and there are no others."""
     moves = [move for move in owner.migrations if not move.over]
     for move in moves:
         match = {name: getattr(move, name) for name in _MOVE}
@@ -77,7 +84,7 @@ def _moves(owner: Owner) -> Iterator[Seen]:
 
 
 def _devices(view: NodeView, owner: Owner) -> Iterator[Seen]:
-    """The rows that name the owner, here and elsewhere; on this node there is no other."""
+    """Yield the facts: the rows that name the owner are unchanged, and this node has no other row with that owner."""
     on_node = [row for row in view.rows if row.instance_uuid == owner.uuid]
     yield from map(_row, [*on_node, *(row for _host, row in view.elsewhere.get(owner.uuid, ()))])
     others = {"compute_node_id": view.node.id, "instance_uuid": owner.uuid, "deleted": 0}
@@ -85,7 +92,7 @@ def _devices(view: NodeView, owner: Owner) -> Iterator[Seen]:
 
 
 def _relatives(view: NodeView, rows: Iterable[PciRow]) -> Iterator[PciRow]:
-    """The rows themselves, and the physical and virtual functions of the same device."""
+    """Yield the rows, and the physical and virtual functions of the same devices."""
     for row in rows:
         yield row
         if not row.live:
@@ -103,9 +110,10 @@ def _row(row: PciRow) -> Seen:
 def conditions(
     facts: Iterable[Seen], connection: sa.Connection, written: Mapping[str, Collection[int]]
 ) -> list[sa.ColumnElement[bool]]:
-    """The facts as conditions of a statement.
+    """Convert facts to conditions of a statement.
 
-    :param written: by table, the ids of the rows that the repair itself writes: each statement compares its own.
+    :param written: by table, the ids of the rows that the repair itself writes. Their facts are left out: each
+        statement compares its own row.
     """
     return [
         _condition(fact, connection, written.get(fact.table, ()))
@@ -120,7 +128,7 @@ def _condition(fact: Seen, connection: sa.Connection, written: Collection[int]) 
     matches = [_matches(table.c[name], value) for name, value in fact.match if name in present]
     if written and fact.count == 0:
         matches.append(table.c.id.not_in(sorted(written)))
-    # MySQL has no subquery on the table that is updated (error 1093), unless it is one of an aggregate.
+    # MySQL allows no subquery on the updated table (error 1093), except in a derived table with an aggregate.
     counted = sa.select(sa.func.count().label("matching")).select_from(table).where(*matches).subquery()
     return sa.select(counted.c.matching).scalar_subquery() == fact.count
 

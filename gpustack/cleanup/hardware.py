@@ -1,6 +1,6 @@
-"""What a host really has, and what its nova.conf offers of it: the other side of the rows, for class O.
+"""What a host has and what its nova.conf offers, to compare with the rows (class O).
 
-It comes of facts that ``gpustack scan --save`` wrote, and of the configuration of the hosts' nova-compute.
+The data come from facts that ``gpustack scan --save`` wrote, and from the configuration of nova-compute.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gpustack.nova_options.releases import option
 
 @dataclass(frozen=True, kw_only=True)
 class Present:
-    """A PCI function of a host, in the words of ``pci_devices``."""
+    """A PCI function of a host, with the values of ``pci_devices``."""
 
     vendor_id: str
     product_id: str
@@ -29,17 +29,17 @@ class Present:
 
     @classmethod
     def of(cls, function: Function) -> Present:
-        """A function as Nova lists it."""
+        """Return a function as Nova lists it."""
         return cls(vendor_id=function.vendor, product_id=function.product, dev_type=function.dev_type)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """One host.
+    """The functions of one host.
 
     :ivar present: its PCI functions by address.
-    :ivar offered: the addresses that device_spec lets guests have; None when its configuration is not known.
-    :ivar read_at: when that was read, naive UTC; None when the facts don't say.
+    :ivar offered: the addresses that device_spec matches; None if the configuration is unknown.
+    :ivar read_at: the time of the facts, naive UTC; None if they have none.
     """
 
     present: Mapping[str, Present]
@@ -48,9 +48,9 @@ class Hardware:
 
 
 def hardware(hosts: Sequence[Host], specs: Sequence[DeviceSpec] | None = None) -> dict[str, Hardware]:
-    """The hosts of facts by name.
+    """Return the hosts of facts by name.
 
-    :param specs: the entries of device_spec that their nova-compute reads; None when they are not known.
+    :param specs: the device_spec entries of their nova-compute; None if unknown.
     """
     return {
         host.hostname: Hardware(
@@ -63,9 +63,9 @@ def hardware(hosts: Sequence[Host], specs: Sequence[DeviceSpec] | None = None) -
 
 
 def device_specs(paths: Sequence[Path]) -> tuple[DeviceSpec, ...]:
-    """The entries of device_spec in the configuration of nova-compute.
+    """Return the device_spec entries in the configuration of nova-compute.
 
-    :raises NovaConfigError: when a file can't be read, or Nova would refuse an entry.
+    :raises NovaConfigError: if a file cannot be read, or Nova would refuse an entry.
     """
     settings = read_files([file for path in paths for file in files_of(path)]).effective(option("pci/device_spec"))
     specs = []
@@ -78,9 +78,9 @@ def device_specs(paths: Sequence[Path]) -> tuple[DeviceSpec, ...]:
 
 
 def of_host(known: Mapping[str, Hardware], host: str | None, node: str | None) -> Hardware | None:
-    """What is known of a compute node, by the name of its host or hypervisor, short or full.
+    """Return the hardware of a compute node, found by the name of its host or hypervisor, short or full.
 
-    None when nothing is known, or when several hosts could be meant.
+    None if nothing is known, or if several hosts match.
     """
     wanted = {key(name) for name in (host, node) if name}
     exact = [candidate for name, candidate in known.items() if key(name) in wanted]

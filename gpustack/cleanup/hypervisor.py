@@ -1,7 +1,7 @@
-"""What the hypervisors themselves report: which devices their guests really have, asked over SSH.
+"""Ask hypervisors over SSH which devices their instances use.
 
-The program that is sent is :mod:`gpustack.cleanup.domains`. A host is asked again before each repair, and nothing is
-left on it. What an answer permits is decided in :mod:`gpustack.cleanup.permission` alone.
+The program that runs there is :mod:`gpustack.cleanup.domains`; it leaves nothing on the host. A host is asked again
+before each repair. :mod:`gpustack.cleanup.permission` alone decides what an answer permits.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
     from gpustack.ssh.connection import Connections
 
 UNKNOWN = ""
-"""The user of a device that some process has open, though it is not known for which guest."""
+"""The user of a device that a process has open while its domain is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Usage:
     """The answer of a host.
 
-    :ivar users: by BDF address, the uuids of the guests that have the device now. Believed even where ``gap`` is set.
+    :ivar users: by BDF address, the uuids of the domains that use the device. Valid even if ``gap`` is set.
     :ivar functions: by BDF address, vendor and product of each PCI function of the machine that answered.
-    :ivar gap: why the answer is not complete, or why there is none; empty when it is complete.
-    :ivar nova_compute: whether a process of nova-compute runs there.
-    :ivar age: no nova-compute that runs there is older; None when that is not known.
-    :ivar names: what the machine that answered calls itself.
-    :ivar gone: the operator declared this host gone (``--gone``), which replaces what is missing of its answer.
+    :ivar gap: why the answer is incomplete or missing; empty if it is complete.
+    :ivar nova_compute: whether a nova-compute process runs there.
+    :ivar age: no nova-compute process there is older; None if unknown.
+    :ivar names: the names of the machine that answered.
+    :ivar gone: whether the operator declared this host gone (``--gone``), which replaces the missing part of the
+        answer.
     """
 
     users: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -50,15 +51,15 @@ class Usage:
 
 
 Ask = Callable[[str], Usage]
-"""Asks the host of this name."""
+"""Asks a host by name."""
 
 
 @dataclass
 class Hypervisors:
-    """Asks hosts for the devices of their guests; several at a time, if need be.
+    """Asks hosts for the devices that their instances use; several at a time if called from several threads.
 
-    :ivar enabled: ask at all; else nothing is known of any host.
-    :ivar ssh: how to reach hosts; as the SSH configuration says when None.
+    :ivar enabled: whether to ask at all; if not, nothing is known about any host.
+    :ivar ssh: SSH options; the defaults of the SSH configuration if None.
     """
 
     enabled: bool = True
@@ -76,7 +77,7 @@ class Hypervisors:
             self._connections.close()
 
     def ask(self, host: str) -> Usage:
-        """The devices that the guests of ``host`` have."""
+        """Return the devices that the instances of ``host`` use. Errors become the ``gap`` of the answer."""
         if not self.enabled:
             return Usage(gap="hypervisors are not asked (--no-hypervisor)")
         if not host:
@@ -98,9 +99,10 @@ class Hypervisors:
 
 
 def ask_all(hosts: Iterable[str], ask: Ask, jobs: int, answered: Callable[[str], None]) -> dict[str, Usage]:
-    """The answers of hosts, so many of which are asked at a time.
+    """Return the answers of hosts, by host.
 
-    :param answered: called with each host that has answered, or failed to, from the calling thread.
+    :param jobs: how many hosts are asked at the same time.
+    :param answered: called with each host that answered or failed, from the calling thread.
     """
     with ThreadPoolExecutor(max_workers=jobs) as pool:
         host_by_future = {pool.submit(ask, host): host for host in sorted(hosts)}
@@ -110,7 +112,7 @@ def ask_all(hosts: Iterable[str], ask: Ask, jobs: int, answered: Callable[[str],
 
 
 def usage(answer: Mapping[str, Any]) -> Usage:
-    """The answer that a host printed. What is readable of a damaged or incomplete one counts, and it has a gap."""
+    """Parse the answer that a host printed. The readable part of a damaged answer counts, and ``gap`` is set."""
     gap = ""
     users: dict[str, frozenset[str]] = {}
     functions: dict[str, str] = {}

@@ -1,8 +1,7 @@
-"""The journal of an apply: JSON lines, each synced to the disk before what it tells of is done.
+"""The journal of an apply: JSON lines, each synced to disk before the change that it records.
 
-A ``begin`` line holds the whole rows as they were, and what is about to be written. Whether a change that has no
-``end`` line was committed is seen in the database: the rows are as before, or as the line says. So the journal is of
-use wherever the process was killed.
+A ``begin`` line holds the complete rows before the change, and the values to write. If there is no ``end`` line, the
+database shows whether the change was committed. So a journal is usable wherever the process was killed.
 """
 
 from __future__ import annotations
@@ -28,8 +27,10 @@ _MAX_BYTES = 256 << 20
 class JournalEntry:
     """One repair in a journal.
 
-    :ivar before: the whole rows before, in the order of the changes.
-    :ivar outcome: ``done``, ``skipped`` or ``failed``; None when the process ended before it was known.
+    :ivar cell: the name of the cell.
+    :ivar database: the uuid of the cell; empty if the cell was named by ``--db-url``.
+    :ivar before: the complete rows before the repair, in the order of the changes.
+    :ivar outcome: ``done``, ``skipped`` or ``failed``; None if the process ended before the outcome was recorded.
     """
 
     number: int
@@ -40,12 +41,15 @@ class JournalEntry:
     before: tuple[Mapping[str, Any], ...]
     outcome: str | None = None
     allocation: Mapping[str, Any] | None = None
-    """What a consumer had in Placement before one allocation was taken away."""
+    """The consumer, the provider, and the consumer's allocations before one was removed (class Q)."""
 
 
 @dataclass(kw_only=True)
 class Journal:
-    """A journal that is being written. A new file each time, readable by its owner only."""
+    """A journal that is being written: a new file, readable by its owner only.
+
+    :raises JournalError: if the file exists or cannot be created.
+    """
 
     path: Path
     _stream: TextIO = field(init=False)
@@ -77,9 +81,13 @@ class Journal:
         allocation: Mapping[str, Any] | None = None,
         witness: str = "",
     ) -> int:
-        """Record a repair before it is done; its number.
+        """Record a repair before it is carried out; return its number.
 
-        :param witness: the answers of the hosts that permit it, and those that the operator replaced (``--gone``).
+        :param database: the uuid of the cell.
+        :param before: the complete rows before the repair, in the order of ``changes``.
+        :param allocation: the allocation in Placement that is removed, for class Q.
+        :param witness: the answers of hosts that permit the repair, and those that the operator replaced (``--gone``).
+        :raises JournalError: if the line cannot be written.
         """
         self._count += 1
         self._write(
@@ -97,11 +105,13 @@ class Journal:
         return self._count
 
     def end(self, number: int, outcome: str, detail: str = "") -> None:
-        """Note how a repair ended."""
+        """Record the outcome of a repair.
+
+        :raises JournalError: if the line cannot be written.
+        """
         self._write({"end": number, "outcome": outcome, "detail": detail})
 
     def close(self) -> None:
-        """Close the file."""
         self._stream.close()
 
     def _write(self, entry: Mapping[str, Any]) -> None:
@@ -124,11 +134,11 @@ def _plain(value: object) -> object:
 
 
 def read(path: Path) -> tuple[JournalEntry, ...]:
-    """The repairs of a journal in the order in which they were begun.
+    """Read the repairs of a journal in the order in which they were started.
 
-    A last line that was cut short by a crash is left out: what it would have told of was not begun.
+    A last line that a crash cut short is ignored: its repair was not started, or its outcome is unknown.
 
-    :raises JournalError: when the file can't be read, or is no journal.
+    :raises JournalError: if the file cannot be read, or is not a journal of this version.
     """
     try:
         lines = read_text(path, _MAX_BYTES).splitlines(keepends=True)

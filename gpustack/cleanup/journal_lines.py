@@ -1,4 +1,4 @@
-"""What the lines of a journal may hold: it is a file, and undoing it writes databases and Placement."""
+"""The schema of a journal's lines: others can edit the file, and undo writes databases and Placement from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpustack.cleanup.placement_documents import Consumer, Id
 
 Name = Annotated[str, StringConstraints(max_length=255)]
 Value = Annotated[str, StringConstraints(max_length=1 << 24)] | int | float | bool | datetime | None
-"""A column's value; a text of Nova's has 64 KiB, or as MEDIUMTEXT 16 MiB."""
+"""A column's value; Nova's TEXT columns hold 64 KiB, MEDIUMTEXT 16 MiB."""
 
 
 class _Line(BaseModel):

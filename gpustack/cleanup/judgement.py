@@ -1,4 +1,4 @@
-"""A case: rows of a compute node before one class. It gathers the evidence and words the verdict."""
+"""A case: rows of a compute node that one rule examines, with the checks that all rules share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpustack.cleanup.view import NodeView, Owner
 
 
 class Place(TypedDict):
-    """The compute node of a verdict."""
+    """The cell, host, node and host state of a verdict."""
 
     cell: str
     host: str
@@ -22,7 +22,7 @@ class Place(TypedDict):
 
 
 def place(view: NodeView, clock: Clock) -> Place:
-    """Where a verdict on a compute node, or on rows of it, is to be looked for."""
+    """Return the location of a verdict on a compute node, or on its rows."""
     node = view.node
     return Place(
         cell=view.cell,
@@ -34,7 +34,7 @@ def place(view: NodeView, clock: Clock) -> Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """Rows (mostly one) of a compute node before the class ``klass``."""
+    """Rows (usually one) of a compute node that the rule of class ``klass`` examines."""
 
     klass: str
     title: str
@@ -44,21 +44,20 @@ class Case:
 
     @property
     def owner(self) -> Owner | None:
-        """The owner that the rows name."""
+        """The owner of the rows; None if they name none."""
         return owner_of(self.view, self.rows[0])
 
     @property
     def host_state(self) -> HostState:
-        """Whether a nova-compute looks after the rows."""
         return self.view.host_state(self.clock)
 
     @property
     def up(self) -> bool:
-        """Whether a running nova-compute has these rows in its memory."""
+        """Whether nova-compute runs, and so holds these rows in its memory."""
         return self.host_state is HostState.UP
 
     def held_back(self) -> Verdict | None:
-        """The verdict when something is not known, or under way; None when the class may go on to judge."""
+        """Return a verdict if the owner is unknown or work is under way; None if the rule can decide."""
         unknown = doubts(self.owner)
         if unknown:
             return self.verdict(Status.UNDECIDED, "; ".join(unknown))
@@ -83,7 +82,7 @@ class Case:
         then: str = "",
         starts: bool = False,
     ) -> Verdict:
-        """The verdict of this class with all evidence of the rows."""
+        """Return a verdict of this class with all evidence of the rows."""
         evidence = [line for row in self.rows for line in evidence_lines(self.view, row, self.clock)]
         return Verdict(
             klass=self.klass,

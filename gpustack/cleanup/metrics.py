@@ -1,4 +1,4 @@
-"""Counts by class as a textfile for node_exporter (Prometheus text exposition format 0.0.4)."""
+"""Write the number of verdicts as a textfile for node_exporter (Prometheus text exposition format 0.0.4)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ gpustack_cleanup_last_run_timestamp_seconds {now:.0f}
 
 
 def write(path: Path, plan: CleanupPlan) -> None:
-    """Write the counts of a plan; the file is replaced in one step, so that a scrape never sees half of it."""
+    """Write the counts of a plan. The file is replaced atomically, so a scrape never reads half of it."""
     lines = [
         f'gpustack_cleanup_verdicts{{cell="{_escape(cell)}",class="{klass}",status="{status}"}} {count}\n'
         for (cell, klass, status), count in sorted(plan.counts().items())
@@ -33,7 +33,7 @@ def write(path: Path, plan: CleanupPlan) -> None:
 
 
 def write_failure(path: Path) -> None:
-    """Write that nothing could be read."""
+    """Write a state in which nothing could be read."""
     write_atomic(path, _STATE.format(up=0, now=time.time()))
 
 

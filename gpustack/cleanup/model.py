@@ -1,4 +1,4 @@
-"""Rows of the databases, as clean-up knows them.
+"""The rows of Nova's databases that clean-up reads.
 
 Times are naive UTC, as Nova writes them.
 """
@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from gpustack.hostnames import key
 
-# nova/db/main/api.py, migration_get_in_progress_and_error_by_host_and_node: what Nova holds for finished. Since
-# Victoria (commit 255b3f2f91) a migration in error is not: its devices stay claimed for ever.
+# nova/db/main/api.py, migration_get_in_progress_and_error_by_host_and_node: the statuses that Nova treats as finished.
+# Since Victoria (commit 255b3f2f91) "error" is none of them: Nova keeps the devices of such a migration.
 TERMINAL = frozenset({"confirmed", "reverted", "failed", "completed", "cancelled", "done"})
 ERROR = "error"
 IN_FLIGHT = frozenset(
@@ -34,7 +34,7 @@ IN_FLIGHT = frozenset(
 
 
 Place = tuple[str | None, str | None]
-"""The keys of a host's and a node's name."""
+"""A host and a node, each as the key by which names are compared (:func:`gpustack.hostnames.key`)."""
 TAKEN = frozenset({"claimed", "allocated"})
 
 
@@ -44,9 +44,9 @@ _TEXTS = frozenset({str, type(None)})
 
 
 class PciRow(NamedTuple):
-    """A row of ``pci_devices``. ``deleted`` is 0 for a live row, else the row's own id.
+    """A row of ``pci_devices``. ``deleted`` is 0 for a live row, otherwise the row's own id.
 
-    There may be a million of them: a named tuple is made in a tenth of the time of a data class.
+    A named tuple, because a cell can have a million rows and a data class takes ten times as long to create.
     """
 
     id: int
@@ -62,13 +62,14 @@ class PciRow(NamedTuple):
     deleted: int | None
     updated_at: datetime | None
     created_at: datetime | None
-    """None as well where ``updated_at`` is known."""
+    """None also if ``updated_at`` is set: the reader selects only one of the two."""
 
     @classmethod
     def of(cls, values: Iterable[Any]) -> PciRow:
-        """A row as a database has it: SQLite, and a server other than Nova's, keep any value in a column of text.
+        """Create a row from the values of a statement.
 
-        What is no text becomes one: a repair that compares with it finds no such row, and writes nothing.
+        SQLite stores values of any type in a text column. A value that is not text is converted to text. A repair
+        compares with that text, matches no row, and writes nothing.
         """
         row = cls._make(values)
         if row.address.__class__ is row.status.__class__ is str and {value.__class__ for value in row[3:10]} <= _TEXTS:
@@ -78,17 +79,16 @@ class PciRow(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """Whether Nova sees the row (``deleted = 0``); NULL is as good as deleted."""
+        """Whether Nova sees the row (``deleted = 0``). Nova sees neither soft-deleted rows nor rows with NULL."""
         return self.deleted == 0
 
     @property
     def taken(self) -> bool:
-        """Whether the row's status says that an instance has the device."""
+        """Whether the status is ``claimed`` or ``allocated``."""
         return self.status in TAKEN
 
     @property
     def changed_at(self) -> datetime | None:
-        """When the row was last written."""
         return self.updated_at or self.created_at
 
 
@@ -107,20 +107,20 @@ class ComputeNode:
 
     @property
     def place(self) -> Place:
-        """Its host and node, as those of migrations are compared with."""
         return _place(self.host, self.hypervisor_hostname)
 
     def has(self, instance: Instance) -> bool:
-        """Whether an instance is placed on this live compute node: on the host *and* the node, letter by letter.
+        """Whether this compute node is live and equal to the instance's host *and* node, including case.
 
-        A host that was reinstalled has a deleted compute node of the same names, on which nothing is. An instance
-        whose names are written otherwise may be here: the classes that free devices ask for that as well.
+        A reinstalled host leaves a deleted compute node with the same names and without instances. An instance whose
+        names differ in case or domain may be on this node: rules that free devices also check
+        :func:`gpustack.cleanup.rules._moved.renamed`.
         """
         return not self.deleted and (instance.host, instance.node) == (self.host, self.hypervisor_hostname)
 
     @property
     def name(self) -> str:
-        """How people call it: the host, and the node where it has another name."""
+        """The name for messages: the host, and the node in parentheses if its name differs."""
         host = self.host or "(no host)"
         return host if self.hypervisor_hostname in (None, host) else f"{host} ({self.hypervisor_hostname})"
 
@@ -139,14 +139,14 @@ class Service:
 
     @property
     def reported_at(self) -> datetime | None:
-        """When it last reported (``nova/servicegroup/drivers/db.py``, ``is_up``)."""
+        """The time of the last report (``nova/servicegroup/drivers/db.py``, ``is_up``)."""
         return self.last_seen_up or self.created_at
 
     @property
     def interval(self) -> timedelta | None:
-        """How often it has reported on average since it was created; None when that is not known.
+        """The average time between two reports since the service was created; None if unknown.
 
-        Times in which it did not run make the average longer: a silence that is judged by it is the surer.
+        Downtime makes the average longer. So a limit that is derived from it errs towards "the service still runs".
         """
         if not self.report_count or self.last_seen_up is None or self.created_at is None:
             return None
@@ -154,9 +154,9 @@ class Service:
 
 
 class Instance(NamedTuple):
-    """A row of ``instances``; ``cell`` names the cell in which it was found.
+    """A row of ``instances``; ``cell`` is the name of its cell.
 
-    Like :class:`PciRow`, and unlike most facts, there may be hundreds of thousands of them.
+    A named tuple like :class:`PciRow`, because there can be hundreds of thousands.
     """
 
     uuid: str
@@ -169,7 +169,7 @@ class Instance(NamedTuple):
     display_name: str | None
     cell: str
     updated_at: datetime | None = None
-    """When it was last written, its deletion included."""
+    """The time of the last write, including deletion."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,31 +189,31 @@ class Migration:
 
     @property
     def in_flight(self) -> bool:
-        """Whether work is under way, or might be: an unknown status counts as one that is."""
+        """Whether the migration is under way. An unknown status counts as under way."""
         return self.status not in TERMINAL and self.status != ERROR
 
     @property
     def known(self) -> bool:
-        """Whether the status is one that Nova's code has."""
+        """Whether Nova's code has this status."""
         return self.status in TERMINAL or self.status in IN_FLIGHT or self.status == ERROR
 
     def touches(self, node: ComputeNode) -> bool:
-        """Whether the migration leads from or to a compute node; MySQL, and so Nova, ignores the case of names."""
+        """Whether the compute node is source or destination; case is ignored, as in MySQL and therefore in Nova."""
         return node.place in self.places
 
     @property
     def places(self) -> tuple[Place, Place]:
-        """Where it leads from and to."""
+        """Source and destination."""
         return _place(self.source_compute, self.source_node), _place(self.dest_compute, self.dest_node)
 
     @property
     def over(self) -> bool:
-        """Whether Nova holds it for finished: it keeps no device then."""
+        """Whether Nova treats the migration as finished, so that it keeps no device."""
         return self.status in TERMINAL
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """The hosts that it leads from and to."""
+        """The source host and the destination host, each once."""
         return tuple(dict.fromkeys(host for host in (self.source_compute, self.dest_compute) if host))
 
 
@@ -223,7 +223,7 @@ def _place(host: str | None, node: str | None) -> Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One of an instance's PCI requests (``instance_extra.pci_requests``)."""
+    """One PCI request of an instance (``instance_extra.pci_requests``)."""
 
     request_id: str | None
     count: int

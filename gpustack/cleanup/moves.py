@@ -1,4 +1,4 @@
-"""Reading the migrations of instances: those that are not over, for all of a cell, and all of some instances."""
+"""Read migrations: the unfinished ones of a cell, and all of certain instances."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gpustack.cleanup.owners import batches
 
 
 def unfinished(connection: sa.Connection) -> dict[str, tuple[Migration, ...]]:
-    """All moves that are not over, in error, or of an unknown status: few, whatever the size of the table."""
+    """Return all migrations that are unfinished, in error, or of unknown status, by instance. Their number is small."""
     table = tables.migrations.c
     return _migrations(connection, sa.or_(table.status.is_(None), table.status.not_in(sorted(TERMINAL))))
 
 
 def moves_of(connection: sa.Connection, uuids: Iterable[str]) -> dict[str, tuple[Migration, ...]]:
-    """All moves of instances, those that are over as well, by instance."""
+    """Return all migrations of instances, including finished ones, by instance."""
     by_instance: dict[str, tuple[Migration, ...]] = {}
     for batch in batches(sorted(uuids)):
         by_instance.update(_migrations(connection, tables.migrations.c.instance_uuid.in_(batch)))
@@ -49,7 +49,7 @@ def _migrations(connection: sa.Connection, condition: sa.ColumnElement[bool]) ->
 
 
 def by_place(unfinished: Mapping[str, tuple[Migration, ...]]) -> dict[Place, list[Migration]]:
-    """The moves that lead from or to each compute node."""
+    """Return the migrations by compute node, source and destination."""
     moves_by_place: dict[Place, list[Migration]] = {}
     for move in (move for moves in unfinished.values() for move in moves):
         for place in dict.fromkeys(move.places):
@@ -58,5 +58,5 @@ def by_place(unfinished: Mapping[str, tuple[Migration, ...]]) -> dict[Place, lis
 
 
 def each_once(moves: tuple[Migration, ...]) -> tuple[Migration, ...]:
-    """Each migration once, in the order in which they were made."""
+    """Return each migration once, ordered by id."""
     return tuple(move for _id, move in sorted({move.id: move for move in moves}.items()))

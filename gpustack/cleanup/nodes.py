@@ -1,4 +1,4 @@
-"""Which compute nodes of a cell are judged: those that have rows of ``pci_devices``, and those that should have any."""
+"""Select the compute nodes of a cell to judge: those with rows of ``pci_devices``, and those that should have rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from gpustack.hostnames import short
 def nodes_with_rows(
     connection: sa.Connection, hosts: frozenset[str] | None, instance_uuid: str | None
 ) -> Iterable[int]:
-    """Those with any row, soft-deleted ones too; all of them, or of hosts, or those whose rows name an instance."""
+    """Return ids of compute nodes with any row, including soft-deleted rows.
+
+    :param hosts: only of these hosts; None for all.
+    :param instance_uuid: only those with a row that names this instance.
+    """
     rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
     query = sa.select(rows.compute_node_id).distinct()
     if hosts is not None:
@@ -27,9 +31,10 @@ def nodes_with_rows(
 def nodes_of_guests(
     connection: sa.Connection, hosts: frozenset[str] | None, instance_uuid: str | None
 ) -> Iterator[int]:
-    """The live compute nodes without any row, on which guests are that ask for devices; or where the instance is.
+    """Yield ids of live compute nodes without rows whose instances request devices; the rows were deleted by hand.
 
-    Somebody deleted the rows. Nodes without rows are looked for first: mostly few have guests that ask for devices.
+    With ``instance_uuid``: the compute node of that instance. Nodes without rows are selected first, because few of
+    them have instances that request devices.
     """
     rows, nodes, guests, extra = (
         table.c for table in (tables.pci_devices, tables.compute_nodes, tables.instances, tables.instance_extra)
@@ -50,14 +55,14 @@ def nodes_of_guests(
 
 
 def nodes_with_uuids(connection: sa.Connection, uuids: Collection[str]) -> Iterator[int]:
-    """The live ones with these uuids."""
+    """Yield ids of live compute nodes with these uuids."""
     nodes = tables.compute_nodes.c
     for batch in batches(sorted(uuids)):
         yield from connection.scalars(sa.select(nodes.id).where(nodes.uuid.in_(batch), nodes.deleted == 0))
 
 
 def nodes_called(connection: sa.Connection, names: Collection[str], hosts: frozenset[str] | None) -> Iterator[int]:
-    """The live ones whose host or hypervisor may be called so, short or full."""
+    """Yield ids of live compute nodes whose host or hypervisor may have one of these names, short or full."""
     wanted = {short(name) for name in names}
     nodes = tables.compute_nodes.c
     query = sa.select(nodes.id, nodes.host, nodes.hypervisor_hostname).where(nodes.deleted == 0)
@@ -68,14 +73,17 @@ def nodes_called(connection: sa.Connection, names: Collection[str], hosts: froze
 
 
 def uuids_of(connection: sa.Connection, hosts: frozenset[str]) -> list[str]:
-    """The uuids of the live ones of hosts."""
+    """Return the uuids of live compute nodes of these hosts."""
     nodes = tables.compute_nodes.c
     query = sa.select(nodes.uuid).where(nodes.deleted == 0, nodes.uuid.is_not(None), nodes.host.in_(sorted(hosts)))
     return list(connection.scalars(query))
 
 
 def hosts_with_rows(connection: sa.Connection, hosts: frozenset[str] | None) -> set[str]:
-    """The hosts of the live ones that have live rows; all, or some."""
+    """Return the hosts of live compute nodes with live rows.
+
+    :param hosts: only these hosts; None for all.
+    """
     rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
     joined = tables.compute_nodes.join(tables.pci_devices, rows.compute_node_id == nodes.id)
     query = sa.select(nodes.host).distinct().select_from(joined).where(nodes.deleted == 0, rows.deleted == 0)

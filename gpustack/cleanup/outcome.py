@@ -1,4 +1,4 @@
-"""How the repairs of a plan end."""
+"""The outcomes of repairs."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from gpustack.cleanup.verdict import PlannedVerdict, Status, Verdict
 
 
 class Result(enum.StrEnum):
-    """How one repair ended."""
+    """The result of one repair."""
 
     REPAIRED = "repaired"
     WAITING = "waiting"
-    """Written, and Nova has not freed the device yet."""
+    """Written, but Nova has not freed the device yet."""
     SKIPPED = "skipped"
-    """Something speaks against it: nothing was written."""
+    """Not permitted any more, or not possible: nothing was written."""
     UNDECIDED = "undecided"
-    """A host that must answer first did not: nothing was written."""
+    """A host whose answer is required did not answer: nothing was written."""
     FAILED = "failed"
-    """The database would not: nothing was written."""
+    """The database refused: nothing was written."""
     GONE = "in order"
-    """Nothing is left to do: it was repaired, or healed, meanwhile."""
+    """Nothing is left to do: it was repaired meanwhile, or Nova repairs it."""
     RESTART = "restart"
-    """Nothing is written: nova-compute of the host must be restarted."""
+    """gpustack writes nothing: nova-compute of the host must be restarted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """One repair and how it ended."""
+    """One repair and its result."""
 
     verdict: Verdict
     result: Result
@@ -38,7 +38,7 @@ class Outcome:
 
 
 def key(verdict: PlannedVerdict) -> tuple[Any, ...]:
-    """What makes two verdicts (as plain data) the same one."""
+    """Return a key that is equal for two verdicts (as plain data) if both mean the same repair of the same rows."""
     return (
         verdict["cell"],
         verdict["class"],
@@ -53,7 +53,7 @@ def key(verdict: PlannedVerdict) -> tuple[Any, ...]:
 
 
 def about(verdict: PlannedVerdict) -> tuple[Any, ...]:
-    """What a verdict without rows is about, whatever it says."""
+    """Return a key for the subject of a verdict without rows, whatever its status."""
     return (
         *(verdict["cell"], verdict["class"], verdict["host"], verdict["node"], verdict["instance"]),
         bool(verdict["devices"]),
@@ -61,7 +61,7 @@ def about(verdict: PlannedVerdict) -> tuple[Any, ...]:
 
 
 def stub(wanted: PlannedVerdict) -> Verdict:
-    """A planned verdict of which nothing is left to see."""
+    """Return a verdict from a planned one whose rows were not read again."""
     return Verdict(
         klass=wanted["class"],
         title=wanted["title"],

@@ -1,7 +1,7 @@
-"""Who owns a row: the instance in whichever cell it lives, or the certainty that there is none.
+"""Find the owner of a row: an instance in any cell, or the proof that none exists.
 
-An owner that is not in the row's cell is looked up through the API database's instance mappings. What could not be
-asked is unknown, and stays so: an instance is called absent only when every place where it could be was seen.
+An owner that is not in the row's cell is looked up through the instance mappings of the API database. If a database
+cannot be read, the owner is unknown. An instance counts as absent only if every cell where it could be was read.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from gpustack.cleanup.model import Instance
 from gpustack.cleanup.values import UNREADABLE
 from gpustack.errors import DatabaseError
 
-# Enough to make round trips rare, few enough for every database's limit of parameters (SQLite's was 999 for long).
+# Few round trips, and below every database's limit of parameters (SQLite before 3.32: 999).
 BATCH = 500
 
 Item = TypeVar("Item")
 
 
 def batches(items: Iterable[Item]) -> Iterator[Sequence[Item]]:
-    """Items in portions that fit into one ``IN (…)``."""
+    """Yield items in batches for one ``IN (…)`` each."""
     ordered = list(items)
     for start in range(0, len(ordered), BATCH):
         yield ordered[start : start + BATCH]
 
 
 def read_instances(connection: sa.Connection, uuids: Iterable[str], cell: str) -> dict[str, Instance]:
-    """The instances with these uuids in one cell, deleted ones too."""
+    """Return the instances with these uuids in one cell, including deleted ones."""
     columns = instance_columns(connection)
     instances: dict[str, Instance] = {}
-    # Only MySQL compares without case.
+    # Only MySQL ignores case.
     for batch in batches(written for uuid in uuids for written in {uuid, uuid.upper()}):
         query = sa.select(*columns).where(tables.instances.c.uuid.in_(batch))
         for row in connection.execute(query):
@@ -54,13 +54,13 @@ INSTANCE = (
 
 
 def instance_columns(connection: sa.Connection) -> list[sa.ColumnElement[Any]]:
-    """The columns of ``instances`` in the order in which :func:`instance` takes them; NULL for one that is missing."""
+    """Return the columns of ``instances`` in the order of :data:`INSTANCE`; NULL for missing ones."""
     present = {column.name: column for column in tables.columns(connection, tables.instances)}
     return [present.get(name, sa.null().label(name)) for name in INSTANCE]
 
 
 def instance(row: Sequence[Any], cell: str) -> Instance:
-    """A row of ``instances`` as facts."""
+    """Convert a row of ``instances``, with its columns in the order of :data:`INSTANCE`."""
     uuid, host, node, vm_state, task_state, deleted, hidden, display_name, updated_at, deleted_at = row
     return Instance(
         uuid=uuid.lower(),
@@ -84,10 +84,10 @@ def _later(moment: datetime | None, other: datetime | None) -> datetime | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What the other cells know of an instance.
+    """The result of a look-up in other cells.
 
-    :ivar instance: it lives there.
-    :ivar unknown_because: why that could not be found out; None when it was.
+    :ivar instance: the instance, if it is in another cell.
+    :ivar unknown_because: why a database could not be read; None if all needed were.
     """
 
     instance: Instance | None = None
@@ -96,7 +96,7 @@ class Found:
 
 @dataclass(kw_only=True)
 class OtherCells:
-    """The API database and the cells, as far as they are known; connections are opened when they are first needed."""
+    """The API database and all known cells; connections are opened on first use."""
 
     api: Database | None = None
     cells: tuple[Cell, ...] = ()
@@ -105,11 +105,13 @@ class OtherCells:
     _names: dict[int, tuple[str, str]] | None = None
 
     def close(self) -> None:
-        """End all snapshots."""
         self._stack.close()
 
     def look_up(self, uuids: Iterable[str], own_cell: str) -> dict[str, Found]:
-        """What is known outside the cell ``own_cell`` (its uuid) of instances."""
+        """Look up instances outside one cell.
+
+        :param own_cell: the uuid of the cell to leave out.
+        """
         wanted = list(uuids)
         if self.api is None:
             reason = "without the API database it is not known whether another cell has it (--config-file reads it)"
@@ -145,7 +147,7 @@ class OtherCells:
         return {uuid: Found(instance=instances.get(uuid)) for uuid in uuids}
 
     def _anywhere(self, uuids: Sequence[str], own_cell: str) -> dict[str, Found]:
-        """What is known of instances without a mapping: every cell is asked."""
+        """Look up instances without a mapping: in every cell."""
         by_uuid = {uuid: Found() for uuid in uuids}
         for cell in self.cells:
             if cell.uuid == own_cell:
@@ -174,7 +176,7 @@ class OtherCells:
         return connection
 
     def _mappings(self, api: Database, uuids: Sequence[str]) -> dict[str, tuple[str, str] | None]:
-        """Each mapped instance's cell (uuid and name); None for one that has no cell yet."""
+        """Return the cell of each mapped instance (uuid and name); None for one that has no cell yet."""
         connection = self._connections.get("api")
         if connection is None:
             connection = self._connections["api"] = self._open(api, "api")

@@ -1,18 +1,21 @@
-"""What the answers of hosts permit: the one place that decides it, with :mod:`gpustack.cleanup.questions`.
+"""Decide what the answers of hosts permit; :mod:`gpustack.cleanup.questions` determines the questions.
 
-1. A repair that may free a device is made only with an answer of *every host whose device it may free*: for a row its
-   host; for a migration that is set to failed both of its ends; for a start of nova-compute its host, about each device
-   that a guest has there. Without one the verdict is *undecided*, and names the host. So is it for advice to start.
-2. A repair that does only what that host's nova-compute does by itself when it starts, before it offers anything,
-   needs no answer while the host is down (``questions._spared``).
-3. "In use" is believed of every answer, incomplete ones too. "Not in use" is believed only of a complete answer of a
-   machine that proves to be that host: libvirt is there, and the function, with the row's vendor and product; and the
-   machine's own name is the host's, since all hosts of a rack have the same devices at the same addresses.
-4. What is missing of an answer the operator can replace, for a host that he names (``--gone``), and for no other.
-5. On a host where an instance lacks a device, or where a row is written as Nova can't read it, nova-compute is not
-   started, and nobody is advised to start it. Nor is one stopped or restarted that works on a move or a task.
+No other module decides this. The invariants:
 
-``questions.prepared`` is called for every verdict of every class; ``apply`` refuses what did not pass through it.
+1. A repair that may free a device needs an answer of *every host whose device it may free*. For a row that is its host.
+   For a migration that is set to failed, both ends. For a start of nova-compute, its host, about each device that an
+   instance uses there. Without an answer the verdict is *undecided* and names the host. The same holds for advice to
+   start nova-compute.
+2. No answer is needed for a repair on a host that is down, if nova-compute does the same when it starts, before it
+   offers any device (``questions._spared``).
+3. "In use" is believed in every answer, including incomplete ones. "Not in use" is believed only in a complete answer
+   from a machine that proves to be that host. It has libvirt, and the function with the row's vendor and product. Its
+   own name is the host's, because all hosts of a rack have the same devices at the same addresses.
+4. The operator can replace the missing part of an answer for a host named by ``--gone``, and for no other host.
+5. nova-compute is not started, and no start is advised, on a host where an instance lacks a device or Nova cannot read
+   a row. nova-compute is not stopped or restarted while it works on a migration or a task.
+
+``questions.prepared`` is called for every verdict of every class; ``apply`` refuses a verdict without questions.
 """
 
 from __future__ import annotations
@@ -28,9 +31,9 @@ from gpustack.hostnames import short
 
 
 def answers(verdict: Verdict, ask: Ask, gone: Iterable[str] = ()) -> dict[str, Usage]:
-    """The answers of all hosts that a verdict asks.
+    """Ask all hosts of a verdict and return their answers by host.
 
-    :param gone: hosts that the operator declared gone. They are asked all the same: a device in use is believed.
+    :param gone: hosts that the operator declared gone. They are asked too: a device in use is believed.
     """
     declared = frozenset(gone)
     usages = {host: ask(host) for host in verdict.asks}
@@ -38,7 +41,10 @@ def answers(verdict: Verdict, ask: Ask, gone: Iterable[str] = ()) -> dict[str, U
 
 
 def settle(verdict: Verdict, usages: Mapping[str, Usage]) -> Verdict:
-    """The verdict after the answers: as it is, or *report* where a device is in use, or *undecided*."""
+    """Return the verdict after the answers.
+
+    It is unchanged, *report* if a device is in use, or *undecided* if a proof is missing.
+    """
     questions = verdict.questions
     if verdict.status is not Status.STALE and not verdict.then:
         return verdict
@@ -55,7 +61,7 @@ def settle(verdict: Verdict, usages: Mapping[str, Usage]) -> Verdict:
 
 
 def witnesses(verdict: Verdict, usages: Mapping[str, Usage]) -> Iterator[str]:
-    """Whose word the repair relies on, host by host."""
+    """Yield, for each host, the proof on which the repair relies."""
     for question in verdict.questions or ():
         usage = usages.get(question.host, _NOBODY)
         if not (reason := _unproved(question, usage)):
@@ -67,9 +73,10 @@ def witnesses(verdict: Verdict, usages: Mapping[str, Usage]) -> Iterator[str]:
 
 
 def unstopped(verdict: Verdict) -> str:
-    """What to do before the repair, where nova-compute has to be stopped and is not; empty where nothing is.
+    """Return what to do first if nova-compute must be stopped and is not; empty if nothing.
 
-    One that is "down", or has no service any more, may only be cut off, with the rows still in its memory.
+    ``--stopped`` is required even if nova-compute is "down" or has no service: it may only be unreachable, with the
+    rows still in its memory.
     """
     if not verdict.stop or verdict.host_state is HostState.STOPPED:
         return ""
@@ -77,14 +84,14 @@ def unstopped(verdict: Verdict) -> str:
 
 
 def misnamed(usage: Usage, host: str, expected: frozenset[str]) -> str:
-    """Why an answer is another machine's, which DNS or a jump host led to; empty where nothing shows that."""
+    """Return why an answer is from another machine, such as after a wrong DNS entry; empty if nothing shows that."""
     if not usage.names or {short(name) for name in usage.names} & expected:
         return ""
     return f"the machine that answered as {host} calls itself {', '.join(sorted(usage.names))}"
 
 
 def permits(verdict: Verdict, changes: Iterable[Change]) -> bool:
-    """Whether a repair offers no other device than those that the hosts were asked about."""
+    """Whether the changes free no device other than those that the hosts were asked about."""
     offered = {str(change.seen["address"]).lower() for change in changes if change.new.get("status") == "available"}
     named = {address for question in verdict.questions or () for address in (*question.offered, *question.near)}
     return offered <= named
@@ -94,7 +101,7 @@ _NOBODY = Usage(gap="the host was not asked")
 
 
 def _in_use(question: Question, usage: Usage) -> Iterator[str]:
-    """Why the repair would hurt a guest, by an answer however incomplete."""
+    """Yield why the repair would harm an instance; an incomplete answer counts too."""
     host = question.host
     if question.state is HostState.STOPPED and usage.nova_compute:
         yield f"nova-compute runs on {host}, which --stopped names: stop it"
@@ -126,7 +133,7 @@ def _stays(question: Question, usage: Usage, address: str, users: frozenset[str]
 
 
 def _missing(question: Question, usage: Usage) -> str:
-    """What keeps the answer from being a proof; empty where it is one, or none is needed."""
+    """Return what is missing from the answer; empty if it is a proof, or if none is needed."""
     reason = _unproved(question, usage)
     if not reason or question.spared:
         return ""
@@ -153,7 +160,10 @@ def _unproved(question: Question, usage: Usage) -> str:
 
 
 def _contradicted(question: Question, usage: Usage) -> str:
-    """Why a host is not gone; one that was reinstalled answers, and the operator vouches for what it does not prove."""
+    """Return why a host cannot be gone; empty if it can.
+
+    A reinstalled host answers; the operator vouches for the part that its answer does not prove.
+    """
     unheard = usage.gap or question.younger is not None or misnamed(usage, question.host, question.names)
     if unheard and question.state in (HostState.UP, HostState.STOPPED):
         runs = "reports" if question.state is HostState.UP else "is to be started again"

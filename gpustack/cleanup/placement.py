@@ -1,7 +1,7 @@
-"""Placement, asked for what clean-up needs: devices' resource providers, and who has an allocation of them.
+"""Read Placement: resource providers of devices and their allocations; write the allocations of one consumer.
 
-With PCI in Placement each device, or the physical function of virtual ones, is a resource provider called
-``<node>_<ADDRESS>`` below the compute node's (``nova/compute/pci_placement_translator.py``).
+With PCI in Placement, each device (or the physical function of virtual functions) is a resource provider
+``<node>_<ADDRESS>`` below the compute node's provider (``nova/compute/pci_placement_translator.py``).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from openstack.connection import Connection
 
 VERSION = "1.28"
-"""The first with generations of consumers, and with a PUT that takes an empty set of allocations."""
+"""The first microversion with consumer generations and with a PUT that accepts no allocations."""
 
 _PROVIDER = re.compile(r".+_([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\Z")
 
 
-# Placement has no request for the allocations of many providers. So many are asked at a time: fewer than the
+# Placement has no request for the allocations of many providers. This many requests run at a time: fewer than the
 # connections that requests keeps open, and few enough for a Placement that serves a cloud meanwhile.
 _AT_ONCE = 8
 
@@ -37,9 +37,10 @@ _AT_ONCE = 8
 class Provider:
     """The resource provider of a device.
 
-    :ivar root: the uuid of the compute node's provider, which is the compute node's own.
-    :ivar held: how much each consumer has of it.
-    :ivar unread: why Placement does not say who has it.
+    :ivar root: the uuid of the compute node's provider, which equals that of the compute node.
+    :ivar address: the BDF address in its name, in lower case.
+    :ivar held: the allocated amount, by consumer.
+    :ivar unread: why the allocations could not be read; None if they were.
     """
 
     uuid: str
@@ -52,22 +53,23 @@ class Provider:
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """The devices of :func:`providers`, and the cloud that answers what else is to be known of them."""
+    """The devices from :func:`providers`, and the cloud for further requests."""
 
     devices: Sequence[Provider]
     cloud: Connection
 
 
 def providers(cloud: Connection, roots: Iterable[str] | None = None) -> Iterator[Provider]:
-    """The devices that Placement knows; all of them, or those below compute nodes.
+    """Yield the devices that Placement has.
 
-    One request lists them; then each is asked for its allocations, :data:`_AT_ONCE` at a time. One that is gone
-    meanwhile is left out, and one that Placement fails to answer for has the reason in ``unread``.
+    One request lists them; then the allocations of each are requested, :data:`_AT_ONCE` at a time. A device that was
+    removed meanwhile is left out. If Placement fails for one (5xx), ``unread`` has the reason.
 
-    :raises CloudError: when Placement can't be asked.
+    :param roots: only below these compute nodes; None for all.
+    :raises CloudError: if Placement cannot be reached or refuses.
     """
     paths = ["/resource_providers"] if roots is None else [f"/resource_providers?in_tree={uuid}" for uuid in roots]
-    _ask(lambda: cloud.placement)  # made when it is first asked for: before several threads do
+    _ask(lambda: cloud.placement)  # the SDK creates it on first use: not in several threads
     pool = ThreadPoolExecutor(max_workers=_AT_ONCE)
     try:
         answers = pool.map(lambda path: get(cloud, path), paths)
@@ -105,7 +107,10 @@ def _with_allocations(cloud: Connection, device: Provider) -> Provider | None:
 
 
 def allocations_of(cloud: Connection, consumer: str) -> Mapping[str, Any]:
-    """All allocations of a consumer, with its generation, project and user (none of these when it has none)."""
+    """Return the allocations, generation, project and user of a consumer; only an empty ``allocations`` without any.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
     path = f"/allocations/{consumer}"
     content = get(cloud, path)
     with _well_formed(path):
@@ -113,11 +118,12 @@ def allocations_of(cloud: Connection, consumer: str) -> Mapping[str, Any]:
 
 
 def put(cloud: Connection, consumer: str, like: Mapping[str, Any], allocations: Mapping[str, Any]) -> bool:
-    """Write all allocations of a consumer at once, if it has changed in nothing since it was read.
+    """Write all allocations of a consumer atomically, if it has not changed since it was read.
 
-    :param like: what :func:`allocations_of` said: its generation is what is compared.
-    :return: False when Placement refuses (409): the consumer changed meanwhile, or a device is somebody else's.
-    :raises CloudError: when it can't be asked, or refuses for another reason.
+    :param like: the answer of :func:`allocations_of`; Placement compares its generation.
+    :return: False if Placement refuses with 409: the consumer changed meanwhile, or the device is allocated or
+        reserved.
+    :raises CloudError: if Placement cannot be reached, or refuses for another reason.
     """
     written = {uuid: {"resources": dict(allocation["resources"])} for uuid, allocation in allocations.items()}
     body = {
@@ -149,7 +155,7 @@ def _content(answer: Any, path: str) -> Any:  # noqa: ANN401 - a response, and i
 
 @contextmanager
 def _well_formed(path: str) -> Iterator[None]:
-    """Where an answer is read; what it lacks, or has of another kind, is an error of the cloud's."""
+    """Convert the exceptions of reading a malformed answer to a CloudError."""
     try:
         yield
     except DAMAGE as error:
@@ -163,12 +169,12 @@ def _ask(request: Any) -> Any:  # noqa: ANN401 - a call, and its response
     try:
         return request()
     except (ClientException, SDKException, OSError) as error:
-        # Their messages name URLs and reasons, not secrets.
+        # Their messages contain URLs and reasons, not secrets.
         raise CloudError(f"Placement can't be asked: {error}", remedy="check --os-cloud and its credentials") from None
 
 
 def stranger(cloud: Connection, consumer: str, provider: Provider) -> tuple[tuple[str, ...], datetime | None]:
-    """What Placement knows of a consumer that no cell does, in words, and when its allocations were written."""
+    """Describe a consumer that no cell has, and return when its allocations were last written (naive UTC)."""
     path = f"/allocations/{consumer}"
     answer = _ask(lambda: cloud.placement.get(path, microversion=VERSION))
     consumer_data = _content(answer, path)

@@ -1,4 +1,4 @@
-"""What Placement says of a consumer, as far as clean-up reads it and writes it back."""
+"""The schema of Placement's answer for a consumer, with the fields that clean-up reads and writes back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-"""A uuid, as Placement's paths have it: nothing that leads to another path."""
+"""A uuid; the pattern prevents a value that leads to another path of the API."""
 ResourceClass = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9_]{1,255}$")]
 Owner = Annotated[str, StringConstraints(max_length=255)]
 

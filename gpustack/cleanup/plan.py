@@ -1,4 +1,4 @@
-"""The clean-up plan: every verdict on the chosen cells, as data that can be shown, saved and carried out later."""
+"""The clean-up plan: all verdicts on the chosen cells, as data to show, save, and apply later."""
 
 from __future__ import annotations
 
@@ -43,43 +43,50 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """The databases that a plan is made from.
+    """The databases and facts from which a plan is made.
 
     :ivar cells: the cells to judge.
-    :ivar api: the API database, when it is known.
-    :ivar all_cells: every cell that is known: owners may live in those that are not judged.
+    :ivar api: the API database; None if unknown.
+    :ivar all_cells: all known cells. Owners may be in cells that are not judged.
     """
 
     cells: tuple[Cell, ...]
     api: Database | None = None
     all_cells: tuple[Cell, ...] = ()
     service_down_time: int | None = None
-    """What nova.conf says of it, in seconds."""
+    """``service_down_time`` of nova.conf in seconds; None if not set."""
     hardware: Mapping[str, hardware.Hardware] = field(default_factory=dict)
-    """What is known of the hosts themselves, by name."""
+    """The hardware of hosts by name, from their facts."""
 
     @classmethod
     def from_nova_conf(cls, paths: list[Path]) -> Sources:
-        """The API database of a nova configuration and all the cells that it knows."""
+        """Return the API database of a nova configuration and all its cells.
+
+        :raises NovaConfigError: if a file cannot be read, or the files name no API database.
+        :raises DatabaseError: if the API database cannot be read.
+        """
         api, main = cells.from_nova_conf(paths)
         known = cells.cells(api, main)
         return cls(api=api, cells=known, all_cells=known, service_down_time=cells.service_down_time(paths))
 
     @classmethod
     def from_url(cls, url: str) -> Sources:
-        """One cell alone."""
+        """Return a single cell without API database.
+
+        :raises DatabaseError: if the URL is invalid.
+        """
         cell = Cell(uuid="", name="cell", disabled=False, database=databases.database("cell database", url))
         return cls(cells=(cell,))
 
     @property
     def with_hosts(self) -> tuple[Cell, ...]:
-        """The cells to judge, without cell0: it holds instances that were never placed, and no compute host."""
+        """The cells to judge without cell0, which has no compute host."""
         return tuple(cell for cell in self.cells if cell.uuid != cells.CELL0)
 
     def named(self, names: Iterable[str]) -> Sources:
-        """Only the cells with these names or uuids; all when there is none.
+        """Return the sources with only the cells of these names or uuids; all cells if ``names`` is empty.
 
-        :raises UsageError: for a name that no cell has.
+        :raises UsageError: if no cell has one of the names.
         """
         wanted = set(names)
         chosen = tuple(cell for cell in self.cells if not wanted or cell.name in wanted or cell.uuid in wanted)
@@ -94,7 +101,7 @@ class Sources:
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which rows are judged, and what counts as recent."""
+    """The operator's choice of rows, and what counts as recent."""
 
     hosts: frozenset[str] | None = None
     instance: str | None = None
@@ -104,16 +111,16 @@ class Selection:
     stuck_after: timedelta = timedelta(hours=1)
     stopped: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
-    """Hosts whose answer the operator replaces: fenced, scrapped or reinstalled."""
+    """Hosts whose answer the operator replaces (``--gone``): fenced, scrapped or reinstalled."""
     unblock: frozenset[tuple[str, str]] = frozenset()
-    """Devices, by host and address, that class H may make available again."""
+    """Devices, by host and address, that class H may make available (``--unblock``)."""
 
     def clock(self, now: datetime, reports: Mapping[str, datetime]) -> Clock:
-        """The clock of a cell.
+        """Return the clock of a cell.
 
-        :param now: what the database says.
-        :param reports: when its services of each kind last reported. Some do all the time, nova-conductor at least:
-            where none has, a host that is silent need not be down.
+        :param now: the database's current time.
+        :param reports: the last report of any service, by binary. Services such as nova-conductor report continuously.
+            If none of them has reported lately, a silent host is not necessarily down.
         """
         others = max((reported_at for binary, reported_at in reports.items() if binary != "nova-compute"), default=None)
         current = {reported_at for reported_at in reports.values() if abs(now - reported_at) <= self.service_down_time}
@@ -136,13 +143,13 @@ class Selection:
         )
 
     def wants(self, verdict: Verdict) -> bool:
-        """Whether a verdict is of the chosen classes and instance."""
+        """Whether a verdict matches the chosen classes and instance."""
         return (not self.classes or verdict.klass in self.classes) and self.instance in (None, verdict.owner)
 
     def of_planned(self, planned: Iterable[PlannedVerdict], sources: Sources) -> list[PlannedVerdict]:
-        """Those verdicts of a saved plan, as plain data, that are of the chosen cells, hosts, classes and instance.
+        """Return the verdicts of a saved plan that match the chosen cells, hosts, classes and instance.
 
-        Verdicts on a cell that is not known at all stay: whoever carries them out tells so.
+        Verdicts on an unknown cell are kept: ``apply`` reports them as skipped.
         """
         others = {cell.name for cell in sources.all_cells} - {cell.name for cell in sources.cells}
         return [
@@ -157,12 +164,12 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class CleanupPlan:
-    """What was found.
+    """A clean-up plan.
 
-    :ivar checked: what was read.
-    :ivar verdicts: cell after cell, compute node after compute node; Placement's leftovers last.
+    :ivar verdicts: ordered by cell and compute node; allocations of Placement (class Q) last.
+    :ivar checked: the scope of the plan.
     :ivar unread: cells that could not be read, with the reason.
-    :ivar unasked: why Placement could not be asked, where it should have been: class Q is undecided then.
+    :ivar unasked: why Placement could not be read although requested; class Q is then undecided.
     """
 
     verdicts: tuple[Verdict, ...]
@@ -172,17 +179,16 @@ class CleanupPlan:
 
     @property
     def repairs(self) -> tuple[Verdict, ...]:
-        """The verdicts that ``apply`` acts on."""
+        """The verdicts with a repair that ``apply`` carries out."""
         return tuple(verdict for verdict in self.verdicts if verdict.status is Status.STALE)
 
     def counts(self) -> Counter[tuple[str, str, str]]:
-        """How many verdicts there are by cell, class and status; 0 for each that was checked and has none."""
+        """Return the number of verdicts by cell, class and status; 0 for combinations that were checked."""
         found = Counter(dict.fromkeys(self.checked.keys(), 0))
         found.update((v.cell, v.klass, v.status.value) for v in self.verdicts)
         return found
 
     def to_dict(self) -> dict[str, object]:
-        """The plan as plain data."""
         return {
             FORMAT: VERSION,
             "verdicts": [verdict.to_dict() for verdict in self.verdicts],
@@ -191,13 +197,16 @@ class CleanupPlan:
         }
 
     def save(self, path: Path) -> None:
-        """Write the plan, readable by its owner only: it names instances and hosts."""
+        """Write the plan as a file that only its owner can read: it contains instances and hosts."""
         write_atomic(path, json.dumps(self.to_dict(), indent=1, default=str) + "\n", mode=0o600)
 
 
 @contextmanager
 def reading(sources: Sources, cell: Cell, selection: Selection) -> Iterator[tuple[read.CellReader, Clock]]:
-    """One read-only snapshot of a cell, and the other cells at hand."""
+    """Open a read-only snapshot of a cell, with access to the other cells.
+
+    :raises DatabaseError: if the cell cannot be read, or has an unknown schema.
+    """
     others = OtherCells(api=sources.api, cells=sources.all_cells)
     try:
         with databases.snapshot(cell.database) as connection:
@@ -224,8 +233,8 @@ def verdicts_of(
 ) -> Iterator[Verdict]:
     """Judge one cell through one read-only snapshot.
 
-    :param checked: counts what was read.
-    :raises DatabaseError: when the cell can't be read, or has a schema that is not known.
+    :param checked: counts what is read.
+    :raises DatabaseError: if the cell cannot be read, or has an unknown schema.
     """
     with reading(sources, cell, selection) as (reader, clock):
         looked_at = sources.hardware if selection.instance is None else ()
@@ -242,11 +251,11 @@ def leftovers_of(
 ) -> list[Verdict]:
     """Judge Placement's allocations of one cell's devices (class Q).
 
-    Placement is asked before the cell: what is seen of the rows is then the newer of the two.
+    Placement is read before the cell, so the rows are the newer data.
 
-    :param devices: what Placement said already.
-    :raises CloudError: when Placement can't be asked.
-    :raises DatabaseError: when the cell can't be read.
+    :param devices: the devices of Placement if already read.
+    :raises CloudError: if Placement cannot be read.
+    :raises DatabaseError: if the cell cannot be read.
     """
     if devices is None:
         roots = None
@@ -263,18 +272,18 @@ def leftovers_of(
 def witnessed(
     sources: Sources, cell: Cell, selection: Selection, rule: CellRule[Witness], witness: Witness
 ) -> list[Verdict]:
-    """Compare one cell's rows with a witness from outside of the databases.
+    """Compare one cell's rows with a source outside the databases: Placement, or the answers of hosts.
 
-    :raises DatabaseError: when the cell can't be read.
+    :raises DatabaseError: if the cell cannot be read.
     """
     with reading(sources, cell, selection) as (reader, clock):
         return list(filter(selection.wants, rule.judge(reader, clock, witness, selection.hosts)))
 
 
 def hosts_to_ask(sources: Sources, selection: Selection) -> set[str]:
-    """The hosts with rows; a cell that can't be read has none.
+    """Return the hosts with rows; cells that cannot be read are skipped.
 
-    Plan after they were asked: rows that were written meanwhile are young, and protected.
+    Make the plan after asking these hosts: rows that changed meanwhile are then protected by the grace time.
     """
     names: set[str] = set()
     for cell in sources.with_hosts:
@@ -284,14 +293,14 @@ def hosts_to_ask(sources: Sources, selection: Selection) -> set[str]:
 
 
 def settled(plan: CleanupPlan, answers: Mapping[str, Usage]) -> CleanupPlan:
-    """The plan after the hosts have answered: what they do not permit is *undecided*, or only reported."""
+    """Return the plan after the hosts answered: verdicts without their permission become *undecided* or *report*."""
     return replace(plan, verdicts=tuple(asking.settle(verdict, answers) for verdict in plan.verdicts))
 
 
 def unknown_hosts(sources: Sources, hosts: Iterable[str]) -> set[str]:
-    """Those of these hosts that no cell has a compute node of, deleted ones too.
+    """Return those of these hosts of which no cell has a compute node, not even a deleted one.
 
-    :raises DatabaseError: when a cell can't be read.
+    :raises DatabaseError: if a cell cannot be read.
     """
     missing = set(hosts)
     for cell in sources.with_hosts:
@@ -304,7 +313,7 @@ def unknown_hosts(sources: Sources, hosts: Iterable[str]) -> set[str]:
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Let Python look for cycles of objects rarely: rows come and go by the thousand, and none is part of one."""
+    """Let Python's garbage collector run rarely: thousands of rows are created and freed, none of them in a cycle."""
     before = gc.get_threshold()
     gc.set_threshold(50_000, *before[1:])
     try:
@@ -319,11 +328,12 @@ def make(
     cloud: Connection | None = None,
     answers: Mapping[str, Usage] | None = None,
 ) -> CleanupPlan:
-    """Judge every cell; one that can't be read is told of, and the others are judged.
+    """Judge every cell; cells that cannot be read are listed in the plan.
 
-    :param answers: what the hosts of :func:`hosts_to_ask` answered; None where none was asked.
-    :param cloud: asks Placement as well (class Q). Where it can't be asked that is told too, and the rows are judged.
-    :raises DatabaseError: when no cell at all could be read.
+    :param cloud: the cloud whose Placement is read (class Q); None to leave it out. If Placement cannot be read, the
+        plan records that, and the rows are still judged.
+    :param answers: the answers of :func:`hosts_to_ask`; None if no host was asked.
+    :raises DatabaseError: if no cell could be read.
     """
     verdicts: list[Verdict] = []
     unread: list[tuple[str, str]] = []
@@ -348,7 +358,7 @@ def make(
             unread.append((cell.name, str(error)))
             continue
         except CloudError as error:
-            unasked = error  # nor is it asked for the other cells: it may take long not to answer
+            unasked = error  # not asked again for other cells: a timeout can take long
         checked.cells.append(cell.name)
         if unasked is not None:
             leftovers.append(q_allocation_drift.unasked(cell.name, unasked.what))
@@ -358,7 +368,7 @@ def make(
 
 
 def _classes(sources: Sources, selection: Selection, *, placement: bool, hosts: bool) -> frozenset[str]:
-    """The chosen classes, without those whose source of facts is not named."""
+    """Return the chosen classes, without those whose source was not given."""
     optional = {
         o_hardware_drift.CLASS: bool(sources.hardware),
         q_allocation_drift.CLASS: placement,

@@ -1,4 +1,7 @@
-"""Whom a repair must ask, and about which devices: :mod:`gpustack.cleanup.permission` has the invariants."""
+"""Determine the hosts to ask before a repair, and the devices to ask about.
+
+The invariants are in :mod:`gpustack.cleanup.permission`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ _ANY_TIME = datetime(1970, 1, 1)  # noqa: DTZ001 - only which rows are written m
 
 
 def prepared(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
-    """The verdict with its questions and the facts that it rests on; or a more careful one."""
+    """Return the verdict with its questions and the facts that it depends on, or a more cautious verdict."""
     if verdict.questions is not None:
         return verdict
     verdict = _without_start(verdict, view, clock)
@@ -40,12 +43,12 @@ def prepared(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
 
 
 def names(host: str | None, node: str | None) -> frozenset[str]:
-    """What a machine calls itself that is this host: Nova's node is the name that libvirt returns."""
+    """Return the short names that the machine may have: Nova's node is the hostname that libvirt returns."""
     return frozenset(short(name) for name in (host, node) if name)
 
 
 def _without_start(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
-    """The verdict, or a report where it wants a start of nova-compute that would do harm."""
+    """Return the verdict, or *report* or *protected* if it needs a start of nova-compute that would do harm."""
     wants = verdict.stop or verdict.repair is Repair.RESTART or verdict.starts or verdict.then
     if not wants or verdict.status not in (Status.STALE, Status.HEALS, Status.REPORT):
         return verdict
@@ -66,7 +69,7 @@ def _without_start(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
 
 
 def _harm(view: NodeView, clock: Clock) -> tuple[Status, str, str] | None:
-    """What a start of nova-compute would do: the status that follows, why, and what to do first."""
+    """Return the status, the reason and the first remedy if starting or stopping nova-compute would do harm."""
     if owners := list(lacking(view)):
         guests = ", ".join(owner.uuid for owner in owners)
         because = f"instance {guests} lacks a device, or may: when nova-compute starts, it may offer one that is in use"
@@ -94,7 +97,7 @@ def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Quest
         yield _at_start(verdict, view, clock)
         return
     offered = _offered(verdict, view)
-    # A row that Nova does not manage any more: its device may rightly be gone, or be another's by another row.
+    # Nova no longer manages the row: its device may be gone, or belong to another instance by another row.
     retired = verdict.repair in (Repair.RETIRE, Repair.CLEAR_DELETED)
     family = _family(offered, view)
     yield Question(
@@ -125,9 +128,10 @@ def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Quest
 
 
 def _since(verdict: Verdict, host: str, clock: Clock) -> timedelta | None:
-    """How long ago the migration was written on which that host worked, as far as clocks that differ show it.
+    """Return the time since the last write of the migration, if the host worked on it; None otherwise.
 
-    By the plan's clock: what the host answers later is older by then, which is on the safe side.
+    The possible difference between clocks is subtracted. The time is that of the plan. The age in the host's later
+    answer is greater, which errs on the safe side.
     """
     if verdict.lingering is None or verdict.lingering.host != host:
         return None
@@ -135,21 +139,21 @@ def _since(verdict: Verdict, host: str, clock: Clock) -> timedelta | None:
 
 
 def _offered(verdict: Verdict, view: NodeView) -> dict[str, str]:
-    """The devices that the repair, or Nova after it, may make available; by address, with vendor and product."""
+    """Return vendor and product, by address, of devices that the repair, or Nova after it, may make available."""
     if verdict.allocation is not None:
         rows = {row.address.lower(): row for row in view.rows if row.live}
         return {address: _model(rows[address]) for address in verdict.allocation.addresses.split() if address in rows}
     freeing = verdict
-    if verdict.repair is Repair.FAIL_MIGRATION:  # Nova frees each device of the owner, whatever row the verdict is on
+    if verdict.repair is Repair.FAIL_MIGRATION:  # Nova frees all devices of the owner, not only those of the verdict
         freeing = replace(verdict, repair=Repair.FREE, rows=view.held.get(verdict.owner or "", verdict.rows))
     writes = changes(freeing, view.by_address, _ANY_TIME)
-    freed = verdict.repair is Repair.CLEAR_OWNER  # the device is free by its row already
+    freed = verdict.repair is Repair.CLEAR_OWNER  # its row is available already
     written = {change.id for change in writes if freed or change.new.get("status") == "available"}
     return {row.address.lower(): _model(row) for row in view.rows if row.id in written}
 
 
 def _family(addresses: Collection[str], view: NodeView) -> Iterator[str]:
-    """A physical function must not be offered while a guest has a virtual one of it, nor the other way round."""
+    """Yield parents and children of functions: an instance must not use one while the other is free."""
     for row in view.rows:
         address, parent = row.address.lower(), (row.parent_addr or "").lower()
         if row.live and address in addresses and parent:
@@ -159,7 +163,7 @@ def _family(addresses: Collection[str], view: NodeView) -> Iterator[str]:
 
 
 def _other_ends(verdict: Verdict, owner: Owner | None) -> dict[str, frozenset[str]]:
-    """The other hosts of the migrations that are failed, with the names of each."""
+    """Return the other hosts of the migrations that are set to failed, with the possible names of each."""
     names_by_host: dict[str, frozenset[str]] = {}
     for move in owner.migrations if owner else ():
         ends = ((move.source_compute, move.source_node), (move.dest_compute, move.dest_node))
@@ -170,7 +174,7 @@ def _other_ends(verdict: Verdict, owner: Owner | None) -> dict[str, frozenset[st
 
 
 def _at_start(verdict: Verdict, view: NodeView, clock: Clock) -> Question:
-    """What must hold when nova-compute starts: each device that a guest has is that guest's by a row which stays."""
+    """Return what must hold when nova-compute starts: each device in use has a row that names its user."""
     owner_by_address = {
         row.address.lower(): (row.instance_uuid or "").lower()
         for row in view.taken
@@ -188,10 +192,10 @@ def _at_start(verdict: Verdict, view: NodeView, clock: Clock) -> Question:
 
 
 def _doubtful_residents(view: NodeView) -> Iterator[tuple[str, frozenset[str]]]:
-    """Active instances of the node whose live migration ended in error, with their devices there.
+    """Yield active instances of the node whose live migration ended in error, with their devices here.
 
-    Their domain may run on the other host (``_reset_live_migration``). A nova-compute that starts with
-    ``resume_guests_state_on_host_boot`` would start a second one here (nova/compute/manager.py, ``_init_instance``).
+    Their domain may run on the other host (``_reset_live_migration``). With ``resume_guests_state_on_host_boot``, a
+    starting nova-compute would start a second one here (nova/compute/manager.py, ``_init_instance``).
     """
     for owner in view.owners.values():
         instance = owner.instance
@@ -203,10 +207,11 @@ def _doubtful_residents(view: NodeView) -> Iterator[tuple[str, frozenset[str]]]:
 
 
 def _spared(verdict: Verdict, view: NodeView, clock: Clock) -> str:
-    """Why no answer is needed: nova-compute frees the device by itself when it starts, before it offers anything.
+    """Return why no answer is needed; empty if one is.
 
-    That is so where it does not run, and nothing keeps the device for the owner: the owner is not on this node, and no
-    migration that Nova counts leads from or to it (``nova/pci/manager.py``, ``clean_usage``).
+    None is needed if nova-compute does not run and frees the device when it starts, before it offers any. That requires
+    that the owner is not on this node, and that no unfinished migration leads from or to it (``nova/pci/manager.py``,
+    ``clean_usage``).
     """
     silent = view.node.deleted or view.host_state(clock) in _SILENT
     plain = verdict.repair in (Repair.FREE, Repair.RETIRE, Repair.CLEAR_DELETED)

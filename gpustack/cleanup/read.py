@@ -1,8 +1,8 @@
-"""Reading a cell: one compute node after another, with everything that its rows are judged by.
+"""Read a cell: each compute node with its rows, their owners, and everything else that the rules need.
 
-Compute nodes are read in chunks, and what belongs to a chunk goes when the next one comes, so memory does not grow with
-the table. What is dear to look up (moves that are long over, devices elsewhere, other cells) is looked up only for
-owners that are not simply where they belong.
+Compute nodes are read in chunks, and the data of a chunk is dropped before the next, so memory does not grow with the
+table. Expensive look-ups (finished migrations, devices on other hosts, other cells) are made only for owners that are
+not placed on the compute node of their row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CREATED = sa.case((tables.pci_devices.c.updated_at.is_(None), tables.pci_device
     "created_at"
 )
 
-# Only the later of a row's two times matters, and making a time of what the database says is dear.
+# Only the later of a row's two times matters, and converting times is expensive.
 ROW = tuple(_CREATED if name == "created_at" else tables.pci_devices.c[name] for name in PciRow._fields)
 _NODE = tuple(
     tables.compute_nodes.c[name]
@@ -38,7 +38,7 @@ _NODE = tuple(
 
 
 def now(connection: sa.Connection) -> datetime:
-    """The database's time, naive UTC; SQLite has none of its own that is not this machine's."""
+    """Return the database's current time, naive UTC. SQLite has no server: this machine's time is used."""
     match connection.dialect.name:
         case "sqlite":
             return datetime.now(UTC).replace(tzinfo=None)
@@ -51,7 +51,7 @@ def now(connection: sa.Connection) -> datetime:
 
 
 def reports(connection: sa.Connection) -> dict[str, datetime]:
-    """When a service of each kind last reported, by its binary."""
+    """Return the time of the last report of any service, by binary (``nova-conductor``)."""
     table = tables.services.c
     latest = sa.func.max(sa.func.coalesce(table.last_seen_up, table.created_at))
     moments = connection.execute(sa.select(table.binary, latest).where(table.deleted == 0).group_by(table.binary))
@@ -62,8 +62,8 @@ def reports(connection: sa.Connection) -> dict[str, datetime]:
 class CellReader:
     """Reads one cell through one snapshot.
 
-    :ivar cell: the cell's name, for people.
-    :ivar cell_uuid: the cell's uuid in its mapping; empty when it is not known.
+    :ivar cell: the cell's name, for messages.
+    :ivar cell_uuid: the cell's uuid in its mapping; empty if unknown.
     :ivar others: the API database and the other cells.
     """
 
@@ -80,10 +80,13 @@ class CellReader:
         uuids: Collection[str] = (),
         names: Collection[str] = (),
     ) -> Iterator[NodeView]:
-        """Every compute node that has rows worth judging, or should have: all of them, or of ``hosts`` or an instance.
+        """Yield each compute node that has rows, or should have some.
 
-        :param uuids: the live compute nodes with these as well, whatever they have.
-        :param names: those of hosts that may be called so as well, short or full.
+        :param hosts: only compute nodes of these hosts; None for all.
+        :param instance_uuid: only compute nodes with a row of this instance, and the one on which it is placed.
+        :param uuids: in addition, live compute nodes with these uuids, even without rows.
+        :param names: in addition, live compute nodes whose host or hypervisor may have one of these names, short or
+            full.
         """
         services = self._services()
         unfinished = moves.unfinished(self.connection)
@@ -101,7 +104,7 @@ class CellReader:
                 yield replace(view, moves=tuple(moving)) if moving else view
 
     def owner(self, uuid: str) -> Owner:
-        """What is known of one instance, wherever it is."""
+        """Read one instance, in whichever cell it is."""
         return self._owners({uuid}, {}, {}, {uuid}, {})[uuid]
 
     # --- once for a cell ------------------------------------------------------------------------------------------
@@ -123,14 +126,14 @@ class CellReader:
             )
             for row in self.connection.execute(query).mappings()
         }
-        return index(by_host)  # MySQL compares without case, so Nova may have written one host's name in two ways
+        return index(by_host)  # MySQL ignores case, so a host's name may be written in two ways
 
     # --- a chunk of compute nodes ---------------------------------------------------------------------------------
 
     def _readable(
         self, ids: list[int], services: Mapping[str, Service], unfinished: Mapping[str, tuple[Migration, ...]]
     ) -> Iterator[NodeView]:
-        """A chunk; where a value of it can't be read, each compute node on its own."""
+        """Read a chunk of compute nodes; if a value in it is unreadable, read each compute node separately."""
         try:
             yield from list(self._chunk(ids, services, unfinished))
         except DAMAGE as error:
@@ -148,7 +151,7 @@ class CellReader:
             )
 
     def _name(self, node_id: int) -> ComputeNode:
-        """A compute node of which nothing but its names is read."""
+        """Return a compute node with its names only, for one whose other values are unreadable."""
         table = tables.compute_nodes.c
         query = sa.select(table.host, table.hypervisor_hostname).where(table.id == node_id)
         host, node = self.connection.execute(query).first() or (None, None)
@@ -165,7 +168,7 @@ class CellReader:
         for (
             resident,
             instance_requests,
-        ) in residents:  # nothing keeps an instance from having several of these: none is believed then
+        ) in residents:  # several rows are possible; if they differ, none is used
             requests[resident.uuid] = (
                 instance_requests
                 if requests.get(resident.uuid, instance_requests) == instance_requests
@@ -212,9 +215,9 @@ class CellReader:
         return {row.id: ComputeNode(**row._mapping) for row in self.connection.execute(query)}
 
     def _rows(self, ids: list[int]) -> tuple[dict[int, list[PciRow]], dict[int, str]]:
-        """The live rows, and the soft-deleted ones that still name an owner, by compute node.
+        """Return live rows, and soft-deleted rows that still name an owner, by compute node.
 
-        A uuid in capitals is the same uuid: the second dictionary has the ids of such rows, and the uuid as written.
+        Uuids of owners are converted to lower case. The second dictionary has the original spelling by row id.
         """
         table = tables.pci_devices.c
         query = (
@@ -233,10 +236,9 @@ class CellReader:
         return by_node, written
 
     def _residents(self, ids: list[int]) -> list[tuple[Instance, Asked]]:
-        """The live instances on the live ones of these compute nodes, with their PCI requests (None: not readable).
+        """Return the live instances of live compute nodes among ``ids``, with their PCI requests.
 
-        One statement in place of one that names hosts and many that name instances: each of its steps is a look-up in
-        an index.
+        One statement whose joins use indexes, instead of one by host and many by instance.
         """
         nodes, guests, extra = tables.compute_nodes.c, tables.instances.c, tables.instance_extra.c
         joined = tables.compute_nodes.join(
@@ -286,7 +288,7 @@ class CellReader:
         return owners
 
     def _elsewhere(self, uuids: Iterable[str]) -> dict[str, list[tuple[str, PciRow]]]:
-        """All taken rows of owners, with the name of their compute node."""
+        """Return all taken rows of these owners, with the host of their compute node."""
         rows, nodes = tables.pci_devices.c, tables.compute_nodes.c
         by_owner: dict[str, list[tuple[str, PciRow]]] = {}
         for batch in batches(sorted(uuids)):
@@ -306,7 +308,7 @@ def _placed(resident: Instance | None, node: ComputeNode | None) -> bool:
 
 
 def _lost(node_id: int) -> ComputeNode:
-    """A compute node whose row is gone altogether: only a database without foreign keys lets that happen."""
+    """A placeholder for a compute node without a row, which only a database without foreign keys allows."""
     return ComputeNode(id=node_id, uuid=None, host=None, hypervisor_hostname=None, deleted=node_id, updated_at=None)
 
 

@@ -1,7 +1,7 @@
-"""The repairs as guarded statements: what was seen must still be so, or nothing changes.
+"""The repairs as guarded statements, which change nothing unless the rows are as they were read.
 
-Each repair is one transaction of few statements, and each statement must change exactly one row. The guards are in the
-statements, so the database itself decides at the moment of writing.
+Each repair is one transaction of few statements, each of which must change exactly one row. The conditions are part of
+the statements, so the database checks them at the moment of writing.
 """
 
 from __future__ import annotations
@@ -22,12 +22,18 @@ WRITTEN = {
     "pci_devices": frozenset({"status", "instance_uuid", "request_id", "updated_at", "deleted", "deleted_at"}),
     "migrations": frozenset({"status", "updated_at"}),
 }
-"""All that repairs write, and so all that undoing one may: a journal is a file, which others can have written."""
+"""All columns that repairs write. Undo writes no others: a journal is a file that others can edit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One row of one table: which, what must still be seen, and what is written."""
+    """A change of one row.
+
+    :ivar table: the name of the table.
+    :ivar id: the row's id.
+    :ivar seen: the values that the row must still have.
+    :ivar new: the values to write.
+    """
 
     table: str
     id: int
@@ -35,23 +41,23 @@ class Change:
     new: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        """:raises ValueError: for a table or column that no repair writes, or one to compare that is not known."""
+        """:raises ValueError: for a table or column that no repair writes, or for an unknown column in ``seen``."""
         if self.table not in WRITTEN or not self.new.keys() <= WRITTEN[self.table]:
             raise ValueError(f"no repair writes {self.table}: {', '.join(self.new)}")
         if not self.seen.keys() <= set(tables.metadata.tables[self.table].columns.keys()):
             raise ValueError(f"{self.table} has no such columns: {', '.join(self.seen)}")
 
     def statement(self, facts: Sequence[sa.ColumnElement[bool]]) -> sa.Update:
-        """The guarded UPDATE.
+        """Return the guarded UPDATE.
 
-        :param facts: what else must still be so (:mod:`gpustack.cleanup.guards`).
+        :param facts: further conditions (:mod:`gpustack.cleanup.guards`).
         """
         table = tables.metadata.tables[self.table]
         unchanged = [table.c.id == self.id, *(_same(table.c[name], value) for name, value in self.seen.items())]
         return sa.update(table).where(*unchanged, *facts).values(**self.new)
 
     def reversal(self, before: Mapping[str, Any], facts: Sequence[sa.ColumnElement[bool]]) -> sa.Update:
-        """The UPDATE that restores the row, if it still is as this change left it, and the facts are as they were."""
+        """Return the UPDATE that restores the row, if the row is as this change left it and the facts hold."""
         table = tables.metadata.tables[self.table]
         as_written = [_same(table.c[name], value) for name, value in self.new.items()]
         return (
@@ -62,10 +68,10 @@ class Change:
 
 
 def changes(verdict: Verdict, relatives: Mapping[str, PciRow], now: datetime) -> tuple[Change, ...]:
-    """What a repair writes, in the order in which it is written.
+    """Return the changes of a repair in the order of writing.
 
     :param relatives: the live rows of the compute node by address, for physical and virtual functions.
-    :param now: the time to write as ``updated_at``; whole seconds, which every database keeps.
+    :param now: the value for ``updated_at``, in whole seconds, which every database stores.
     """
     written: list[Change] = []
     if verdict.repair in (Repair.FREE, Repair.RETIRE, Repair.CLEAR_DELETED):
@@ -104,7 +110,7 @@ def _row_change(row: PciRow, new: Mapping[str, Any]) -> Change:
 
 
 def _mirrors(row: PciRow, relatives: Mapping[str, PciRow], freed: set[int], now: datetime) -> Iterator[Change]:
-    """What freeing a function does to its relatives (``nova/objects/pci_device.py``, ``free``)."""
+    """Yield the changes that Nova makes to relatives of a freed function (``nova/objects/pci_device.py``, ``free``)."""
     new = {"status": "available", "updated_at": now}
     blocked = ("unavailable", "unclaimable")
     for child in relatives.values():

@@ -1,4 +1,4 @@
-"""Reading the PCI requests of instances (``instance_extra.pci_requests``)."""
+"""Read the PCI requests of instances (``instance_extra.pci_requests``)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpustack.cleanup.values import count, parsed
 
 
 class Asked(NamedTuple):
-    """The PCI requests of an instance (None: not readable), and their text in the database."""
+    """The PCI requests of an instance (None: unreadable), and their text in the database."""
 
     requests: tuple[Request, ...] | None
     text: str | None
@@ -24,7 +24,7 @@ UNREADABLE_REQUESTS = Asked(None, None)
 
 
 def read_requests(connection: sa.Connection, uuids: Iterable[str]) -> dict[str, Asked]:
-    """The PCI requests of instances."""
+    """Return the PCI requests of instances, by uuid; an instance without a row is missing."""
     table = tables.instance_extra.c
     by_instance: dict[str, Asked] = {}
     for batch in batches(sorted(uuids)):
@@ -35,7 +35,7 @@ def read_requests(connection: sa.Connection, uuids: Iterable[str]) -> dict[str, 
 
 
 def parse_requests(text: str | None) -> Asked:
-    """``instance_extra.pci_requests`` (``nova/objects/instance_pci_requests.py``); NULL means none."""
+    """Parse ``instance_extra.pci_requests`` (``nova/objects/instance_pci_requests.py``); NULL means no requests."""
     if not text:
         return Asked((), text)
     try:

@@ -1,8 +1,8 @@
-"""Whether nova-compute may be restarted on a host, outside a repair: asked by ``nova.yml`` before it does.
+"""Decide whether nova-compute of a host may be restarted outside a repair; ``nova.yml`` asks before each restart.
 
-When nova-compute starts, it takes the rows for the truth and forgets what it had in memory: a device in use whose row
-is free is offered. On a host that uses no device nothing can go wrong. Elsewhere the rows must be compared with the
-devices in use, as for the repair :attr:`~gpustack.cleanup.verdict.Repair.RESTART` (:mod:`gpustack.cleanup.permission`).
+A starting nova-compute trusts the rows and loses the state in its memory: it offers a device whose row is free, even if
+the device is in use. On a host without a device in use, a restart is safe. Otherwise the rows are compared with the
+devices in use, as for :attr:`~gpustack.cleanup.verdict.Repair.RESTART` (:mod:`gpustack.cleanup.permission`).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from gpustack.task_results import TaskResult, reported
 
 @dataclass(frozen=True, kw_only=True)
 class Restart:
-    """A restart of nova-compute that is due.
+    """A pending restart of nova-compute.
 
-    :ivar host: what Nova calls the host.
-    :ivar answer: what :mod:`gpustack.cleanup.domains` printed there.
-    :ivar managed: vendor and product of the devices that nova-compute will manage, as 10de:11b4.
+    :ivar host: the host as Nova names it.
+    :ivar answer: the output of :mod:`gpustack.cleanup.domains` on the host.
+    :ivar managed: vendor and product (``10de:11b4``) of the devices that nova-compute will manage.
     """
 
     host: str
@@ -40,26 +40,26 @@ class Restart:
 
     @property
     def usage(self) -> Usage:
-        """The answer; one that shows that nothing is in use is complete."""
+        """The parsed answer. An answer without devices in use counts as complete."""
         answered = usage(self.answer)
         return replace(answered, gap="") if self.idle else answered
 
     @property
     def idle(self) -> bool:
-        """Whether no device of the host is in use, by the kernel, which knows all open VFIO devices."""
+        """Whether no device of the host is in use, according to the kernel's open VFIO devices."""
         return self.answer.get("used") == {} and self.answer.get("unread") == []
 
     @property
     def used(self) -> str:
-        """The devices in use."""
+        """The addresses of the devices in use, for messages."""
         return ", ".join(sorted(address for address, users in self.usage.users.items() if users))
 
 
 def checked(restart: Restart, databases: Collection[str], unchecked: Collection[str]) -> TaskResult:
-    """What speaks against a restart, as plain data for the action plugin.
+    """Return the objections to a restart, as plain data for the action plugin.
 
-    :param databases: files or directories of nova-api's configuration; none if the databases are out of reach.
-    :param unchecked: hosts for which the operator has checked it.
+    :param databases: files or directories of nova-api's configuration; empty if the databases are out of reach.
+    :param unchecked: hosts that the operator has checked; objections become a warning.
     """
     findings = list(objections(restart, [Path(path) for path in databases]))
     if findings and restart.host in unchecked:
@@ -70,7 +70,7 @@ def checked(restart: Restart, databases: Collection[str], unchecked: Collection[
 
 
 def objections(restart: Restart, databases: Collection[Path]) -> Iterator[Finding]:
-    """What speaks against it; nothing if it is safe."""
+    """Yield the objections to a restart; none if it is safe."""
     if not databases:
         if not restart.idle:
             problem = f"devices in use: {restart.used}" if restart.used else restart.usage.gap
@@ -83,7 +83,7 @@ def objections(restart: Restart, databases: Collection[Path]) -> Iterator[Findin
 
 
 def _compared(restart: Restart, sources: Sources) -> Iterator[Finding]:
-    """What the rows of the host have against it. A cell that cannot be read matters only if no other has the host."""
+    """Yield the objections from the host's rows. An unreadable cell matters only if no other cell has the host."""
     selection = Selection(hosts=frozenset({restart.host}))
     unread: list[str] = []
     known = False
@@ -120,7 +120,7 @@ def _against(code: Code, restart: Restart, because: str) -> Finding:
 
 
 def judged(view: NodeView, clock: Clock, answered: Usage) -> Verdict:
-    """A restart of this node's nova-compute as a verdict: *stale* if it is permitted."""
+    """Return the restart of this node's nova-compute as a verdict: *stale* if it is permitted."""
     if view.unread:
         wanted = replace(_wanted(view, clock), status=Status.UNDECIDED, because=view.unread)
     else:

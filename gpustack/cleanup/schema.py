@@ -1,8 +1,8 @@
-"""Which schema a Nova database has. What is not known is not touched.
+"""Identify the schema of a Nova database; gpustack reads no database with an unknown schema.
 
-Alembic keeps its head in ``alembic_version``, sqlalchemy-migrate (up to Wallaby) a number in ``migrate_version``. A
-database that was upgraded from Wallaby to Xena, Yoga, Zed or 2023.1 has both; alembic's then counts
-(``nova/db/migration.py``, ``db_sync``).
+Alembic keeps its revision in ``alembic_version``; sqlalchemy-migrate (up to Wallaby) keeps a number in
+``migrate_version``. A database that was upgraded from Wallaby to Xena, Yoga, Zed or 2023.1 has both; Alembic's then
+counts (``nova/db/migration.py``, ``db_sync``).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Kind = Literal["cell", "api"]
 class DatabaseSchema:
     """The schema of one database.
 
-    :ivar version: alembic's revision, or sqlalchemy-migrate's number as text.
-    :ivar since: codename of the first release with this schema; later ones may share it.
+    :ivar version: Alembic's revision, or sqlalchemy-migrate's number as text.
+    :ivar since: codename of the first release with this schema; later releases may share it.
     """
 
     kind: Kind
@@ -35,7 +35,7 @@ class DatabaseSchema:
 
     @property
     def has_request_ids(self) -> bool:
-        """Whether flavors' PCI requests have ids: since Zed (commit ccab6fed46)."""
+        """Whether PCI requests of flavors have ids: since Zed (commit ccab6fed46)."""
         return not self.version.isdigit() and self.since not in ("xena", "yoga")
 
 
@@ -45,10 +45,12 @@ def _known() -> Mapping[str, Any]:
 
 
 def identify(kind: Kind, *, alembic: str | None, migrate: int | None, where: str) -> DatabaseSchema:
-    """The schema with these version marks.
+    """Return the schema with these version marks.
 
-    :param where: what to call the database in an error.
-    :raises DatabaseError: when it is none that clean-up knows.
+    :param alembic: the revision in ``alembic_version``; None if there is none.
+    :param migrate: the number in ``migrate_version``; None if there is none.
+    :param where: the name of the database for error messages.
+    :raises DatabaseError: if the schema is unknown, or if there is no version mark.
     """
     known = _known()[kind]
     if alembic is not None:
@@ -69,9 +71,10 @@ def identify(kind: Kind, *, alembic: str | None, migrate: int | None, where: str
 
 
 def read(connection: sa.Connection, kind: Kind, where: str) -> DatabaseSchema:
-    """Read the version marks of a database and name its schema.
+    """Read the version marks of a database and identify its schema.
 
-    :raises DatabaseError: when it is none that clean-up knows.
+    :param where: the name of the database for error messages.
+    :raises DatabaseError: if the schema is unknown, or if there is no version mark.
     """
     tables = set(sa.inspect(connection).get_table_names())
     alembic = migrate = None

@@ -1,4 +1,4 @@
-"""A plan for people, as a script for those whose change process wants one, and read back from a file."""
+"""Show a plan as text or as an SQL script, and read it back from a file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_BYTES = 64 * 1024 * 1024
 
 
 def explanation(verdict: Verdict | PlannedVerdict) -> str:
-    """A verdict in full: what was seen, what follows, what to do."""
+    """Return the full text of a verdict: evidence, conclusion, and next step."""
     data = verdict.to_dict() if isinstance(verdict, Verdict) else verdict
     location = f"on {data['host']}" if data["host"] else f"in cell {data['cell']}"
     head = f"class {label(data['class'])} {location}, {data['status']}: {data['title']}"
@@ -59,9 +59,9 @@ def _unset_command(data: PlannedVerdict) -> str:
 
 
 def load_plan(path: Path) -> list[PlannedVerdict]:
-    """The repairs of a saved plan.
+    """Read the repairs of a saved plan.
 
-    :raises JournalError: when the file can't be read, or is no plan of this version.
+    :raises JournalError: if the file cannot be read, or is not a plan of this version.
     """
     try:
         data = parsed(read_text(path, _MAX_BYTES))
@@ -69,7 +69,7 @@ def load_plan(path: Path) -> list[PlannedVerdict]:
             raise JournalError(f"the plan is of version {data[FORMAT]}", where=str(path), remedy="make it again")
         wanted = [verdict for verdict in data["verdicts"] if verdict["status"] == "stale"]
         for verdict in wanted:
-            key(verdict), explanation(verdict), stub(verdict)  # every field that is used later must be there
+            key(verdict), explanation(verdict), stub(verdict)  # raises if a field that is used later is missing
             if verdict["repair"] == "unset-allocation":
                 Allocation(**verdict["allocation"])
     except OSError as error:
@@ -84,10 +84,12 @@ def load_plan(path: Path) -> list[PlannedVerdict]:
 
 
 def script(sources: Sources, repairs: Sequence[Verdict]) -> str:
-    """The statements of repairs for each cell's database, one transaction a repair.
+    """Return the statements of repairs for each cell's database, one transaction for each repair.
 
-    The values are rendered by SQLAlchemy's compiler for the database's dialect. A script can't look how many rows a
-    statement changed: its reader must, and roll back unless it is one each time.
+    SQLAlchemy renders the values for the database's dialect. A script cannot check how many rows a statement changed.
+    The person who runs it must, and roll back unless it is exactly one.
+
+    :raises DatabaseError: if a cell cannot be read.
     """
     moment = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     lines = ["-- Each statement must change exactly one row; roll its transaction back otherwise."]
@@ -115,5 +117,5 @@ def script(sources: Sources, repairs: Sequence[Verdict]) -> str:
 
 
 def _comment(text: str) -> str:
-    """A comment of one line, whatever the names in it have."""
+    """Return a comment on one line; line breaks in names are replaced."""
     return f"-- {' '.join(text.split())}"

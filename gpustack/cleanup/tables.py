@@ -1,8 +1,8 @@
-"""The tables of a cell and of the API database, as far as clean-up reads them.
+"""The tables and columns of a cell database and of the API database that clean-up reads.
 
-Columns as in ``nova/db/main/models.py`` and ``nova/db/api/models.py``. Some came late (``pci_devices.uuid`` in Pike,
-``migrations.cross_cell_move`` in Train, ``instances.compute_id`` in 2023.2): :func:`columns` leaves out what a database
-has not got, and the reader takes it for None.
+Columns as in ``nova/db/main/models.py`` and ``nova/db/api/models.py``. Some are recent (``pci_devices.uuid``: Pike,
+``migrations.cross_cell_move``: Train). :func:`columns` omits columns that the database lacks, and the reader uses None
+for them.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ cell_mappings = sa.Table(
 
 
 def columns(connection: sa.Connection, table: sa.Table) -> tuple[sa.Column[object], ...]:
-    """Those columns of a table that the database really has; looked up once for a connection."""
+    """Return the columns of a table that exist in the database; cached for the connection."""
     key = ("gpustack columns", table.name)
     existing: tuple[sa.Column[object], ...] | None = connection.info.get(key)
     if existing is None:

@@ -1,7 +1,7 @@
-"""Revert the changes recorded in a journal, last change first, where nothing has used the devices since.
+"""Revert the changes recorded in a journal, last change first, if the devices have not been used since.
 
-A row is not looked at alone: a restored row must not name an instance that is gone or has moved, must not be written
-under a nova-compute that runs again, and must not contradict what others have claimed meanwhile.
+More than the row is checked. A restored row must not name a deleted or moved instance, must not be written under a
+running nova-compute, and must not contradict later claims of other instances.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 
 class Undone(enum.StrEnum):
-    """How the undoing of one repair ended."""
+    """The result of undoing one repair."""
 
     RESTORED = "restored"
     NOT_DONE = "not done"
-    """The repair was never committed, or is undone already: the rows are as they were before it."""
+    """The repair was never committed, or was undone before: the rows are as before the repair."""
     USED = "used since"
-    """Something has written the rows since: they are left alone."""
+    """The rows, their owner or their host changed since: nothing was restored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Undoing:
-    """One repair of a journal and how its undoing ended."""
+    """One repair of a journal and the result of undoing it."""
 
     entry: JournalEntry
     result: Undone
@@ -51,11 +51,12 @@ class Undoing:
 
 
 def undo(entries: Sequence[JournalEntry], sources: Sources, cloud: Connection | None = None) -> Iterator[Undoing]:
-    """Undo the repairs of a journal, the last one first; each in one transaction, wholly or not at all.
+    """Undo the repairs of a journal, last one first, each in one transaction.
 
-    :param cloud: whose Placement was written, where it was.
-    :raises CloudError: when Placement can't be asked.
-    :raises JournalError: when a repair was made in a cell that is not among the sources.
+    :param cloud: the cloud whose Placement was written, if it was.
+    :raises CloudError: if Placement cannot be reached or refuses.
+    :raises DatabaseError: if a database cannot be read or written.
+    :raises JournalError: if a repair was made in a cell that is not among the sources, or an entry is damaged.
     """
     for entry in sorted(entries, key=lambda entry: -entry.number):
         if entry.outcome in ("skipped", "failed"):
@@ -76,7 +77,7 @@ def _undo_allocation(entry: JournalEntry, cloud: Connection | None) -> Undoing:
 
 def _cell_of(entry: JournalEntry, cells: Sequence[Cell]) -> Cell:
     for cell in cells:
-        # By its uuid: a cell may have another name since, or share its name with a new cell.
+        # Compare uuids: a cell may have been renamed, or share its name with a new cell.
         if cell.uuid == entry.database and (cell.uuid or cell.name == entry.cell):
             return cell
     raise JournalError(
@@ -110,7 +111,7 @@ def _undo_one(entry: JournalEntry, cell: Cell, sources: Sources) -> Undoing:
         for change, before in reversed(pairs):
             try:
                 restored = connection.execute(change.reversal(before, facts)).rowcount
-            except IntegrityError:  # a new row has taken the place of one that was soft-deleted
+            except IntegrityError:  # a new row has replaced the soft-deleted one
                 restored = 0
             if restored != 1:
                 connection.rollback()
@@ -121,7 +122,7 @@ def _undo_one(entry: JournalEntry, cell: Cell, sources: Sources) -> Undoing:
 
 
 def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[Seen, ...], list[str]]:
-    """The facts that the undoing rests on, and what speaks against it."""
+    """Return the facts that must hold while the repair is undone, and the objections to undoing it."""
     verdict = entry.verdict
     down = timedelta(seconds=sources.service_down_time or Selection().service_down_time.total_seconds())
     selection = replace(Selection(), service_down_time=down)
@@ -147,7 +148,10 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
 
 
 def _against_host(view: NodeView, clock: Clock, verdict: Mapping[str, Any]) -> Iterator[str]:
-    """A nova-compute that runs has the rows in its memory, as the repair left them, and offers the devices."""
+    """Yield an objection if nova-compute was not up at the repair and is, or may be, now.
+
+    It holds the freed rows in its memory and offers the devices.
+    """
     state = view.host_state(clock)
     if state in (HostState.UP, HostState.UNKNOWN) and verdict["host_state"] != HostState.UP:
         yield f"nova-compute on {verdict['host']} was {verdict['host_state']} at the repair, and is {state} now"
@@ -162,7 +166,7 @@ def _against_owner(view: NodeView, owner: Owner, verdict: Mapping[str, Any]) -> 
 
 
 def _against_relatives(view: NodeView, before: Mapping[str, Any]) -> Iterator[str]:
-    """A physical function is neither taken nor offered beside a virtual one of it that another instance has."""
+    """Yield objections from related functions: a physical and a virtual function of it cannot have different users."""
     parent = view.by_address.get(before.get("parent_addr") or "")
     family = [*view.children.get(before["address"], ()), *([parent] if parent else [])]
     for row in family:
@@ -174,7 +178,7 @@ def _against_relatives(view: NodeView, before: Mapping[str, Any]) -> Iterator[st
 
 
 def _against_migration(view: NodeView, verdict: Mapping[str, Any]) -> Iterator[str]:
-    """A migration in error again returns no device that Nova has freed meanwhile."""
+    """Yield objections if Nova has freed the devices: the migration in error would not return them."""
     rows = {row.id: row for row in view.rows}
     for device in verdict["devices"]:
         row = rows.get(device["id"])

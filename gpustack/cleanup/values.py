@@ -1,7 +1,7 @@
-"""Values as databases hold them: some are edited by hand, restored or damaged, and none of them may end a plan.
+"""Read damaged values: rows are edited by hand, restored or corrupted, and no such value may end a plan.
 
-A time that can't be read becomes :data:`UNREADABLE`: every comparison works with it, and
-:mod:`gpustack.cleanup.rules._times` lets no verdict rest on it.
+An unreadable time becomes :data:`UNREADABLE`. It can be compared like any time, and
+:mod:`gpustack.cleanup.rules._times` prevents a verdict that depends on it.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ from typing import Any
 import sqlalchemy as sa
 
 UNREADABLE = datetime.min  # noqa: DTZ901 - naive, as all times of Nova's databases
-"""Stands for a time that is there and can't be read, such as MariaDB's ``0000-00-00 00:00:00``."""
+"""Replaces a time that is present but unreadable, such as MariaDB's ``0000-00-00 00:00:00``."""
 
 DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""Exceptions that a value of an unexpected kind raises, wherever the value is used."""
+"""Exceptions that a value of an unexpected type raises where it is used."""
 
 
 class Moment(sa.types.TypeDecorator[datetime]):
-    """A time column whose unreadable values do not end the statement."""
+    """A time column whose unreadable values do not fail the statement."""
 
     impl = sa.DateTime
     cache_ok = True
 
     def result_processor(self, dialect: sa.Dialect, coltype: object) -> Callable[[Any], datetime | None]:
-        """PyMySQL returns an impossible time as text; SQLite's times are all text, and reading one may raise."""
+        """Convert a value to a naive ``datetime``, or to :data:`UNREADABLE`.
+
+        PyMySQL returns an impossible time as text. SQLite stores times as text, and its conversion can raise.
+        """
         convert = self.impl_instance.dialect_impl(dialect).result_processor(dialect, coltype)
 
         def process(value: Any) -> datetime | None:  # noqa: ANN401 - whatever the driver returns
@@ -45,9 +48,9 @@ class Moment(sa.types.TypeDecorator[datetime]):
 
 
 def parsed(text: str) -> Any:  # noqa: ANN401 - JSON
-    """A JSON document.
+    """Parse a JSON document.
 
-    :raises ValueError: when the text is none, or is nested too deeply to read.
+    :raises ValueError: if the text is not JSON, or is nested too deeply to parse.
     """
     try:
         return json.loads(text)
@@ -56,9 +59,9 @@ def parsed(text: str) -> Any:  # noqa: ANN401 - JSON
 
 
 def count(value: Any) -> int:  # noqa: ANN401 - JSON
-    """A number of devices.
+    """Convert a JSON value to a number of devices.
 
-    :raises ValueError: when it is no whole number of at least 0.
+    :raises ValueError: if the value is not an integer of at least 0.
     """
     try:
         number = int(value)

@@ -1,4 +1,4 @@
-"""A verdict: what a class says of rows, why, and what may be done about it."""
+"""Verdicts: the class of rows, the evidence, and the repair, with the hosts to ask and the facts to compare again."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from gpustack.cleanup.model import PciRow
 
 
 class Status(enum.StrEnum):
-    """What follows from a verdict."""
+    """The status of a verdict."""
 
     STALE = "stale"
-    """Proved stale: it can be repaired."""
+    """Proved stale; can be repaired."""
     HEALS = "heals"
-    """Wrong now, and Nova itself puts it right: in its next periodic, or when it starts again."""
+    """Wrong now; Nova repairs it in its next periodic task, or when nova-compute starts."""
     REPORT = "report"
-    """Wrong, but a wrong guess could give one GPU to two guests: a person must decide."""
+    """Wrong, but a wrong decision could give one GPU to two instances: report only."""
     PROTECTED = "protected"
-    """Work is under way, or was a moment ago: it must not be touched."""
+    """Work is or was recently under way: must not be changed."""
     STUCK = "stuck"
-    """Work that protects it and that nobody does any more: a person must end it."""
+    """Protected by work that nothing continues: a person must end it."""
     UNDECIDED = "undecided"
-    """Something that the proof needs could not be read."""
+    """Not decided: something that the proof needs could not be read."""
 
 
 class Repair(enum.StrEnum):
-    """The ways to repair, from the safest on."""
+    """The repairs, safest first."""
 
     FAIL_MIGRATION = "fail-migration"
-    """Set an ``error`` migration to ``failed``: the running nova-compute then frees the device in its next periodic."""
+    """Set an ``error`` migration to ``failed``: a running nova-compute frees the device in its next periodic task."""
     RESTART = "restart"
-    """Restart nova-compute, which puts its rows right when it starts; guests keep running. No row is written."""
+    """Restart nova-compute, which corrects its rows when it starts; instances keep running. gpustack writes no row."""
     FREE = "free"
-    """Write the row to available, without owner and request, where no nova-compute runs that would."""
+    """Set the row to available and clear owner and request; only where nova-compute does not run."""
     RETIRE = "retire"
     """Free the row and soft-delete it: its compute node is deleted."""
     CLEAR_DELETED = "clear-deleted"
-    """Take status, owner and request off a row that stays soft-deleted."""
+    """Clear status, owner and request of a row that stays soft-deleted."""
     UNBLOCK = "unblock"
-    """Write a blocked physical or virtual function back to available."""
+    """Set a blocked physical or virtual function to available."""
     BLOCK_PARENT = "block-parent"
-    """Write a physical function to unavailable while one of its virtual functions is taken."""
+    """Set a physical function to unavailable while one of its virtual functions is taken."""
     CLEAR_OWNER = "clear-owner"
-    """Take owner and request off a row that is available."""
+    """Clear owner and request of a row that is available."""
     UNSET_ALLOCATION = "unset-allocation"
-    """Take one allocation away in Placement; it comes last."""
+    """Remove one allocation in Placement; carried out after all other repairs."""
 
 
 class PlannedDevice(TypedDict):
@@ -92,16 +92,17 @@ PlannedVerdict = TypedDict(
         "allocation": PlannedAllocation | None,
     },
 )
-"""A verdict as plain data: what a saved plan, a journal and ``-f json`` hold of it."""
+"""A verdict as plain data, as in a saved plan, a journal and ``-f json``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Allocation:
     """An allocation of a device in Placement.
 
-    :ivar provider: the uuid of the device's resource provider, called ``name``.
-    :ivar addresses: the functions that it stands for, separated by spaces.
-    :ivar consumer: the uuid of the instance, or of the migration, that has it.
+    :ivar provider: the uuid of the device's resource provider.
+    :ivar name: the provider's name.
+    :ivar addresses: the addresses of its functions, separated by spaces.
+    :ivar consumer: the uuid of the instance or migration that holds the allocation.
     """
 
     provider: str
@@ -110,7 +111,7 @@ class Allocation:
     consumer: str
 
     def to_dict(self) -> PlannedAllocation:
-        """As plain data."""
+        """Return the allocation as plain data."""
         return {
             "provider": self.provider,
             "name": self.name,
@@ -121,11 +122,11 @@ class Allocation:
 
 @dataclass(frozen=True, kw_only=True)
 class Lingering:
-    """A migration that is not in error, and that a repair sets to failed because nobody works on it any more.
+    """An unfinished migration that a repair sets to ``failed`` because no nova-compute continues it.
 
     :ivar status: its status.
     :ivar host: the host whose nova-compute worked on it.
-    :ivar since: when it was last written: that nova-compute must have started later.
+    :ivar since: when it was last written. The nova-compute of ``host`` must have started later.
     """
 
     status: str
@@ -135,20 +136,20 @@ class Lingering:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What one host must answer before a repair is made (:mod:`gpustack.cleanup.permission`).
+    """What one host must confirm before a repair (:mod:`gpustack.cleanup.permission`).
 
-    :ivar offered: vendor and product of each device that may become free there, by address: no guest may have it.
-    :ivar near: addresses of other functions that no guest may have either.
-    :ivar by: the only users that matter; None: all of them.
-    :ivar absent: the instance that may have no device there at all; None where it is placed there.
-    :ivar kept: who may have a device when nova-compute starts there, by address; None where it is not started.
-    :ivar rows: vendor and product of rows of that compute node, by address: one of them proves the host.
-    :ivar state: whether nova-compute runs there.
-    :ivar spared: why no answer is needed; empty where one is.
-    :ivar younger: nova-compute must have started there within this time; None where that does not matter.
-    :ivar names: the names that the machine may have which is that host, without their domains.
-    :ivar resident: for instances that may run elsewhere although Nova places them there, the devices of which one must
-        be in use by the instance.
+    :ivar names: short names, any of which the answering machine must have.
+    :ivar offered: devices that the repair may free there: vendor and product by address. No instance may use them.
+    :ivar near: addresses of other functions that no instance may use.
+    :ivar by: the only users that count; None counts all.
+    :ivar absent: the instance that may use no device of the host; None if it is placed there.
+    :ivar kept: the permitted user of each device when nova-compute starts, by address; None if it is not started.
+    :ivar rows: vendor and product of the compute node's rows, by address. At least one must match the machine.
+    :ivar state: the state of nova-compute there.
+    :ivar spared: why no answer is needed; empty if one is.
+    :ivar younger: nova-compute must have started within this time; None if that does not matter.
+    :ivar resident: for instances that may run on another host than in Nova's record: their devices here, one of which
+        must be in use by the instance.
     """
 
     host: str
@@ -167,10 +168,10 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """A fact of the database that a verdict rests on: one row of a table matches, or none.
+    """A fact in the database that a verdict depends on: exactly one row of a table matches, or none.
 
-    :ivar match: what each column must be: a value (None: NULL), :class:`NotBefore`, or :class:`NotIn`.
-    :ivar count: 1, or 0.
+    :ivar match: by column, a value (None: NULL), :class:`NotBefore`, or :class:`NotIn`.
+    :ivar count: 1 or 0.
     """
 
     table: str
@@ -179,41 +180,42 @@ class Seen:
 
     @classmethod
     def of(cls, table: str, match: Mapping[str, Any], count: int = 1) -> Seen:
-        """A fact whose columns are named."""
+        """Create a fact from a mapping of columns."""
         return cls(table=table, match=tuple(match.items()), count=count)
 
 
 @dataclass(frozen=True)
 class NotBefore:
-    """A time, or any later one."""
+    """Matches this time and any later one."""
 
     moment: datetime
 
 
 @dataclass(frozen=True)
 class NotIn:
-    """None of these values; NULL is none of them."""
+    """Matches everything except these values; NULL matches."""
 
     values: frozenset[Any]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What one class says of one or several rows of one compute node.
+    """The verdict of one class on rows of one compute node.
 
-    :ivar klass: the class, ``A`` to ``R``.
-    :ivar rows: the rows in question; none where a device's row is missing.
-    :ivar evidence: what was seen, a sentence each.
-    :ivar because: why it is stale, why it is safe, or why it must not be touched.
-    :ivar repair: what to do when it is stale.
+    :ivar klass: the letter of the class, such as ``A`` (:data:`gpustack.cleanup.classes.CLASSES`).
+    :ivar rows: the rows; empty if a device's row is missing.
+    :ivar owner: the uuid of the instance; None without one.
+    :ivar evidence: the observed facts, one sentence each.
+    :ivar because: why the rows are stale, or why they must not be changed.
+    :ivar repair: the repair, if the status is *stale*.
     :ivar migrations: ids of the migrations that the repair sets to failed.
-    :ivar stop: whether the host's nova-compute must be stopped while the repair is written.
-    :ivar allocation: the allocation in Placement that it is about.
-    :ivar advice: what a person does where gpustack does nothing.
-    :ivar starts: whether Nova itself ends it when nova-compute starts.
-    :ivar then: advice to start nova-compute, which is given only after the host has answered.
-    :ivar questions: whom to ask before the repair; None where nobody has worked that out: it is not made then.
-    :ivar seen: the facts of the database that it rests on, which the statement that writes compares again.
+    :ivar stop: whether nova-compute of the host must be stopped during the repair.
+    :ivar allocation: the allocation in Placement, for class Q.
+    :ivar advice: what a person can do where gpustack does nothing.
+    :ivar starts: whether the next start of nova-compute repairs it.
+    :ivar then: advice to start nova-compute, given only after the host has answered.
+    :ivar questions: the hosts to ask before the repair; None if not determined, which prevents the repair.
+    :ivar seen: the facts that the verdict depends on; each statement that writes compares them again.
     """
 
     klass: str
@@ -237,17 +239,17 @@ class Verdict:
     questions: tuple[Question, ...] | None = None
     seen: tuple[Seen, ...] = ()
     lingering: Lingering | None = None
-    """What is known of the one of ``migrations`` that is not in error."""
+    """The unfinished one of ``migrations``, if there is one."""
     again: datetime | None = None
-    """When the grace time ends that alone protects it, naive UTC."""
+    """When the grace time ends, naive UTC, if nothing else protects the rows."""
 
     @property
     def asks(self) -> tuple[str, ...]:
-        """The hosts to ask."""
+        """The names of the hosts to ask."""
         return tuple(dict.fromkeys(question.host for question in self.questions or ()))
 
     def to_dict(self) -> PlannedVerdict:
-        """The verdict as plain data, for JSON."""
+        """Return the verdict as plain data, for JSON."""
         return {
             "class": self.klass,
             "title": self.title,
@@ -273,6 +275,6 @@ class Verdict:
 
 
 def words(row: PciRow) -> str:
-    """A row in words: ``row 45, 0000:84:00.0 (10de:11b4, type-PCI), is allocated``."""
+    """Describe a row: ``row 45, 0000:84:00.0 (10de:11b4, type-PCI), is allocated``."""
     state = row.status if row.live else f"soft-deleted, with status {row.status}"
     return f"row {row.id}, {row.address} ({row.vendor_id}:{row.product_id}, {row.dev_type}), is {state}"

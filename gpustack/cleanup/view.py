@@ -1,4 +1,4 @@
-"""One compute node with everything that its rows are judged by, and the owners of these rows."""
+"""One compute node with its rows, and the owners of these rows."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _REPORT_INTERVAL = timedelta(seconds=10)
 
 
 class Whereabouts(enum.Enum):
-    """What is known of a row's owner."""
+    """Whether a row's owner was found."""
 
     FOUND = "found"
     ABSENT = "absent"
-    """In no cell is there a live instance with this uuid, and every cell was asked."""
+    """No cell has a live instance with this uuid, and every cell was read."""
     UNKNOWN = "unknown"
-    """Not in this cell, and the others could not be asked."""
+    """Not in this cell, and another cell or the API database could not be read."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """The owner of rows: the instance in whichever cell it lives."""
+    """The owner of rows: an instance, in whichever cell it is."""
 
     uuid: str
     whereabouts: Whereabouts
@@ -40,10 +40,10 @@ class Owner:
     in_several_cells: bool = False
     migrations: tuple[Migration, ...] = ()
     requests: tuple[Request, ...] | None = None
-    """None: there is no readable ``pci_requests``."""
+    """None if no readable ``pci_requests`` exists."""
     unknown_because: str | None = None
     asked: str | None = None
-    """``pci_requests`` as the database has them, to compare; None: there are none, or several."""
+    """The text of ``pci_requests`` in the database, for comparison; None if there is none, or if it is unreadable."""
 
     @property
     def alive(self) -> bool:
@@ -52,22 +52,23 @@ class Owner:
 
     @property
     def wanted(self) -> int:
-        """How many devices the instance asks for."""
+        """The number of devices that the instance requests."""
         return sum(request.count for request in self.requests or ())
 
     def on(self, node: ComputeNode) -> bool:
-        """Whether the live instance is placed on a compute node."""
+        """Whether the instance is live and placed on this compute node."""
         return self.instance is not None and not self.instance.deleted and node.has(self.instance)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NodeView:
-    """One compute node with all that its rows are judged by.
+    """One compute node with everything that its rows are judged by.
 
-    :ivar rows: its live rows, and those soft-deleted ones that still name an owner.
-    :ivar residents: the live instances that are placed on its host and node.
-    :ivar owners: by uuid, every owner of a row, and every resident.
-    :ivar elsewhere: rows of this node's owners on other compute nodes, by owner: (compute node's name, row).
+    :ivar rows: its live rows, and soft-deleted rows that still name an owner.
+    :ivar residents: uuids of the live instances that are placed on its host and node.
+    :ivar owners: the owners of all rows, and all residents, by uuid.
+    :ivar elsewhere: rows of this node's owners on other compute nodes, by owner: (name of the compute node's host,
+        row).
     """
 
     cell: str
@@ -78,24 +79,24 @@ class NodeView:
     residents: tuple[str, ...] = ()
     elsewhere: Mapping[str, tuple[tuple[str, PciRow], ...]] = field(default_factory=dict)
     has_request_ids: bool = True
-    """Whether this release gives the requests of flavors an id (Zed and later)."""
+    """Whether PCI requests of flavors have an id in this release (Zed and later)."""
     hardware: Hardware | None = None
-    """What the host really has; None when nobody looked."""
+    """The PCI functions of the host, from its facts; None without facts."""
     services: Mapping[str, Service] = field(default_factory=dict)
-    """The ``nova-compute`` services of the whole cell, indexed by host."""
+    """The ``nova-compute`` services of the cell, indexed by host."""
     written: Mapping[int, str] = field(default_factory=dict)
-    """The owners of those rows, by id, whose owner is not written in small letters, as they are written."""
+    """By row id, the original spelling of owner uuids that are not in lower case."""
     moves: tuple[Migration, ...] = ()
-    """The unfinished migrations of any instance that lead from or to it."""
+    """The unfinished migrations from or to this compute node, of any instance."""
     unread: str = ""
-    """Why nothing but the name of the compute node is known."""
+    """Why only the names of the compute node could be read; empty if everything was read."""
 
     def service_on(self, host: str) -> Service | None:
-        """The nova-compute service of a host of this cell."""
+        """Return the nova-compute service of a host of this cell; None if there is none."""
         return find(self.services, host)
 
     def host_state(self, clock: Clock) -> HostState:
-        """Whether a nova-compute looks after this node now."""
+        """The state of the nova-compute of this node, including ``--stopped`` and deletion of the compute node."""
         if self.node.deleted:
             return HostState.GONE
         if self.node.host in clock.stopped and not self.reports(clock):
@@ -103,9 +104,9 @@ class NodeView:
         return clock.state(self.service)
 
     def reports(self, clock: Clock) -> bool:
-        """Whether nova-compute reported within two of its own intervals (nova.conf: ``report_interval``, 10 s).
+        """Whether nova-compute reported within two of its own report intervals (nova.conf: ``report_interval``, 10 s).
 
-        Where its interval is not known, and at most, it is the time after which Nova itself calls it down.
+        The limit is at most ``service_down_time``, which also applies if the interval is unknown.
         """
         reported_at = self.service.reported_at if self.service else None
         if self.service is None or reported_at is None:
@@ -114,13 +115,13 @@ class NodeView:
         silence = clock.service_down_time
         if interval is not None:
             silence = min(silence, 2 * max(interval, _REPORT_INTERVAL))
-        # One that is behind the other services by less than its interval reports as they do.
+        # The database's clock may differ from the services': compare with the reports of other services too.
         like_others = clock.heard is not None and clock.heard - reported_at <= silence / 2
         return like_others or abs(clock.now - reported_at) <= silence
 
     @cached_property
     def odd(self) -> tuple[PciRow, ...]:
-        """The rows that are neither live and free of an owner nor live and taken by one: few, in a healthy cell."""
+        """All rows except live ones that are available without owner or taken with one; few in a healthy cell."""
         return tuple(
             row
             for row in self.rows
@@ -134,7 +135,7 @@ class NodeView:
 
     @cached_property
     def children(self) -> Mapping[str, tuple[PciRow, ...]]:
-        """The live virtual functions by the address of their physical function."""
+        """The live virtual functions, by the address of their physical function."""
         by_parent: dict[str, list[PciRow]] = {}
         for row in self.rows:
             if row.parent_addr and row.deleted == 0:
@@ -148,7 +149,7 @@ class NodeView:
 
     @cached_property
     def displaced(self) -> tuple[tuple[PciRow, Owner], ...]:
-        """The taken rows whose owner is not on this node, with it: few, in a healthy cell."""
+        """The taken rows whose owner is not placed on this node, with the owner; few in a healthy cell."""
         present = {uuid for uuid, owner in self.owners.items() if owner.on(self.node)}
         return tuple(
             (row, self.owners[row.instance_uuid])
@@ -158,7 +159,7 @@ class NodeView:
 
     @cached_property
     def held(self) -> Mapping[str, tuple[PciRow, ...]]:
-        """The live claimed or allocated rows by owner."""
+        """The live claimed or allocated rows, by owner."""
         by_owner: dict[str, list[PciRow]] = {}
         for row in self.taken:
             if row.instance_uuid:

@@ -1,9 +1,10 @@
-"""One module a class: a :class:`NodeRule` in :data:`RULES`, or a :class:`CellRule` in :data:`WITNESSED`.
+"""The classes of stale rows, one module each.
 
-The rules are asked in the order of :data:`RULES`; a row belongs to the first class that reports it, so the careful
-classes come first. The name of a module has the letter and the name of its class. A new class also needs a case in
+A module is a :class:`NodeRule` in :data:`RULES` or a :class:`CellRule` in :data:`WITNESSED`. The rules are evaluated in
+the order of :data:`RULES`. A row belongs to the first class that reports it, so cautious classes come first. The
+module's name consists of the letter and the name of its class. A new class also needs a case in
 ``tests/unit/cleanup/cases``, an entry in ``tests/unit/cleanup/classes.yaml`` and a page in ``docs/runbook``;
-``test_classes.py`` names what is missing.
+``test_classes.py`` lists what is missing.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ WITNESSED: tuple[CellRule[Any], ...] = (t_domain_drift, q_allocation_drift)
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Every verdict on one compute node, with the hosts to ask: *undecided* where it can't be judged."""
+    """Yield all verdicts on one compute node, with the hosts to ask; one *undecided* verdict if it cannot be judged."""
     if view.unread:
         yield undecided(view, clock, view.unread)
         return
@@ -78,7 +79,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
 
 
 def undecided(view: NodeView, clock: Clock, reason: str) -> Verdict:
-    """The verdict on a whole compute node where a value keeps it from being judged."""
+    """Return the *undecided* verdict on a compute node with an unreadable value."""
     return Verdict(
         klass=u_unknown_value.CLASS,
         title="not judged at all",

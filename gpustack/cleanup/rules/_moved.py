@@ -1,4 +1,4 @@
-"""What the classes about rows whose owner is alive, but placed elsewhere, have in common."""
+"""Shared by the classes for rows whose owner is alive but placed elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpustack.hostnames import extends
 
 
 def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:
-    """The live, taken rows of a live compute node whose owner is alive, or unknown, and not placed here."""
+    """Yield the live, taken rows of a live compute node whose owner is alive, or unknown, and not placed here."""
     if view.node.deleted:
         return
     for row, owner in view.displaced:
@@ -19,7 +19,7 @@ def left_behind(view: NodeView) -> Iterator[tuple[PciRow, Owner]]:
 
 
 def left_behind_by_owner(view: NodeView) -> Iterator[tuple[tuple[PciRow, ...], Owner]]:
-    """The same rows, those of one owner together."""
+    """Yield the rows of :func:`left_behind`, grouped by owner."""
     by_owner: dict[str, list[PciRow]] = {}
     for row, owner in left_behind(view):
         by_owner.setdefault(owner.uuid, []).append(row)
@@ -28,15 +28,15 @@ def left_behind_by_owner(view: NodeView) -> Iterator[tuple[tuple[PciRow, ...], O
 
 
 def unknown(owner: Owner) -> bool:
-    """Whether it could not be found out if the owner exists."""
+    """Whether a database that could have the owner could not be read."""
     return owner.unknown_because is not None
 
 
 def renamed(view: NodeView, owner: Owner) -> bool:
-    """Whether the owner may be on this very host, under another name of the host or of its node.
+    """Whether the owner may be on this host under another name of the host or of its node.
 
-    Names that differ in case, or as the short and the full one, are of one host; and so are two hosts with one
-    hypervisor: to MySQL, which compares without case, and so to Nova, the guest may well be here.
+    Names that differ in case, or as short and full name, mean one host. If only the node's name matches, the owner may
+    be here too: MySQL, and therefore Nova, ignores case.
     """
     instance = owner.instance
     if not owner.alive or instance is None:
@@ -46,7 +46,7 @@ def renamed(view: NodeView, owner: Owner) -> bool:
 
 
 def maybe_here(view: NodeView, owner: Owner) -> bool:
-    """Whether the owner is on this compute node, or may be."""
+    """Whether the owner is, or may be, on this compute node."""
     return owner.on(view.node) or (not view.node.deleted and renamed(view, owner))
 
 

@@ -1,4 +1,4 @@
-"""What a class is: a module of this package. mypy checks each against one of these."""
+"""The interface of a rule: a module of this package. mypy checks each module against it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Witness = TypeVar("Witness", contravariant=True)
 
 
 class Rule(Protocol):
-    """A class of wrong rows: its letter, its title, and its module, which has its name."""
+    """A class of stale rows: its letter, its title, and its module, whose name contains the class's name."""
 
     __name__: str
     CLASS: str
@@ -22,16 +22,20 @@ class Rule(Protocol):
 
 
 class NodeRule(Rule, Protocol):
-    """A class that judges one compute node by what the databases know of it."""
+    """A class that judges one compute node from the databases."""
 
     def judge(self, view: NodeView, clock: Clock, /) -> Iterator[Verdict]:
-        """The verdicts on a compute node."""
+        """Yield the verdicts on a compute node."""
 
 
 class CellRule(Rule, Protocol[Witness]):
-    """A class that compares a cell with a witness from outside of the databases: Placement, or the hosts."""
+    """A class that compares a cell with a source outside the databases: Placement, or the hosts' answers."""
 
     def judge(
         self, reader: CellReader, clock: Clock, witness: Witness, hosts: frozenset[str] | None, /
     ) -> Iterator[Verdict]:
-        """The verdicts on a cell; on all of its hosts, or some."""
+        """Yield the verdicts on a cell.
+
+        :param witness: the data from outside the databases.
+        :param hosts: only these hosts; None for all.
+        """

@@ -1,14 +1,14 @@
-"""Work that nobody does any more, although it still protects rows: the status *stuck*.
+"""The status *stuck*: work that nothing continues and that still protects rows.
 
-A move or a task protects its instance. If its host dies or restarts at the wrong moment, nothing ends it, and Nova
-holds the devices for ever. It is stuck when nothing has been written for ``--stuck-after``, and
+A migration or a task protects its instance. If its host dies or restarts at the wrong moment, nothing ends it, and Nova
+keeps the devices indefinitely. It is stuck if nothing has been written for ``--stuck-after`` and one of these holds:
 
-* the instance has no task: no nova-compute works on it (one that starts clears the task, ``_init_instance``), or
-* a host that has to do the next step is down for as long, or
-* the task is one that takes seconds, or nothing has been written for a day.
+* the instance has no task: no nova-compute works on it (a starting nova-compute clears the task, ``_init_instance``)
+* a host that has to do the next step has been down for that time
+* the task normally takes seconds, or nothing has been written for 24 times ``--stuck-after`` (a day by default)
 
-The default of ``--stuck-after`` is an hour: Nova's services wait for one another for 30 minutes at most (nova.conf:
-``long_rpc_timeout``). A disk may be copied for hours without a write to the database, but the instance has a task then.
+The default of ``--stuck-after`` is an hour: Nova's services wait for each other for at most 30 minutes (nova.conf:
+``long_rpc_timeout``). Copying a disk can take hours without a write to the database, but the instance has a task then.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _LONG_TASKS = frozenset(
     }
 )
 _LONG = 24
-"""How many times ``--stuck-after`` a long task may go on without a write."""
+"""Multiple of ``--stuck-after`` that a long task may take without a write."""
 _SILENT = (HostState.DOWN, HostState.FORCED_DOWN, HostState.GONE)
 PAGE = "the page “A migration that never ended” of the runbook"
 
 
 def stuck(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None = None) -> Verdict:
-    """The verdict, or one that is *stuck* where it is protected by nothing but work that nobody does any more.
+    """Return the verdict; *stuck*, or a repair, if only work that nothing continues protects the rows.
 
-    :param owner: the owner, where it is none of the view's.
+    :param owner: the owner, if it is not among the view's owners.
     """
     if verdict.status is not Status.PROTECTED or _early(verdict, view, clock):
         return verdict
@@ -75,11 +75,11 @@ def stuck(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None = 
 
 
 def _reverted(owner: Owner, verdict: Verdict, view: NodeView, clock: Clock) -> Migration | None:
-    """The cold migration to this node that its source will not go on with, and that may be set to failed.
+    """Return the cold migration to this node that its source will not continue and that may be set to failed.
 
-    A power cut in the middle of the copy: the nova-compute that starts there fails to revert it and clears the task
-    (``_init_instance``). It is failed only if the source proves that its nova-compute started since: the task may also
-    have been reset by hand, while the disk is still copied.
+    The cause is a power failure during the copy: the starting nova-compute fails to revert the migration and clears the
+    task (``_init_instance``). The repair also requires proof that the source's nova-compute started later. The task may
+    have been reset by hand while the disk is still being copied.
     """
     moves = [move for move in owner.migrations if move.in_flight]
     instance = owner.instance
@@ -110,14 +110,14 @@ def _early(verdict: Verdict, view: NodeView, clock: Clock) -> bool:
 
 
 def _reason(owner: Owner, view: NodeView, clock: Clock) -> str | None:
-    """Why nobody works on the owner any more; None when somebody does, or may."""
+    """Return why nothing continues the owner's work; None if something does, or may."""
     moves = [move for move in owner.migrations if move.in_flight]
     held = in_flight(owner)
     last = _last(owner, moves)
     if not held or last is None or clock.now - last < clock.stuck_after:
         return None
     work = f"{'; '.join(held)}; nothing has been written since {last}"
-    if owner.in_several_cells or any(move.cross_cell_move for move in moves):  # the other cell's hosts are not known
+    if owner.in_several_cells or any(move.cross_cell_move for move in moves):  # the hosts of the other cell are unknown
         late = clock.now - last >= _LONG * clock.stuck_after and not _waits(owner, moves)
         return f"{work}, for more than a day" if late else None
     task = owner.instance.task_state if owner.alive and owner.instance is not None else None
@@ -134,7 +134,7 @@ def _reason(owner: Owner, view: NodeView, clock: Clock) -> str | None:
 
 
 def _waits(owner: Owner, moves: list[Migration]) -> bool:
-    """Whether a person has to confirm or revert a resize, for which there is no time limit."""
+    """Whether the owner waits for a person to confirm or revert a resize, which has no time limit."""
     resized = owner.instance is not None and owner.instance.vm_state == "resized"
     return resized and bool(moves) and all(move.status == "finished" for move in moves)
 
@@ -147,7 +147,7 @@ def _last(owner: Owner, moves: list[Migration]) -> datetime | None:
 
 
 def _down(owner: Owner, moves: list[Migration], view: NodeView, clock: Clock) -> Iterator[tuple[str, str]]:
-    """The hosts that have to go on with the work and are down for long, and since when."""
+    """Yield the hosts that must continue the work and have been down too long, with their state."""
     for host in dict.fromkeys(filter(None, _actors(owner, moves, view))):
         service = view.service_on(host)
         state = clock.state(service)
@@ -159,7 +159,7 @@ def _down(owner: Owner, moves: list[Migration], view: NodeView, clock: Clock) ->
 
 def _actors(owner: Owner, moves: list[Migration], view: NodeView) -> Iterable[str | None]:
     for move in moves:
-        # The source of an evacuation is down: that is what evacuations are for.
+        # The source of an evacuation is down as a rule.
         yield from (
             (move.dest_compute,)
             if move.migration_type == "evacuation"

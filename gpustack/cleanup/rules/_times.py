@@ -1,7 +1,7 @@
-"""Times: when the grace time ends, and no verdict on one that can't be read, is missing from work, or is yet to come.
+"""Check the times on which a verdict depends, and compute when the grace time ends.
 
-A time in the future would protect a row until then. A running move without any time would protect it for ever, and a
-time that can't be read proves nothing either.
+A time in the future would protect a row until then. A running migration without any time would protect it indefinitely.
+An unreadable time proves nothing.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _JUDGED = (Status.STALE, Status.HEALS, Status.PROTECTED)
 
 
 def timely(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None = None) -> Verdict:
-    """The verdict, or *undecided* where a time that it rests on tells nothing.
+    """Return the verdict, or *undecided* if a time that it depends on is unusable.
 
-    :param owner: the owner, where it is none of the view's.
+    :param owner: the owner, if it is not among the view's owners.
     """
     if verdict.status not in _JUDGED:
         return verdict

@@ -1,11 +1,11 @@
-"""Class Q, the other way round: a device is taken by a guest of its host, and Placement gives it away all the same.
+"""Class Q, the opposite case: an instance uses a device of its host, and Placement offers the device.
 
-nova-compute adds the allocation in each periodic, but only for an instance that has some allocation of the same host
-(``nova/compute/pci_placement_translator.py``, ``update_allocations``): one that lost them all is never healed. The row
-still keeps the device from a second guest; what comes of it are requests that Placement sends to this host and that
-find no device there.
+nova-compute adds the allocation in each periodic task, but only for an instance with another allocation of the same
+host (``nova/compute/pci_placement_translator.py``, ``update_allocations``). An instance that lost them all is never
+repaired. The row still protects the device from a second instance. The effect is that Placement selects this host for
+requests that find no device there.
 
-It is only told. With PCI in Placement off there is no provider of the device, and nothing to tell.
+Report only. Without PCI in Placement the device has no provider, and there is nothing to report.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ TITLE = "taken, and not allocated in Placement"
 
 
 def family(view: NodeView, address: str) -> list[PciRow]:
-    """The live rows of a provider: the function itself, and the virtual functions of it."""
+    """Return the live rows of a provider: the function itself, and its virtual functions."""
     return [row for row in view.rows if row.live and address in (row.address.lower(), (row.parent_addr or "").lower())]
 
 
 def candidates(view: NodeView, provider: Provider) -> dict[str, list[PciRow]]:
-    """The taken rows of the provider by owner, where Placement has less of it than the guest of this node."""
+    """Return taken rows of the provider by owner, if Placement has allocated fewer than the owner holds."""
     by_owner: dict[str, list[PciRow]] = {}
     for row in family(view, provider.address):
         owner = view.owners.get(row.instance_uuid or "")
@@ -42,17 +42,17 @@ def candidates(view: NodeView, provider: Provider) -> dict[str, list[PciRow]]:
 
 
 def _of_a_port(owner: Owner, row: PciRow) -> bool:
-    """Whether the row was claimed for a port of Neutron: those devices are in no provider."""
+    """Whether the row was claimed for a Neutron port; such devices have no provider."""
     return any(request.request_id == row.request_id and request.alias_name is None for request in owner.requests or ())
 
 
 def judge(
     view: NodeView, clock: Clock, provider: Provider, moved: Mapping[str, str], ask: Callable[[str], Any]
 ) -> Iterator[Verdict]:
-    """The devices of one provider that are taken, and that Placement gives away.
+    """Yield verdicts on devices of one provider that are taken while Placement offers them.
 
-    :param moved: the instances of those consumers that are migrations: they hold what their instance had before.
-    :param ask: what Placement answers to a path.
+    :param moved: the instance of each consumer that is a migration: it holds what the instance had before the move.
+    :param ask: returns Placement's answer for a path.
     """
     for uuid, rows in candidates(view, provider).items():
         if uuid in moved.values() or not _left(provider, ask):
@@ -60,7 +60,7 @@ def judge(
         owner = view.owners[uuid]
         held = ask(f"/allocations/{uuid}")["allocations"]
         if len(rows) <= sum(held.get(provider.uuid, {}).get("resources", {}).values()):
-            continue  # written since
+            continue  # allocated meanwhile
         status, because, advice = _word(view, clock, owner, rows, provider.root, frozenset(held))
         yield Verdict(
             klass="Q",
@@ -81,7 +81,7 @@ def judge(
 
 
 def _left(provider: Provider, ask: Callable[[str], Any]) -> bool:
-    """Whether Placement has anything of the provider to give away: a device used once is reserved, and has not."""
+    """Whether the provider has anything left to allocate. A one-time-use device is reserved, so it has not."""
     stock = ask(f"/resource_providers/{provider.uuid}/inventories")["inventories"].values()
     free: int = sum(inventory["total"] - inventory.get("reserved", 0) for inventory in stock) - sum(
         provider.held.values()
@@ -117,7 +117,7 @@ def _word(
 
 
 def _heal_advice(instance: str, held: frozenset[str]) -> str:
-    """Nova's own tool makes the host's allocation for an instance that has none at all (``nova/cmd/manage.py``)."""
+    """Return the advice: Nova's tool creates allocations for an instance without any (``nova/cmd/manage.py``)."""
     heal = f"nova-manage placement heal_allocations --instance {instance}"
     if not held:
         return f"run {heal}; the next periodic adds the device"

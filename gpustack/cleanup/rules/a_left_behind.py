@@ -1,7 +1,8 @@
-"""Class A: the instance lives elsewhere, and the host that would free the row is down.
+"""Class A: the instance is on another host, and the host that would free the row is down.
 
-It comes of an evacuation whose source never returned. Until the row is freed the instance holds the devices of two
-hosts: since Zed it can't be started (``nova/objects/instance.py``, ``get_pci_devices``); before, its domain gets both.
+The cause is an evacuation whose source never came back. Until the row is freed, the instance holds devices of two
+hosts. Since Zed it then cannot be started (``nova/objects/instance.py``, ``get_pci_devices``); earlier, its domain gets
+both.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ TITLE = "left behind by an instance that lives elsewhere"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Rows whose owner is placed elsewhere."""
+    """Yield verdicts on rows whose owner is placed elsewhere."""
     for row, _owner in left_behind(view):
         case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
         if held_back := case.held_back():

@@ -1,8 +1,8 @@
 """Class B: a migration in ``error`` pins the device.
 
-Since Victoria Nova counts the devices of migrations in ``error`` as used, for ever and over restarts (commit
-255b3f2f91; ``nova/db/main/api.py``, ``migration_get_in_progress_and_error_by_host_and_node``). With the migration in
-``failed`` a running nova-compute frees row, pool and Placement by itself.
+Since Victoria, Nova counts devices of migrations in ``error`` as used, also after restarts (commit 255b3f2f91;
+``nova/db/main/api.py``, ``migration_get_in_progress_and_error_by_host_and_node``). If the migration is set to
+``failed``, a running nova-compute frees row, pool and Placement allocation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TITLE = "pinned by a migration that ended in error"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Rows whose owner is elsewhere and has a migration in error that leads from or to this compute node."""
+    """Yield verdicts on rows whose owner is elsewhere with a migration in error from or to this compute node."""
     for rows, owner in left_behind_by_owner(view):
         pins = pinning(view, owner)
         if not pins:

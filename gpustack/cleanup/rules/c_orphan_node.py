@@ -1,8 +1,8 @@
-"""Class C: rows of a compute node that is deleted.
+"""Class C: rows of a deleted compute node.
 
-Deleting a compute service, or a host that comes back under a new identity, soft-deletes the compute node and leaves its
-rows of ``pci_devices`` (``nova/db/main/api.py``, ``compute_node_delete``). The taken ones still count as devices of
-their instance, wherever it is.
+Deletion of a compute service, or a host that returns under a new identity, soft-deletes the compute node and leaves its
+rows in ``pci_devices`` (``nova/db/main/api.py``, ``compute_node_delete``). Taken rows still count as devices of their
+instance, wherever it is.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TITLE = "of a compute node that is deleted"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """The live rows of a deleted compute node."""
+    """Yield verdicts on the live rows of a deleted compute node."""
     if not view.node.deleted:
         return
     for row in view.rows:
@@ -32,14 +32,14 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         if held_back := case.held_back():
             yield held_back
         elif owner is None and row.status in ("unavailable", "unclaimable"):
-            # If the host comes back as the same compute node, it makes a row that is available.
+            # If the host returns as the same compute node, it creates an available row.
             yield case.verdict(
                 Status.REPORT,
                 "the device is blocked, and an operator may have taken it out of service; no instance needs the row",
                 advice="leave the row if the host may return; otherwise nova-manage db archive_deleted_rows removes it",
             )
         elif owner is not None and renamed(view, owner):
-            # The host has come back under a new identity and the guest may still have the device.
+            # The host has returned under a new identity, and the instance may still use the device.
             yield case.verdict(
                 Status.REPORT,
                 "the instance is still placed on this host: the row may be all that is known of a device in use",

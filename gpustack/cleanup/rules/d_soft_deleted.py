@@ -1,7 +1,7 @@
-"""Class D: a soft-deleted row that still names a living instance.
+"""Class D: a soft-deleted row that still names a live instance.
 
-Nova loads an instance's devices with ``read_deleted='yes'`` (``nova/objects/instance.py``), so such a row poisons its
-owner as a live one does.
+Nova loads an instance's devices with ``read_deleted='yes'`` (``nova/objects/instance.py``), so the row affects its
+owner like a live one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TITLE = "soft-deleted, but still a device of its instance"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Soft-deleted rows in status allocated whose owner is alive."""
+    """Yield verdicts on soft-deleted rows in status allocated whose owner is alive."""
     for row in view.odd:
         if row.live:
             continue

@@ -1,7 +1,7 @@
 """Class E: the owner does not exist any more.
 
-It comes of an instance that was deleted while its host was down, of archived instances, of restored databases. One that
-somebody deleted in the database may have left a migration in ``error``, which pins the device as in class B.
+Causes: an instance deleted while its host was down, archived instances, restored databases. An instance deleted
+directly in the database may leave a migration in ``error``, which pins the device as in class B.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TITLE = "held by an instance that does not exist"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Live, taken rows whose owner is in no cell, or deleted."""
+    """Yield verdicts on live, taken rows whose owner is deleted or in no cell."""
     for row, owner in view.displaced:
         if owner.alive or unknown(owner):
             continue

@@ -1,8 +1,8 @@
-"""Class F: an instance holds more devices of its host than it asks for.
+"""Class F: an instance holds more devices of its host than it requests.
 
-It comes of a nova-compute that died between claiming and allocating, or of over-allocation (bugs 2098496, 1860555).
-Which rows are the surplus is told by the request id: since Zed (commit ccab6fed46) a row carries that of the request
-it was claimed for, and every move makes new ones.
+Causes: a nova-compute that died between claim and allocation, or over-allocation (bugs 2098496, 1860555). The request
+id identifies the surplus rows: since Zed (commit ccab6fed46) a row carries the id of the request for which it was
+claimed, and every move creates new ids.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TITLE = "more devices than the instance asks for"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Allocated rows of instances on this node beyond what they ask for."""
+    """Yield verdicts on allocated rows of instances on this node beyond what they request."""
     for uuid, rows in view.held.items():
         owner = view.owners[uuid]
         allocated = tuple(row for row in rows if row.status == "allocated")

@@ -1,8 +1,8 @@
-"""Class G: a claim that nothing will finish.
+"""Class G: a claim that nothing will complete.
 
-The database shows ``claimed`` only while a live migration is being prepared or an interface attached
+The database has ``claimed`` only while a live migration is prepared or an interface is attached
 (``nova/compute/resource_tracker.py``, ``claim_pci_devices``). A nova-compute that restarts allocates the claims of
-instances that are on its host.
+instances on its host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TITLE = "claimed, and nothing will finish the claim"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Live rows in status claimed whose owner is alive."""
+    """Yield verdicts on live rows in status claimed."""
     if view.node.deleted:
         return
     for row in view.taken:

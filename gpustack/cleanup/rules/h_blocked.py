@@ -1,9 +1,9 @@
-"""Class H: a function that is blocked by a relative which is free.
+"""Class H: a function that is blocked although its relatives are free.
 
-A physical function is unavailable while a virtual one is taken, and the other way round
-(``nova/objects/pci_device.py``, ``claim``, ``allocate``, ``free``). After a fault or a redeployment the mark can stay
-(bug 1969496). Such rows are in no pool, and no nova-compute looks at them again. An operator who takes a faulty device
-out of service leaves the same rows: so a function is unblocked only if it is requested by its address.
+A physical function is unavailable while a virtual one is taken, and vice versa (``nova/objects/pci_device.py``,
+``claim``, ``allocate``, ``free``). After a fault or a redeployment the status can stay (bug 1969496). Such rows are in
+no pool, and no nova-compute corrects them. An operator who takes a faulty device out of service leaves the same rows,
+so a function is unblocked only if ``--unblock`` names it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TITLE = "blocked, though nothing blocks it"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Unavailable and unclaimable rows without a taken parent or child."""
+    """Yield verdicts on unavailable and unclaimable rows without a taken parent or child."""
     if view.node.deleted:
         return
     for row in view.odd:
@@ -56,7 +56,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
 
 
 def _relatives(view: NodeView, row: PciRow) -> tuple[PciRow, ...]:
-    """The parent of a virtual function, or the children of a physical one."""
+    """Return the parent of a virtual function, or the children of a physical one."""
     if row.parent_addr:
         parent = view.by_address.get(row.parent_addr)
         return (parent,) if parent else ()

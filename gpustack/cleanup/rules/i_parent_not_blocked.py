@@ -1,4 +1,4 @@
-"""Class I: a physical function is offered while one of its virtual functions is taken (bugs 1565785, 1567549)."""
+"""Class I: a physical function is available while one of its virtual functions is taken (bugs 1565785, 1567549)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TITLE = "offered, though a virtual function of it is taken"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Available physical functions with a taken child."""
+    """Yield verdicts on available physical functions with a taken child."""
     if view.node.deleted:
         return
     for address, children in view.children.items():

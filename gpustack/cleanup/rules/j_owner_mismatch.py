@@ -1,4 +1,4 @@
-"""Class J: a taken row without an owner, or a free one with an owner; mostly of edits by hand."""
+"""Class J: a taken row without an owner, or a free one with an owner; usually the result of manual edits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TITLE = "status and owner contradict one another"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Live rows that are taken by nobody, or free and owned."""
+    """Yield verdicts on live rows that are taken without owner, or available with one."""
     if view.node.deleted:
         return
     for row in view.odd:

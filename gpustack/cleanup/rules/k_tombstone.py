@@ -1,4 +1,4 @@
-"""Class K: a device that was being removed, half of which was written (bug 2115729)."""
+"""Class K: a device whose removal was written only in part (bug 2115729)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TITLE = "removed, but not deleted"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Live rows in status removed or deleted."""
+    """Yield verdicts on live rows in status removed or deleted."""
     if view.node.deleted:
         return
     for row in view.odd:

@@ -1,6 +1,6 @@
-"""Class L: an instance has fewer devices in the database than it asks for.
+"""Class L: an instance has fewer devices in the database than it requests; report only.
 
-The device that it uses may stand there as free, and go to a second guest. It is never repaired, only told.
+A device that it uses may be available by its row, and be given to a second instance.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TITLE = "in use, perhaps, and offered as free"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Instances on this node with fewer rows than they ask for."""
+    """Yield verdicts on instances on this node with fewer rows than they request."""
     for owner in lacking(view):
         uuid, held = owner.uuid, view.held.get(owner.uuid, ())
         moving = in_flight(owner)

@@ -1,6 +1,6 @@
-"""Class M: one instance holds devices of several compute nodes, and is placed on none of them.
+"""Class M: one instance holds devices of several compute nodes and is placed on none of them.
 
-Where it is placed on one of them, the rows of the others are of class A or B.
+If it is placed on one of them, the rows of the others are in class A or B.
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ TITLE = "devices of several hosts"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Nothing of its own: rows on other nodes are evidence of A, B and C, which tell of them."""
+    """Yield nothing: classes A, B and C report these rows, with the rows on other nodes as evidence."""
     yield from ()

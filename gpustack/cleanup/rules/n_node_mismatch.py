@@ -1,7 +1,6 @@
-"""Class N: the host is right, and its compute node has another name than the instance's.
+"""Class N: the instance is on this host, and the compute node's name differs from the instance's node.
 
-It comes of a hypervisor hostname that changed between the short and the full name. 2023.1 and later refuse to start
-then.
+The cause is a hypervisor hostname that changed between short and full name. 2023.1 and later then refuse to start.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ TITLE = "on this host, under another name of its node"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Rows whose owner is on the same host and a node of another name."""
+    """Yield verdicts on rows whose owner is on the same host under another name of the host or node."""
     for row, owner in left_behind(view):
         if not renamed(view, owner):
             continue

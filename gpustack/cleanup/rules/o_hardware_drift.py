@@ -1,9 +1,9 @@
-"""Class O: the rows are of other hardware than the host has, or than its device_spec offers.
+"""Class O: rows that differ from the host's hardware or from its device_spec.
 
 nova-compute compares its rows with the hypervisor only when it starts (``nova/pci/manager.py``,
-``update_devices_from_hypervisor_resources``), and then neither changes nor removes the row of a device that is taken. A
-device died or moved to another slot, became an SR-IOV function (bug 1892361), or device_spec was edited; with PCI in
-Placement a device that is allocated there can't be removed at all (bug 2115905). Only the host itself can tell:
+``update_devices_from_hypervisor_resources``). Even then it neither changes nor removes the row of a taken device.
+Causes: a device failed or was moved to another slot, became an SR-IOV function (bug 1892361), or device_spec was
+edited. With PCI in Placement, an allocated device cannot be removed at all (bug 2115905). The host's side comes from
 :mod:`gpustack.cleanup.hardware`.
 """
 
@@ -28,7 +28,7 @@ _TAKEN = "look at the instance's domain; cold-migrate it away, or give the host 
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Live rows that the host's hardware or device_spec contradicts, and offered devices without a row."""
+    """Yield verdicts on live rows that contradict hardware or device_spec, and on offered devices without a row."""
     hardware = view.hardware
     if hardware is None or view.node.deleted:
         return
@@ -64,18 +64,18 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
 
 
 def _newer(written: datetime, looked: datetime) -> bool:
-    """Whether a row is newer than the facts, or may be: most databases keep no fractions of its seconds."""
+    """Whether a row is, or may be, newer than the facts: most databases store whole seconds only."""
     return written >= looked.replace(microsecond=0)
 
 
 def _drift(row: PciRow, hardware: Hardware) -> str | None:
-    """What speaks against a row; None when nothing does."""
+    """Return how the hardware contradicts a row; None if it does not."""
     present = hardware.present.get(row.address.lower())
     if present is None:
         return f"the host has no device at {row.address}"
     if (present.vendor_id, present.product_id) != (row.vendor_id.lower(), row.product_id.lower()):
         return f"the host has another device at {row.address}: {_words(present)}"
-    # A vDPA device is a virtual function to the kernel.
+    # The kernel shows a vDPA device as a virtual function.
     if present.dev_type != row.dev_type and (row.dev_type, present.dev_type) != ("vdpa", "type-VF"):
         return f"{row.address} is of {present.dev_type} now: SR-IOV was switched on or off"
     if hardware.offered is not None and row.address.lower() not in hardware.offered:

@@ -1,7 +1,7 @@
-"""Class P: the pools that the scheduler sees differ from the free rows.
+"""Class P: the pools that the scheduler uses differ from the free rows.
 
-``compute_nodes.pci_stats`` holds the free devices by vendor, product and type. nova-compute makes it anew when it
-starts; it is never edited.
+``compute_nodes.pci_stats`` holds the free devices by vendor, product and type. nova-compute rebuilds it when it starts;
+gpustack never edits it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Pool = tuple[str, str, str]
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """A node that is up, whose pools do not count its free rows."""
+    """Yield a verdict on a node that is up and whose pools differ from its free rows."""
     if view.host_state(clock) is not HostState.UP or not view.rows:
         return
     free = Counter(
@@ -39,7 +39,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         return
     if pools == free or (pools is None and not view.by_address):
         return
-    # The row is written before the node's pools: within the grace time a difference means nothing.
+    # Nova writes the row before the pools: a difference within the grace time proves nothing.
     moving = [reason for owner in view.owners.values() for reason in in_flight(owner)]
     if clock.recent(view.node.updated_at) or any(clock.recent(row.changed_at) for row in view.rows if row.live):
         moving.append("rows or pools were written within the grace time")
@@ -73,9 +73,9 @@ def _unread(view: NodeView, clock: Clock) -> Verdict:
 
 
 def _pools(text: str | None) -> Counter[Pool] | None:
-    """The counts of ``pci_stats`` (``nova/objects/pci_device_pool.py``); None when there are none.
+    """Parse ``pci_stats`` (``nova/objects/pci_device_pool.py``); None if there are no pools.
 
-    :raises ValueError: or another of :data:`DAMAGE`, when they can't be read.
+    :raises ValueError: or another exception of :data:`DAMAGE`, if it is unreadable.
     """
     if not text:
         return None

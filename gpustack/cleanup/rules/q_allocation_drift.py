@@ -1,11 +1,11 @@
-"""Class Q: Placement holds an allocation of a device for somebody to whom the device does not belong.
+"""Class Q: an allocation in Placement of a device that does not belong to the consumer.
 
-Nova adds and changes allocations of devices, and never takes one away (``nova/compute/pci_placement_translator.py``):
-what stays after a row was freed keeps the device from being booted.
+Nova adds and changes allocations of devices and never removes one (``nova/compute/pci_placement_translator.py``). An
+allocation that remains after its row was freed keeps the device from being used.
 
-An allocation may also be all that keeps a device in use from a second guest: if its instance is on this node and lacks
-a device (class L), it is only reported. So is a device that is taken, and that Placement gives away all the same
-(``_unallocated.py``).
+An allocation may also be all that protects a device in use from a second instance. If its instance is on this node and
+lacks a device (class L), it is only reported. The opposite case, a taken device that Placement offers, is in
+``_unallocated.py``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TITLE = "allocated in Placement to somebody who has not got it"
 
 
 def judge(reader: CellReader, clock: Clock, known: Known, hosts: frozenset[str] | None = None) -> Iterator[Verdict]:
-    """Where the allocations of this cell's devices, and its rows, contradict one another."""
+    """Yield verdicts where allocations of this cell's devices and its rows contradict each other."""
     by_node: dict[str, list[Provider]] = {}
     cloud = known.cloud
     for provider in known.devices:
@@ -68,7 +68,7 @@ def judge(reader: CellReader, clock: Clock, known: Known, hosts: frozenset[str] 
 
 
 def unasked(cell: str, reason: str) -> Verdict:
-    """The verdict on all devices of a cell where Placement could not be asked."""
+    """Return the verdict on all devices of a cell if Placement could not be read."""
     return Verdict(
         klass=CLASS,
         title=TITLE,
@@ -102,7 +102,7 @@ def _undecided(view: NodeView, clock: Clock, provider: Provider) -> Verdict:
 def _judge(
     reader: CellReader, view: NodeView, clock: Clock, provider: Provider, consumer: str, cloud: Connection
 ) -> Iterator[Verdict]:
-    # A virtual function is an inventory of its physical function's provider.
+    # Virtual functions are inventory of their physical function's provider.
     family = unallocated.family(view, provider.address)
     move = _migration(reader.connection, consumer)
     uuid = move["instance_uuid"] if move else consumer
@@ -201,7 +201,10 @@ def _protection(
 
 
 def _migration(connection: sa.Connection, uuid: str) -> Mapping[str, Any] | None:
-    """The migration with this uuid: it holds what its instance had before the move. Soft-deleted ones too."""
+    """Return the migration with this uuid, including soft-deleted ones; None if there is none.
+
+    As a consumer it holds what its instance had before the move.
+    """
     table = tables.migrations
     if "uuid" not in {column.name for column in tables.columns(connection, table)}:
         return None

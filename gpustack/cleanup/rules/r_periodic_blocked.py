@@ -1,9 +1,9 @@
-"""Class R: nova-compute is up, and yet does not free what its periodic would have freed long ago.
+"""Class R: nova-compute is up and has not freed a row that its periodic task should have freed long ago.
 
-Any exception in ``update_available_resource`` ends it before the rows are saved
-(``nova/compute/resource_tracker.py``), and from then on nothing on the host is freed. Or a claim failed half-way, as
-that of a resize into another cell does: then nova-compute has forgotten for whom the device is taken, and frees it only
-when it starts.
+Any exception in ``update_available_resource`` ends the task before the rows are saved
+(``nova/compute/resource_tracker.py``); from then on nothing on the host is freed. Or a claim failed half-way, such as
+that of a cross-cell resize. nova-compute then has lost the owner of the device from its memory, and frees it only when
+it starts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TITLE = "the periodic of nova-compute does not free it"
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Rows on a host that is up which should have been freed several grace times ago."""
+    """Yield verdicts on rows of a host that is up that should have been freed several grace times ago."""
     ghosts = [(row, owner) for row, owner in view.displaced if not owner.alive]
     for row, owner in [*left_behind(view), *ghosts]:
         written = stale_since(row, owner)

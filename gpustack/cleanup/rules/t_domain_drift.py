@@ -1,10 +1,9 @@
-"""Class T: what libvirt's domains use, compared with Nova's rows in both directions; report only.
+"""Class T: the devices that libvirt's domains use, compared with Nova's rows in both directions; report only.
 
-The databases alone never show it: a database error at the end of a spawn leaves an instance without a host while its
-domain runs, and within two periodics Nova offers its GPU to the next instance. Only the host knows of the domain.
+The databases alone do not show it. A database error at the end of a spawn leaves an instance without a host while its
+domain runs. Within two periodic tasks Nova offers its GPU to the next instance. Only the host shows the domain.
 
-Hosts are asked before the rows are read. So a row that was written meanwhile is a young one, which the grace time
-protects.
+Hosts are asked before the rows are read. A row that changed in between is protected by the grace time.
 """
 
 from __future__ import annotations
@@ -33,7 +32,10 @@ _PAGE = "the page of class T"
 def judge(
     reader: CellReader, clock: Clock, answers: Mapping[str, Usage], hosts: frozenset[str] | None = None
 ) -> Iterator[Verdict]:
-    """Where the domains of the hosts that were asked, and the rows of this cell, contradict one another."""
+    """Yield verdicts where the domains of the hosts that were asked and the rows of this cell contradict each other.
+
+    :param answers: the answers by host; other hosts are left out.
+    """
     for view in reader.views(hosts):
         usage = answers.get(view.node.host or "")
         if usage is None or view.node.deleted or view.unread:
@@ -50,7 +52,7 @@ def judge(
 
 
 def _still_moving(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner | None) -> Verdict:
-    """The verdict; what only work protects that nobody does any more is reported as what it is."""
+    """Return the verdict; *report* if only work that nothing continues protects it."""
     if verdict.status is not Status.PROTECTED:
         return verdict
     if (dead := stuck(verdict, view, clock, owner)).status is not Status.PROTECTED:
@@ -59,14 +61,14 @@ def _still_moving(verdict: Verdict, view: NodeView, clock: Clock, owner: Owner |
 
 
 class _Owners:
-    """The instances of a compute node's rows, and those of domains that no row names."""
+    """The owners of a compute node's rows, and the instances of domains that no row names."""
 
     def __init__(self, reader: CellReader, view: NodeView) -> None:
         self._reader = reader
         self._found = dict(view.owners)
 
     def get(self, uuid: str | None) -> Owner | None:
-        """The instance with this uuid; None without a uuid."""
+        """Return the instance with this uuid; None without a uuid."""
         if not uuid:
             return None
         if uuid not in self._found:
@@ -75,14 +77,14 @@ class _Owners:
 
 
 def _used(view: NodeView, clock: Clock, usage: Usage, owners: _Owners) -> Iterator[Verdict]:
-    """The devices that a domain uses, and that no row gives to its instance."""
+    """Yield verdicts on devices that a domain uses without a row that names its instance."""
     rows = {address.lower(): row for address, row in view.by_address.items()}
     known = {uuid for address, users in usage.users.items() if address in rows for uuid in users}
     for address, users in sorted(usage.users.items()):
         row = rows.get(address)
         for uuid in sorted(users):
             if row is None and uuid in known:
-                continue  # another function of a card, such as its sound, comes with the one that has a row
+                continue  # another function, such as audio, of a card with a row
             owner = owners.get(uuid)
             fault = _fault(view, address, row, owner)
             if fault is None:
@@ -98,17 +100,17 @@ def _used(view: NodeView, clock: Clock, usage: Usage, owners: _Owners) -> Iterat
 
 
 def _fault(view: NodeView, address: str, row: PciRow | None, owner: Owner | None) -> str | None:
-    """What is wrong with a device that a domain uses; None where nothing is."""
+    """Return what is wrong with a device that a domain uses; None if nothing is."""
     user = f"the domain of {owner.uuid}" if owner is not None else "an unknown process"
     if row is None:
         if owner is None or owner.instance is None or (owner.on(view.node) and owner.requests == ()):
-            return None  # no device that Nova manages, or no instance of Nova's
+            return None  # Nova does not manage the device or the instance
         return f"{user} uses {address}, which has no row: nova-compute may offer it when it starts"
     if not row.taken:
         offers = "Nova offers it" if row.status == "available" else f"its row is {row.status}"
         return f"{user} uses {address}, and {offers}: one GPU may get two instances"
     if owner is None:
-        return None  # the kernel names no domain: it may be the row's own
+        return None  # domain unknown: it may be the row's owner
     if row.instance_uuid != owner.uuid:
         return f"{user} uses {address}, and by its row it belongs to {row.instance_uuid or 'nobody'}"
     if not owner.on(view.node):
@@ -118,7 +120,7 @@ def _fault(view: NodeView, address: str, row: PciRow | None, owner: Owner | None
 
 
 def _unused(view: NodeView, clock: Clock, usage: Usage) -> Iterator[Verdict]:
-    """The devices of active instances that no domain uses; proved by a complete answer alone."""
+    """Yield verdicts on devices of active instances that no domain uses; only from a complete answer."""
     if usage.gap:
         return
     for row in view.taken:
@@ -134,7 +136,7 @@ def _unused(view: NodeView, clock: Clock, usage: Usage) -> Iterator[Verdict]:
 
 
 def _of_a_flavor(owner: Owner, row: PciRow) -> bool:
-    """Whether the device is in the domain as a PCI device: one of a Neutron port may be there as an interface."""
+    """Whether the device was requested by a flavor: that of a Neutron port may be in the domain as an interface."""
     ports = [request for request in owner.requests or () if request.alias_name is None]
     if row.dev_type == "vdpa" or owner.requests is None:
         return False

@@ -1,8 +1,8 @@
-"""Class U: a status that Nova does not have, or an owner that is not written as Nova writes it.
+"""Class U: a status that Nova does not have, or an owner in a spelling that Nova does not write.
 
-Nova refuses to load a row in such a status (``nova/objects/fields.py``, ``PciDeviceStatus``): from its next start on,
-the nova-compute of that host fails. Nova compares uuids letter by letter: a nova-compute that starts finds no instance
-whose uuid is written in capitals, and frees the device, whether a guest uses it or not.
+Nova refuses to load a row with such a status (``nova/objects/fields.py``, ``PciDeviceStatus``): the nova-compute of
+that host fails at its next start. Nova compares uuids including case. A starting nova-compute finds no instance whose
+uuid is written in capitals, and frees the device even if it is in use.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ADVICE = (
 
 
 def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
-    """Live rows with a value that Nova itself never writes."""
+    """Yield verdicts on live rows with a value that Nova never writes."""
     for row in misread(view):
         reasons = []
         if row.status not in STATUSES:
