@@ -1,7 +1,6 @@
-"""A host in service: what its nova-compute and its guests need around a reboot.
+"""Take a host out of service for a reboot, and restore it: its nova-compute and its instances.
 
-Read → compare → steps, as everywhere: :mod:`.model` is what Nova's API tells, :mod:`.empty` decides what takes a host
-out of service, :mod:`.resume` what gives it back, and :mod:`.run` carries steps out and looks again until there is
-nothing left. What a run has begun is remembered in Nova alone (:mod:`.marks`), so a run that broke anywhere is taken up
-by the next.
+Read, compare, act: :mod:`.model` is the data of Nova's API, :mod:`.drain` plans how to empty a host, :mod:`.restore`
+how to bring it back. :mod:`.run` carries steps out and reads again until nothing is left to do. The state of a run is
+stored in Nova only (:mod:`.metadata`), so the next run continues an interrupted one.
 """

@@ -1,4 +1,4 @@
-"""What Nova's API offers for a host in service, as the rest of this package sees it."""
+"""The interface to Nova's API, Neutron and Placement that this package uses."""
 
 from __future__ import annotations
 
@@ -10,58 +10,61 @@ from gpustack.maintenance.model import Action, ComputeService, Ports, Server, Se
 
 
 class ServiceApi(Protocol):
-    """Each method is one request or one listing.
+    """The requests of this package, one request or listing for each method.
 
-    Every method raises :class:`gpustack.cloudapi.Refused` or :class:`gpustack.cloudapi.Unanswered`.
+    Methods raise :class:`gpustack.cloudapi.Refused` or :class:`gpustack.cloudapi.Unanswered`, unless stated otherwise.
     """
 
     def user(self) -> str:
-        """The id of the user that is signed in; empty when it can't be known."""
+        """Return the id of the authenticated user; empty if unknown."""
 
     def services(self) -> tuple[ComputeService, ...]:
-        """Every nova-compute service, of all cells."""
+        """Return every nova-compute service of all cells."""
 
     def servers(self, host: str) -> tuple[Server, ...]:
-        """The guests of a host, of all projects."""
+        """Return the instances of a host, of all projects."""
 
     def unconfirmed(self) -> tuple[Server, ...]:
-        """The guests, wherever they are, whose resize or cold migration waits for its confirmation."""
+        """Return the instances on any host whose resize or cold migration waits for confirmation."""
 
     def left(self, host: str) -> tuple[str, ...]:
-        """The ids of guests that were moved from a host lately: Nova finds no guest by its metadata."""
+        """Return the ids of instances with a recent migration from a host; Nova cannot search by metadata."""
 
     def server(self, server_id: str) -> Server | None:
-        """One guest; None when there is none."""
+        """Return one instance; None if it does not exist."""
 
     def migrations(self, host: str) -> tuple[ServerMigration, ...]:
-        """Moves to or from a host that are not over."""
+        """Return unfinished migrations to or from a host."""
 
     def ports(self, host: str) -> Ports:
-        """Which guests of a host have ports that are a device's. It raises nothing."""
+        """Return the instances of a host with ports on devices. Does not raise."""
 
     def needs(self, server_id: str) -> Amounts:
-        """What a guest has allocated in Placement; nothing when that can't be known. It raises nothing."""
+        """Return what an instance has allocated in Placement; empty if unknown. Does not raise."""
 
     def room(self, needs: Amounts) -> Room | None:
-        """Where that is free on open hosts; None when that can't be known. It raises nothing."""
+        """Return the hosts with room for these amounts; None if unknown. Does not raise."""
 
     def actions(self, server_id: str) -> tuple[Action, ...]:
-        """What was asked of a guest, newest first."""
+        """Return the instance actions of an instance, newest first."""
 
     def why_failed(self, server_id: str, request: str) -> str:
-        """What Nova says of an action that did not work; empty when it says nothing."""
+        """Return Nova's reason for the failure of an action; empty if there is none.
+
+        :param request: the request id of the action.
+        """
 
     def disable(self, service_id: str, reason: str) -> None:
-        """Disable a service."""
+        """Disable a service with this reason."""
 
     def enable(self, service_id: str) -> None:
         """Enable a service."""
 
     def mark(self, server_id: str, metadata: Mapping[str, str]) -> None:
-        """Add metadata to a guest."""
+        """Add metadata to an instance."""
 
     def unmark(self, server_id: str, key: str) -> None:
-        """Remove metadata of a guest; one that is not there is no error."""
+        """Remove a metadata key of an instance; a missing key is not an error."""
 
     def act(self, server_id: str, action: str) -> None:
-        """Ask for ``stop``, ``start``, ``live_migrate``, ``cold_migrate`` or ``confirm``."""
+        """Request ``stop``, ``start``, ``live_migrate``, ``cold_migrate`` or ``confirm``."""

@@ -1,7 +1,7 @@
-"""Whether there is room elsewhere for the guests of a host, as far as that can be known before the first one moves.
+"""Check for free capacity on other hosts before the first instance is moved.
 
-Placement knows processors, memory and disks, and gives away no more than it has. So what it has no room for, Nova's
-scheduler refuses as well. That it has room says little: devices, NUMA nodes and the scheduler's filters come on top.
+Placement has vCPUs, memory and disk, and never allocates more than it has. If Placement has no room, Nova's scheduler
+refuses too. If it has room, the scheduler may still refuse because of devices, NUMA nodes or filters.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from gpustack.findings import Finding, finding
 from gpustack.maintenance.steps import GuestStep
 
 Amounts = Mapping[str, int]
-"""How much of what, in Placement's words: ``MEMORY_MB``."""
+"""Amounts by resource class, such as ``MEMORY_MB``."""
 _OF_HOSTS = ("MEMORY_MB", "VCPU")
-"""What is a host's own. Disks may be a pool that hosts share: a guest that moves gives back there what it takes."""
+"""Resource classes that hosts do not share. Disk may be a shared pool, where a moved instance frees what it takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Where a guest fits.
+    """The hosts on which an instance fits.
 
-    :param free: what is free, by provider; empty when the guest fits nowhere.
-    :param whole: whether these are all providers, and not the first thousand.
+    :param free: free amounts by provider; empty if the instance fits nowhere.
+    :param whole: whether all providers are included, and not only the first thousand.
     """
 
     free: Mapping[str, Amounts] = field(default_factory=dict)
@@ -33,10 +33,10 @@ class Room:
 
 
 def lacking(host: str, wanted: Sequence[tuple[GuestStep, Amounts, Room]]) -> tuple[Finding, ...]:
-    """What stands against moving guests: one that fits nowhere, or more of them than fit together.
+    """Return findings if an instance fits nowhere, or if the instances together need more than is free.
 
-    :param host: the host as Nova calls it.
-    :param wanted: the moves, what each guest needs, and where it fits.
+    :param host: the host as Nova names it.
+    :param wanted: for each move, the instance's needs and the hosts where it fits.
     """
     nowhere = [(move, needs) for move, needs, room in wanted if not room.free]
     if nowhere:

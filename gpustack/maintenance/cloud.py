@@ -1,8 +1,8 @@
-"""Nova's API over python-novaclient; with :mod:`.ports` and :mod:`.placement`, all requests of this package.
+"""Nova's API through python-novaclient; :mod:`.ports` and :mod:`.placement` have the other requests of this package.
 
-openstacksdk signs in (clouds.yaml, ``OS_*``) and finds the compute endpoint; python-novaclient's managers send the
-requests over the same session. They use microversion 2.84 (Victoria), which names the error of a failed action, or 2.69
-(Stein) on older clouds: the first that reports a cell that does not answer, where older ones leave its instances out.
+openstacksdk authenticates (clouds.yaml, ``OS_*``) and finds the compute endpoint; python-novaclient's managers send the
+requests in the same session. They use microversion 2.84 (Victoria), which returns the error of a failed action, or 2.69
+(Stein) on older clouds. 2.69 is the first that reports a cell that does not answer; earlier ones omit its instances.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ if TYPE_CHECKING:
 _OLDEST, _NEWEST = "2.69", "2.84"
 _FORBIDDEN = "services and others' guests are for administrators: use a cloud of clouds.yaml with the role admin"
 _OVER = frozenset({"confirmed", "reverted", "failed", "completed", "cancelled", "done", "error", "finished"})
-"""Where nothing moves any more; what is ``finished`` waits for its confirmation."""
+"""Statuses without work under way; a ``finished`` migration waits for confirmation."""
 _LATELY = timedelta(days=7)
 _READ_RETRIES = 3
-"""For requests that only read: a drain takes up to an hour and polls every few seconds."""
+"""Retries of read requests: a drain takes up to an hour and polls every few seconds."""
 
 
 class ServiceCloud:
-    """:class:`gpustack.maintenance.api.ServiceApi` of a real cloud."""
+    """:class:`gpustack.maintenance.api.ServiceApi` of a real cloud.
+
+    :raises CloudError: if the compute API is older than microversion 2.69, or cannot be found.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -83,7 +86,7 @@ class ServiceCloud:
 
     @staticmethod
     def _migration(entry: Mapping[str, Any], server: Server) -> ServerMigration:
-        # Only the migration itself shows that a confirmation is under way.
+        # A confirmation under way sets no task of the instance.
         busy = server.task is not None or entry["status"] == "confirming"
         return ServerMigration(
             server=str(entry["instance_uuid"]),
@@ -157,7 +160,10 @@ class ServiceCloud:
                     raise AssertionError(action)
 
     def _migrations(self, host: str) -> Iterator[Mapping[str, Any]]:
-        """Migrations that changed lately: running ones are written all the time, old ones are kept for ever."""
+        """Yield migrations that changed within :data:`_LATELY`.
+
+        Nova writes to running migrations often, and keeps old ones indefinitely.
+        """
         since = (datetime.now(UTC) - _LATELY).strftime("%Y-%m-%dT%H:%M:%SZ")
         marker: str | None = None
         with self._asking("list migrations"):
@@ -166,7 +172,7 @@ class ServiceCloud:
                 marker = str(page[-1].uuid)
 
     def _servers(self, query: Mapping[str, str]) -> tuple[Server, ...]:
-        """Instances of all projects; those of a cell that does not answer have the status ``UNKNOWN``."""
+        """Return instances of all projects; those of a cell that does not answer have the status ``UNKNOWN``."""
         with self._asking("list instances"):
             entries = self._read.servers.list(search_opts={**query, "all_tenants": "1"}, limit=-1)
             return tuple(_server(entry.to_dict()) for entry in entries)
@@ -190,10 +196,10 @@ class ServiceCloud:
 
 
 def _client(connection: Connection, version: str, endpoint: str | None, *, retries: int) -> Client:
-    """novaclient over the SDK's session."""
+    """Return a novaclient that uses the SDK's session."""
     from novaclient import client
 
-    # novaclient writes the name of each listed server into ~/.novaclient; below a device that directory can't be made.
+    # novaclient caches the name of each listed server in ~/.novaclient; a directory below a device can't be created.
     os.environ["NOVACLIENT_UUID_CACHE_DIR"] = os.devnull
     return client.Client(
         version, session=connection.session, endpoint_override=endpoint, connect_retries=retries or None
@@ -243,7 +249,7 @@ def _server(entry: Mapping[str, Any]) -> Server:
 
 
 def _devices(extra_specs: Mapping[str, str]) -> tuple[str, ...]:
-    """What of a flavor ties a guest to devices of its host."""
+    """Return the parts of a flavor that need devices of a host: PCI aliases, ``VGPU``, accelerator profiles."""
     devices: dict[str, None] = {}
     for key, value in extra_specs.items():
         if key == ALIAS:

@@ -1,4 +1,4 @@
-"""What takes a host out of service: no new guests, and none of those that run are left."""
+"""Plan how to take a host out of service: disable nova-compute, move or stop the instances that run."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ def plan_empty(
     now: datetime,
     requests: Mapping[str, str] = NOTHING,
 ) -> ServicePlan:
-    """Plan what is left to do until a host can be rebooted; with nothing to do it is empty.
+    """Plan the remaining steps until a host can be rebooted; the plan is empty if there are none.
 
     :param host: the inventory's name.
-    :param why: what the reboot is for.
-    :param requests: the steps that this run has requested (:func:`gpustack.maintenance.instances.key`), each with
-        the API's refusal, if any.
+    :param why: the reason for the reboot.
+    :param now: the time to write into the reason of the disabled service.
+    :param requests: the steps that this run has requested (:func:`gpustack.maintenance.instances.key`), each with the
+        reason of its failure; empty if there is none.
     """
     service = world.service
     if service is None:
@@ -66,14 +67,14 @@ def plan_empty(
 
 
 def _away(server: Server, user: str, requests: Mapping[str, str]) -> Treatment:
-    """A guest that was moved away: its move must be over, since the host that it left has a part in that."""
+    """Treat an instance that was moved away: its move must be over, because this host takes part in it."""
     if half_moved(server, user):
         return confirm(server, requests)
     return Treatment(wait=f"{server.label}: {server.task}" if server.task else "")
 
 
 class _Sorted:
-    """Steps, waits, notes and findings, as they come together."""
+    """Collects steps, waits, notes and findings."""
 
     def __init__(self, host: str, requests: Mapping[str, str]) -> None:
         self._host = host
@@ -97,7 +98,7 @@ class _Sorted:
             self.notes.append(verdict.note)
 
     def moves(self, world: World) -> None:
-        """Moves whose guest is not on the host, or not yet."""
+        """Add migrations whose instance is not, or not yet, on the host."""
         busy = {server.id for server in (*world.servers, *world.away) if server.task is not None}
         for move in world.migrations:
             if move.idle:

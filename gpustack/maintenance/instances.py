@@ -1,8 +1,8 @@
-"""What is to become of one guest of a host that will be rebooted.
+"""Decide what to do with one instance of a host that will be rebooted.
 
-A guest that does not run loses nothing. One that runs is moved or stopped as its policy says, when Nova and its owner
-allow it; a guest that is paused, rescued, locked, in ERROR or half moved is somebody's work, and stands against the
-reboot.
+An instance that does not run loses nothing. One that runs is moved or stopped according to its policy, if its state
+permits it. Other states block the reboot, because they are somebody's work in progress: rescued, locked, half moved, in
+ERROR while running, paused (except for live migration).
 """
 
 from __future__ import annotations
@@ -35,7 +35,13 @@ _STEPS: dict[Policy, type[Stop] | type[ColdMigrate] | type[LiveMigrate]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Treatment:
-    """One of four: a step, something to wait for, a finding that stands against the reboot, or leave it (a note)."""
+    """What to do with an instance; exactly one is set, or none if there is nothing to do.
+
+    :param step: the step to carry out.
+    :param wait: what to wait for.
+    :param against: the finding that blocks the reboot.
+    :param note: why the instance is left as it is.
+    """
 
     step: Operation | None = None
     wait: str = ""
@@ -46,12 +52,12 @@ class Treatment:
 def judge(
     server: Server, host: str, choices: InstanceChoices, *, user: str, up: bool, requests: Collection[str]
 ) -> Treatment:
-    """What is to become of a guest.
+    """Decide what to do with an instance.
 
-    :param host: the host as Nova calls it.
-    :param user: the id of the user that gpustack signs in as.
-    :param up: whether nova-compute answers.
-    :param requests: the steps that this run has asked for already: ``KIND:SERVER``.
+    :param host: the host as Nova names it.
+    :param user: the id of the user as whom gpustack authenticates; empty if unknown.
+    :param up: whether nova-compute reports.
+    :param requests: the steps that this run has already requested: ``KIND:SERVER``.
     """
     if server.task is not None:
         return Treatment(wait=f"{server.label}: {server.task}")
@@ -65,12 +71,12 @@ def judge(
 
 
 def half_moved(server: Server, user: str) -> bool:
-    """Whether a guest waits for the confirmation of a cold migration that gpustack asked for."""
+    """Whether an instance waits for confirmation of a cold migration that gpustack requested."""
     return server.status == "VERIFY_RESIZE" and MOVED in server.metadata and since(server, MOVED, user) is Since.OURS
 
 
 def confirm(server: Server, requests: Collection[str]) -> Treatment:
-    """Confirm a cold migration, once."""
+    """Return the step that confirms a cold migration; a wait if this run has requested it already."""
     step = Confirm(server=server.id, name=server.name, why="gpustack migrated it")
     if key(step) in requests:
         return Treatment(wait=f"{server.label}: its migration is being confirmed")
@@ -99,7 +105,7 @@ def _running(server: Server, host: str, choices: InstanceChoices, *, up: bool) -
 
 
 def _held(server: Server, choices: InstanceChoices) -> tuple[str, ...]:
-    """What ties a guest to devices of its host."""
+    """Return the devices and device ports that an instance has on its host."""
     ports = (f"a port of type {kind}" for kind in server.ports if kind not in choices.plain_ports)
     return (*server.devices, *ports)
 
@@ -112,5 +118,5 @@ def _step(server: Server, host: str, policy: Policy, devices: str) -> Operation:
 
 
 def key(step: Operation) -> str:
-    """By which a run remembers that it has asked for a step."""
+    """Return the key under which a run records a requested step: ``KIND:SERVER``."""
     return f"{step.kind}:{getattr(step, 'server', '')}"

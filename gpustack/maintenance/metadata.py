@@ -1,8 +1,7 @@
-"""What a run leaves in Nova so that another run can take it up: the reason of a disabled service, and guests' metadata.
+"""The state of a run in Nova: the reason of a disabled service, and metadata of instances.
 
-A guest is marked before it is stopped or moved: for which host, and what was the last thing that anybody had asked of
-it until then. Nova keeps a list of what is asked of a guest, so it can be told later whether only gpustack has acted
-since.
+Before an instance is stopped or moved, gpustack writes metadata: the host, and the last request before its own. Nova
+records every request for an instance, so a later run can see whether anybody else has acted since.
 """
 
 from __future__ import annotations
@@ -14,28 +13,34 @@ from datetime import datetime
 from gpustack.maintenance.model import ComputeService, Server
 
 STOPPED = "gpustack_stopped_for"
-"""The host for whose reboot gpustack stopped a guest."""
+"""Metadata key: the host for whose reboot gpustack stopped the instance."""
 MOVED = "gpustack_moved_from"
-"""The host from which gpustack moved a guest."""
+"""Metadata key: the host from which gpustack moved the instance."""
 AFTER = "gpustack_after"
-"""The request that was the last before gpustack's own."""
+"""Metadata key: the id of the last request before gpustack's own."""
 
 _OURS = "gpustack:"
 _LONGEST = 255
 
 
 def reason(host: str, why: str, now: datetime) -> str:
-    """Why a service is disabled."""
+    """Return the reason to write to a disabled service.
+
+    :param why: the reason for the reboot.
+    """
     return _reason(f"{host} is rebooted: {why}", now)
 
 
 def reason_of_failure(host: str, why: str, now: datetime) -> str:
-    """Why a service stays disabled after a run that has failed."""
+    """Return the reason to write to a service that stays disabled after a failed run.
+
+    :param why: the error of the run.
+    """
     return _reason(f"{host} has failed: {' '.join(why.split())}", now)
 
 
 def _reason(text: str, now: datetime) -> str:
-    """In a form that :func:`disabled_here` knows again; Nova takes 255 characters."""
+    """Format a reason so that :func:`disabled_here` recognizes it; Nova accepts 255 characters."""
     end = f" (since {now:%Y-%m-%dT%H:%M:%SZ})"
     return f"{_OURS} {text}"[: _LONGEST - len(end)] + end
 
@@ -46,7 +51,7 @@ def disabled_here(service: ComputeService | None) -> bool:
 
 
 class Since(enum.Enum):
-    """What was asked of a marked guest since it was marked."""
+    """The requests for an instance since gpustack marked it."""
 
     OURS = "only what gpustack asks"
     NOTHING = "nothing"
@@ -58,12 +63,13 @@ _MOVED = re.compile(r"(migrate )+|(live-migration )+")
 
 
 def since(server: Server, key: str, user: str) -> Since:
-    """What was asked of a guest since it was marked.
+    """Classify the requests for an instance since gpustack marked it.
 
-    After a stop, a start is gpustack's own that did not work; a stop after a start is not: somebody wanted it stopped.
+    A start after a stop is gpustack's own start that failed. A stop after a start is not gpustack's: somebody wanted
+    the instance stopped.
 
-    :param key: the mark: :data:`STOPPED` or :data:`MOVED`.
-    :param user: the id of the user that gpustack signs in as; empty when it can't be known.
+    :param key: the metadata key: :data:`STOPPED` or :data:`MOVED`.
+    :param user: the id of the user as whom gpustack authenticates; empty if unknown.
     """
     newer = []
     for action in server.actions or ():
@@ -71,7 +77,7 @@ def since(server: Server, key: str, user: str) -> Since:
             break
         newer.append(action)
     else:
-        return Since.OTHERS  # the mark names nothing that was ever asked: it can't be judged
+        return Since.OTHERS  # the recorded request is not in the list: unknown
     if not newer:
         return Since.NOTHING
     if user and any(action.user and action.user != user for action in newer):

@@ -1,4 +1,4 @@
-"""What Nova's API tells of a host that is to be rebooted: its service, its guests, the moves that touch it."""
+"""The data of Nova's API about a host that will be rebooted: its service, its instances, their migrations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 class Policy(enum.StrEnum):
-    """What becomes of a guest whose host is rebooted."""
+    """How to treat a running instance whose host will be rebooted."""
 
     REFUSE = "refuse"
     LIVE_MIGRATE = "live-migrate"
@@ -20,10 +20,10 @@ class Policy(enum.StrEnum):
 class InstanceChoices:
     """The operator's choices.
 
-    :param guests: for guests without a device of the host.
-    :param device_guests: for guests with one.
-    :param live_migratable: the aliases whose devices can migrate live.
-    :param plain_ports: the types of ports (Neutron's ``vnic_type``) that count as no device.
+    :param guests: the policy for instances without a device of the host.
+    :param device_guests: the policy for instances with one.
+    :param live_migratable: the aliases whose devices support live migration.
+    :param plain_ports: port types (Neutron's ``vnic_type``) that do not count as devices.
     """
 
     guests: Policy = Policy.REFUSE
@@ -36,11 +36,11 @@ class InstanceChoices:
 class ComputeService:
     """A nova-compute service.
 
-    :param id: empty when its cell does not answer: nothing but its name is known then.
-    :param host: the host as Nova calls it (``[DEFAULT] host``).
-    :param up: whether it has reported lately, and nobody has forced it down.
-    :param reason: why it is disabled, as whoever disabled it wrote.
-    :param seen: when it last reported, in Nova's words; a new report changes it.
+    :param id: the service's id; empty if its cell does not answer, and only the name is known.
+    :param host: the host as Nova names it (``[DEFAULT] host``).
+    :param up: whether it has reported lately and is not forced down.
+    :param reason: the reason that was given when it was disabled.
+    :param seen: the time of the last report as Nova returns it; it changes with each report.
     """
 
     id: str
@@ -54,9 +54,11 @@ class ComputeService:
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """Something that was asked of a guest (an instance action of Nova).
+    """An instance action of Nova.
 
-    :param user: the id of whoever asked.
+    :param name: the action, such as ``stop``.
+    :param request: the request id.
+    :param user: the id of the user who requested it.
     """
 
     name: str
@@ -66,15 +68,16 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True)
 class Server:
-    """A guest.
+    """An instance.
 
-    :param status: as the API has it (``ACTIVE``, ``VERIFY_RESIZE``), ``UNKNOWN`` when its cell does not answer.
-    :param task: what Nova is doing with it, None for nothing.
-    :param power: Nova's number of the power state: 1 running, 3 paused, 4 shut down, 7 suspended.
-    :param devices: what of its flavor ties it to devices of the host: the aliases (``k4200``), or ``VGPU``.
-    :param ports: the types of its ports that are a device's, not the hypervisor's (``direct``).
-    :param metadata: what users wrote on it, and :mod:`.marks`.
-    :param actions: what was asked of it, newest first; None when nobody looked.
+    :param status: as in the API (``ACTIVE``, ``VERIFY_RESIZE``); ``UNKNOWN`` if its cell does not answer.
+    :param task: the task state; None without a task.
+    :param power: Nova's power state: 0 unknown, 1 running, 3 paused, 4 shut down, 6 crashed, 7 suspended.
+    :param devices: the parts of its flavor that need devices of the host: aliases (``k4200``), ``VGPU``, accelerator
+        profiles.
+    :param ports: the types of its ports on devices (``direct``).
+    :param metadata: metadata of users and of gpustack (:mod:`.metadata`).
+    :param actions: the instance actions, newest first; None if not read.
     """
 
     id: str
@@ -91,15 +94,17 @@ class Server:
 
     @property
     def label(self) -> str:
-        """The name and the id, as messages have it."""
+        """The name and the id, for messages."""
         return f"{self.name} ({self.id})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerMigration:
-    """A move under way.
+    """A migration under way.
 
-    :param idle: whether Nova is doing nothing with its guest, though its record says otherwise: it was left behind.
+    :param server: the id of the instance.
+    :param kind: the migration type.
+    :param idle: whether the record is unfinished while Nova does nothing with the instance.
     """
 
     server: str
@@ -112,11 +117,11 @@ class ServerMigration:
 
 @dataclass(frozen=True, kw_only=True)
 class Ports:
-    """What Neutron tells of a host.
+    """The ports on devices of a host's instances.
 
-    :param kinds: the types of ports that are a device's, by the guest's id.
-    :param none: why there is nothing to ask; empty when there is.
-    :param unknown: why Neutron could not be asked; empty when it was.
+    :param kinds: the types of ports on devices, by instance id.
+    :param none: why there is nothing to ask; empty otherwise.
+    :param unknown: why Neutron could not be asked; empty otherwise.
     """
 
     kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -126,14 +131,14 @@ class Ports:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What Nova tells of one host.
+    """The state of one host in Nova.
 
-    :param service: its nova-compute; None when Nova has none of it.
-    :param servers: the guests that are there.
-    :param away: guests on other hosts that carry a mark of this one.
-    :param migrations: moves to or from it that are not over.
-    :param user: the id of the user who asks; empty when it can't be known.
-    :param ports: what Neutron tells of it.
+    :param service: its nova-compute; None if Nova has none.
+    :param servers: the instances on the host.
+    :param away: instances on other hosts with metadata that names this host.
+    :param migrations: unfinished migrations to or from the host.
+    :param user: the id of the authenticated user; empty if unknown.
+    :param ports: the ports on devices of its instances.
     """
 
     service: ComputeService | None

@@ -1,4 +1,4 @@
-"""Placement, asked what guests need and where that is free. Whatever goes wrong here, the scheduler still decides."""
+"""Ask Placement what instances need and where it is free. Errors are ignored: the scheduler still decides."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 _VERSION = {"OpenStack-API-Version": "placement 1.29"}  # Rocky
 _CLASSES = frozenset({"VCPU", "MEMORY_MB", "DISK_GB"})
-"""What every release of Nova asks of Placement for a move; pinned processors (``PCPU``) may become others."""
+"""The resource classes that every release of Nova requests for a move; ``PCPU`` may become another class."""
 _MOST = 1000
 
 
 def needs_of(connection: Connection, server_id: str) -> Amounts:
-    """What a guest has allocated; nothing when Placement can't be asked."""
+    """Return what an instance has allocated; empty if Placement cannot be read."""
     answer = _get(connection, f"/allocations/{server_id}")
     amounts: Counter[str] = Counter()
     for provider in (answer or {}).get("allocations", {}).values():
@@ -28,7 +28,7 @@ def needs_of(connection: Connection, server_id: str) -> Amounts:
 
 
 def room_of(connection: Connection, needs: Amounts) -> Room | None:
-    """Where that fits, on hosts whose nova-compute is not disabled; None when Placement can't be asked."""
+    """Return the hosts with room whose nova-compute is not disabled; None if Placement cannot be read."""
     query = {
         "resources": ",".join(f"{name}:{amount}" for name, amount in sorted(needs.items())),
         "required": "!COMPUTE_STATUS_DISABLED",

@@ -1,4 +1,4 @@
-"""What a plan of this package is: steps, what is waited for, what is left as it is, and what stands against it."""
+"""The plan for one host: steps, what to wait for, instances that are left as they are, and findings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from gpustack.text import printable
 
 @dataclass(frozen=True, kw_only=True)
 class ServicePlan:
-    """What is done in Nova for one host.
+    """The plan for one host in Nova.
 
-    :param title: what it is for.
-    :param steps: in their order.
-    :param waits: what must come to its end first, one sentence each.
-    :param notes: guests that are left as they are, and why.
+    :param host: the inventory's name.
+    :param title: the purpose of the plan.
+    :param steps: in the order in which they are carried out.
+    :param waits: conditions to wait for, one sentence each.
+    :param notes: instances that are left as they are, and why.
+    :param findings: an error finding blocks the plan.
     """
 
     host: str
@@ -29,16 +31,15 @@ class ServicePlan:
 
     @property
     def refused(self) -> bool:
-        """Whether an error finding stands against it."""
+        """Whether an error finding blocks the plan."""
         return bool(errors(self.findings))
 
     @property
     def todo(self) -> bool:
-        """Whether there is anything to do or to wait for."""
+        """Whether there are steps or waits."""
         return bool(self.steps or self.waits)
 
     def to_dict(self) -> dict[str, object]:
-        """The plan as plain data."""
         return {
             "host": self.host,
             "refused": self.refused,
@@ -50,7 +51,7 @@ class ServicePlan:
 
 
 def show(plan: ServicePlan) -> str:
-    """A plan as text for people."""
+    """Return the plan as text."""
     return "\n".join(printable(line, keep="") for line in _lines(plan))
 
 

@@ -1,4 +1,4 @@
-"""What the playbooks' action plugin calls: a host of the inventory in, plain data out."""
+"""The functions that the playbooks' action plugin calls, with plain data as results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpustack.task_results import TaskResult, failure
 
 
 class ServiceResult(TaskResult):
-    """A phase's result; ``todo`` of ``plan``: whether an earlier run has left something to do."""
+    """The result of a phase; ``todo`` in phase ``plan``: whether an earlier run has left steps to do."""
 
     todo: bool
     service: dict[str, object]
@@ -32,19 +32,21 @@ def carry_out(
     reboot: bool = False,
     disabled: bool = False,
 ) -> ServiceResult:
-    """One phase of bringing a host out of service and back.
+    """Carry out one phase of taking a host out of service and restoring it.
 
-    ``plan`` shows what the others would do and changes nothing; ``disable`` keeps new guests away; ``empty`` moves or
-    stops those that run; ``resume`` starts and enables again what gpustack stopped and disabled, and is for a host that
-    has just been verified; ``failed`` says in Nova why a host stays out of service, and tells what is left.
+    * ``plan`` shows the other phases and changes nothing.
+    * ``disable`` disables nova-compute, so that no new instances are scheduled.
+    * ``empty`` moves or stops the running instances.
+    * ``resume`` starts and enables what gpustack stopped and disabled; only for a host that was just verified.
+    * ``failed`` writes to Nova why the host stays out of service, and returns the remaining steps.
 
     :param cloud: a name in clouds.yaml, ``envvars`` for the ``OS_*`` variables.
-    :param why: what the reboot is for; for ``failed``, what went wrong.
-    :param seconds: how long guests may take.
-    :param log: is called with each step before it is done.
-    :param reboot: whether the host is going to be rebooted, for ``plan``.
+    :param why: the reason for the reboot; for ``failed``, the error.
+    :param seconds: the time limit for instances, in seconds.
+    :param log: is called with each step before it is carried out.
+    :param reboot: whether the host will be rebooted, for ``plan``.
     :param disabled: whether this run disabled the service, for ``empty``.
-    :raises gpustack.errors.CloudError: when the API refuses, or can't be reached.
+    :raises gpustack.errors.CloudError: if the API refuses or cannot be reached.
     """
     from gpustack.cloudapi import connect
     from gpustack.maintenance.cloud import ServiceCloud
@@ -72,7 +74,7 @@ def _planned(runner: Runner, choices: InstanceChoices, why: str, *, reboot: bool
     if not reboot:
         text = show(pending) if pending.todo or pending.refused else ""
         return {"text": text, "todo": pending.todo, "service": pending.to_dict(), "changed": False}
-    # What an earlier run stopped is started after the reboot, by the same rules as ever.
+    # Instances that an earlier run stopped are started after the reboot, by the same rules.
     return {**_outcome(runner.look(choices, why)), "todo": pending.todo, "changed": False}
 
 
@@ -89,13 +91,13 @@ def choices(
     spec: str | None,
     plain_ports: Collection[str] = (),
 ) -> InstanceChoices:
-    """The operator's choices, out of variables.
+    """Return the operator's choices from role variables.
 
-    :param live_migratable: aliases whose devices can migrate live, beside those of which the spec says so.
-    :param spec: the spec's path, where there is one.
-    :param plain_ports: the types of ports that count as no device.
-    :raises gpustack.errors.UsageError: when there is no such policy.
-    :raises gpustack.errors.SpecError: when the spec can't be used.
+    :param live_migratable: aliases whose devices support live migration, in addition to those of the spec.
+    :param spec: the path of the spec; None or empty without one.
+    :param plain_ports: port types that do not count as devices.
+    :raises gpustack.errors.UsageError: if a policy does not exist.
+    :raises gpustack.errors.SpecError: if the spec cannot be used.
     """
     return InstanceChoices(
         guests=_policy("gpustack_guests", guests),
@@ -123,10 +125,12 @@ def _of_spec(path: str | None) -> frozenset[str]:
 
 
 def target(hostname: str, facts: Mapping[str, Any] | None, wanted: str, others: Collection[str] = ()) -> Target:
-    """The host that is meant.
+    """Return the host of a task.
 
-    :param facts: what the collector printed on it.
-    :param others: the names that the operator has for all other hosts.
+    :param hostname: the inventory's name.
+    :param facts: the collector's output on it.
+    :param wanted: the service's host as the operator named it; empty to find it by name.
+    :param others: the operator's names of all other hosts.
     """
     own_name = (facts or {}).get("hostname")
     return Target(

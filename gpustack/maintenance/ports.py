@@ -1,9 +1,9 @@
-"""Which guests have ports that are a device's: SR-IOV functions and their like. Nova's API does not tell; Neutron does.
+"""Find instances with ports on devices, such as SR-IOV functions: Neutron has them, Nova's API does not.
 
-A port's ``binding:vnic_type`` says what it is. Before Nova moves a guest live, it takes most of those out of the guest
-and puts others in on the other side (``_detach_direct_passthrough_vifs`` in nova/virt/libvirt/driver.py), which the
-guest has to bear; others it refuses (``block_port_accelerators``, and ``reject_vdpa_instances`` of older releases, in
-nova/compute/api.py). So they count as devices, unless the operator says otherwise.
+``binding:vnic_type`` is the type of a port. Before a live migration, Nova detaches most device ports from the instance
+and attaches new ones on the destination (``_detach_direct_passthrough_vifs`` in nova/virt/libvirt/driver.py), which the
+guest must tolerate. Nova refuses other types (``block_port_accelerators``, and ``reject_vdpa_instances`` of older
+releases, in nova/compute/api.py). So these ports count as devices, unless the operator configures otherwise.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from openstack.connection import Connection
 
 _PLAIN = frozenset({"", "normal", "baremetal"})
-"""Everything else is a device's; so is a type that is made one day."""
+"""All other types, including future ones, count as devices."""
 _VERSION = "/v2.0"
-"""The only one that Neutron has."""
+"""The only version of Neutron's API."""
 _RETRIES = 3
 _DOING = "list the ports of a host"
 
 
 def ports_of(connection: Connection, host: str) -> Ports:
-    """What Neutron tells of the guests of a host, in one request."""
+    """Return the ports on devices of a host's instances, in one request. Errors become ``unknown``."""
     try:
         with translated_errors(_DOING):
             base = _endpoint(connection)
@@ -43,12 +43,12 @@ def ports_of(connection: Connection, host: str) -> Ports:
 
 
 def _endpoint(connection: Connection) -> str | None:
-    """Where Neutron is; None when the cloud has none. The SDK's own proxy breaks an assertion when it has none."""
+    """Return Neutron's endpoint; None if the cloud has none, for which the SDK's own proxy fails an assertion."""
     from keystoneauth1.identity import BaseIdentityPlugin
 
     signed_in = isinstance(connection.session.auth, BaseIdentityPlugin)
     if not signed_in and not connection.config.config.get("network_endpoint_override"):
-        return None  # without a Keystone there is no catalogue, and the SDK gives one endpoint for all services
+        return None  # without Keystone there is no catalogue, and the SDK returns one endpoint for all services
     endpoint = connection.endpoint_for("network")
     if not endpoint:
         return None

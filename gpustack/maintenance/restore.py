@@ -1,4 +1,4 @@
-"""What gives a verified host back to its users: what gpustack stopped is started, what it disabled is enabled."""
+"""Plan how to restore a verified host: start what gpustack stopped, enable what it disabled."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from gpustack.operations import Operation
 TITLE = "back in service, when it is verified"
 NOTHING: Mapping[str, str] = {}
 _UNMARKABLE = ("ERROR", "UNKNOWN")
-"""Nova takes no metadata of a guest in ERROR."""
+"""Statuses of instances whose metadata cannot be written."""
 
 
 def plan_resume(host: str, world: World, *, alive: bool, requests: Mapping[str, str] = NOTHING) -> ServicePlan:
-    """Plan what is left to do until a host that was verified is back in service.
+    """Plan the remaining steps until a verified host is back in service.
 
     :param host: the inventory's name.
     :param alive: whether nova-compute has reported since the host was verified.
-    :param requests: as for :func:`gpustack.maintenance.drain.plan_empty`.
+    :param requests: as in :func:`gpustack.maintenance.drain.plan_empty`.
     """
     service = world.service
     if service is None:
@@ -54,7 +54,7 @@ def plan_resume(host: str, world: World, *, alive: bool, requests: Mapping[str, 
 
 
 class _Judged:
-    """What comes together while one guest after another is looked at."""
+    """Collects steps, waits, notes and findings of a host's instances."""
 
     def __init__(self, host: str, user: str, alive: bool, requests: Mapping[str, str]) -> None:
         self._host = host
@@ -67,7 +67,7 @@ class _Judged:
         self.findings: list[Finding] = []
 
     def stopped(self, server: Server) -> None:
-        """A guest that gpustack marked before it stopped it."""
+        """Add the step for an instance that gpustack marked before it stopped it."""
         if server.task is not None:
             self.waits.append(f"{server.label}: {server.task}")
         elif server.status in _UNMARKABLE:
@@ -91,7 +91,7 @@ class _Judged:
                 self.steps.append(step)
 
     def moved(self, server: Server) -> None:
-        """A guest that gpustack marked before it moved it."""
+        """Add the step for an instance that gpustack marked before it moved it."""
         if server.task is not None:
             self.waits.append(f"{server.label}: {server.task}")
         elif half_moved(server, self._user):
@@ -106,7 +106,10 @@ class _Judged:
             self._forget(server, f"it is on {server.host}")
 
     def _forget(self, server: Server, why: str) -> None:
-        """Take this host's marks off, and what goes with them unless another host's mark needs it; that one first."""
+        """Remove this host's metadata from an instance.
+
+        :data:`AFTER` is removed first, but only if no other host's metadata needs it.
+        """
         marks = [mark for mark in (STOPPED, MOVED) if mark in server.metadata]
         own_marks = [mark for mark in marks if server.metadata[mark] == self._host]
         keys = (*((AFTER,) if own_marks == marks else ()), *own_marks)

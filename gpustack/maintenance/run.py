@@ -1,7 +1,6 @@
-"""Carries plans out: looks, does what is left to do, and looks again, until there is nothing left or time is up.
+"""Carry plans out: read, do what can be done, and read again, until nothing is left or the time is up.
 
-Nothing is remembered but what this run has asked for. Whatever state an earlier run left is simply what the first look
-finds, which is how a run that broke is taken up.
+A run remembers only its own requests. It reads the state that an earlier run left, and so continues an interrupted run.
 """
 
 from __future__ import annotations
@@ -36,19 +35,19 @@ from gpustack.operations import Operation
 from gpustack.text import printable
 
 _PAUSE = 2.0
-"""Seconds between two looks."""
+"""Seconds between two reads."""
 _MOVED_ON = (400, 403, 404, 409)
-"""The API refuses what does not fit the guest any more, or what it has (403): the next look tells."""
+"""Statuses of refusals after the instance has changed (403: it was locked); the next read shows its state."""
 
 
 @dataclass(kw_only=True)
 class Target:
-    """The host that is meant.
+    """The host to work on.
 
     :param host: the inventory's name.
-    :param own_name: what the host calls itself.
+    :param own_name: the host's own name; None if unknown.
     :param wanted: the service's host as the operator named it; empty to find it by the two names.
-    :param others: the names that the operator has for all other hosts.
+    :param others: the operator's names of all other hosts.
     """
 
     host: str
@@ -59,10 +58,10 @@ class Target:
 
 @dataclass(kw_only=True)
 class Runner:
-    """Brings one host out of service and back.
+    """Takes one host out of service and restores it.
 
-    :param seconds: how long guests and nova-compute may take.
-    :param log: is called with each step before it is done.
+    :param seconds: the time limit for instances and nova-compute.
+    :param log: is called with each step before it is carried out.
     :ivar done: the steps that were carried out.
     """
 
@@ -80,7 +79,7 @@ class Runner:
     # -- out of service --------------------------------------------------------------------------------------
 
     def look(self, choices: InstanceChoices, why: str) -> ServicePlan:
-        """What is left to do until the host can be rebooted. Changes nothing."""
+        """Return the remaining steps until the host can be rebooted. Changes nothing."""
         world, refusal = self._world()
         if refusal is not None:
             return refusal
@@ -106,10 +105,10 @@ class Runner:
         return plan
 
     def empty(self, choices: InstanceChoices, why: str, *, disabled: bool) -> ServicePlan:
-        """Take the host out of service; → the last plan: empty, or what stands against it.
+        """Take the host out of service; return the last plan, which is empty or has the findings that block it.
 
-        :param disabled: whether this run disabled the service. It is enabled again when the host is refused
-            before any guest was touched.
+        :param disabled: whether this run disabled the service. It is enabled again if the host is refused before any
+            instance was touched.
         """
         end = self.clock() + self.seconds
         while True:
@@ -118,7 +117,7 @@ class Runner:
             if not touched and not plan.refused and not any(isinstance(step, Confirm) for step in plan.steps):
                 plan = self._with_room(plan)
             if plan.refused and touched:
-                # What was begun comes to its end: a move that nobody confirms would keep devices on both hosts.
+                # Finish what was started: an unconfirmed migration keeps devices on both hosts.
                 begun = replace(plan, steps=tuple(step for step in plan.steps if isinstance(step, Confirm)))
                 if not begun.todo or not self._go_on(begun, end):
                     return plan
@@ -134,7 +133,7 @@ class Runner:
                 return self._out_of_time(plan)
 
     def _with_room(self, plan: ServicePlan) -> ServicePlan:
-        """With what is known against moving its guests, as long as none was touched."""
+        """Add the capacity findings to the plan, before any instance is touched."""
         moving = [step for step in plan.steps if isinstance(step, ColdMigrate | LiveMigrate)]
         rooms: dict[tuple[tuple[str, int], ...], Room | None] = {}
         wanted = []
@@ -158,15 +157,15 @@ class Runner:
     # -- back in service -------------------------------------------------------------------------------------
 
     def pending(self) -> ServicePlan:
-        """What an earlier run has left to be done once the host is verified. Changes nothing."""
+        """Return the steps that an earlier run left for after the verification of the host. Changes nothing."""
         self._look_back()
         world, refusal = self._world()
         return refusal or plan_resume(self.target.host, world, alive=True)
 
     def resume(self) -> ServicePlan:
-        """Bring the host back; → the last plan: empty, or what stands against it.
+        """Restore the host; return the last plan, which has the findings of all reads.
 
-        A guest that can't be started does not keep the service from being enabled: the host was verified.
+        If an instance cannot be started, the service is still enabled, because the host was verified.
         """
         end = self.clock() + self.seconds
         first: str | None = None
@@ -187,7 +186,7 @@ class Runner:
                 return self._out_of_time(replace(plan, findings=tuple(findings)))
 
     def failed(self, why: str) -> ServicePlan:
-        """Say in Nova why a host whose run has failed is out of service; → what is left to be done there."""
+        """Write to Nova why the host of a failed run is out of service; return the remaining steps."""
         pending = self.pending()
         world, refusal = self._world()
         service = world.service
@@ -200,7 +199,7 @@ class Runner:
     # -- both ------------------------------------------------------------------------------------------------
 
     def _world(self) -> tuple[World, ServicePlan | None]:
-        """What there is, or a plan that refuses because the host can't be told."""
+        """Return the host's state, and a plan with findings if its service cannot be identified or read."""
         target = self.target
         services = self.api.services()
         service, problems = find_service(target.host, target.own_name, target.wanted, services, target.others)
@@ -221,7 +220,10 @@ class Runner:
         ), None
 
     def _away(self, host: str, present: Iterable[Server]) -> Iterable[Server]:
-        """Guests elsewhere that carry a mark of this host: half moved ones, and those that a look back has found."""
+        """Yield instances on other hosts with metadata of this host.
+
+        These are half-moved ones, and those that :meth:`_look_back` found.
+        """
         known = {server_away.id for server_away in present}
         away = {server_away.id: server_away for server_away in self.api.unconfirmed()}
         for missing in self._followed - known - away.keys():
@@ -237,13 +239,13 @@ class Runner:
                 yield server_away
 
     def _look_back(self) -> None:
-        """Find what earlier runs have moved away."""
+        """Find instances that earlier runs moved away."""
         world, _ = self._world()
         if world.service is not None:
             self._followed.update(self.api.left(world.service.host))
 
     def _with_actions(self, server: Server) -> Server:
-        """With what was asked of it, which only marks are judged by; and with what became of what this run asked."""
+        """Add the instance actions, only for instances with metadata; record failures of this run's requests."""
         if not {STOPPED, MOVED} & set(server.metadata):
             return server
         actions = self.api.actions(server.id)
@@ -253,12 +255,12 @@ class Runner:
         return replace(server, actions=actions)
 
     def _go_on(self, plan: ServicePlan, end: float) -> bool:
-        """Do what can be done now; → whether there is time to look again."""
+        """Carry out the steps that are possible now; return whether there is time to read again."""
         busy = bool(plan.waits) or any(isinstance(step, Confirm) for step in plan.steps)
         for step in plan.steps:
             alone = isinstance(step, GuestStep) and step.alone
             if alone and busy:
-                continue  # the next looks have it again
+                continue  # later reads plan it again
             busy = busy or alone
             self._carry_out(step)
         if self.clock() >= end:
@@ -286,7 +288,7 @@ class Runner:
         self.done.append(step)
 
     def _on_guest(self, step: GuestStep) -> None:
-        """One step on a guest; what the API refuses because the guest has changed is for the next look to judge."""
+        """Carry out one step on an instance. A refusal because it changed is left to the next read."""
         self._requests[key(step)] = ""
         self._followed.add(step.server)
         try:

@@ -1,4 +1,4 @@
-"""Which nova-compute service a host of the inventory is: by names that are the same, never by names that look alike."""
+"""Find the nova-compute service of an inventory host: only by equal names, never by similar names."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _SHOWN = 8
 def find_service(
     host: str, own_name: str | None, wanted: str, services: Sequence[ComputeService], others: Collection[str] = ()
 ) -> tuple[ComputeService | None, tuple[Finding, ...]]:
-    """The service of a host; None when Nova has none of it, or when it is not clear.
+    """Return the service of a host; None if Nova has none, or if it is ambiguous.
 
-    A host may lie about its name, so its own name alone never decides: it must have the inventory's short name, and
-    no other host may have a claim to the service.
+    The host's own name alone never decides, because a host can report any name. It must have the inventory's short
+    name, and no other host may claim the service.
 
     :param host: the inventory's name.
-    :param own_name: what the host calls itself, which is what nova-compute takes unless told otherwise.
+    :param own_name: the host's own name, which nova-compute uses by default; None if unknown.
     :param wanted: the name that the operator gave; empty to compare the two others.
-    :param others: the names that the operator has for all other hosts.
-    :returns: the service, and the findings that stand against using it.
+    :param others: the operator's names of all other hosts.
+    :returns: the service, and the findings that block its use.
     """
     if wanted:
         chosen = [service for service in services if service.host == wanted]
@@ -62,5 +62,5 @@ def _unless_claimed(
 
 
 def _claims(other: str, service: str, host: str) -> bool:
-    """Whether another host may have a service: one of the inventory's name only by the same name."""
+    """Whether another host may have a service; the full names are compared if the service has the inventory's name."""
     return same(other, service) if same(host, service) else short(other) == short(service)

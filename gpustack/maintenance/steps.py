@@ -1,4 +1,4 @@
-"""What is done to a service and its guests: each step is one change, shown before it is made."""
+"""The steps on a service and its instances: each step is one change, shown before it is made."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpustack.operations import Operation
 
 @dataclass(frozen=True, kw_only=True)
 class DisableService(Operation):
-    """Let no new guests come."""
+    """Disable nova-compute, so that no new instances are scheduled."""
 
     kind: ClassVar[str] = "disable_service"
     service: str
@@ -24,7 +24,7 @@ class DisableService(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class EnableService(Operation):
-    """Let new guests come again."""
+    """Enable nova-compute."""
 
     kind: ClassVar[str] = "enable_service"
     service: str
@@ -36,12 +36,13 @@ class EnableService(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class GuestStep(Operation):
-    """A step on one guest.
+    """A step on one instance.
 
-    :param mark: metadata that is written before, with the last request until then
+    :param server: the id of the instance.
+    :param mark: metadata to write before the step, together with the last request
         (:data:`gpustack.maintenance.metadata.AFTER`).
-    :param alone: whether it waits until nothing else is under way: of two guests that are moved at once, one can lose
-        the device that both were promised, and Nova leaves it in ERROR.
+    :param alone: whether the step waits until nothing else is under way. If two instances are moved at the same time,
+        one can lose the device that was promised to both, and ends in ERROR.
     """
 
     server: str
@@ -56,7 +57,7 @@ class GuestStep(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Stop(GuestStep):
-    """Shut a guest down."""
+    """Shut down an instance."""
 
     kind: ClassVar[str] = "stop"
     verb: ClassVar[str] = "stop"
@@ -64,7 +65,7 @@ class Stop(GuestStep):
 
 @dataclass(frozen=True, kw_only=True)
 class Start(GuestStep):
-    """Start a guest that gpustack stopped."""
+    """Start an instance that gpustack stopped."""
 
     kind: ClassVar[str] = "start"
     verb: ClassVar[str] = "start"
@@ -72,7 +73,7 @@ class Start(GuestStep):
 
 @dataclass(frozen=True, kw_only=True)
 class LiveMigrate(GuestStep):
-    """Move a guest while it runs."""
+    """Move an instance while it runs."""
 
     kind: ClassVar[str] = "live_migrate"
     verb: ClassVar[str] = "live-migrate"
@@ -80,7 +81,7 @@ class LiveMigrate(GuestStep):
 
 @dataclass(frozen=True, kw_only=True)
 class ColdMigrate(GuestStep):
-    """Shut a guest down, move it, start it there."""
+    """Shut down an instance, move it, and start it on the destination."""
 
     kind: ClassVar[str] = "cold_migrate"
     verb: ClassVar[str] = "cold-migrate"
@@ -88,7 +89,7 @@ class ColdMigrate(GuestStep):
 
 @dataclass(frozen=True, kw_only=True)
 class Confirm(GuestStep):
-    """Confirm a cold migration of gpustack's: until then the host that was left keeps the guest's devices and disk."""
+    """Confirm a cold migration of gpustack; until then the source keeps the instance's devices and disk."""
 
     kind: ClassVar[str] = "confirm"
     verb: ClassVar[str] = "confirm the migration of"
@@ -96,9 +97,9 @@ class Confirm(GuestStep):
 
 @dataclass(frozen=True, kw_only=True)
 class Forget(GuestStep):
-    """Take marks of gpustack's off a guest.
+    """Remove gpustack's metadata from an instance.
 
-    :param keys: the metadata that go.
+    :param keys: the metadata keys to remove.
     """
 
     keys: tuple[str, ...]
