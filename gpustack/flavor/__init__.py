@@ -1,4 +1,4 @@
-"""GPU flavors: what a spec wants of them, what Nova has, and the operations that lead from one to the other.
+"""GPU flavors: the desired flavors of a spec, the present flavors of Nova, and the operations to sync them.
 
-``wanted`` and ``compare`` are pure; ``cloud`` talks to the compute API, ``apply`` carries operations out.
+``desired`` and ``compare`` are pure; ``cloud`` is the compute API, and ``apply`` carries operations out.
 """

@@ -1,4 +1,4 @@
-"""What the flavors' part of Nova's API offers, as the rest of this package sees it, and how it fails."""
+"""The interface to Nova's API that this package uses."""
 
 from __future__ import annotations
 
@@ -8,43 +8,47 @@ from gpustack.flavor.flavors import PresentFlavor, Sizes
 
 
 class FlavorApi(Protocol):
-    """Each method is one request; all but the first three change something.
+    """The requests on flavors, one for each method; listings may take several.
 
-    Every method raises :class:`gpustack.cloudapi.Refused` or :class:`gpustack.cloudapi.Unanswered`.
+    :meth:`create` and the methods after it change something. Every method raises :class:`gpustack.cloudapi.Refused` or
+        :class:`gpustack.cloudapi.Unanswered`.
     """
 
     def flavors(self) -> tuple[PresentFlavor, ...]:
-        """All flavors, public and private, with their extra specs."""
+        """Return all flavors, public and private, with their extra specs."""
 
     def access(self, flavor_id: str) -> frozenset[str]:
-        """The ids of the projects that may use a private flavor."""
+        """Return the ids of the projects that may use a private flavor."""
 
     def users(self, flavor_id: str) -> int:
-        """How many instances, of all projects, use a flavor."""
+        """Return the number of instances of a flavor, in all projects."""
 
     def project(self, name: str) -> str:
-        """The id of a project, by its id or name."""
+        """Return the id of a project.
+
+        :param name: its id or name.
+        """
 
     def get(self, flavor_id: str) -> PresentFlavor | None:
-        """One flavor; None when there is none."""
+        """Return one flavor; None if it does not exist."""
 
     def create(self, flavor_id: str, name: str, sizes: Sizes, *, public: bool, description: str) -> None:
-        """Create a flavor, without extra specs and projects."""
+        """Create a flavor without extra specs and projects."""
 
     def set_extra_specs(self, flavor_id: str, specs: dict[str, str]) -> None:
-        """Set extra specs; all of them, or none."""
+        """Set extra specs atomically."""
 
     def unset_extra_spec(self, flavor_id: str, key: str) -> None:
-        """Remove an extra spec; one that is not there is no error."""
+        """Remove an extra spec; a missing one is not an error."""
 
     def grant(self, flavor_id: str, project: str) -> None:
-        """Let a project use a flavor; one that may already is no error."""
+        """Give a project access to a flavor; existing access is not an error."""
 
     def revoke(self, flavor_id: str, project: str) -> None:
-        """Let a project use a flavor no longer; one that may not is no error."""
+        """Remove a project's access to a flavor; missing access is not an error."""
 
     def describe(self, flavor_id: str, description: str) -> None:
         """Change the description."""
 
     def delete(self, flavor_id: str) -> None:
-        """Delete a flavor; one that is not there is no error."""
+        """Delete a flavor; a missing one is not an error."""

@@ -1,9 +1,9 @@
-"""Carrying operations out, so that no GPU flavor without its alias is ever left behind in silence.
+"""Carry operations out so that no incomplete GPU flavor remains unnoticed.
 
-The order of requests is what makes an interruption harmless. A flavor is created with the mark in its description;
-one request then sets all extra specs, with the mark that says that it is whole; projects are let in last, and the
-mark of access is written after them. Where a request fails, what was created is deleted again. Where that fails too,
-the next run finds the flavor by its mark and finishes it.
+The order of requests makes an interruption harmless. A flavor is created with the mark in its description. One request
+then sets all extra specs, including the mark of completeness. Access is granted last, and its mark is written after
+that. If a request fails, the created flavor is deleted again. If that fails too, the next run finds the flavor by its
+mark and completes it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from gpustack.flavor.operations import ChangeFlavor, CreateFlavor, FlavorOperati
 _SERVER_ERRORS = 500
 NOTHING = FlavorChoices()
 JOBS = 8
-"""Flavors that are worked on at the same time."""
+"""The number of flavors that are processed at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """An operation that was not carried out, or not wholly."""
+    """An operation that failed or was not started.
+
+    :ivar name: the name of the flavor.
+    """
 
     name: str
     error: CloudError | FlavorError
@@ -40,18 +43,19 @@ class Failure:
 def plan(
     api: FlavorApi, wanted: Sequence[WantedFlavor], choices: FlavorChoices = NOTHING, *, jobs: int = JOBS
 ) -> FlavorPlan:
-    """Read what the cloud has and plan; with nothing to do this is one request.
+    """Read the cloud's flavors and plan. If there is nothing to do, this takes one listing.
 
-    :raises CloudError: when the API can't be read.
+    :param jobs: how many requests run at the same time.
+    :raises CloudError: if the API cannot be read.
     """
     present = api.flavors()
     return compare(wanted, present, choices, answers(api, questions(wanted, present, choices), jobs=jobs))
 
 
 def answers(api: FlavorApi, questions: Questions, *, jobs: int = JOBS) -> Answers:
-    """Ask the cloud; each question is one request.
+    """Answer questions, with one request for each (a listing for ``users``).
 
-    :raises CloudError: when one can't be answered.
+    :raises CloudError: if a question cannot be answered.
     """
     with ThreadPoolExecutor(max_workers=jobs) as pool:
         access = dict(zip(sorted(questions.access), pool.map(api.access, sorted(questions.access)), strict=True))
@@ -67,12 +71,12 @@ def apply(
     jobs: int = JOBS,
     done: Callable[[FlavorOperation], None] = lambda operation: None,
 ) -> tuple[Failure, ...]:
-    """Carry operations out: those of one flavor in their order, those of several at the same time.
+    """Carry operations out: those of one flavor in order, several flavors at the same time.
 
-    After a request without an answer nothing new is begun; what was refused does not keep the others.
+    After a request without an answer, no further flavor is started. A refused request does not affect other flavors.
 
-    :param done: is told of each operation that was carried out.
-    :returns: what failed, with its reason; what was not begun counts as failed.
+    :param done: is called with each operation that was carried out, from several threads.
+    :returns: the failures with their reasons, including flavors that were not started.
     """
     stop = threading.Event()
     failures: list[Failure] = []
@@ -89,7 +93,7 @@ def apply(
 
 @contextlib.contextmanager
 def _stopping(stop: threading.Event, futures: Iterable[Future[Any]]) -> Iterator[None]:
-    """Ctrl-C lets what has begun come to its end, and begins nothing new."""
+    """On Ctrl-C, finish the flavors in progress and start no others."""
     try:
         yield
     except BaseException:
@@ -128,8 +132,8 @@ def _all(
 def carry_out(api: FlavorApi, operation: FlavorOperation) -> None:
     """Carry one operation out.
 
-    :raises FlavorError: when a flavor could not be made whole; it says what became of it.
-    :raises CloudError: when the API refused, or gave no answer.
+    :raises FlavorError: if a flavor could not be completed; the message has the resulting state.
+    :raises CloudError: if the API refuses or does not answer.
     """
     if isinstance(operation, CreateFlavor):
         _create(api, operation)
@@ -149,7 +153,7 @@ def _create(api: FlavorApi, operation: CreateFlavor) -> None:
     except Refused as error:
         if error.status < _SERVER_ERRORS:
             raise
-        _take_back(api, operation, flavor_id, error)  # it may have been created before the service failed
+        _take_back(api, operation, flavor_id, error)  # the flavor may exist although the service failed
     try:
         specs = dict(operation.extra_specs)
         if operation.access_mark is not None and not operation.access:
@@ -166,9 +170,9 @@ def _create(api: FlavorApi, operation: CreateFlavor) -> None:
 
 
 def _take_back(api: FlavorApi, operation: CreateFlavor, flavor_id: str, reason: CloudError) -> None:
-    """Delete a flavor that could not be made whole, unless somebody else made it.
+    """Delete a flavor that could not be completed, unless its name or description shows another origin.
 
-    :raises FlavorError: always: with what became of the flavor.
+    :raises FlavorError: always; the message has the resulting state.
     """
     try:
         current = api.get(flavor_id)
@@ -193,7 +197,7 @@ def _change(api: FlavorApi, operation: ChangeFlavor) -> None:
             api.unset_extra_spec(operation.id, key)
         specs = dict(operation.set_specs)
         if moves and operation.access_mark_before is not None and ACCESS not in operation.unset_specs:
-            # A run that is interrupted here must not be taken for one that reached the list before.
+            # If the run is interrupted here, the old mark would be wrong.
             specs[ACCESS] = ACCESS_CHANGES
         elif operation.access_mark is not None and not moves:
             specs[ACCESS] = operation.access_mark

@@ -1,10 +1,11 @@
-"""Nova's API over openstacksdk: the only module of this package that talks to a cloud.
+"""Nova's API through openstacksdk, the only module of this package that sends requests.
 
-Requests go through the compute proxy of the SDK's connection, at microversion 2.61: the first with which one list call
-returns the extra specs of all flavors (Rocky), and early enough for what 2.102 takes away not to matter. Extra specs
-are written at 2.86 where the cloud has it, so that Nova judges names and values (Ussuri), unless all of them are such
-as every release takes: for each name of a namespace that it does not know, as those of the mark, Nova tries some
-hundred patterns and compiles them anew, which is most of what such a request costs it.
+Requests go through the compute proxy of the SDK's connection, at microversion 2.61 (Rocky). It is the first whose
+listing includes the extra specs of all flavors, and it precedes the removals of 2.102.
+
+Extra specs are written at 2.86 (Ussuri) if the cloud has it, so that Nova validates names and values. They are written
+at 2.61 if every release accepts all of them. For each name in an unknown namespace, such as the mark, Nova compiles and
+tries some hundred patterns, which is most of the cost of such a request.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _PUBLIC = "os-flavor-access:is_public"
 
 
 class FlavorCloud:
-    """:class:`gpustack.flavor.api.FlavorApi` of a real cloud. Its methods may be called from several threads."""
+    """:class:`gpustack.flavor.api.FlavorApi` of a real cloud; safe to call from several threads.
+
+    :raises CloudError: if the compute API is older than microversion 2.61, or cannot be found.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -45,7 +49,7 @@ class FlavorCloud:
         self._writing = _VALIDATED if newest >= numbers(_VALIDATED) else _VERSION
 
     def flavors(self) -> tuple[PresentFlavor, ...]:
-        """All flavors: one request for each thousand of them (``[api] max_limit``)."""
+        """Return all flavors: one request for each thousand (``[api] max_limit``)."""
         flavors: list[PresentFlavor] = []
         query: dict[str, str] | None = {"is_public": "None"}
         while query:

@@ -1,7 +1,7 @@
-"""From the flavors that are wanted and those that are there to the operations between them.
+"""Compare desired and present flavors, and plan the operations between them.
 
-What costs a request of its own is asked only where the answer matters: :func:`questions` says what to ask, and
-:func:`compare` takes the answers. With nothing to do, there are no questions.
+Data that cost a request each are read only if they matter: :func:`questions` returns what to ask, and :func:`compare`
+takes the answers. If there is nothing to do, there are no questions.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from gpustack.flavor.operations import ChangeFlavor, CreateFlavor, DeleteFlavor,
 
 @dataclass(frozen=True, kw_only=True)
 class FlavorChoices:
-    """What the operator allows.
+    """The operator's choices.
 
-    :ivar adopt: take over flavors that gpustack did not make.
-    :ivar replace: names of flavors that may be deleted and created anew.
-    :ivar prune: delete flavors that carry the mark, that the wanted ones lack, and that no instance uses.
-    :ivar check_access: read every private flavor's list of projects, though its mark says that it is right.
+    :ivar adopt: take over flavors that gpustack did not create.
+    :ivar replace: names of flavors that may be deleted and created again.
+    :ivar prune: delete unused flavors with gpustack's mark that the spec lacks, except those created by hand.
+    :ivar check_access: read the project list of every private flavor, even if its mark is current.
     """
 
     adopt: bool = False
@@ -33,11 +33,11 @@ class FlavorChoices:
 
 @dataclass(frozen=True, kw_only=True)
 class Questions:
-    """What must be known beside the flavors themselves.
+    """The data that are needed in addition to the flavors.
 
-    :ivar access: ids of flavors whose list of projects is needed.
+    :ivar access: ids of flavors whose project list is needed.
     :ivar users: ids of flavors whose instances must be counted.
-    :ivar projects: projects, by id or name, whose id is needed.
+    :ivar projects: ids or names of projects whose id is needed.
     """
 
     access: frozenset[str] = frozenset()
@@ -47,7 +47,12 @@ class Questions:
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """What was learned."""
+    """The answers to :class:`Questions`.
+
+    :ivar access: ids of projects, by flavor id.
+    :ivar users: number of instances, by flavor id.
+    :ivar projects: project ids, by id or name.
+    """
 
     access: Mapping[str, frozenset[str]] = field(default_factory=dict)
     users: Mapping[str, int] = field(default_factory=dict)
@@ -56,14 +61,17 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class FlavorPlan:
-    """The operations, in the order in which they are carried out, and the findings."""
+    """A flavor plan.
+
+    :ivar operations: in the order in which they are carried out.
+    :ivar unchanged: names of flavors that need no operation.
+    """
 
     operations: tuple[FlavorOperation, ...]
     findings: tuple[Finding, ...]
     unchanged: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, object]:
-        """The plan as plain data."""
         return {
             "operations": [operation.to_dict() for operation in self.operations],
             "unchanged": list(self.unchanged),
@@ -72,7 +80,7 @@ class FlavorPlan:
 
 
 def questions(wanted: Sequence[WantedFlavor], present: Sequence[PresentFlavor], choices: FlavorChoices) -> Questions:
-    """What must be asked before these can be compared."""
+    """Return the data that are needed to compare these flavors."""
     by_name = {flavor.name: flavor for flavor in present}
     access, users, projects = set(), set(), set()
     for flavor in wanted:
@@ -98,7 +106,7 @@ def compare(
     choices: FlavorChoices = FlavorChoices(),
     answers: Answers = Answers(),
 ) -> FlavorPlan:
-    """The plan that makes ``present`` be as ``wanted``, and leaves what is not gpustack's alone."""
+    """Return the plan that syncs ``present`` with ``wanted``. Flavors that gpustack does not own are left alone."""
     by_name = {flavor.name: flavor for flavor in present}
     ids = {flavor.id: flavor for flavor in present}
     operations: list[FlavorOperation] = []
@@ -159,7 +167,7 @@ def _replaced(flavor: WantedFlavor, current: PresentFlavor, choices: FlavorChoic
 
 
 def _differences(flavor: WantedFlavor, current: PresentFlavor) -> list[str]:
-    """What differs and can't be changed, in words."""
+    """Describe the differences that cannot be changed in place."""
     wanted_sizes, current_sizes = flavor.sizes.to_dict(), current.sizes.to_dict()
     texts = [
         f"{size} is {current_sizes[size]}, wanted is {value}"
@@ -200,7 +208,7 @@ def _change(
     after = {**flavor.extra_specs, **flavor.marks}
     set_specs = {key: value for key, value in after.items() if specs.get(key) != value}
     dropped = [key for key in sorted(current.owned) if key in specs and key not in after]
-    # The list of what is gpustack's goes last: until then it says who set the others.
+    # The mark is removed last: until then it records which extra specs gpustack set.
     unset = (*dropped, *(key for key in sorted(specs) if is_sets_mark(key) and key not in after))
     description = flavor.marked_description
     grant: frozenset[str] = frozenset()
@@ -261,5 +269,5 @@ def _pruned(
 
 
 def counted(users: int) -> str:
-    """``1 instance``, ``3 instances``."""
+    """Return ``1 instance``, ``3 instances``."""
     return f"{users} instance" if users == 1 else f"{users} instances"

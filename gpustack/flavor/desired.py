@@ -1,4 +1,4 @@
-"""The flavors that a spec wants, for a release of Nova and, where they are known, for the hosts there are."""
+"""The desired flavors of a spec, for a release of Nova and, if known, for certain hosts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from gpustack.spec.model import Spec
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The flavors of a spec in its order, and every finding about them."""
+    """The flavors of a spec in its order, and all findings about them."""
 
     flavors: tuple[WantedFlavor, ...]
     findings: tuple[Finding, ...]
@@ -39,7 +39,7 @@ class Wanted:
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    """One entry of the spec with one count."""
+    """One entry of the spec for one GPU count."""
 
     flavor: Flavor
     name: str
@@ -48,9 +48,10 @@ class _Entry:
 
 
 def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wanted:
-    """The flavors of ``spec``.
+    """Return the flavors of a spec.
 
-    :param hosts: the facts of its hosts: ``auto`` needs them, and so do the warnings about what never fits.
+    :param release: the release of Nova, which determines the extra specs.
+    :param hosts: the facts of hosts, for ``auto`` and for findings about flavors that fit no host.
     """
     shares = host_shares(spec, hosts)
     flavors: list[WantedFlavor] = []
@@ -89,7 +90,7 @@ def _entries(spec: Spec) -> Iterator[_Entry]:
 
 
 def _sizes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, list[Finding]]:
-    """The sizes; None with a finding where ``auto`` has no facts to go by."""
+    """Return the sizes; None and a finding if ``auto`` has no facts to use."""
     flavor, per_gpu = entry.flavor, entry.flavor.per_gpu
     usable = [share for share in shares if any(model in share.gpus for model in entry.models)]
     sizes: dict[str, int | None] = {}
@@ -163,7 +164,13 @@ def extra_specs(
     hide_hypervisor: bool = False,
     others: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The extra specs of a flavor, under the names that ``release`` reads."""
+    """Return the extra specs of a flavor, with the names that ``release`` supports.
+
+    :param gpus: the number of GPUs by alias.
+    :param policy: the PCI NUMA affinity policy.
+    :param nodes: the number of NUMA nodes of the instance.
+    :param others: further extra specs, which override the others.
+    """
     specs = {
         ALIAS: alias_value(gpus),
         AFFINITY: policy,
@@ -177,7 +184,7 @@ def extra_specs(
 
 
 def _release_problems(entry: _Entry, release: Release) -> Iterator[Finding]:
-    """What the release has not got; and what stands for a flavor, whatever the hosts."""
+    """Yield findings about extra specs that the release lacks, and findings that do not depend on hosts."""
     flavor = entry.flavor
     known = releases.extra_specs()
     for key, value in (

@@ -1,4 +1,4 @@
-"""Whether a flavor can ever fit a host, judged by the hosts' facts; and what its guests would lack."""
+"""Check by the hosts' facts whether a flavor can fit a host, and what its instances would lack."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from gpustack.spec.flavors import Flavor
 
 GIB = 1 << 30
 GUEST_BITS = 40
-"""Physical address bits that QEMU gives a guest when nobody says otherwise (``target/i386/cpu.h``)."""
+"""Physical address bits of a guest by QEMU's default (``target/i386/cpu.h``)."""
 WINDOW = 1 << (GUEST_BITS - 3)
-"""The part of the address space in which the guest's firmware places 64-bit BARs: an eighth of it
-(``OvmfPkg/Library/PlatformInitLib/MemDetect.c``, ``PlatformDynamicMmioWindow``)."""
+"""The part of the address space in which the guest's firmware places 64-bit BARs: an eighth of it.
+
+Source: ``OvmfPkg/Library/PlatformInitLib/MemDetect.c``, ``PlatformDynamicMmioWindow``.
+"""
 _STRICT = ("required",)
 
 
@@ -30,11 +32,13 @@ def fitting(
     shares: Sequence[HostShare],
     knows_maxphysaddr: bool,
 ) -> Iterator[Finding]:
-    """The findings about one flavor.
+    """Yield the findings about one flavor.
 
-    :param models: how many GPUs of each model.
-    :param nodes: its NUMA nodes, where it says how many.
-    :param policy: the affinity that holds: its own or its model's.
+    :param models: the number of GPUs by model.
+    :param nodes: the number of NUMA nodes of its instances; None if not set.
+    :param policy: the effective PCI NUMA affinity policy: the flavor's, or its model's.
+    :param shares: the hosts' shares; without any, only findings that do not depend on hosts.
+    :param knows_maxphysaddr: whether the release supports the extra spec ``hw:maxphysaddr_mode``.
     """
     topology = nodes or (1 if flavor.cpu_policy == "dedicated" or flavor.mem_page_size else None)
     if nodes and (sizes.vcpus % nodes or sizes.ram % nodes):
@@ -77,7 +81,7 @@ def _on_hosts(
 
 
 def _fits_nodes(share: HostShare, models: Mapping[str, int], sizes: Sizes, nodes: int, policy: str | None) -> bool:
-    """Whether a host has so many NUMA nodes, each large enough, and under ``required`` the GPUs on them."""
+    """Whether a host has this many NUMA nodes of sufficient size, with the GPUs on them if ``required``."""
     vcpus, ram = -(-sizes.vcpus // nodes), -(-sizes.ram // nodes)
     large = [n for n in share.nodes.values() if vcpus <= (n.cpus or vcpus) and ram <= (n.memory_mib or ram)]
     if len(large) < nodes:
@@ -91,7 +95,7 @@ def _fits_nodes(share: HostShare, models: Mapping[str, int], sizes: Sizes, nodes
 def _address_space(
     name: str, models: Mapping[str, int], sizes: Sizes, shares: Sequence[HostShare], knows: bool
 ) -> Iterator[Finding]:
-    """Whether the BARs of all its GPUs have room in a guest of 40 bits, beside its memory."""
+    """Yield a finding if the BARs of the GPUs and the memory exceed a guest with 40 address bits."""
     most = 0
     for share in shares:
         bars = [

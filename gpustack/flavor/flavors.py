@@ -1,14 +1,13 @@
-"""Flavors as they are wanted and as Nova has them, and the mark by which gpustack knows its own.
+"""Desired and present flavors, and the mark by which gpustack recognizes its flavors.
 
-The mark has two parts. The description ends with ``[gpustack]``: Nova takes it in the very request that creates a
-flavor, so that one whose making was interrupted can be told from anybody else's. And ``gpustack:sets``, an extra spec
-that is written together with the others, lists the extra specs that gpustack set: a flavor with the first part and
-without the second is only half made, and an extra spec that is not listed is never touched.
+The mark has two parts. The description ends with ``[gpustack]``: it is set by the request that creates the flavor, so
+an interrupted creation can be recognized. The extra spec ``gpustack:sets``, written together with the others, lists the
+extra specs that gpustack set. A flavor with the first part only is half made. An extra spec that is not listed is never
+removed, and changed only if the desired flavor sets it.
 
-Nova's schedulers and its validation pass these names over: ``ComputeCapabilitiesFilter`` reads names without a
-namespace and those of ``capabilities``, ``AggregateInstanceExtraSpecsFilter`` those without and those of
-``aggregate_instance_extra_specs`` (``nova/scheduler/filters``), and an unknown namespace is not validated
-(``nova/api/validation/extra_specs/validators.py``).
+Nova's scheduler and validation ignore these names. ``ComputeCapabilitiesFilter`` reads names without a namespace or
+with ``capabilities``, ``AggregateInstanceExtraSpecsFilter`` those without or with ``aggregate_instance_extra_specs``
+(``nova/scheduler/filters``). An unknown namespace is not validated (``nova/api/validation/extra_specs/validators.py``).
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ _KNOWN = {
     HIDE: "true",
     OLD_HIDE: "true",
 }
-"""Extra specs and values that every release takes: what gpustack writes of itself, mostly."""
+"""Extra specs that gpustack writes, with patterns of the values that every release accepts."""
 SETS = "gpustack:sets"
 ORIGIN = "gpustack:origin"
 ACCESS = "gpustack:access"
 ACCESS_CHANGES = "changing"
-"""The access mark while projects are being added and removed: it fits no list."""
+"""The access mark while projects are being added and removed; it matches no project list."""
 MARK = "[gpustack]"
 _MAX_VALUE = 255
 
@@ -54,7 +53,7 @@ Origin = Literal["spec", "hand"]
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """What can't be changed: memory and swap in MiB, disks in GiB, as Nova counts them."""
+    """The sizes of a flavor, which cannot be changed. In Nova's units: memory and swap in MiB, disks in GiB."""
 
     vcpus: int
     ram: int
@@ -63,7 +62,6 @@ class Sizes:
     swap: int = 0
 
     def to_dict(self) -> dict[str, int]:
-        """The sizes as plain data."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -75,11 +73,12 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class WantedFlavor:
-    """A flavor as it is to be.
+    """A desired flavor.
 
-    :ivar gpus: how many GPUs it asks for, by alias.
-    :ivar extra_specs: all that gpustack sets, without its mark.
-    :ivar access: projects, by id or name, that may use it; None is everybody.
+    :ivar gpus: the number of GPUs by alias.
+    :ivar extra_specs: all extra specs that gpustack sets, without its mark.
+    :ivar access: ids or names of the projects that may use it; None makes it public.
+    :ivar origin: whether it comes from a spec or from a command.
     """
 
     name: str
@@ -93,25 +92,25 @@ class WantedFlavor:
 
     @property
     def public(self) -> bool:
-        """Whether everybody may use it."""
+        """Whether all projects may use it."""
         return self.access is None
 
     @property
     def marks(self) -> dict[str, str]:
-        """The mark, as extra specs; that of access is not among them."""
+        """The mark as extra specs, without the access mark."""
         return {**sets_mark(self.extra_specs), ORIGIN: self.origin}
 
     @property
     def marked_description(self) -> str:
-        """The description with the mark at its end."""
+        """The description, or the GPUs if there is none, followed by the mark."""
         return f"{self.description or gpus_text(self.gpus)} {MARK}".lstrip()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PresentFlavor:
-    """A flavor as Nova has it.
+    """A flavor in Nova.
 
-    :ivar access: ids of the projects that may use it; None when that was not read.
+    :ivar access: ids of the projects that may use it; None if not read.
     """
 
     id: str
@@ -124,37 +123,36 @@ class PresentFlavor:
 
     @property
     def ours(self) -> bool:
-        """Whether gpustack may change it."""
+        """Whether the flavor has the mark, so that gpustack may change it."""
         return SETS in self.extra_specs or self.description.endswith(MARK)
 
     @property
     def half_made(self) -> bool:
-        """Whether it is gpustack's and not whole: its making was interrupted, or somebody took its alias away."""
+        """Whether the flavor has the mark but is incomplete: its creation was interrupted, or its alias was removed."""
         return self.ours and not {SETS, ALIAS} <= self.extra_specs.keys()
 
     @property
     def managed(self) -> bool:
-        """Whether it is gpustack's and whole."""
+        """Whether the flavor has the mark and is complete."""
         return self.ours and not self.half_made
 
     @property
     def state(self) -> str:
-        """In a word: managed, half made, or foreign."""
+        """The state for display: managed, half made, or foreign."""
         return "managed" if self.managed else "half made" if self.half_made else "foreign"
 
     @property
     def owned(self) -> frozenset[str]:
-        """The extra specs that gpustack set."""
+        """The names of the extra specs that gpustack set."""
         chunks = [value for key, value in self.extra_specs.items() if is_sets_mark(key)]
         return frozenset(name for chunk in chunks for name in chunk.split(",") if name)
 
     @property
     def gpus(self) -> dict[str, int]:
-        """How many GPUs it asks for, by alias; empty when it asks for none."""
+        """The number of GPUs by alias; empty without GPUs."""
         return parse_alias(self.extra_specs.get(ALIAS, ""))
 
     def to_dict(self) -> dict[str, object]:
-        """The flavor as plain data."""
         return {
             "id": self.id,
             "name": self.name,
@@ -167,21 +165,22 @@ class PresentFlavor:
 
 
 def needs_judging(key: str, value: str) -> bool:
-    """Whether Nova had better be asked what it thinks of an extra spec: it is not one that every release takes."""
+    """Whether Nova should validate an extra spec, because not every release accepts it."""
     if key.startswith(NAMESPACE):
         return False
     return key not in _KNOWN or re.fullmatch(_KNOWN[key], value) is None
 
 
 def is_sets_mark(key: str) -> bool:
-    """Whether an extra spec is ``gpustack:sets`` or goes on with it (``gpustack:sets.2``)."""
+    """Whether an extra spec is ``gpustack:sets`` or its continuation (``gpustack:sets.2``)."""
     return key == SETS or key.startswith(f"{SETS}.")
 
 
 def sets_mark(keys: Iterable[str]) -> dict[str, str]:
-    """The names of extra specs as values of ``gpustack:sets``, ``gpustack:sets.2``, …: each fits Nova's 255 characters.
+    """Return the mark that lists these extra specs: ``gpustack:sets``, ``gpustack:sets.2``, …
 
-    No name has a comma (``nova/api/openstack/compute/schemas/flavors_extraspecs.py``).
+    Each value has at most 255 characters, Nova's limit. No name contains a comma
+    (``nova/api/openstack/compute/schemas/flavors_extraspecs.py``).
     """
     chunks = [""]
     for key in sorted(keys):
@@ -194,18 +193,18 @@ def sets_mark(keys: Iterable[str]) -> dict[str, str]:
 
 
 def access_mark(projects: Collection[str]) -> str:
-    """A mark for a list of projects, by the words that name them: the same list has the same mark.
+    """Return the mark for a project list: a hash of the ids or names as written in the spec.
 
-    It is kept with the flavor, so that a run with nothing to do need not ask for each flavor's list.
+    It is stored in the flavor, so that a run without changes does not have to read each flavor's project list.
     """
     return hashlib.sha256("\n".join(sorted(set(projects))).encode()).hexdigest()[:16]
 
 
 def gpus_text(gpus: Mapping[str, int]) -> str:
-    """``2 x K4200``: the description of a flavor that has no other."""
+    """Return the default description: ``2 x K4200``."""
     return ", ".join(f"{count} x {alias}" for alias, count in gpus.items())
 
 
 def readable(mib: int) -> str:
-    """``32 GiB``, ``1.5 GiB``, ``512 MiB``."""
+    """Format an amount in MiB: ``32 GiB``, ``1.5 GiB``, ``512 MiB``."""
     return f"{mib / 1024:g} GiB" if mib >= 1024 and mib % 256 == 0 else f"{mib} MiB"

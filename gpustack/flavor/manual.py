@@ -1,4 +1,4 @@
-"""Flavors made and changed by hand: the same operations as from a spec, from the words of a command line."""
+"""Create and change flavors by hand: the operations are those of a spec, from command line options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class GpuOption:
     """One ``--model NAME[:N]`` or ``--alias NAME[:N]``.
 
     :ivar count: None if the option has no ``:N``.
-    :ivar model: whether the name is that of a model, not of an alias.
+    :ivar model: whether the name is a model; otherwise it is an alias.
     """
 
     name: str
@@ -42,10 +42,10 @@ def gpu_option(text: str, *, model: bool) -> GpuOption:
 
 
 def requested(options: Sequence[GpuOption], count: int | None) -> dict[str, int]:
-    """The number of GPUs by alias.
+    """Return the number of GPUs by alias.
 
     :param options: with aliases as names; two models may have the same alias.
-    :param count: ``--count``.
+    :param count: ``--count``; None if not given.
     :raises UsageError: if it is unclear to which option ``count`` applies.
     """
     if count is not None and (len(options) != 1 or options[0].count is not None):
@@ -59,13 +59,13 @@ def requested(options: Sequence[GpuOption], count: int | None) -> dict[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What ``gpustack flavor set`` is told to change.
+    """The changes that ``gpustack flavor set`` requests.
 
     :ivar set_specs: extra specs to set.
-    :ivar unset_specs: extra specs to remove, whoever set them.
-    :ivar description: the new description; None leaves it.
-    :ivar grant: ids of projects to let in.
-    :ivar revoke: ids of projects to shut out.
+    :ivar unset_specs: extra specs to remove, regardless of who set them.
+    :ivar description: the new description; None keeps it.
+    :ivar grant: ids of projects to give access.
+    :ivar revoke: ids of projects to remove access from.
     """
 
     set_specs: Mapping[str, str] = field(default_factory=dict)
@@ -76,9 +76,9 @@ class Changes:
 
 
 def find_flavor(present: Sequence[PresentFlavor], name: str) -> PresentFlavor:
-    """The flavor of this name or id.
+    """Return the flavor with this name or id.
 
-    :raises FlavorError: when there is none.
+    :raises FlavorError: if there is none.
     """
     for flavor in present:
         if name in (flavor.name, flavor.id):
@@ -87,10 +87,10 @@ def find_flavor(present: Sequence[PresentFlavor], name: str) -> PresentFlavor:
 
 
 def creation(wanted: WantedFlavor, present: Sequence[PresentFlavor], projects: Mapping[str, str]) -> CreateFlavor:
-    """What creates a flavor.
+    """Return the operation that creates a flavor.
 
-    :param projects: the ids of the projects of ``wanted.access``, by the words that name them.
-    :raises FlavorError: when its name or its id is taken.
+    :param projects: the ids of the projects in ``wanted.access``, by id or name.
+    :raises FlavorError: if its name or id is taken.
     """
     for flavor in present:
         if flavor.name == wanted.name:
@@ -105,10 +105,10 @@ def creation(wanted: WantedFlavor, present: Sequence[PresentFlavor], projects: M
 
 
 def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | None) -> ChangeFlavor | None:
-    """What changes a flavor; None when it is so already.
+    """Return the operation that changes a flavor; None if nothing changes.
 
-    :param access: ids of the projects that may use it; None for a public flavor, or when it does not matter.
-    :raises UsageError: when it can't be.
+    :param access: ids of the projects that may use it; None for a public flavor, or if access does not change.
+    :raises UsageError: if the change is impossible: access to a public flavor, or removal of the alias.
     """
     if (changes.grant or changes.revoke) and flavor.public:
         raise UsageError(f"{flavor.name} is public, and can't be made private", remedy="make another one")
@@ -121,7 +121,7 @@ def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | Non
     if description is None:
         description = flavor.description.removesuffix(MARK).strip()
         if description == gpus_text(flavor.gpus):
-            description = ""  # not written by a person: it follows the GPUs
+            description = ""  # generated: it changes with the GPUs
     wanted = WantedFlavor(
         name=flavor.name,
         sizes=flavor.sizes,
@@ -130,7 +130,7 @@ def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | Non
         description=description,
         origin="spec" if specs.get(ORIGIN) == "spec" else "hand",
     )
-    # To whom it is open is looked at below: compared as public, it is left out of this.
+    # Access is handled below; comparing it as public leaves it out here.
     as_public = replace(flavor, public=True)
     operations = compare([wanted], [as_public], FlavorChoices(adopt=True)).operations
     operation = operations[0] if operations else ChangeFlavor(why="", id=flavor.id, name=flavor.name)

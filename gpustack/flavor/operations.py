@@ -1,4 +1,4 @@
-"""What is done to flavors: three operations, frozen, shown before they are made."""
+"""The operations on flavors: create, change, delete."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from gpustack.spec.extra_specs import NAMESPACE
 
 @dataclass(frozen=True, kw_only=True)
 class CreateFlavor(Operation):
-    """Create a flavor with all that belongs to it.
+    """Create a flavor with its extra specs and projects.
 
-    :ivar id: its id; a new UUID when None.
-    :ivar extra_specs: all extra specs, the mark too; that of access is written last.
+    :ivar id: its id; a new UUID if None.
+    :ivar extra_specs: all extra specs including the mark; the access mark is written last.
     :ivar access: ids of the projects that may use it; None makes it public.
+    :ivar access_mark: the access mark; None if public.
     """
 
     kind: ClassVar[str] = "create_flavor"
@@ -33,11 +34,11 @@ class CreateFlavor(Operation):
         return f"create {self.name} ({self.sizes}; {_who(self.access)})"
 
     def details(self) -> list[str]:
-        """The extra specs, one a line."""
+        """Return the extra specs without the mark, one for each line."""
         return [f"+ {key} = {value}" for key, value in self.extra_specs.items() if not key.startswith(NAMESPACE)]
 
     def all_extra_specs(self) -> dict[str, str]:
-        """The extra specs with the mark of access."""
+        """Return the extra specs including the access mark."""
         return {**self.extra_specs, **({ACCESS: self.access_mark} if self.access_mark is not None else {})}
 
     def to_dict(self) -> dict[str, object]:
@@ -55,15 +56,16 @@ class CreateFlavor(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeFlavor(Operation):
-    """Change what can be changed of a flavor.
+    """Change a flavor, except its sizes, its id and its visibility.
 
-    :ivar set_specs: extra specs to set, the mark too.
+    :ivar set_specs: extra specs to set, including the mark.
     :ivar unset_specs: extra specs to remove, in this order.
-    :ivar before: the values of both as they are; None where there is none.
-    :ivar description: the new one and the one before, or None to leave it.
-    :ivar grant: ids of the projects to let in.
-    :ivar revoke: ids of the projects to shut out.
-    :ivar access_mark: the mark to write when the list of projects is as it should be; None leaves it.
+    :ivar before: the present values of both; None for a missing one.
+    :ivar description: the new and the old description; None keeps it.
+    :ivar grant: ids of the projects to give access.
+    :ivar revoke: ids of the projects to remove access from.
+    :ivar access_mark: the mark to write after the project list is correct; None keeps it.
+    :ivar access_mark_before: the present access mark; None if there is none, or if it is kept.
     """
 
     kind: ClassVar[str] = "change_flavor"
@@ -82,7 +84,7 @@ class ChangeFlavor(Operation):
         return f"change {self.name}: {self.why}"
 
     def details(self) -> list[str]:
-        """What becomes of each extra spec, of the description and of access, one a line; the mark aside."""
+        """Return the changes of extra specs, description and access, one for each line, without the mark."""
         lines = []
         for key, value in self.set_specs.items():
             old = self.before.get(key)
@@ -111,21 +113,20 @@ class ChangeFlavor(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteFlavor(Operation):
-    """Delete a flavor; all that is lost is in ``flavor``."""
+    """Delete a flavor; ``flavor`` has all data that are lost."""
 
     kind: ClassVar[str] = "delete_flavor"
     flavor: PresentFlavor
 
     @property
     def name(self) -> str:
-        """The flavor's name."""
         return self.flavor.name
 
     def describe(self) -> str:
         return f"delete {self.flavor.name} ({self.flavor.sizes})"
 
     def details(self) -> list[str]:
-        """The extra specs that are lost, one a line."""
+        """Return the extra specs that are lost, one for each line."""
         specs = self.flavor.extra_specs
         return [f"- {key} = {value}" for key, value in specs.items() if not key.startswith(NAMESPACE)]
 

@@ -1,4 +1,4 @@
-"""What hosts have to share out: the GPUs that a spec gives to guests, beside processors, memory and NUMA nodes."""
+"""The resources of hosts that flavors divide: GPUs that the spec passes through, CPUs, memory, NUMA nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpustack.spec.model import Spec
 
 @dataclass(frozen=True, kw_only=True)
 class NodeShare:
-    """A NUMA node: its processors and memory (None when unknown), and how many GPUs of each model are on it."""
+    """A NUMA node: logical CPUs and memory (None if unknown), and the number of GPUs by model."""
 
     cpus: int | None
     memory_mib: int | None
@@ -22,7 +22,11 @@ class NodeShare:
 
 @dataclass(frozen=True, kw_only=True)
 class HostShare:
-    """What one host has; None is unknown."""
+    """The resources of one host; None means unknown.
+
+    :ivar cpus: logical CPUs.
+    :ivar gpus: GPUs that are passed through, by model.
+    """
 
     host: str
     cpus: int | None
@@ -32,15 +36,15 @@ class HostShare:
 
     @property
     def gpu_count(self) -> int:
-        """All GPUs that the host gives to guests."""
+        """The number of GPUs that are passed through."""
         return sum(map(len, self.gpus.values()))
 
     def has(self, wanted: Mapping[str, int]) -> bool:
-        """Whether it has so many GPUs of each model."""
+        """Whether the host has these numbers of GPUs by model."""
         return all(len(self.gpus.get(model, ())) >= count for model, count in wanted.items())
 
     def nodes_for(self, wanted: Mapping[str, int]) -> int | None:
-        """The fewest NUMA nodes that together have so many GPUs of each model; None when all of them have not."""
+        """Return the number of NUMA nodes that hold these GPUs, by a greedy choice; None if all nodes have too few."""
         ranked = sorted(self.nodes.values(), key=lambda n: -sum(min(n.gpus.get(m, 0), c) for m, c in wanted.items()))
         for number in range(1, len(ranked) + 1):
             if all(sum(n.gpus.get(m, 0) for n in ranked[:number]) >= c for m, c in wanted.items()):
@@ -49,7 +53,7 @@ class HostShare:
 
 
 def host_shares(spec: Spec, hosts: Sequence[Host]) -> tuple[HostShare, ...]:
-    """The shares of the hosts that give GPUs to guests, in the order of ``hosts``."""
+    """Return the shares of hosts with GPUs that are passed through, in the order of ``hosts``."""
     shares = (_share(spec, host) for host in hosts)
     return tuple(share for share in shares if share.gpus)
 
@@ -76,7 +80,7 @@ def _share(spec: Spec, host: Host) -> HostShare:
 
 
 def _count_cpus(ranges: str | None) -> int | None:
-    """How many processors ``0-31,64-95`` are."""
+    """Return the number of CPUs in a list such as ``0-31,64-95``; None if it is not one."""
     total = 0
     for part in (ranges or "").split(","):
         first, _, last = part.partition("-")
@@ -87,20 +91,28 @@ def _count_cpus(ranges: str | None) -> int | None:
 
 
 def vcpus_for_each(shares: Sequence[HostShare], reserve: int) -> int | None:
-    """vCPUs for each GPU on the host that has least: an even number where there is more than one."""
+    """Return the vCPUs for each GPU on the host that has fewest; an even number if more than one.
+
+    :param reserve: logical CPUs to keep for the host.
+    :return: None if no host's CPUs are known, or if fewer than one remains.
+    """
     amounts = [(s.cpus - reserve) // s.gpu_count for s in shares if s.cpus is not None]
     least = min(amounts, default=0)
     return None if least < 1 else least if least == 1 else least // 2 * 2
 
 
 def ram_for_each(shares: Sequence[HostShare], reserve: int) -> int | None:
-    """MiB for each GPU on the host that has least, in whole GiB."""
+    """Return the MiB for each GPU on the host that has least, rounded down to GiB.
+
+    :param reserve: MiB to keep for the host.
+    :return: None if no host's memory is known, or if less than 1 GiB remains.
+    """
     amounts = [(s.memory_mib - reserve) // s.gpu_count for s in shares if s.memory_mib is not None]
     least = min(amounts, default=0)
     return least // 1024 * 1024 if least >= 1024 else None
 
 
 def bar_bytes(gpu: Gpu) -> int:
-    """The address space that a GPU's 64-bit BARs take in the guest, in bytes."""
+    """Return the address space that a GPU's 64-bit BARs take in the guest, in bytes."""
     sizes = [bar.size for bar in gpu.main.bars if not bar.io and bar.bits == 64 and bar.size > 0]
     return sum(1 << (size - 1).bit_length() for size in sizes)
