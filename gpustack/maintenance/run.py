@@ -96,7 +96,7 @@ class Runner:
         return ports
 
     def disable(self, choices: InstanceChoices, why: str) -> ServicePlan:
-        """Disable the service, when nothing stands against emptying the host; → the plan that was found."""
+        """Disable the service if nothing blocks emptying the host; return the plan that was made before."""
         plan = self.look(choices, why)
         if not plan.refused:
             for step in plan.steps:
