@@ -1,7 +1,7 @@
 """The facts that a verdict depends on, compared again by the statement that writes.
 
 :func:`resting_on` collects them from all data that a rule received, whether the rule used it or not. :func:`conditions`
-    converts them to conditions of the UPDATE. So no rule can omit one.
+converts them to conditions of the UPDATE. So no rule can omit one.
 """
 
 from __future__ import annotations

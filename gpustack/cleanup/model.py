@@ -79,7 +79,7 @@ class PciRow(NamedTuple):
 
     @property
     def live(self) -> bool:
-        """Whether Nova sees the row (``deleted = 0``). Nova sees neither soft-deleted rows nor rows with NULL."""
+        """Whether ``deleted`` is 0; nova-compute loads no other rows, such as soft-deleted ones or those with NULL."""
         return self.deleted == 0
 
     @property

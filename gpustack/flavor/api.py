@@ -11,7 +11,7 @@ class FlavorApi(Protocol):
     """The requests on flavors, one for each method; listings may take several.
 
     :meth:`create` and the methods after it change something. Every method raises :class:`gpustack.cloudapi.Refused` or
-        :class:`gpustack.cloudapi.Unanswered`.
+    :class:`gpustack.cloudapi.Unanswered`.
     """
 
     def flavors(self) -> tuple[PresentFlavor, ...]:
