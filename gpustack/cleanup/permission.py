@@ -9,8 +9,8 @@ No other module decides this. The invariants:
 2. No answer is needed for a repair on a host that is down, if nova-compute does the same when it starts, before it
    offers any device (``questions._spared``).
 3. "In use" is believed in every answer, including incomplete ones. "Not in use" is believed only in a complete answer
-   from a machine that proves to be that host. It has libvirt, and the function with the row's vendor and product. Its
-   own name is the host's, because all hosts of a rack have the same devices at the same addresses.
+   from a machine that proves to be that host. It has libvirt, and the function with the row's vendor and product. The
+   machine's name without domain is the host's, because all hosts of a rack have the same devices at the same addresses.
 4. The operator can replace the missing part of an answer for a host named by ``--gone``, and for no other host.
 5. nova-compute is not started, and no start is advised, on a host where an instance lacks a device or Nova cannot read
    a row. nova-compute is not stopped or restarted while it works on a migration or a task.

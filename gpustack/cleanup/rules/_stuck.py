@@ -7,6 +7,8 @@ keeps the devices indefinitely. It is stuck if nothing has been written for ``--
 * a host that has to do the next step has been down for that time
 * the task normally takes seconds, or nothing has been written for 24 times ``--stuck-after`` (a day by default)
 
+Work in several cells is stuck only after the 24-fold time, because the hosts of the other cell are unknown.
+
 The default of ``--stuck-after`` is an hour: Nova's services wait for each other for at most 30 minutes (nova.conf:
 ``long_rpc_timeout``). Copying a disk can take hours without a write to the database, but the instance has a task then.
 """
