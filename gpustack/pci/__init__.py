@@ -1,1 +1,1 @@
-"""The ground floor: PCI addresses, functions, IOMMU groups, GPUs and the catalogue of known cards."""
+"""PCI addresses, class codes, and the catalogue of cards."""

@@ -1,8 +1,8 @@
-"""BDF addresses: ``domain:bus:device.function``, as the kernel spells them in sysfs.
+"""PCI addresses (BDF): ``domain:bus:device.function``, in the kernel's sysfs notation.
 
-The domain has four hexadecimal digits or more: the kernel prints ``%04x`` of an ``int``
+The domain has four or more hexadecimal digits: the kernel prints an ``int`` with ``%04x``
 (``include/linux/pci.h``, ``pci_name``; Intel VMD domains start at ``0x10000``). Nova stores at most twelve
-characters (``pci_devices.address varchar(12)``), so a function in a wider domain can't be given to a guest.
+characters (``pci_devices.address varchar(12)``), so a function in a wider domain can't be passed through.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BDF = re.compile(
 
 @dataclass(frozen=True, order=True)
 class Address:
-    """A BDF address; addresses sort as numbers do."""
+    """A PCI address (BDF); addresses sort numerically."""
 
     domain: int
     bus: int
@@ -30,7 +30,7 @@ class Address:
     def parse(cls, text: str) -> Self:
         """Read ``0000:88:00.0``, or ``88:00.0`` as ``lspci`` prints it (domain 0).
 
-        :raises ValueError: when ``text`` is no BDF address.
+        :raises ValueError: if ``text`` is not a PCI address.
         """
         match = _BDF.fullmatch(text)
         if match is None:
@@ -43,10 +43,10 @@ class Address:
 
     @property
     def slot(self) -> str:
-        """The address without the function: what a card is plugged into, ``0000:88:00``."""
+        """Domain, bus and device, without the function: ``0000:88:00``."""
         return f"{self.domain:04x}:{self.bus:02x}:{self.device:02x}"
 
     @property
     def fits_nova(self) -> bool:
-        """Whether Nova can store it: ``nova/pci/manager.py`` skips devices of domains above ffff."""
+        """Whether Nova can store the address: ``nova/pci/manager.py`` skips devices of domains above ffff."""
         return self.domain <= 0xFFFF

@@ -1,7 +1,7 @@
-"""The catalogue: what is known of cards by their ids (``gpustack/data/cards.toml``, ``drivers.toml``).
+"""The catalogue of cards: names, families and quirks by PCI id (``gpustack/data/cards.toml``, ``drivers.toml``).
 
-It names cards and tells of their quirks; nothing depends on it. A card that it doesn't know is described from its
-PCI class, and how Nova lists a card is the host's to say, never the catalogue's.
+A card does not have to be in the catalogue: an unknown one is described by its PCI class. The ``dev_type`` that Nova
+reports for a card is derived from the SR-IOV capability on the host (``Function.dev_type``), not from the catalogue.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from gpustack.pci import classes
 
 @dataclass(frozen=True, kw_only=True)
 class Quirk:
-    """What an operator has to know of a card before giving it to guests.
+    """A known problem or requirement of a card that is passed through.
 
-    :ivar source: the public document that says so.
+    :ivar key: its key in ``[quirks]`` of ``cards.toml``.
+    :ivar source: the public document that describes it.
     """
 
     key: str
@@ -31,23 +32,24 @@ class Quirk:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A card that the catalogue knows.
+    """A card in the catalogue. All ids are four lower-case hexadecimal digits.
 
-    :ivar vendor: vendor id, four lower-case hexadecimal digits, as are all ids here.
-    :ivar subsystems: the (vendor, product) subsystem ids it is told by from others with the same product id; empty
-        for the card that stands for all the rest.
-    :ivar name: what its maker calls it, without the maker.
-    :ivar family: its architecture, ``Kepler``.
+    :ivar vendor: PCI vendor id.
+    :ivar product: PCI device id.
+    :ivar subsystems: (vendor, product) subsystem ids that distinguish cards with the same product id; empty for the
+        default card of that product id.
+    :ivar name: the vendor's product name, without the vendor.
+    :ivar family: the GPU architecture: ``Kepler``.
     :ivar kind: ``datacenter``, ``workstation``, ``consumer`` or ``integrated``.
-    :ivar memory_gib: memory of one GPU in GiB, as its maker names it; several where one id covers several sizes,
-        none where it is shared with the host or not known.
-    :ivar gpus: how many GPUs, each a PCI function of its own, one board carries.
-    :ivar functions: what its slot usually shows: ``display`` (the GPU itself, whatever its class), ``audio``, ``usb``,
-        ``ucsi``. A board may lack the later ones: the host's facts decide.
-    :ivar dev_type: how Nova is documented to list it (``type-PCI``, ``type-PF``); None where that is not known. The
-        SR-IOV capability that the host shows goes before it.
-    :ivar quirks: keys of its quirks.
-    :ivar source: where its id and name come from.
+    :ivar memory_gib: memory of one GPU in GiB, as the vendor specifies it; several values if one id covers several
+        sizes; empty if the memory is shared with the host or unknown.
+    :ivar gpus: number of GPUs on one board; each is a separate PCI function.
+    :ivar functions: the usual functions of the slot: ``display`` (the GPU itself, of any class), ``audio``, ``usb``,
+        ``ucsi``. A board may lack the last three, so decisions use the host's facts.
+    :ivar dev_type: the documented Nova ``dev_type`` (``type-PCI``, ``type-PF``); None if unknown. If the host's facts
+        disagree, the facts decide.
+    :ivar quirks: keys of the card's quirks.
+    :ivar source: source of the id and name.
     """
 
     vendor: str
@@ -65,12 +67,12 @@ class Card:
 
     @property
     def full_name(self) -> str:
-        """The name with its maker: ``NVIDIA Quadro K4200``."""
+        """Vendor and name: ``NVIDIA Quadro K4200``."""
         return f"{vendor_name(self.vendor)} {self.name}"
 
     @property
     def memory(self) -> str | None:
-        """The memory of one GPU for people: ``4 GiB``, ``8 or 16 GiB``; None when the catalogue has none."""
+        """The memory of one GPU for display: ``4 GiB``, ``8 or 16 GiB``; None if ``memory_gib`` is empty."""
         if not self.memory_gib:
             return None
         *smaller, largest = self.memory_gib
@@ -80,9 +82,9 @@ class Card:
 def lookup(
     vendor: str, product: str, subsystem_vendor: str | None = None, subsystem_product: str | None = None
 ) -> Card | None:
-    """The card with these ids; None for one that the catalogue doesn't know.
+    """Return the card with these ids; None if it is not in the catalogue.
 
-    Where cards share a product id, the subsystem decides, and the entry without one answers for every other.
+    If cards share a product id, the subsystem decides. The card without subsystems is the default.
     """
     known = _by_id().get((vendor.lower(), product.lower()), ())
     if subsystem_vendor is not None and subsystem_product is not None:
@@ -95,12 +97,12 @@ def lookup(
 
 @functools.cache
 def cards() -> tuple[Card, ...]:
-    """Every card of the catalogue, in the order of the file."""
+    """All cards of the catalogue, in the order of the file."""
     return tuple(_read_cards(_data()))
 
 
 def matching(text: str) -> tuple[Card, ...]:
-    """The cards with these ids (``10de:20b5``), with this name, or else all whose full name has these words.
+    """Find cards by ids (``10de:20b5``), else by exact name, else by words of the full name.
 
     >>> [card.full_name for card in matching("quadro k4200")]
     ['NVIDIA Quadro K4200']
@@ -115,7 +117,7 @@ def matching(text: str) -> tuple[Card, ...]:
 
 @functools.cache
 def quirks() -> Mapping[str, Quirk]:
-    """Every quirk by its key."""
+    """All quirks, by key."""
     data = _data()
     return {key: Quirk(key=key, **entry) for key, entry in data["quirks"].items()}
 
@@ -126,10 +128,10 @@ def quirks_of(card: Card) -> tuple[Quirk, ...]:
 
 
 def is_nvswitch(vendor: str, product: str, pci_class: str) -> bool:
-    """Whether a function is an NVSwitch: a known id, or any function of NVIDIA's with the switches' class.
+    """Whether a function is an NVSwitch: a known id, or any NVIDIA function with the PCI class of NVSwitches.
 
-    The class alone is what NVIDIA's own tools go by (go-nvlib, ``pkg/nvpci``), and so covers switches newer than
-    the catalogue. The MCP chipsets of old (before 2010) used it too; they have no IOMMU.
+    NVIDIA's own tools check the class only (go-nvlib, ``pkg/nvpci``), so switches newer than the catalogue are found
+    too. NVIDIA's MCP chipsets (before 2010) have the same class, but such machines have no IOMMU.
     """
     return any(
         vendor.lower() == entry["vendor"]
@@ -139,9 +141,9 @@ def is_nvswitch(vendor: str, product: str, pci_class: str) -> bool:
 
 
 def is_console(vendor: str, product: str, pci_class: str | None = None) -> bool:
-    """Whether a display controller serves the host's own console (management controllers, emulated adapters).
+    """Whether a display controller is the host's console adapter (BMC graphics, emulated adapters).
 
-    :param pci_class: the function's class; without one, an entry for one class fits all.
+    :param pci_class: the function's class; if None, the class of catalogue entries is ignored.
     """
     return any(
         vendor.lower() == entry["vendor"]
@@ -152,12 +154,12 @@ def is_console(vendor: str, product: str, pci_class: str | None = None) -> bool:
 
 
 def host_drivers(vendor: str) -> tuple[str, ...]:
-    """The host drivers that must not get a GPU of this vendor before vfio does; none for other vendors."""
+    """Kernel modules that must not bind a GPU of this vendor before vfio-pci; empty for unknown vendors."""
     return _drivers().get(vendor.lower(), ())
 
 
 def vendor_name(vendor: str) -> str | None:
-    """The short name of a GPU vendor: ``NVIDIA``; None for vendors without cards here."""
+    """The short name of a GPU vendor: ``NVIDIA``; None if the catalogue has no cards of the vendor."""
     names: Mapping[str, str] = _data()["vendors"]
     return names.get(vendor.lower())
 
@@ -169,7 +171,7 @@ def describe(
     subsystem_vendor: str | None = None,
     subsystem_product: str | None = None,
 ) -> str:
-    """What to call a function: a known card's full name, else its class and ids.
+    """Describe a function: the full name of a known card, else class and ids.
 
     >>> describe("10de", "11b4", "030000")
     'NVIDIA Quadro K4200'

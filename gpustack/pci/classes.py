@@ -1,4 +1,4 @@
-"""PCI class codes, as far as passthrough cares (PCI Code and ID Assignment Specification; kernel: ``pci_ids.h``).
+"""PCI class codes that matter for passthrough (PCI Code and ID Assignment Specification; kernel: ``pci_ids.h``).
 
 A class is six hexadecimal digits: base class, subclass, programming interface.
 """
@@ -13,10 +13,10 @@ STORAGE_BASE = "01"
 HOST_BRIDGE = "0600"
 MULTIMEDIA_BASE = "04"
 USB_CONTROLLER = "0c03"
-# Beside the GPU itself: audio, a USB-C port's controller and its UCSI function ("other serial bus").
+# The GPU itself, its audio function, and the USB controller and UCSI function ("other serial bus") of a USB-C port.
 _CARD_CLASSES = (DISPLAY_BASE, ACCELERATOR, MULTIMEDIA_BASE, USB_CONTROLLER, "0c80")
-# What vfio leaves aside when it asks whether a group is viable: bridges that forward, and so have no driver of
-# their own or pcieport, which manages no DMA (kernel: drivers/pci/pcie/portdrv.c, driver_managed_dma).
+# vfio ignores these bridges when it checks whether a group is viable: they have no driver, or pcieport, which does not
+# use the DMA API (kernel: drivers/pci/pcie/portdrv.c, driver_managed_dma).
 _FORWARDING_BRIDGES = (HOST_BRIDGE, "0604", "0609")
 
 _WORDS = {
@@ -41,35 +41,35 @@ _WORDS = {
 
 
 def is_gpu_class(pci_class: str) -> bool:
-    """Display controllers of every kind (03xx) and processing accelerators (1200)."""
+    """Whether a class is a display controller of any kind (03xx) or a processing accelerator (1200)."""
     return pci_class.startswith((DISPLAY_BASE, ACCELERATOR))
 
 
 def is_vga(pci_class: str) -> bool:
-    """VGA controllers: the kernel chooses the boot display among them (``drivers/pci/vgaarb.c``)."""
+    """Whether a class is a VGA controller; the kernel picks the boot display from these (``drivers/pci/vgaarb.c``)."""
     return pci_class.startswith(_VGA)
 
 
 def is_display(pci_class: str) -> bool:
-    """Controllers with a connector for a screen, as a rule: VGA, XGA and other ones (3D controllers have none)."""
+    """Whether a class is a display controller that usually has a connector: all but 3D controllers (0302)."""
     return pci_class.startswith(DISPLAY_BASE) and not pci_class.startswith(_THREE_D)
 
 
 def is_card_class(pci_class: str) -> bool:
-    """What a graphics card consists of; network and storage controllers, bridges and security processors are not."""
+    """Whether a function of this class can be part of a graphics card."""
     return pci_class.startswith(_CARD_CLASSES)
 
 
 def is_controller(pci_class: str) -> bool:
-    """Network and storage controllers: a host without them is off the network, or without its disks."""
+    """Whether a class is a network or storage controller; a host that loses one may lose its network or disks."""
     return pci_class.startswith((NETWORK_BASE, STORAGE_BASE))
 
 
 def is_forwarding_bridge(pci_class: str) -> bool:
-    """Host and PCI-to-PCI bridges, which stay with the host when their group goes to a guest."""
+    """Whether a class is a host or PCI-to-PCI bridge; these stay with the host when their group is passed through."""
     return pci_class.startswith(_FORWARDING_BRIDGES)
 
 
 def word(pci_class: str) -> str:
-    """What a class is called, for messages: ``3D controller``."""
+    """The name of a class for messages: ``3D controller``."""
     return _WORDS.get(pci_class[:4]) or _WORDS.get(pci_class[:2]) or f"device of class {pci_class[:4]}"
