@@ -1,1 +1,1 @@
-"""Read-only snapshots of hosts: the collector that makes them, their model, and where they come from."""
+"""Facts of hosts: the collector that reads them, their model, and snapshot files."""

@@ -1,7 +1,7 @@
-"""The collector as one program, for a host's own Python: ``python -m gpustack.facts.bundle > collect.py``.
+"""The collector as one Python program: ``python -m gpustack.facts.bundle > collect.py``.
 
-A host has no gpustack. What runs there is one text, read from a file or from standard input, that carries the modules
-of :mod:`gpustack.facts.collector` and imports them from itself::
+Hosts do not have gpustack installed. The program embeds the modules of :mod:`gpustack.facts.collector` and runs with
+the host's Python, from a file or from standard input::
 
     python3 collect.py [--root DIR]
     python3 - < collect.py
@@ -38,7 +38,7 @@ sys.exit(sys.modules["collector.program"].main(sys.argv[1:]))
 
 @functools.cache
 def program() -> str:
-    """The program's text: ASCII, since Python 3.6 reads standard input as the host's locale says."""
+    """The program's text. It is ASCII, because Python 3.6 decodes standard input by the host's locale."""
     directory = Path(collector.__file__).parent
     texts = {path.stem: path.read_text(encoding="ascii") for path in directory.glob("*.py") if path.stem != "__init__"}
     order = graphlib.TopologicalSorter({name: _needed(text) for name, text in sorted(texts.items())}).static_order()
@@ -46,7 +46,7 @@ def program() -> str:
 
 
 def _needed(text: str) -> set[str]:
-    """The modules beside it that a module imports."""
+    """The sibling modules that a module imports."""
     imports = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) and node.level == 1)
     return {str(node.module) for node in imports}
 

@@ -1,6 +1,6 @@
-"""Facts from wherever they are: this host, a directory as root, a snapshot, or many hosts over SSH.
+"""Read facts from this host, a directory as root, a snapshot file, or many hosts over SSH.
 
-A host that can't be reached or read is a :class:`Failure` beside the others, never an end to them.
+A host that can't be reached or read becomes a :class:`GatherFailure`; the others are still read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Documents = dict[str, dict[str, object]]
 
 @dataclass(frozen=True, kw_only=True)
 class GatherFailure:
-    """A host that gave no facts, as the user named it, and why."""
+    """A host without facts, by the name that the user gave, and the error."""
 
     host: str
     error: GpustackError
@@ -36,12 +36,12 @@ class GatherFailure:
 
 @dataclass(frozen=True, kw_only=True)
 class Gathered:
-    """What was read.
+    """The result of :func:`gather`.
 
-    :ivar hosts: the facts, in the order asked for.
-    :ivar raw: the plain data they came from, to be saved, in the same order.
-    :ivar failures: the hosts that gave none.
-    :ivar others: the names of hosts that call themselves otherwise, and what each calls itself.
+    :ivar hosts: the facts, in the requested order.
+    :ivar raw: the unparsed documents of ``hosts``, in the same order, for snapshots.
+    :ivar failures: the hosts that could not be read.
+    :ivar others: the reported host name of each host whose name differs from the user's, by the user's name.
     """
 
     hosts: tuple[Host, ...]
@@ -50,7 +50,7 @@ class Gathered:
     others: Mapping[str, str] = field(default_factory=dict)
 
     def without(self, host: Host, error: GpustackError) -> Gathered:
-        """The same with one of the hosts among those that failed."""
+        """Return a copy in which ``host`` is moved to the failures."""
         others = [
             (candidate, raw) for candidate, raw in zip(self.hosts, self.raw, strict=True) if candidate is not host
         ]
@@ -71,16 +71,16 @@ def gather(
     jobs: int = 32,
     reported: Reported = lambda host: None,
 ) -> Gathered:
-    """Read facts.
+    """Read the facts of hosts. Without ``hosts``, ``root`` and ``snapshot``, read this host.
 
-    :param hosts: hosts to read over SSH; with ``snapshot``, those of its hosts that are wanted (all when empty).
-        Without hosts, root and snapshot it is this host.
-    :param root: a directory to read as if it were a host's ``/``.
+    :param hosts: hosts to read over SSH; with ``snapshot``, the hosts to select from it (all if empty).
+    :param root: a directory to read as a host's ``/``.
     :param snapshot: a snapshot file to read instead of hosts.
-    :param ssh: how to reach hosts over SSH.
-    :param jobs: how many hosts are read at the same time.
-    :param reported: called with each host of ``hosts`` when it is done, from the calling thread.
-    :raises SnapshotError: when the snapshot can't be used.
+    :param ssh: SSH options.
+    :param jobs: number of hosts that are read at the same time.
+    :param reported: called from the calling thread with each finished host of ``hosts``.
+    :raises SnapshotError: if the snapshot can't be used.
+    :raises HostError: if ``root`` can't be read, or the SSH configuration can't be used.
     """
     if snapshot is not None:
         return _from_snapshot(snapshot, hosts)
@@ -149,7 +149,7 @@ def _over_ssh(targets: Sequence[str], options: SshOptions | None, jobs: int, rep
 
 
 def _checked(targets: Iterable[str], raw: Documents, errors: dict[str, GpustackError]) -> Gathered:
-    """Hold what was read to the model; what does not fit is a failure of its host."""
+    """Validate the documents; an invalid one becomes a failure of its host."""
     hosts, valid, failures = [], [], []
     for target in targets:
         try:
@@ -163,18 +163,18 @@ def _checked(targets: Iterable[str], raw: Documents, errors: dict[str, GpustackE
 
 
 def _named(raw: Documents) -> tuple[Documents, dict[str, str]]:
-    """Give each host the name to call it by; → the documents, and the hosts that call themselves otherwise.
+    """Choose the name of each host; return the documents by target, and the differing reported names.
 
-    The user's name counts, since a compromised host may call itself like another one, whose facts its own would
-    then replace. Where both say the same, the longer name is taken (``gpu01.example.org``), as specs and inventories
-    have it; but where several hosts call themselves the same (``localhost``), each is called as the user did.
+    The user's name takes precedence: a compromised host could report the name of another host, and replace its facts.
+    If one name extends the other, the longer one is used (``gpu01.example.org``), as in specs and inventories. If
+    several hosts report the same name (``localhost``), each keeps the name that the user gave.
     """
     called = Counter(str(document.get("hostname")) for document in raw.values())
     by_name, others = {}, {}
     for target, document in raw.items():
         own_name, name = document.get("hostname"), _host_name(target.rpartition("@")[2])
         if not name or not (own_name is None or (isinstance(own_name, str) and _host_name(own_name) == own_name)):
-            by_name[target] = document  # the model refuses it
+            by_name[target] = document  # the model rejects it
             continue
         if own_name is not None and not extends(own_name, name):
             others[name] = own_name
@@ -185,6 +185,6 @@ def _named(raw: Documents) -> tuple[Documents, dict[str, str]]:
 
 
 def _host_name(text: str) -> str | None:
-    """``text`` as the name of a host: only the characters that a name may have."""
+    """Convert ``text`` to a valid host name: replace characters that host names can't have."""
     name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in text).lstrip(".-")
     return name[:254] or None

@@ -1,8 +1,8 @@
-"""GPUs, put together from functions: the card's own functions, and the neighbours that share its IOMMU group.
+"""GPUs, assembled from PCI functions: the functions of the card, and the other members of its IOMMU group.
 
-vfio lets a guest open a group when each member is on a driver for guests, on none at all, or a bridge that forwards
-(Linux, ``drivers/vfio``, ``vfio_dev_viable``; ``drivers/iommu/iommu.c``, ``iommu_group_claim_dma_owner``). So only the
-card's own functions are ever bound. Whatever else is in its group belongs to the host, and stays as it is.
+vfio accepts an IOMMU group if each member is bound to a vfio driver, has no driver, or is a forwarding bridge
+(Linux, ``drivers/vfio``, ``vfio_dev_viable``; ``drivers/iommu/iommu.c``, ``iommu_group_claim_dma_owner``). So gpustack
+binds only the functions of the card. The other members of the group belong to the host and are not changed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _INTEL, _ATI, _AMD, _ZHAOXIN = "8086", "1002", "1022", "1d17"
 class Gpu:
     """A GPU of a host.
 
-    :ivar main: the display, 3D or accelerator function that Nova offers.
-    :ivar companions: the other functions of the card, in the order of their addresses.
-    :ivar neighbours: the other members of its IOMMU group, bridges and its own virtual functions aside.
-    :ivar bridges: the bridges of its group.
+    :ivar main: the display, 3D or accelerator function that Nova passes through.
+    :ivar companions: the other functions of the card, by address.
+    :ivar neighbours: the other members of the IOMMU group, without bridges and the GPU's virtual functions.
+    :ivar bridges: the bridges of the IOMMU group.
     """
 
     main: Function
@@ -33,12 +33,12 @@ class Gpu:
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """The functions of the card: those that are bound together."""
+        """The functions of the card, which are bound together."""
         return (self.main, *self.companions)
 
     @property
     def name(self) -> str:
-        """What people call the card."""
+        """The name of the card, from the catalogue, else class and ids."""
         main = self.main
         return catalogue.describe(
             main.vendor, main.product, main.pci_class, main.subsystem_vendor, main.subsystem_product
@@ -46,17 +46,17 @@ class Gpu:
 
     @property
     def dev_type(self) -> str:
-        """How Nova lists it."""
+        """Nova's ``dev_type`` of the GPU: ``type-PCI`` or ``type-PF``."""
         return self.main.dev_type
 
 
 def gpus(host: Host) -> tuple[Gpu, ...]:
-    """The GPUs of a host in the order of their addresses; console chips and virtual functions are none."""
+    """The GPUs of a host, by address, without console adapters and virtual functions."""
     return tuple(assemble(host, main) for main in _mains(host))
 
 
 def _mains(host: Host) -> Iterator[Function]:
-    """The lowest GPU-like function of each slot: a second display function of a slot is a companion."""
+    """The first GPU function of each slot; a second display function in the slot is a companion."""
     for members in host.slots.values():
         for function in members:
             if is_gpu(function):
@@ -65,7 +65,7 @@ def _mains(host: Host) -> Iterator[Function]:
 
 
 def is_gpu(function: Function) -> bool:
-    """Whether a function is a GPU that could be given to a guest, by class and catalogue."""
+    """Whether a function is a GPU: by class, and neither a virtual function nor a console adapter."""
     return (
         classes.is_gpu_class(function.pci_class)
         and function.physical_function is None
@@ -84,7 +84,7 @@ def is_nvswitch(function: Function) -> bool:
 
 
 def assemble(host: Host, main: Function) -> Gpu:
-    """A GPU or an NVSwitch with the functions of its card and the rest of its group."""
+    """Assemble a GPU or an NVSwitch from its main function: add companions, neighbours and bridges."""
     members = host.groups.get(main.iommu_group, ()) if main.iommu_group is not None else ()
     neighbours = [f for f in host.slots[main.bdf.slot] if f.address != main.address]
     neighbours += [f for f in members if f not in neighbours and _are_behind_one_card_switch(host, f, main)]
@@ -100,9 +100,9 @@ def assemble(host: Host, main: Function) -> Gpu:
 
 
 def forwards(function: Function) -> bool:
-    """Whether vfio leaves a member of a group aside: ports, and host bridges.
+    """Whether vfio ignores a member of a group: PCI-to-PCI bridges, and host bridges without a driver.
 
-    A host bridge is an ordinary function to vfio, and counts once a driver has it: those of EDAC do that.
+    vfio treats a host bridge as an ordinary function, so a host bridge with a driver (EDAC) makes the group unusable.
     """
     if not classes.is_forwarding_bridge(function.pci_class):
         return False
@@ -112,8 +112,8 @@ def forwards(function: Function) -> bool:
 def _is_of_card(host: Host, function: Function, main: Function) -> bool:
     """Whether a function in the slot of a GPU is part of its card.
 
-    The slot alone does not decide: in an AMD APU the GPU (1002) shares its slot with the processor's own security
-    processor, USB controllers and sound (1022). Only a GPU that is no part of the processor has its slot to itself.
+    The slot alone is not enough: in an AMD APU, the GPU (vendor 1002) shares its slot with the security processor, USB
+    controllers and audio of the processor (vendor 1022). Only a discrete GPU has a slot of its own.
     """
     return (
         function.physical_function is None
@@ -123,15 +123,15 @@ def _is_of_card(host: Host, function: Function, main: Function) -> bool:
 
 
 def _are_behind_one_card_switch(host: Host, function: Function, main: Function) -> bool:
-    """Whether a function is in another slot of the same card: Intel's cards have a PCIe switch for GPU and audio."""
+    """Whether both functions are behind the PCIe switch of one card: on Intel cards, GPU and audio are."""
     switch = _card_switch(host, main)
     return switch is not None and not is_gpu(function) and _card_switch(host, function) == switch
 
 
 def _card_switch(host: Host, function: Function) -> str | None:
-    """The upstream port of the switch above a function, where the maker of the function made the switch, too.
+    """The upstream port of the PCIe switch above a function; None if there is none, or if the vendors differ.
 
-    A root port is no such switch: it has no bridge above it.
+    A root port is not a switch: it has no bridge above it.
     """
     port = host.functions.get(function.parent or "")
     switch = host.functions.get(port.parent or "") if port is not None else None
@@ -141,10 +141,11 @@ def _card_switch(host: Host, function: Function) -> str | None:
 
 
 def is_integrated(host: Host, function: Function) -> bool:
-    """Whether a GPU or accelerator is part of the processor: by the catalogue, else by where it is.
+    """Whether a GPU or accelerator is part of the processor: by the catalogue, else by its address.
 
-    Intel's graphics are always ``00:02.0`` (Linux, ``drivers/vfio/pci/vfio_pci_igd.c``), and its NPU is on bus 0 too.
-    AMD's are function 0 of a slot with the processor's own devices; before Zen they were on bus 0, as Zhaoxin's are.
+    Intel graphics are always at ``00:02.0`` (Linux, ``drivers/vfio/pci/vfio_pci_igd.c``); Intel's NPU is on bus 0 too.
+    AMD graphics share a slot with other devices of the processor; before Zen they were at ``00:01``. Zhaoxin graphics
+    are on bus 0.
     """
     card = card_of(function)
     if card is not None:
@@ -159,16 +160,15 @@ def is_integrated(host: Host, function: Function) -> bool:
 
 
 def card_of(function: Function) -> catalogue.Card | None:
-    """What the catalogue knows of a function's card."""
+    """The function's card in the catalogue; None if unknown."""
     return catalogue.lookup(function.vendor, function.product, function.subsystem_vendor, function.subsystem_product)
 
 
 def displays(host: Host) -> tuple[Function, ...]:
-    """The functions that can show the host's console.
+    """The functions that can show the host's console: VGA controllers and integrated graphics.
 
-    Those are VGA controllers. Display controllers of other kinds have a connector when they are integrated graphics
-    beside a VGA controller; otherwise they are accelerators (AMD Instinct). Cards without a connector show nothing,
-    whatever their class.
+    Integrated graphics beside a VGA controller have class 0380. Other functions of that class are accelerators without
+    a connector (AMD Instinct). Cards with the quirk ``no-display`` are left out, of any class.
     """
     candidates = (
         f

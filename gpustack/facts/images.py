@@ -1,4 +1,4 @@
-"""What a host's initramfs images hold, as the host answers it: checked before anything is proved by it."""
+"""Validate the content of initramfs images that a host reports, before verification uses it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class _Images(RootModel[Annotated[dict[_Text, _Image], Field(max_length=256)]]):
 
 
 def checked_images(raw: Any, host: str) -> Mapping[str, Mapping[str, Any]] | None:  # noqa: ANN401 - a host's answer
-    """The content of images by kernel release; None when they were not read.
+    """Return the content of images by kernel release; None if the images were not read.
 
-    :raises HostError: when it is nothing that reading images gives.
+    :raises HostError: if the host's answer does not have the expected form or size.
     """
     if raw is None:
         return None

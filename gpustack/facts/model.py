@@ -1,8 +1,8 @@
-"""The facts of one host, as the collector prints them and as a snapshot keeps them.
+"""The facts of one host: the JSON that the collector prints and that snapshots contain.
 
-``None`` means unknown: the collector could not read it. Unknown keys are ignored, so a snapshot of a newer
-collector can be read as long as its version is the same. Snapshots come from other machines, so everything
-that later reaches a file, a command or a table is held to a pattern or a length here.
+``None`` means unknown: the collector could not read the value. Unknown keys are ignored, so this version reads
+snapshots of newer collectors with the same ``version``. Snapshots come from other machines, so each value that can
+reach a file, a command or a table is validated by a pattern or a maximum length.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from gpustack.facts.collector.limits import TEXT_LIMIT
 from gpustack.pci.address import Address
 
 MOST_FUNCTIONS = 8192
-"""PCI functions; a host of eight GPUs and four network cards with all their virtual functions has a quarter of it."""
+"""Maximum number of PCI functions: four times as many as a host with 8 GPUs, 4 NICs and all their VFs has."""
 MOST_TEXT = 4 << 20
-"""Characters of all configuration files, which are read several times over."""
+"""Maximum number of characters in all configuration files together; they are parsed several times."""
 
 Hex4 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}$")]
 Hex6 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{6}$")]
@@ -128,8 +128,8 @@ class Function(_Facts):
 
     @property
     def dev_type(self) -> str:
-        """How Nova lists it (``nova/virt/libvirt/host.py``, ``_get_device_type``): ``type-VF``; ``type-PF`` for a
-        function with the SR-IOV capability, even with no VF enabled; else ``type-PCI``."""
+        """Nova's ``dev_type`` (``nova/virt/libvirt/host.py``, ``_get_device_type``): ``type-VF``; ``type-PF`` for a
+        function with the SR-IOV capability, even without enabled VFs; else ``type-PCI``."""
         if self.physical_function is not None:
             return "type-VF"
         return "type-PF" if self.sriov_totalvfs is not None else "type-PCI"
@@ -324,7 +324,7 @@ class Host(_Facts):
         return files
 
     def with_pci(self, functions: Iterable[Function]) -> Host:
-        """This host with other functions: what is worked out of them is not taken along, as a plain copy would."""
+        """Return a copy with other functions; unlike ``model_copy``, drop the properties cached from the old ones."""
         copy = self.model_copy(update={"pci": tuple(functions)})
         for name in ("functions", "groups", "slots"):
             copy.__dict__.pop(name, None)
@@ -337,7 +337,7 @@ class Host(_Facts):
 
     @cached_property
     def groups(self) -> dict[int, tuple[Function, ...]]:
-        """The functions of each IOMMU group, in the order of their addresses."""
+        """The functions of each IOMMU group, sorted by address."""
         members: dict[int, list[Function]] = {}
         for function in sorted(self.pci, key=lambda f: f.bdf):
             if function.iommu_group is not None:
@@ -346,7 +346,7 @@ class Host(_Facts):
 
     @cached_property
     def slots(self) -> dict[str, tuple[Function, ...]]:
-        """The functions of each slot (``0000:88:00``), in the order of their addresses."""
+        """The functions of each slot (``0000:88:00``), sorted by address."""
         members: dict[str, list[Function]] = {}
         for function in sorted(self.pci, key=lambda f: f.bdf):
             members.setdefault(function.bdf.slot, []).append(function)

@@ -1,8 +1,8 @@
-"""Snapshot files: the facts of hosts, saved where they were read and used anywhere.
+"""Snapshot files: saved facts of hosts.
 
-``{"gpustack_snapshot": 1, "hosts": [host, …]}``, mode 0600, where each host is what the collector prints. The bare
-output of the collector is read too, so ``python3 collect.py > gpu01.json`` on a host without gpustack is enough.
-A snapshot comes from another machine: it is held to :mod:`gpustack.facts.model` before anything uses it.
+Format: ``{"gpustack_snapshot": 1, "hosts": [host, …]}``, mode 0600; each host is a JSON document of the collector.
+The output of the collector is accepted too: ``python3 collect.py > gpu01.json`` on a host without gpustack.
+Snapshots come from other machines, so :mod:`gpustack.facts.model` validates them before use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpustack.files import file_remedy, write_atomic
 VERSION = 1
 MAX_BYTES = 256 << 20
 MOST_VALUES = 400_000
-"""Of a host's plain data; a function has some forty."""
+"""Maximum number of values in the document of one host; a PCI function has about forty."""
 _SHOWN_PROBLEMS = 5
 _SHOWN_INPUT = 60
 _LONGEST_KEY = 256
@@ -31,16 +31,16 @@ _AGAIN = "take it again with `gpustack scan --save FILE`"
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """Hosts as read from a file: checked facts, and the plain data they came from, in the same order."""
+    """The hosts of a snapshot: validated facts, and the unparsed documents in the same order."""
 
     hosts: tuple[Host, ...]
     raw: tuple[dict[str, object], ...]
 
 
 def save_snapshot(path: Path, raw_hosts: Sequence[Mapping[str, Any]]) -> None:
-    """Write the facts of hosts to ``path`` in one step, readable by its owner only.
+    """Write a snapshot file atomically, with mode 0600.
 
-    :raises SnapshotError: when the file can't be written.
+    :raises SnapshotError: if the file can't be written.
     """
     document = {"gpustack_snapshot": VERSION, "hosts": list(raw_hosts)}
     text = json.dumps(document, indent=1, sort_keys=True) + "\n"
@@ -57,20 +57,21 @@ def save_snapshot(path: Path, raw_hosts: Sequence[Mapping[str, Any]]) -> None:
 def load_snapshot(path: Path) -> tuple[Host, ...]:
     """The hosts of a snapshot file.
 
-    :raises SnapshotError: when the file can't be read, or is no snapshot that this version understands.
+    :raises SnapshotError: if the file can't be read, or is not a valid snapshot of this version.
     """
     return read_snapshot(path).hosts
 
 
 def read_snapshot(path: Path) -> Snapshot:
-    """The hosts of a snapshot file with their plain data; errors as :func:`load_snapshot`."""
+    """Read a snapshot file; errors as in :func:`load_snapshot`."""
     return parse_snapshot(_read(path), str(path))
 
 
 def parse_snapshot(text: bytes, where: str) -> Snapshot:
-    """The hosts of a snapshot's text.
+    """Parse the text of a snapshot.
 
     :param where: the file's name, for messages.
+    :raises SnapshotError: if ``text`` is not a valid snapshot, or names a host twice.
     """
     raw = _host_documents(_json(text, where), where)
     hosts = tuple(_parse(document, where, place) for place, document in raw)
@@ -85,10 +86,10 @@ def parse_snapshot(text: bytes, where: str) -> Snapshot:
 
 
 def parse_host(raw: object, where: str) -> Host:
-    """One host from the plain data that the collector prints.
+    """Validate the document of one host.
 
-    :param where: where it came from, for messages: a file, or a host's name.
-    :raises SnapshotError: when it is no host; says what is wrong, by JSON path.
+    :param where: its source, for messages: a file, or a host's name.
+    :raises SnapshotError: if the document is invalid; the message has the JSON paths of the problems.
     """
     return _parse(raw, where, "$")
 
@@ -117,12 +118,12 @@ def _json(text: bytes, where: str) -> object:
         raise SnapshotError(problem, where=where, remedy=_AGAIN) from error
     except UnicodeDecodeError as error:
         raise SnapshotError("it is no JSON: not UTF-8", where=where, remedy=_AGAIN) from error
-    except (RecursionError, ValueError) as error:  # nested without end; a number of thousands of digits
+    except (RecursionError, ValueError) as error:  # nested too deeply; a number with thousands of digits
         raise SnapshotError("it is no snapshot, but JSON made to do harm", where=where, remedy=_AGAIN) from error
 
 
 def _host_documents(document: object, where: str) -> list[tuple[str, dict[str, object]]]:
-    """Each host's plain data with its JSON path."""
+    """The document of each host, with its JSON path."""
     if not isinstance(document, dict):
         raise SnapshotError(f"$: expected an object, found {_shown(document)}", where=where, remedy=_AGAIN)
     if "gpustack_snapshot" not in document:
@@ -174,7 +175,7 @@ def _parse(raw: object, where: str, place: str) -> Host:
 
 
 def within_bounds(document: object) -> bool:
-    """Whether plain data has no more values than a host's facts may have."""
+    """Whether a document has at most ``MOST_VALUES`` values."""
     count, waiting = 0, [document]
     while waiting:
         value = waiting.pop()
@@ -187,7 +188,7 @@ def within_bounds(document: object) -> bool:
 
 
 def _problems(error: ValidationError, raw: object, place: str) -> str:
-    """The first problems, one a line, each with the host and its JSON path."""
+    """The first problems, one per line, each with host and JSON path."""
     name = raw.get("hostname") if isinstance(raw, dict) else None
     host = f"host {name}: " if isinstance(name, str) and len(name) < _SHOWN_INPUT else ""
     lines = [

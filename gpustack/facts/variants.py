@@ -1,10 +1,10 @@
-"""VFIO variant drivers: drivers of the kernel that take a device for guests as vfio-pci does, and know more of it.
+"""VFIO variant drivers: device-specific replacements of vfio-pci (nvgrace_gpu_vfio_pci, mlx5_vfio_pci).
 
-A variant names its devices in ``modules.alias`` with ``vfio_pci:`` in the place of ``pci:`` (Linux,
-``include/linux/mod_devicetable.h``, ``PCI_ID_F_VFIO_DRIVER_OVERRIDE``), and takes a device only when
-``driver_override`` names it. Of several that match, the best is the one whose alias has the fewest wildcards: what
-libvirt (``virPCIDeviceFindBestVFIOVariant``) and the kernel's documentation (``drivers/vfio/pci``, help of the
-variants) have management software do.
+In ``modules.alias``, the aliases of a variant start with ``vfio_pci:`` instead of ``pci:`` (Linux,
+``include/linux/mod_devicetable.h``, ``PCI_ID_F_VFIO_DRIVER_OVERRIDE``). A variant binds a device only if
+``driver_override`` names the variant. If several variants match, the one whose alias has the fewest wildcards is the
+best: libvirt does this (``virPCIDeviceFindBestVFIOVariant``), and the kernel's documentation recommends it
+(``drivers/vfio/pci``, help of the variants).
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ _PREFIX = "vfio_pci:"
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The variants that the kernels of a host have for a function.
+    """The best driver for a function in each bootable kernel of a host.
 
-    :ivar by_kernel: the best module of each kernel that can boot, by release; ``vfio_pci`` where there is no variant.
+    :ivar by_kernel: pairs of kernel release and module; ``vfio_pci`` if the kernel has no matching variant.
     """
 
     by_kernel: tuple[tuple[str, str], ...]
 
     @property
     def module(self) -> str | None:
-        """The variant that every kernel takes for the best; None when one has none, or another."""
+        """The variant that is the best in all kernels; None if kernels differ or have no variant."""
         modules = {module for _, module in self.by_kernel}
         return modules.pop() if len(modules) == 1 and PLAIN not in modules else None
 
     @property
     def is_mixed(self) -> bool:
-        """Whether some kernels have a variant and others have none, or another."""
+        """Whether the best driver differs between kernels."""
         return len({module for _, module in self.by_kernel}) > 1
 
 
 def choice(host: Host, function: Function) -> Choice:
-    """What the kernels of a host would take a function with."""
+    """The best driver for ``function`` in each bootable kernel of ``host``."""
     return Choice(by_kernel=tuple((kernel.release, best(kernel, function)) for kernel in host.boot.kernels))
 
 
 def best(kernel: BootKernel, function: Function) -> str:
-    """The module of a kernel that matches a function best; ``vfio_pci`` when no variant does."""
+    """The variant module of a kernel with the best match for ``function``; ``vfio_pci`` if none matches."""
     if function.modalias is None or not function.modalias.startswith("pci:"):
         return PLAIN
     name = function.modalias.removeprefix("pci:")
@@ -54,5 +54,5 @@ def best(kernel: BootKernel, function: Function) -> str:
         for alias in kernel.vfio_aliases
         if alias.module in kernel.modules and fnmatch.fnmatchcase(name, alias.pattern.removeprefix(_PREFIX))
     ]
-    # Of two that are as good the first in the alphabet: the same in every run.
+    # A tie is resolved alphabetically, so that the result is deterministic.
     return min(fitting)[1] if fitting else PLAIN

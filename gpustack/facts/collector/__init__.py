@@ -1,17 +1,17 @@
-"""Read everything that GPU passthrough depends on from one host, as plain data for JSON.
+"""Read the facts of one host that matter for GPU passthrough, as plain data for JSON.
 
-Standard library only, Python 3.6 or later, and relative imports: the same modules run on the controller, on a host as
-one program (:mod:`gpustack.facts.bundle`), and there within an Ansible module.
+Standard library only, Python 3.6 or later, relative imports only: the same modules run on the controller, on a host as
+one program (:mod:`gpustack.facts.bundle`), and in an Ansible module.
 
-It executes nothing and writes nothing. Another directory than ``/`` is read as if it were ``/`` (a mounted disk, a
-copied tree); its symbolic links are resolved inside it, so nothing outside it is ever read.
+The collector runs no programs and writes no files. The root can be another directory than ``/`` (a mounted disk, a
+copied tree). Symbolic links are then resolved inside that root, so no file outside it is read.
 
-What the result means:
+The result:
 
-* A scalar that could not be read, or that does not exist, is ``null``. A list or mapping is empty instead.
-* Whatever exists but could not be read (no permission, input/output error, unexpected content, too large) is
-  listed in ``unread``, with its path as seen from the root. A path that does not exist is no failure.
-* A PCI function that goes away while it is read is left out, and noted in ``unread``.
+* A scalar that does not exist or could not be read is ``null``; a list or mapping is empty.
+* An existing path that could not be read (permission, I/O error, unexpected content, size) is listed in ``unread``,
+  as seen from the root. A missing path is not an error.
+* A PCI function that disappears during the collection is left out, and listed in ``unread``.
 
 Sources of the facts: ``Documentation/ABI/testing/sysfs-bus-pci``, ``sysfs-class-iommu`` and
 ``sysfs-kernel-iommu_groups`` of the Linux kernel for sysfs; the Boot Loader Specification for ``loader/entries``;

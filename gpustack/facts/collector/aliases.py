@@ -1,4 +1,4 @@
-"""Which modules would drive a function, by ``modules.alias`` of the running kernel."""
+"""The modules that match a function, by ``modules.alias`` of the running kernel."""
 
 import fnmatch
 import re
@@ -10,7 +10,7 @@ from .reader import HostRoot, version_key
 
 
 class Aliases:
-    """The module aliases of one kernel, indexed by the vendor and device that their patterns begin with."""
+    """The module aliases of one kernel, indexed by the vendor and device at the start of each pattern."""
 
     def __init__(self, pairs: Iterable[Tuple[str, str]]) -> None:
         self._buckets: Dict[str, List[Tuple[str, str]]] = {}
@@ -20,12 +20,12 @@ class Aliases:
 
     @staticmethod
     def _key(pattern: str) -> str:
-        """What every name that ``pattern`` matches starts with: vendor and device, vendor, or nothing."""
+        """The fixed prefix of ``pattern``: vendor and device, vendor only, or nothing."""
         match = _PCI_ALIAS.match(pattern)
         return match.group(0) if match else ""
 
     def candidates(self, modalias: str) -> List[str]:
-        """The modules whose aliases match, sorted."""
+        """The modules with a matching alias, sorted."""
         matching = self._matches.get(modalias)
         if matching is None:
             modules = set()
@@ -43,7 +43,7 @@ _DEVICE_END = len("pci:v00000000d00000000")
 
 
 def alias_matches(pattern: str, name: str) -> bool:
-    """``fnmatch(3)``, quick for the patterns that have no wildcard but ``*``."""
+    """``fnmatch(3)`` with a fast path for patterns whose only wildcard is ``*``."""
     if "[" in pattern or "?" in pattern:
         return fnmatch.fnmatchcase(name, pattern)
     first, star, rest = pattern.partition("*")
@@ -62,7 +62,7 @@ def alias_matches(pattern: str, name: str) -> bool:
 
 
 def modules_directory(host: HostRoot) -> Optional[str]:
-    """Where the modules of the running kernel are; of the newest kernel in a root that runs none."""
+    """The module directory of the running kernel; in a root without one, that of the newest kernel."""
     release = running_release(host)
     if release is None:
         releases = [name for name in host.names("/lib/modules") if RELEASE.fullmatch(name)]
@@ -88,5 +88,5 @@ _BUILTIN_ALIAS = re.compile(rb"(?:\A|(?<=\0))([A-Za-z0-9_.+-]{1,64})\.alias=(pci
 
 
 def normalised(module: str) -> str:
-    """A module's name as ``/proc/modules`` spells it."""
+    """A module name in the notation of ``/proc/modules`` (``_`` instead of ``-``)."""
     return module.replace("-", "_")

@@ -1,4 +1,4 @@
-"""The boot entries: of GRUB's configuration, and of the Boot Loader Specification."""
+"""Boot entries from GRUB's configuration and from Boot Loader Specification files."""
 
 import os
 import re
@@ -11,8 +11,8 @@ from .reader import HostRoot
 
 LINUX_COMMANDS = ("linux", "linux16", "linuxefi")
 INITRD_COMMANDS = ("initrd", "initrd16", "initrdefi")
-# What single-user and rescue entries add (kernel-parameters.txt: single; systemd(1): rescue, emergency, 1, s, S;
-# Ubuntu's 10_linux: recovery). Titles are translated, so they tell less.
+# Arguments of single-user and rescue entries (kernel-parameters.txt: single; systemd(1): rescue, emergency, 1, s, S;
+# Ubuntu's 10_linux: recovery). Titles are translated, so they are less reliable.
 RECOVERY_ARGUMENTS = frozenset(
     ("single", "recovery", "rescue", "emergency", "1", "s", "S", "systemd.unit=rescue.target")
 )
@@ -32,7 +32,7 @@ def is_recovery(title: str, image: str, arguments: str) -> bool:
 def boot_entry(
     host: HostRoot, source: str, title: str, image: str, initrds: List[str], arguments: str
 ) -> Optional[Dict[str, Any]]:
-    """One entry of the boot menu; ``None``, with a note, when it holds what no boot loader would take."""
+    """One entry of the boot menu; ``None``, with a note, if it contains control characters or overlong lines."""
     kernel_path = boot_path(host, image)
     initrd = boot_path(host, initrds[-1]) if initrds else None
     title = re.sub(r"\s+", " ", title).strip()
@@ -56,8 +56,8 @@ def boot_entry(
 def grub_entries(host: HostRoot, source: str, text: str) -> List[Dict[str, Any]]:
     """The menu entries of a ``grub.cfg`` that boot this system's Linux kernels.
 
-    Memory tests and the entries that os-prober made for other systems are none of them. Of variables only tuned's is
-    expanded: the menu sets it once, before all entries.
+    Memory tests and os-prober's entries of other systems are left out. The only expanded variable is
+    ``tuned_params``: the menu sets it once, before all entries.
     """
     parsed = []
     tuned = grub_variables(text).get("tuned_params")
@@ -87,7 +87,7 @@ def grub_entries(host: HostRoot, source: str, text: str) -> List[Dict[str, Any]]
 
 
 def loader_entries(host: HostRoot, variables: Dict[str, str]) -> List[Dict[str, Any]]:
-    """The entries of the Boot Loader Specification, type 1: ``loader/entries/*.conf`` of the boot partition."""
+    """Type 1 entries of the Boot Loader Specification: ``loader/entries/*.conf`` on the boot partition."""
     parsed = []
     for partition in BOOT_PARTITIONS:
         directory = partition + "/loader/entries"

@@ -16,7 +16,7 @@ from .tools import BOOT_TOOLS, any_of, grubby_keeps_defaults
 
 
 def boot_loader(host: HostRoot, grub: bool) -> Optional[str]:
-    """The boot loader: what started this system according to its ``LoaderInfo`` variable, else what is configured.
+    """The boot loader by the EFI variable ``LoaderInfo``, else by the configuration files that exist.
 
     ``LoaderInfo`` (systemd.io/BOOT_LOADER_INTERFACE) holds UTF-16 after four bytes of attributes.
     """
@@ -31,7 +31,7 @@ def boot_loader(host: HostRoot, grub: bool) -> Optional[str]:
 
 
 def firmware(host: HostRoot, machine_type: Optional[str]) -> Optional[str]:
-    """``efi`` or ``bios``; ``None`` where neither can be told."""
+    """``efi`` or ``bios``; ``None`` if unknown."""
     if host.exists("/sys/firmware/efi"):
         return "efi"
     if machine_type in ("x86_64", "i686", "i386") and host.exists("/sys/firmware"):
@@ -42,7 +42,7 @@ def firmware(host: HostRoot, machine_type: Optional[str]) -> Optional[str]:
 def boot(host: HostRoot, machine_type: Optional[str], gpu_modules: Iterable[str]) -> Dict[str, Any]:
     """Firmware, boot loader, its entries and the kernels that can boot.
 
-    :param gpu_modules: further modules whose presence matters: the host drivers of the GPUs that are there.
+    :param gpu_modules: additional modules to look for in each kernel: the host drivers of the GPUs.
     """
     configuration = grub_configuration(host)
     text = (host.text(configuration, GRUB_LIMIT) or "") if configuration else ""
@@ -69,7 +69,7 @@ def boot(host: HostRoot, machine_type: Optional[str], gpu_modules: Iterable[str]
 
 
 def kernels(host: HostRoot, loader: Optional[str], wanted: List[str]) -> List[Dict[str, Any]]:
-    """The kernels that can boot, oldest first, with those of the wanted modules that each has."""
+    """The bootable kernels, oldest first, each with the modules of ``wanted`` that it has."""
     found = []
     for release, (image, candidates) in kernel_images(host, loader).items():
         initramfs, written = initramfs_of(host, candidates)

@@ -1,4 +1,4 @@
-"""What the host has made of its PCI functions: network interfaces, disks, USB devices, sound cards, screens."""
+"""The devices that kernel drivers created on PCI functions: network interfaces, disks, USB devices, sound, DRM."""
 
 import re
 from typing import Any, Dict, Iterator, List, Pattern, Set, Tuple
@@ -8,7 +8,7 @@ from .reader import HostRoot
 
 
 def slot_names(host: HostRoot) -> Dict[str, str]:
-    """The physical slots by the address they hold: ``0000:88:00``, or ``0000:88`` for a whole bus."""
+    """The names of physical slots by address: ``0000:88:00``, or ``0000:88`` for a complete bus."""
     base = "/sys/bus/pci/slots"
     names = {}
     for name in host.names(base):
@@ -22,10 +22,10 @@ _SLOT_ADDRESS = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})?
 
 
 def class_devices(host: HostRoot, directory: str, names: Pattern[str]) -> Iterator[Tuple[str, str, str]]:
-    """The devices of a class that hang off PCI functions: name, place in the device tree, function.
+    """The devices of a class below PCI functions: name, path in the device tree, address of the function.
 
-    Each device's link names its place. It belongs to the innermost function on that path, so a disk behind a USB
-    controller is the controller's, and nothing is a bridge's.
+    The path is the target of the device's link. A device belongs to the innermost function on its path, so a disk
+    behind a USB controller belongs to the controller, and no device belongs to a bridge.
     """
     for name in host.names(directory):
         if names.fullmatch(name):
@@ -37,7 +37,7 @@ def class_devices(host: HostRoot, directory: str, names: Pattern[str]) -> Iterat
 
 
 def usb_label(host: HostRoot, path: str) -> str:
-    """A USB device's maker and product, as it names itself, else its identifiers."""
+    """Manufacturer and product of a USB device, else its ids."""
     maker, product = (host.value(f"{path}/{name}") or "" for name in ("manufacturer", "product"))
     if not product:
         identifiers = [host.value(f"{path}/{name}") or "?" for name in ("idVendor", "idProduct")]
@@ -53,7 +53,7 @@ USB_HUB = "09"
 
 
 def uses(host: HostRoot) -> Dict[str, Dict[str, List[Any]]]:
-    """What the running host makes of each PCI function: network interfaces, disks, USB devices and so on."""
+    """The devices of each PCI function, by address and kind: net, block, usb, input, drm, sound."""
     by_address: Dict[str, Dict[str, List[Any]]] = {}
 
     def add(address: str, kind: str, value: object) -> None:
@@ -74,7 +74,7 @@ def uses(host: HostRoot) -> Dict[str, Dict[str, List[Any]]]:
         if host.value(path + "/bDeviceClass") != USB_HUB:
             add(address, "usb", usb_label(host, path))
     for name, location, address in class_devices(host, "/sys/class/input", _EVENT):
-        if "/sound/" not in location:  # the jack switches of a sound card are nothing that a person types on
+        if "/sound/" not in location:  # the jack switches of a sound card are not keyboards
             add(address, "input", name)
     for kind in ("drm", "sound"):
         for name, _, address in class_devices(host, "/sys/class/" + kind, CARD):

@@ -1,4 +1,4 @@
-"""The configuration files that decide about passthrough, as they are."""
+"""The text of configuration files that matter for passthrough."""
 
 import fnmatch
 import re
@@ -52,13 +52,13 @@ CONFIGURATION = (
     "/run/gpustack/*",
     "/var/lib/gpustack/*",
 )
-# Where distributions put theirs: only what speaks of passthrough or of a GPU's driver matters there.
+# Directories of packages: only files that mention passthrough or a GPU driver (RELEVANT) are collected.
 VENDOR_CONFIGURATION = tuple(
     f"{directory}/{name}"
     for name in ("modprobe.d/*.conf", "modules-load.d/*.conf", "dracut/dracut.conf.d/*.conf")
     for directory in ("/run", "/usr/local/lib", "/usr/lib", "/lib")
 )
-# Where people bind devices by hand, beside the places above: only files that do that matter there.
+# Further places of hand-made binding: only files that bind devices (HAND_MADE) are collected.
 SCRIPTS = (
     "/etc/systemd/system/*.service.d/*.conf",
     "/etc/systemd/system/*.wants/*@*.service",
@@ -75,7 +75,7 @@ SCRIPTS = (
     "/usr/lib/dracut/modules.d/*/*.sh",
     "/var/lib/cloud/scripts/per-boot/*",
 )
-# The same, where a file hides those of its name in later directories (systemd.unit(5), tmpfiles.d(5), udev(7)).
+# The same; a file hides files of the same name in later directories (systemd.unit(5), tmpfiles.d(5), udev(7)).
 _PRECEDENCE = ("/etc", "/run", "/usr/local/lib", "/usr/lib", "/lib")
 SEARCHED = tuple(
     tuple(f"{base}/{pattern}" for base in _PRECEDENCE)
@@ -87,14 +87,14 @@ _BINDS = (
 )
 HAND_MADE = re.compile(_BINDS + "|vfio")
 BY_PACKAGES = re.compile(_BINDS)  # udev's own rules name /dev/vfio/vfio
-# Programs that an administrator has written, and that a unit, a cron table or rc.local may run.
+# Administrators' programs, which a unit, a cron table or rc.local may run.
 _PROGRAM = re.compile(r"(?<![\w./-])/(?:etc|home|opt|root|srv|usr/local)/[\w./+-]*[\w+-]")
 _RUNS_PROGRAMS = ("/etc/crontab", "/etc/cron.d/", "/var/spool/cron/", "/etc/rc.", "/etc/systemd/system/")
 _PROGRAM_LIMIT = 64
 
 
 def matching(host: HostRoot, pattern: str) -> List[str]:
-    """The paths that match a shell pattern, one directory at a time."""
+    """The paths that match a shell pattern; ``*`` does not match ``/``."""
     paths = [""]
     for part in pattern.split("/")[1:]:
         if "*" in part:
@@ -116,7 +116,7 @@ def is_directory(host: HostRoot, path: str) -> bool:
 
 
 def configuration_file(host: HostRoot, path: str) -> Optional[Dict[str, Any]]:
-    """One file: text, mode, time. A link to ``/dev/null``, which masks a vendor's file, counts as an empty one."""
+    """Text, mode and mtime of a file. A link to ``/dev/null``, which masks a vendor's file, is an empty file."""
     if host.link(path) == "/dev/null":
         return {"text": "", "mode": "0666", "mtime_ns": None}
     status = host.status(path)
@@ -129,7 +129,7 @@ def configuration_file(host: HostRoot, path: str) -> Optional[Dict[str, Any]]:
 
 
 def configuration_files(host: HostRoot) -> Dict[str, Dict[str, Any]]:
-    """The configuration files that passthrough depends on."""
+    """The configuration files that matter for passthrough, by path."""
     files: Dict[str, Dict[str, Any]] = {}
     merged = host.link("/lib") is not None  # /lib is /usr/lib: the same files under a second name
     programs: Set[str] = set()
@@ -163,7 +163,7 @@ def configuration_files(host: HostRoot) -> Dict[str, Dict[str, Any]]:
 
 
 def searched(host: HostRoot, patterns: Iterable[str]) -> List[str]:
-    """The files that match patterns of several directories; of one name only the first."""
+    """The files that match the patterns; of files with the same name, only that of the first pattern."""
     chosen: Dict[str, str] = {}
     for pattern in patterns:
         for path in matching(host, pattern):

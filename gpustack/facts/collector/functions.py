@@ -18,13 +18,13 @@ _HEX6 = re.compile(r"0x([0-9a-fA-F]{6})")
 _HEX2 = re.compile(r"0x([0-9a-fA-F]{2})")
 
 
-# Display controllers, processing accelerators, audio devices, USB controllers and the UCSI function of a USB-C port
-# ("other serial bus"): what a GPU's slot has.
+# The functions in the slot of a GPU: display controllers, processing accelerators, audio devices, USB controllers and
+# the UCSI function of a USB-C port ("other serial bus").
 GPU_CLASSES = ("03", "12", "0403", "0c03", "0c80")
 
 
 class FunctionFiles:
-    """The attributes of one function; those that its directory does not list are not asked for."""
+    """The sysfs attributes of one function; attributes that are not in its directory are not opened."""
 
     def __init__(self, host: HostRoot, address: str) -> None:
         self.host = host
@@ -36,11 +36,11 @@ class FunctionFiles:
         return f"{self.base}/{name}"
 
     def value(self, name: str) -> Optional[str]:
-        """A value; ``None`` when it is empty."""
+        """A text; ``None`` if it is empty."""
         return (self.host.value(self.path(name)) or None) if name in self.present else None
 
     def number(self, name: str) -> Optional[int]:
-        """A number; ``None`` when it is negative, which is the kernel's "none"."""
+        """A number; ``None`` if it is negative, the kernel's value for "none"."""
         value = self.host.number(self.path(name)) if name in self.present else None
         return value if value is not None and value >= 0 else None
 
@@ -49,23 +49,23 @@ class FunctionFiles:
         return self.host.flag(self.path(name)) if name in self.present else None
 
     def hexadecimal(self, name: str, pattern: Pattern[str]) -> Optional[str]:
-        """The digits of a hexadecimal number."""
+        """The digits of a hexadecimal number, lower case, without ``0x``."""
         digits = self.host.word(self.path(name), pattern) if name in self.present else None
         return digits[2:].lower() if digits else None
 
     def link(self, name: str) -> Optional[str]:
-        """The last name of a link's target."""
+        """The last component of a link's target."""
         target = self.host.link(self.path(name)) if name in self.present else None
         return target.rpartition("/")[2] if target else None
 
     def function(self, name: str) -> Optional[str]:
-        """The function that a link leads to."""
+        """The PCI address that a link points to."""
         target = self.link(name)
         return target if target and ADDRESS.fullmatch(target) else None
 
 
 def express_link(files: FunctionFiles) -> Optional[Dict[str, Any]]:
-    """The PCI Express link; what the kernel calls ``Unknown`` is ``None``, and so are 0 and 255 lanes."""
+    """The PCI Express link; an ``Unknown`` speed and a width of 0 or 255 lanes are ``None``."""
     if "current_link_speed" not in files.present:
         return None
 
@@ -86,9 +86,9 @@ def express_link(files: FunctionFiles) -> Optional[Dict[str, Any]]:
 
 
 def reset_methods(files: FunctionFiles) -> List[str]:
-    """How the kernel can reset a function, in its order; empty when it can't.
+    """The kernel's reset methods of a function, in the kernel's order; empty if there are none.
 
-    Kernels before 5.15 have ``reset`` but no ``reset_method``: the way is then ``unspecified``.
+    Kernels before 5.15 have ``reset`` but no ``reset_method``: the method is then ``unspecified``.
     """
     if "reset_method" in files.present:
         return (files.value("reset_method") or "").split()
@@ -96,15 +96,16 @@ def reset_methods(files: FunctionFiles) -> List[str]:
 
 
 def virtual_functions(files: FunctionFiles) -> List[str]:
-    """The virtual functions, in the order of their numbers."""
+    """The addresses of the virtual functions, sorted by VF number."""
     links = sorted((int(name[6:]), name) for name in files.present if re.fullmatch(r"virtfn[0-9]{1,5}", name))
     return [address for address in (files.function(name) for _, name in links) if address]
 
 
 def mediated_devices(files: FunctionFiles) -> List[str]:
-    """The mediated devices of a function, by UUID, and the type of vGPU that NVIDIA's driver has put on it.
+    """The UUIDs of a function's mediated devices, and the vGPU type that NVIDIA's driver configured on it.
 
-    See ``Documentation/driver-api/vfio-mediated-device.rst``; without mdev, since Linux 6.8, the type is an attribute.
+    See ``Documentation/driver-api/vfio-mediated-device.rst``. Since Linux 6.8, NVIDIA's driver uses an attribute
+    instead of mdev.
     """
     devices = sorted(name for name in files.present if _UUID.fullmatch(name))
     kind = files.host.value(files.path("nvidia/current_vgpu_type")) if "nvidia" in files.present else None
@@ -115,7 +116,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Tables:
-    """What is read once for all functions."""
+    """Tables that are read once for all functions."""
 
     def __init__(self, host: HostRoot) -> None:
         self.aliases = aliases(host)
@@ -125,7 +126,7 @@ class Tables:
 
 
 def function(host: HostRoot, address: str, tables: Tables) -> Optional[Dict[str, Any]]:
-    """One PCI function; ``None``, with a note, when it went away or says not even what it is."""
+    """One PCI function; ``None``, with a note, if it disappeared, or if vendor, device or class is unreadable."""
     mark = len(host.unread)
     files = FunctionFiles(host, address)
     ids = identity(files)
@@ -144,13 +145,13 @@ def function(host: HostRoot, address: str, tables: Tables) -> Optional[Dict[str,
 
 
 def vanished(host: HostRoot, files: FunctionFiles, mark: int) -> None:
-    """Replace what was noted of a function by the note that it went away."""
+    """Replace the notes of a function by one note that it disappeared."""
     host.forget(mark)
     host.note(files.base, "the device went away while it was read")
 
 
 def identity(files: FunctionFiles) -> Dict[str, Any]:
-    """What the function is; a value is ``None`` where it could not be read."""
+    """Vendor, product and class; a value is ``None`` if it could not be read."""
     return {
         "vendor": files.hexadecimal("vendor", _HEX4),
         "product": files.hexadecimal("device", _HEX4),
@@ -159,7 +160,7 @@ def identity(files: FunctionFiles) -> Dict[str, Any]:
 
 
 def kernel_view(files: FunctionFiles, tables: Tables) -> Dict[str, Any]:
-    """What the kernel makes of the function: drivers, IOMMU group, node, the physical function and virtual ones."""
+    """The kernel's view of the function: drivers, IOMMU group, NUMA node, SR-IOV, mediated devices."""
     modalias = files.value("modalias")
     override = files.value("driver_override")
     group = files.link("iommu_group")
@@ -180,7 +181,7 @@ def kernel_view(files: FunctionFiles, tables: Tables) -> Dict[str, Any]:
 
 
 def hardware(files: FunctionFiles, tables: Tables, class_code: str) -> Dict[str, Any]:
-    """The function's registers, its place in the machine, and who uses it."""
+    """The function's registers, its position in the machine, and its uses."""
     host = files.host
     address = files.base.rpartition("/")[2]
     path = (host.link(files.base) or "").split("/")
@@ -195,7 +196,7 @@ def hardware(files: FunctionFiles, tables: Tables, class_code: str) -> Dict[str,
         "bars": memory,
         "link": express_link(files),
         "slot": tables.slots.get(slot, tables.slots.get(bus)),
-        # A read wakes a device that sleeps, so only those of cards are asked.
+        # A read wakes a suspended device, so only functions of cards are read.
         "responds": responds(host, config) if has_config and class_code.startswith((*GPU_CLASSES, "0680")) else None,
         "serial": config_serial(host, config) if has_config else None,
         "parent": path[-2] if len(path) > 1 and ADDRESS.fullmatch(path[-2]) else None,
@@ -205,7 +206,7 @@ def hardware(files: FunctionFiles, tables: Tables, class_code: str) -> Dict[str,
 
 
 def pci(host: HostRoot) -> List[Dict[str, Any]]:
-    """Every PCI function, in the order of the addresses."""
+    """All PCI functions, sorted by address."""
     addresses = []
     for name in host.names(PCI):
         if ADDRESS.fullmatch(name):

@@ -1,4 +1,4 @@
-"""IOMMU groups: which of them isolate nothing, and what the kernel keeps of the GPUs' groups."""
+"""IOMMU groups: their numbers, reserved regions and devices, and no-IOMMU groups."""
 
 import re
 from typing import Any, Dict, Iterable, List, Set
@@ -16,15 +16,15 @@ def numbers(host: HostRoot) -> List[int]:
 
 
 def without_iommu(host: HostRoot) -> Set[int]:
-    """The groups that vfio made up for devices without an IOMMU (``drivers/vfio``, ``vfio_noiommu_group_alloc``).
+    """The groups that vfio created for devices without an IOMMU (``drivers/vfio``, ``vfio_noiommu_group_alloc``).
 
-    Their devices have the link ``iommu_group`` as others do; only the group's name tells them apart.
+    Their devices have an ``iommu_group`` link as well; only the name of the group differs.
     """
     return {number for number in numbers(host) if host.value(f"{GROUPS}/{number}/name") == "vfio-noiommu"}
 
 
 def groups(host: HostRoot, functions: Iterable[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """What is known of the groups of some functions: reserved regions, and members that are no PCI function.
+    """The groups of ``functions``: reserved regions, and the names of all their devices.
 
     The kernel lists a region as start, end and type (``Documentation/ABI/testing/sysfs-kernel-iommu_groups``).
     """

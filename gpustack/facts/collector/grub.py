@@ -1,4 +1,4 @@
-"""Reading GRUB's configuration and its environment block, as far as that tells how the host boots next."""
+"""Parse GRUB's configuration and environment block, as far as they decide how the host boots."""
 
 import re
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -18,7 +18,7 @@ _GRUB_PIECE = re.compile(r"""\\(.)|'([^']*)'|"((?:[^"\\]|\\.)*)"|([^'"\\]+)""", 
 
 
 def grub_unquoted(word: str) -> str:
-    """A word of GRUB's script language without its quotes; variables stay as they are."""
+    """A word of GRUB's script language without its quotes; variables are not expanded."""
     pieces = []
     for escaped, single, double, plain in _GRUB_PIECE.findall(word):
         pieces.append(escaped or single or re.sub(r'\\([\\"$])', r"\1", double) or plain)
@@ -29,10 +29,10 @@ GRUB_KEYWORDS = ("if", "then", "elif", "else", "while", "until", "do", "!")  # a
 
 
 def grub_statements(text: str) -> Iterator[Tuple[List[str], str, str]]:
-    """The statements of a GRUB script: their words, the text after the second word, and what ends them.
+    """The statements of a GRUB script: words, the text after the second word, and the terminator.
 
-    The end is ``{`` (a block begins), ``}`` (one ends) or a line's end or ``;``. The grammar is that of
-    ``grub-core/script/yylex.l``: a comment starts where a word could, braces count wherever they are unquoted.
+    The terminator is ``{`` (start of a block), ``}`` (end of a block), or a newline, also for ``;``. The grammar is
+    that of ``grub-core/script/yylex.l``: a comment starts at the start of a word, and each unquoted brace counts.
     """
     text = text.replace("\\\n", "")
     words: List[str] = []
@@ -70,10 +70,10 @@ def grub_variables(text: str) -> Dict[str, str]:
 
 
 def grub_environment(host: HostRoot, configuration: str, text: str) -> Dict[str, str]:
-    """The variables that a boot entry's options may name: those of ``grubenv``, then those that ``grub.cfg`` sets.
+    """The variables for the options of boot entries: those that ``grub.cfg`` sets, overridden by those of ``grubenv``.
 
-    ``grubenv`` has a line for each variable, with a backslash before a backslash and a line's end, and is filled up
-    with ``#`` (``grub-core/lib/envblk.c``).
+    ``grubenv`` has one line per variable, escapes backslash and newline with a backslash, and is padded with ``#``
+    (``grub-core/lib/envblk.c``).
     """
     variables = grub_variables(text)
     directory = configuration.rpartition("/")[0]
@@ -84,10 +84,10 @@ def grub_environment(host: HostRoot, configuration: str, text: str) -> Dict[str,
 
 
 def grub_environment_block(host: HostRoot, configuration: str, text: str) -> Dict[str, Any]:
-    """``grubenv``, in which GRUB keeps what holds for one boot only, and whether GRUB can write it.
+    """The state of ``grubenv``, which stores the one-time boot entry, and the device that GRUB would write to.
 
-    :param configuration: the path of GRUB's menu, whose directory it is in.
-    :param text: the menu.
+    :param configuration: the path of ``grub.cfg``; ``grubenv`` is in the same directory.
+    :param text: the content of ``grub.cfg``.
     """
     path = configuration.rpartition("/")[0] + "/grubenv"
     status = host.status(path)
@@ -106,12 +106,12 @@ def grub_environment_block(host: HostRoot, configuration: str, text: str) -> Dic
 
 
 def expanded(text: str, variables: Dict[str, str]) -> str:
-    """Options with GRUB's variables replaced; an unknown one is empty, as GRUB has it."""
+    """Expand GRUB's variables; an unknown variable is empty, as in GRUB."""
     return re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda m: variables.get(m.group(1) or m.group(2), ""), text)
 
 
 def grub_configuration(host: HostRoot) -> Optional[str]:
-    """The ``grub.cfg`` that the host boots from; on some EFI systems it is on the EFI system partition only."""
+    """The path of ``grub.cfg``; on some EFI systems it is only on the EFI system partition."""
     for directory in GRUB_DIRECTORIES:
         if host.exists(directory + "/grub.cfg"):
             return directory + "/grub.cfg"

@@ -11,7 +11,7 @@ from .reader import HostRoot
 
 
 def initramfs_of(host: HostRoot, candidates: Iterable[str]) -> Tuple[Optional[str], Optional[int]]:
-    """The first initramfs image that exists, and when it was written (ns)."""
+    """The first initramfs image that exists, and its mtime in ns."""
     for path in candidates:
         status = host.status(path)
         if status is not None and stat.S_ISREG(status.st_mode):
@@ -20,12 +20,12 @@ def initramfs_of(host: HostRoot, candidates: Iterable[str]) -> Tuple[Optional[st
 
 
 def kernel_images(host: HostRoot, loader: Optional[str] = None) -> Dict[str, Tuple[str, List[str]]]:
-    """The kernel images by release, each with the paths that its initramfs may have.
+    """The kernel images by release, each with the candidate paths of its initramfs.
 
     ``/boot/vmlinuz-RELEASE`` and ``vmlinux-RELEASE`` (Debian, Ubuntu, Red Hat, SUSE), the same below
-    ``/boot/ostree/*`` (image mode), ``/boot/vmlinuz-PKGBASE`` (Arch Linux, whose modules' directory names its package)
-    and ``ENTRY-TOKEN/RELEASE/linux`` on a boot partition (kernel-install(8)). Rescue images are left out. systemd-boot
-    starts those on a boot partition: where there are any, the images that they were copied from are none of them.
+    ``/boot/ostree/*`` (image mode), ``/boot/vmlinuz-PKGBASE`` (Arch Linux, where ``pkgbase`` in the module directory
+    names the package), and ``ENTRY-TOKEN/RELEASE/linux`` on a boot partition (kernel-install(8)). Rescue images are
+    left out. systemd-boot boots images on the boot partition: if there are any, only those are returned.
     """
     images: Dict[str, Tuple[str, List[str]]] = {}
     packages = {}
@@ -58,7 +58,7 @@ _VARIANT = re.compile(rb"/([A-Za-z0-9_-]*vfio[_-]pci[A-Za-z0-9_-]*)\.ko\b")
 
 
 def kernel_modules(host: HostRoot, release: str, wanted: Iterable[str]) -> Dict[str, str]:
-    """Which of the modules that matter a kernel has, loadable (``modules.dep``) or built in (``modules.builtin``)."""
+    """The ``wanted`` modules and vfio drivers of a kernel: ``module`` (modules.dep), ``builtin`` (modules.builtin)."""
     kinds = {}
     for listing, kind in (("modules.dep", "module"), ("modules.builtin", "builtin")):
         content = host.data(f"/lib/modules/{release}/{listing}") or b""
@@ -71,9 +71,9 @@ def kernel_modules(host: HostRoot, release: str, wanted: Iterable[str]) -> Dict[
 
 
 def vfio_aliases(host: HostRoot, release: str) -> List[Dict[str, str]]:
-    """The aliases of a kernel's VFIO variant drivers: those with ``vfio_pci:`` in the place of ``pci:``.
+    """The aliases of a kernel's VFIO variant drivers, which start with ``vfio_pci:`` instead of ``pci:``.
 
-    vfio-pci's own alias, which matches everything, is none of them.
+    The alias of vfio-pci itself, which matches every device, is left out.
     """
     directory = "/lib/modules/" + release
     pairs = set(_VFIO_ALIAS_LINE.findall(host.data(directory + "/modules.alias") or b""))

@@ -1,4 +1,4 @@
-"""What kernel-install(8) has put on a boot partition, and where it took it from."""
+"""Kernel images that kernel-install(8) copied to a boot partition, and their source images."""
 
 from typing import Dict, List, Optional, Tuple
 
@@ -9,7 +9,7 @@ from .reader import HostRoot
 
 
 def installed_images(host: HostRoot) -> Dict[str, Tuple[str, List[str]]]:
-    """The images ``ENTRY-TOKEN/RELEASE/linux`` by release, each with the paths that its initramfs may have."""
+    """The images ``ENTRY-TOKEN/RELEASE/linux`` by release, each with the candidate paths of its initramfs."""
     images: Dict[str, Tuple[str, List[str]]] = {}
     for base in (f"{partition}/{token}" for partition in BOOT_PARTITIONS for token in entry_tokens(host)):
         for release in host.names(base):
@@ -21,7 +21,7 @@ def installed_images(host: HostRoot) -> Dict[str, Tuple[str, List[str]]]:
 
 
 def entry_tokens(host: HostRoot) -> List[str]:
-    """What a host's directory on the boot partition may be named after."""
+    """The possible names of the host's directory on the boot partition (kernel-install(8), entry token)."""
     identity = os_release(host)
     tokens = [host.word(path, RELEASE) for path in ("/etc/kernel/entry-token", "/etc/machine-id")]
     candidates = [*tokens, identity.get("IMAGE_ID"), identity.get("ID"), "Default"]
@@ -29,12 +29,12 @@ def entry_tokens(host: HostRoot) -> List[str]:
 
 
 def kernel_source(host: HostRoot, release: str) -> Optional[str]:
-    """The image that a kernel is copied from: that of its package."""
+    """The image of the kernel's package, from which kernel-install(8) copies."""
     paths = (f"/lib/modules/{release}/vmlinuz", f"/boot/vmlinuz-{release}")
     return next((path for path in paths if host.exists(path)), None)
 
 
 def unified_images(host: HostRoot) -> List[str]:
-    """Unified kernel images: entries of type 2 of the Boot Loader Specification."""
+    """Unified kernel images: type 2 entries of the Boot Loader Specification."""
     directories = [partition + "/EFI/Linux" for partition in BOOT_PARTITIONS]
     return [f"{path}/{name}" for path in directories for name in host.names(path) if name.lower().endswith(".efi")]

@@ -1,4 +1,4 @@
-"""Which drivers hold parts of a function's memory, by ``/proc/iomem``."""
+"""Drivers that claim memory ranges of a function, from ``/proc/iomem``."""
 
 import bisect
 import re
@@ -11,8 +11,8 @@ from .reader import HostRoot
 class Claims:
     """The named memory ranges of ``/proc/iomem``.
 
-    A boot framebuffer (``BOOTFB``, ``efifb``, ``simpledrm``) on a card's memory keeps vfio-pci from reserving the
-    region; a driver's own name tells who holds it. Without privilege the kernel shows zeros for all addresses.
+    A boot framebuffer (``BOOTFB``, ``efifb``, ``simpledrm``) in a card's memory prevents vfio-pci from reserving the
+    region. The name of a range is that of its owner. Unprivileged readers see zeros for all addresses.
     """
 
     def __init__(self, iomem: str) -> None:
@@ -22,12 +22,12 @@ class Claims:
             if match and not CONTROL.search(match.group(3)):
                 ranges.append((int(match.group(1), 16), int(match.group(2), 16), match.group(3)))
         self.hidden = bool(ranges) and all(end == 0 for _, end, _ in ranges)
-        # The names of functions and buses are the kernel's own book-keeping of the same ranges.
+        # Ranges named after functions and buses are no claims: the kernel lists each BAR under its function's address.
         self._ranges = sorted(r for r in ranges if not _BOOK_KEEPING.match(r[2]))
         self._starts = [start for start, _, _ in self._ranges]
 
     def within(self, bars: Iterable[Dict[str, Any]]) -> List[str]:
-        """The names in the memory BARs of one function."""
+        """The names of the ranges inside the memory BARs of one function."""
         names: List[str] = []
         for bar in bars:
             if bar["io"] or not bar["start"]:

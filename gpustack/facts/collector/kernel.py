@@ -15,8 +15,8 @@ LOADER_INFO = "LoaderInfo-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
 def secure_boot(host: HostRoot) -> Optional[bool]:
     """Whether the firmware enforces Secure Boot.
 
-    An EFI variable file holds four bytes of attributes, then the data: one byte here. A firmware without EFI, or
-    without that variable, has no Secure Boot; ``None`` when the variables are not mounted or not readable.
+    An EFI variable file has four bytes of attributes, then the data: one byte here. Firmware without EFI or without
+    the variable has no Secure Boot. ``None`` if the variables are not mounted or not readable.
     """
     if not host.exists("/sys/firmware/efi"):
         return False if host.exists("/sys/firmware") else None
@@ -70,14 +70,13 @@ def kernel(host: HostRoot) -> Dict[str, Any]:
 
 
 def interrupt_remapping(interrupts: str) -> Optional[bool]:
-    """Whether interrupts are remapped, told by the interrupt chips that ``/proc/interrupts`` names.
+    """Whether interrupt remapping is active, by the names of interrupt chips in ``/proc/interrupts``.
 
-    With remapping every I/O APIC and PCI MSI interrupt goes through a chip whose name starts with ``IR-``
-    (``IR-IO-APIC``, ``IR-PCI-MSI``, ``IR-PCI-MSIX-0000:01:00.0``); Intel (``drivers/iommu/intel/irq_remapping.c``)
-    and AMD (``drivers/iommu/amd/iommu.c``) name them alike. Without it the names are bare. The ACPI tables only
-    say that the firmware supports it, and the kernel log is not always there to be read.
+    With remapping, the chip names of I/O APIC and PCI MSI interrupts start with ``IR-`` (``IR-IO-APIC``,
+    ``IR-PCI-MSI``, ``IR-PCI-MSIX-0000:01:00.0``), on Intel (``drivers/iommu/intel/irq_remapping.c``) and AMD
+    (``drivers/iommu/amd/iommu.c``). ACPI tables only show the firmware's support, and the kernel log may be gone.
 
-    :returns: ``None`` when neither kind of chip is there (no such interrupts, another architecture).
+    :returns: ``None`` if there are no such interrupts, as on other architectures.
     """
     if re.search(r"\sv?IR-(?:IO-APIC|PCI-MSI)", interrupts):
         return True
@@ -88,12 +87,12 @@ IOMMU_TABLES = ("DMAR", "IVRS", "IORT", "VIOT")  # Intel, AMD, Arm SMMU, virtio-
 
 
 def iommu(host: HostRoot, no_iommu: Container[int]) -> Dict[str, Any]:
-    """The IOMMU: what the firmware announces and what the kernel made of it.
+    """The IOMMU: ACPI tables, units, groups, interrupt remapping and vfio's unsafe modes.
 
-    :param no_iommu: the groups that stand for no IOMMU.
+    :param no_iommu: the numbers of vfio's no-IOMMU groups, which are not counted.
     """
     tables = host.names("/sys/firmware/acpi/tables")
-    # The kernel numbers a table's name where the firmware has several of them (DMAR1, DMAR2).
+    # If the firmware has several tables of a name, the kernel numbers them (DMAR1, DMAR2).
     kinds = {name.rstrip("0123456789") for name in tables}
     return {
         "acpi_tables": [name for name in IOMMU_TABLES if name in kinds],

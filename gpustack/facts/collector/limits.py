@@ -1,4 +1,4 @@
-"""How much is read of one file, and what the names in it may look like."""
+"""Maximum sizes of files, and patterns of valid names."""
 
 import re
 from typing import Callable

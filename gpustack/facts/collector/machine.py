@@ -1,4 +1,4 @@
-"""The host as a whole: its name, distribution, processors and memory."""
+"""The host's name, distribution, processors and memory."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from .reader import HostRoot
 
 
 def hostname(host: HostRoot) -> Optional[str]:
-    """The name of the running system; of another root what its ``/etc/hostname`` says."""
+    """The host name of the running system; in another root, the name in its ``/etc/hostname``."""
     if host.running:
         return host.word("/proc/sys/kernel/hostname", HOST_NAME)
     for line in (host.text("/etc/hostname", VALUE_LIMIT) or "").splitlines():  # hostname(5): comments are allowed
@@ -22,7 +22,7 @@ def hostname(host: HostRoot) -> Optional[str]:
     return host.word("/proc/sys/kernel/hostname", HOST_NAME)
 
 
-# e_machine of an ELF header (System V ABI), little endian as every host that Nova's libvirt driver runs on but s390x.
+# e_machine of an ELF header (System V ABI). ppc64 is little endian on hosts of Nova's libvirt driver.
 ELF_MACHINES = {3: "i686", 21: "ppc64le", 22: "s390x", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64"}
 
 
@@ -62,10 +62,10 @@ def os_release(host: HostRoot) -> Dict[str, str]:
 
 
 def container(host: HostRoot) -> Optional[str]:
-    """The kind of container that the root is inside of; ``None`` when nothing says that it is one.
+    """The container type (``docker``, ``podman``, ``lxc``, ...); ``None`` if no container was detected.
 
-    The marks are those of ``systemd-detect-virt`` (``src/basic/virt.c``): ``/run/systemd/container``, the files
-    of Docker and Podman, and the ``container`` variable of process 1.
+    Detected as in ``systemd-detect-virt`` (``src/basic/virt.c``): by ``/run/systemd/container``, the files of Docker
+    and Podman, and the variable ``container`` of process 1; then by the control group of process 1.
     """
     name_pattern = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
     name = host.word("/run/systemd/container", name_pattern)
@@ -87,7 +87,7 @@ def container(host: HostRoot) -> Optional[str]:
 
 
 def machine(host: HostRoot) -> Dict[str, Optional[str]]:
-    """Maker and model from the firmware's DMI tables, else the device tree's model."""
+    """Vendor and product from the firmware's DMI tables, else the model in the device tree."""
     vendor = host.value("/sys/class/dmi/id/sys_vendor") or None
     product = host.value("/sys/class/dmi/id/product_name") or None
     if vendor is None and product is None:
@@ -96,7 +96,7 @@ def machine(host: HostRoot) -> Dict[str, Optional[str]]:
 
 
 def count_range(text: str) -> Optional[int]:
-    """How many numbers a kernel list such as ``0-31,64-95`` names."""
+    """The number of elements of a kernel list such as ``0-31,64-95``."""
     total = 0
     for part in text.split(","):
         match = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", part.strip())
@@ -110,8 +110,8 @@ CPU_FLAGS = ("vmx", "svm", "ept", "npt", "hypervisor")
 
 
 def cpu(host: HostRoot) -> Dict[str, Any]:
-    """The first processor of ``/proc/cpuinfo`` and how many are online."""
-    # The first part is enough and cheap: for each further processor the kernel has to ask that processor.
+    """The first processor in ``/proc/cpuinfo``, and the number of online processors."""
+    # The start of the file is enough: reading on makes the kernel query each further processor.
     first = host.head("/proc/cpuinfo", 65536) or b""
     fields: Dict[str, str] = {}
     for line in first.decode("utf-8", "replace").splitlines():

@@ -1,4 +1,4 @@
-"""Where the files of the boot partition are, and on what they are kept."""
+"""Paths of files on the boot partition, and the file system and block device of a path."""
 
 import re
 from typing import Optional, Tuple
@@ -9,10 +9,10 @@ BOOT_PARTITIONS = ("/boot", "/efi", "/boot/efi")
 
 
 def boot_path(host: HostRoot, path: str) -> str:
-    """A file that a boot loader names, as the running host names it.
+    """Convert a boot loader's path to a path on the running host.
 
-    The loader sees the file system that holds the file: ``/vmlinuz-6.1`` on a boot partition, ``/@/boot/vmlinuz-6.1``
-    in a btrfs subvolume, ``($root)/boot/vmlinuz-6.1``.
+    The loader's paths are relative to the file system of the file: ``/vmlinuz-6.1`` on a boot partition,
+    ``/@/boot/vmlinuz-6.1`` in a btrfs subvolume, ``($root)/boot/vmlinuz-6.1``.
     """
     plain = re.sub(r"^\([^)]*\)", "", path)
     inside = plain.find("/boot/")
@@ -27,7 +27,7 @@ def boot_path(host: HostRoot, path: str) -> str:
 
 
 def mounted(host: HostRoot, path: str) -> Tuple[Optional[str], Optional[str]]:
-    """The kind of file system that holds a path, and of its block device (``disk`` when nothing lies between).
+    """The types of a path's file system and of its block device (``disk``, ``lvm``, ``raid``, ``crypt``, ``mapped``).
 
     See ``Documentation/filesystems/proc.rst``, 3.5, and ``Documentation/ABI/testing/sysfs-block-dm``.
     """

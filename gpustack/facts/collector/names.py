@@ -1,7 +1,7 @@
-"""The kernel modules whose presence in a kernel decides what a plan may name.
+"""Kernel modules that the collector looks for in each kernel; a plan names only modules that exist.
 
-Names with ``vfio_pci`` in them (variant drivers such as nvgrace_gpu_vfio_pci or mlx5_vfio_pci) and the candidates of
-the GPUs' own functions come on top.
+In addition, the collector looks for modules with ``vfio_pci`` in the name (variant drivers such as nvgrace_gpu_vfio_pci
+or mlx5_vfio_pci), and for the modules that match the GPUs' functions.
 """
 
 PASSTHROUGH_MODULES = ("vfio", "vfio_pci", "vfio_pci_core", "vfio_iommu_type1", "vfio_virqfd", "pci_stub")

@@ -1,4 +1,4 @@
-"""What uses a card right now, so that it can't be taken away from the host."""
+"""Current users of a card: processes, consoles, sound, mounts, interfaces. They prevent an unbind."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ _NVIDIA_NODE = re.compile(r"/dev/nvidia([0-9]+)")
 
 
 def near_gpus(functions: List[Dict[str, Any]]) -> Set[str]:
-    """The addresses of GPUs and NVSwitches, and of what shares a slot or an IOMMU group with one."""
+    """The addresses of GPUs and NVSwitches, and of functions in the same slot or IOMMU group."""
     mains = [
         entry
         for entry in functions
@@ -37,8 +37,8 @@ def near_gpus(functions: List[Dict[str, Any]]) -> Set[str]:
 def device_nodes(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, Set[str]]:
     """The addresses of the functions behind each device node, by the node's path.
 
-    NVIDIA's control nodes and ``/dev/kfd`` belong to every card that its driver has: which of them a process uses
-    can't be told.
+    NVIDIA's control nodes and ``/dev/kfd`` are assigned to all cards of the driver, because the card that a process
+    uses is unknown.
     """
     nodes: Dict[str, Set[str]] = {}
 
@@ -59,20 +59,20 @@ def device_nodes(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, S
         if match:
             minors.add(match.group(1))
             add("/dev/nvidia" + match.group(1), [address])
-    add("/dev/nvidia", nvidia)  # stands for all of its nodes that are not one card's
+    add("/dev/nvidia", nvidia)  # for all nodes that are not specific to one card
     add("/dev/kfd", (entry["address"] for entry in functions if entry["driver"] == "amdgpu"))
     return nodes
 
 
 def behind(node: str, nodes: Dict[str, Set[str]]) -> Set[str]:
-    """The functions behind a node that a process has open."""
+    """The addresses of the functions behind a device node."""
     if node in nodes:
         return nodes[node]
     return nodes["/dev/nvidia"] if node.startswith("/dev/nvidia") else set()
 
 
 def open_nodes(host: HostRoot, process: str) -> Optional[Set[str]]:
-    """The device nodes that a process has open or mapped; ``None`` when that can't be seen."""
+    """The device nodes that a process has open or mapped; ``None`` if they could not be read."""
     nodes = set()
     try:
         for name in os.listdir(host._real(f"/proc/{process}/fd")):
@@ -90,7 +90,7 @@ def open_nodes(host: HostRoot, process: str) -> Optional[Set[str]]:
 
 
 def processes(host: HostRoot, nodes: Dict[str, Set[str]]) -> Tuple[Dict[str, List[str]], bool]:
-    """What has nodes open, by function; and whether every process could be looked at."""
+    """The processes with open nodes, by function; and whether all processes could be inspected."""
     by_function: Dict[str, List[str]] = {}
     complete = True
     for process in sorted((name for name in host.names("/proc") if name.isdigit()), key=int):
@@ -106,10 +106,10 @@ def processes(host: HostRoot, nodes: Dict[str, Set[str]]) -> Tuple[Dict[str, Lis
 
 
 def consoles(host: HostRoot, functions: List[Dict[str, Any]]) -> Iterator[Tuple[str, str]]:
-    """The functions that the kernel's console is drawn on, each with what it is.
+    """The functions that display the kernel's console, each with a description.
 
-    The kernel puts a frame buffer console on the frame buffer of the primary display when that has one, else on the
-    first (``drivers/video/fbdev/core/fbcon.c``); with ``fbcon=map:`` it may be on any.
+    The kernel puts the frame buffer console on the frame buffer of the primary display, else on the first one
+    (``drivers/video/fbdev/core/fbcon.c``); with ``fbcon=map:``, on any.
     """
     primary = {entry["address"] for entry in functions if entry["boot_vga"]}
     bound = [
@@ -147,7 +147,7 @@ def sounding(host: HostRoot) -> Set[str]:
 
 
 def storage_in_use(host: HostRoot) -> Iterator[Tuple[str, str]]:
-    """The functions whose disks are mounted, swapped to or a part of something else, each with what it is."""
+    """The functions whose disks are mounted, used as swap, or part of another device, each with a description."""
     table = host.text("/proc/1/mountinfo")
     mounted: Dict[str, str] = {}
     for line in ((host.text("/proc/self/mountinfo") if table is None else table) or "").splitlines():
@@ -166,9 +166,9 @@ def storage_in_use(host: HostRoot) -> Iterator[Tuple[str, str]]:
 
 
 def holders(host: HostRoot, functions: List[Dict[str, Any]]) -> Dict[str, Optional[List[str]]]:
-    """What uses each function of a GPU's slot or group right now, by address: an unbind would wait for it, or break it.
+    """The current users of functions in slots and groups of GPUs, by address; an unbind would hang or break them.
 
-    ``None`` for a function where that could not be found out; those that no host driver has are left out.
+    Functions without a host driver are left out. ``None`` if the users of a function are unknown.
     """
     near = near_gpus(functions)
     held = [e for e in functions if e["address"] in near and e["driver"] and not FOR_GUESTS.fullmatch(e["driver"])]

@@ -1,4 +1,4 @@
-"""Everything about one host, and the program that prints it."""
+"""Collect the facts of one host, and print them."""
 
 import json
 import os
@@ -24,10 +24,10 @@ PASSED_CLASSES = ("03", "12", "0680")  # GPUs and NVSwitches
 
 
 def collect(root: str = "/") -> Dict[str, Any]:
-    """Everything about one host, as plain data for JSON.
+    """Return the facts of one host as plain data for JSON.
 
     :param root: the directory to read as ``/``.
-    :raises NotADirectoryError: when ``root`` is no directory.
+    :raises NotADirectoryError: if ``root`` is not a directory.
     """
     host = HostRoot(root)
     machine_type = architecture(host)
@@ -63,17 +63,17 @@ def collect(root: str = "/") -> Dict[str, Any]:
 
 
 def gpu_modules(functions: Iterable[Dict[str, Any]]) -> Set[str]:
-    """The host drivers of the GPUs."""
+    """The current and matching drivers of functions with a class of GPU cards."""
     gpus = [entry for entry in functions if entry["class"].startswith(GPU_CLASSES)]
     names = [name for entry in gpus for name in [entry["driver"], *entry["modules"]] if name]
     return {normalised(name) for name in names if MODULE_NAME.fullmatch(name)}
 
 
 def main(arguments: List[str]) -> int:
-    """Print the JSON of the host; the exit status is 2 when the root is no directory."""
+    """Print the facts as JSON; return the exit status, 2 if the root is not a directory."""
     root = "/"
     if arguments:
-        import argparse  # only here: it takes a tenth of the whole time
+        import argparse  # only here: the import takes a tenth of the run time
 
         parser = argparse.ArgumentParser(prog="collect.py", description="Print the facts of this host as JSON.")
         parser.add_argument("--root", default="/", metavar="DIR", help="read this directory as if it were /")

@@ -1,4 +1,4 @@
-"""Reading files below a root: nothing outside it, nothing without a limit, every failure noted."""
+"""Read files below a root, with limited sizes; failures are recorded, not raised."""
 
 import errno
 import os
@@ -10,12 +10,13 @@ from .limits import CONTROL, LINK_LIMIT, TABLE_LIMIT, VALUE_LIMIT, Reader
 
 
 class HostRoot:
-    """Reads files below one root directory and remembers what could not be read.
+    """Reads files below one root directory and records unreadable ones in ``unread``.
 
-    Paths are given as seen from the root (``/proc/cmdline``). No method raises for what a path holds or lacks.
+    Paths are as seen from the root (``/proc/cmdline``). If a path is missing or unreadable, the public methods return
+    ``None`` or an empty value.
 
     :param root: the directory to read as ``/``.
-    :raises NotADirectoryError: when it is no directory.
+    :raises NotADirectoryError: if ``root`` is not a directory.
     """
 
     def __init__(self, root: str = "/") -> None:
@@ -26,13 +27,13 @@ class HostRoot:
         self.unread: List[Dict[str, str]] = []
         self._noted: Set[Tuple[str, str]] = set()
         self._directories: Dict[bytes, bytes] = {}
-        # O_NOFOLLOW in a foreign root: its links were resolved before, by _walk.
+        # O_NOFOLLOW in another root: _walk has resolved its links before.
         self._flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
         if not self.running:
             self._flags |= os.O_NOFOLLOW
 
     def note(self, path: str, error: str) -> None:
-        """Remember that a path could not be read, once for each reason."""
+        """Record that a path could not be read, once per reason."""
         if (path, error) not in self._noted:
             self._noted.add((path, error))
             self.unread.append({"path": path, "error": error})
@@ -44,7 +45,7 @@ class HostRoot:
         del self.unread[mark:]
 
     def data(self, path: str, limit: int = TABLE_LIMIT) -> Optional[bytes]:
-        """The bytes of a regular file; those beyond ``limit`` are left out, with a note."""
+        """The first ``limit`` bytes of a regular file; a longer file is noted."""
         try:
             content = self._read(path, limit)
         except OSError as error:
@@ -56,7 +57,7 @@ class HostRoot:
         return content
 
     def head(self, path: str, length: int) -> Optional[bytes]:
-        """What one read of at most ``length`` bytes gives: the start of a file, all of a sysfs attribute."""
+        """The result of one ``read`` of at most ``length`` bytes: a file's start, or a complete sysfs attribute."""
         try:
             descriptor = self._open(path)
             try:
@@ -73,7 +74,7 @@ class HostRoot:
         return None if content is None else content.decode("utf-8", "replace")
 
     def value(self, path: str) -> Optional[str]:
-        """The single line that a sysfs attribute holds, without surrounding blanks."""
+        """The single line of a sysfs attribute, stripped; ``None``, with a note, if it has control characters."""
         content = self.head(path, VALUE_LIMIT + 1)
         if content is None:
             return None
@@ -84,7 +85,7 @@ class HostRoot:
         return text
 
     def word(self, path: str, pattern: Pattern[str]) -> Optional[str]:
-        """A value that has to match ``pattern`` as a whole; an empty one is ``None``."""
+        """A value that must match ``pattern`` completely; ``None`` if it is empty or, with a note, does not match."""
         text = self.value(path)
         if not text:
             return None
@@ -99,12 +100,12 @@ class HostRoot:
         return None if text is None else int(text)
 
     def flag(self, path: str) -> Optional[bool]:
-        """A boolean as the kernel prints it: ``1``/``0`` or ``Y``/``N``."""
+        """A boolean in the kernel's notation: ``1``/``0`` or ``Y``/``N``."""
         text = self.word(path, _FLAG)
         return None if text is None else text in "1Yy"
 
     def names(self, path: str) -> List[str]:
-        """The sorted names in a directory; empty when it does not exist."""
+        """The sorted names in a directory; empty if it does not exist."""
         try:
             entries = os.listdir(self._real(path))
         except OSError as error:
@@ -123,7 +124,7 @@ class HostRoot:
         return sorted(names)
 
     def link(self, path: str) -> Optional[str]:
-        """Where a symbolic link points to, unresolved; ``None`` when it is none."""
+        """The unresolved target of a symbolic link; ``None`` if the path is not a link."""
         try:
             target = os.readlink(self._real(path, follow=False))
         except OSError as error:
@@ -134,7 +135,7 @@ class HostRoot:
         return None if CONTROL.search(text) else text
 
     def status(self, path: str) -> Optional[os.stat_result]:
-        """The status of what a path leads to."""
+        """``stat`` of a path, following links; ``None`` if it does not exist."""
         try:
             return self._locate(path)[1]
         except OSError as error:
@@ -142,11 +143,11 @@ class HostRoot:
             return None
 
     def exists(self, path: str) -> bool:
-        """Whether a path leads to something."""
+        """Whether a path exists, following links."""
         return self.status(path) is not None
 
     def real(self, path: str) -> str:
-        """A path as seen from the root, with every link in it resolved; as it is when it leads nowhere."""
+        """A path as seen from the root, with all links resolved; ``path`` itself if that fails."""
         try:
             resolved = os.path.realpath(os.fsencode(path)) if self.running else self._walk(b"", os.fsencode(path))
         except OSError as error:
@@ -155,7 +156,7 @@ class HostRoot:
         return resolved.decode("utf-8", "replace")
 
     def pieces(self, path: str, parse: Callable[[Reader], Optional[str]]) -> Optional[str]:
-        """What ``parse`` makes of a file, given a function ``(offset, length) -> bytes`` on it."""
+        """The result of ``parse``, called with a function ``(offset, length) -> bytes`` that reads the file."""
         try:
             descriptor = self._open(path)
         except OSError as error:
@@ -170,7 +171,7 @@ class HostRoot:
             os.close(descriptor)
 
     def _locate(self, path: str) -> Tuple[bytes, os.stat_result]:
-        """Where a path leads to. Most paths end in no link: one call is enough for them."""
+        """The real path and its status. Most paths do not end in a link, so one call is enough."""
         real = self._real(path, follow=False)
         status = os.lstat(real)
         if stat.S_ISLNK(status.st_mode):
@@ -206,7 +207,7 @@ class HostRoot:
             self.note(path, error.strerror or str(error))
 
     def _real(self, path: str, follow: bool = True) -> bytes:
-        """The path on the running system; in a foreign root with every link resolved inside that root."""
+        """The path on the running system; in another root, with all links resolved inside that root."""
         raw = path.encode("utf-8", "replace")
         if b"\0" in raw:
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
@@ -249,6 +250,6 @@ _FLAG = re.compile(r"[01YyNn]")
 
 
 def version_key(release: str) -> List[Tuple[int, int, str]]:
-    """Sort key of a kernel release: ``6.1.0-9`` comes before ``6.1.0-37``."""
+    """Sort key of a kernel release: ``6.1.0-9`` sorts before ``6.1.0-37``."""
     parts = re.findall(r"([0-9]+)|([a-zA-Z]+)", release)
     return [(1, int(digits), "") if digits else (0, 0, word) for digits, word in parts]

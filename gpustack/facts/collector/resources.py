@@ -1,4 +1,4 @@
-"""What a PCI function says of itself in binary: its BARs and its serial number."""
+"""BARs, configuration space and serial number of a PCI function."""
 
 import re
 from typing import Any, Dict, List, Optional, Set
@@ -15,9 +15,9 @@ _RESOURCE = re.compile(r"0x([0-9a-fA-F]{1,16}) 0x([0-9a-fA-F]{1,16}) 0x([0-9a-fA
 
 
 def bars(resource: str) -> List[Dict[str, Any]]:
-    """The base address registers (the first six lines) of a ``resource`` file: start, end and flags of each.
+    """The base address registers of a ``resource`` file (its first six lines: start, end, flags).
 
-    A register that the kernel found no room for keeps its size and starts at 0.
+    A BAR without an assigned address keeps its size and starts at 0.
     """
     registers = []
     for index, line in enumerate(resource.splitlines()[:6]):
@@ -44,9 +44,10 @@ HEADER_SIZE = 64
 
 
 def responds(host: HostRoot, path: str) -> Optional[bool]:
-    """Whether a device answers: a read of one that is gone gives all ones, while sysfs has its ids cached.
+    """Whether a device responds; ``None`` if its header could not be read.
 
-    A virtual function has all ones for its ids only, never for its whole header.
+    The configuration space of a device that does not respond reads as all ones, while sysfs caches its ids. A virtual
+    function has all ones in its ids only, not in the complete header.
     """
     header = host.head(path, HEADER_SIZE)
     return header != b"\xff" * HEADER_SIZE if header is not None and len(header) == HEADER_SIZE else None
@@ -58,10 +59,10 @@ SERIAL_NUMBER_CAPABILITY = 0x0003
 
 
 def serial_number(read: Reader) -> Optional[str]:
-    """The Device Serial Number (extended capability 3), written as ``lspci`` writes it.
+    """The Device Serial Number (extended capability 3) in the format of ``lspci``.
 
-    Only the headers of the capability list and the number itself are read, never undefined registers, which some
-    devices answer badly. An erased number (all zeros or all ones) is none.
+    Reads only the headers of the capability list and the number, because some devices fail on reads of undefined
+    registers. ``None`` if there is no number, or if it is all zeros or all ones.
 
     :param read: reads ``(offset, length)`` of the function's configuration space.
     """
@@ -84,8 +85,8 @@ def serial_number(read: Reader) -> Optional[str]:
 def config_serial(host: HostRoot, path: str) -> Optional[str]:
     """The serial number in a ``config`` file.
 
-    A function with extended configuration space has 4096 bytes there; without CAP_SYS_ADMIN the kernel gives only
-    the first 64, and the number stays unknown.
+    With extended configuration space, the file has 4096 bytes. Without CAP_SYS_ADMIN, the kernel returns only the first
+    64, and the serial number is unknown.
     """
     status = host.status(path)
     return host.pieces(path, serial_number) if status is not None and status.st_size == CONFIG_SIZE else None

@@ -1,23 +1,23 @@
-"""The programs of the host that make its boot menu and its initramfs images."""
+"""The host's tools that generate the boot menu and initramfs images."""
 
 from typing import Optional
 
 from .reader import HostRoot
 
 GRUBBY = ("/usr/libexec/grubby/grubby-bls", "/usr/sbin/grubby", "/usr/bin/grubby")
-KERNEL_HOOKS = ("/etc/kernel/postinst.d", "/usr/share/kernel/postinst.d")  # packages' own are moving to the second
+KERNEL_HOOKS = ("/etc/kernel/postinst.d", "/usr/share/kernel/postinst.d")  # packages are moving to the second
 BOOT_TOOLS = ("bootctl", "grub2-mkconfig", "grubby", "kernel-install", "update-grub")
 
 
 def any_of(host: HostRoot, *names: str) -> bool:
-    """Whether one of the programs is installed."""
+    """Whether at least one of the programs is installed."""
     return any(host.exists(directory + name) for name in names for directory in ("/usr/sbin/", "/usr/bin/", "/sbin/"))
 
 
 def grubby_keeps_defaults(host: HostRoot) -> Optional[bool]:
-    """Whether grubby can leave ``/etc/default/grub`` alone: since 8.40-39, RHEL 8.3 (``--no-etc-grub-update``).
+    """Whether grubby has ``--no-etc-grub-update`` (since 8.40-39, RHEL 8.3), which keeps ``/etc/default/grub``.
 
-    ``None`` where its program, a shell script, is not where it is looked for.
+    ``None`` if grubby's shell script is not at one of the known paths.
     """
     texts = [text for text in map(host.data, GRUBBY) if text is not None]
     if any(b"no-etc-grub-update" in text for text in texts):
@@ -26,10 +26,10 @@ def grubby_keeps_defaults(host: HostRoot) -> Optional[bool]:
 
 
 def initramfs_tool(host: HostRoot) -> Optional[str]:
-    """What builds the initramfs.
+    """The tool that builds the initramfs: ``initramfs-tools``, ``dracut`` or ``mkinitcpio``; ``None`` if unknown.
 
-    Debian's dracut package brings an ``update-initramfs`` of its own, and initramfs-tools-core may stay installed
-    beside it: the kernel hook tells which one acts.
+    Debian's dracut package has its own ``update-initramfs``, and initramfs-tools-core may still be installed. The
+    kernel hook decides which of them is used.
     """
     hooks = [name for directory in KERNEL_HOOKS for name in host.names(directory)]
     if any_of(host, "update-initramfs") and any_of(host, "mkinitramfs") and "dracut" not in hooks:
