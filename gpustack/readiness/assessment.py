@@ -1,10 +1,10 @@
-"""Whether a GPU could be given to a guest now, and the reasons why not.
+"""Whether a GPU is ready for passthrough now, and the reasons if not.
 
-Pure: from the facts of one host. What each code means is told in ``gpustack/data/findings/device.toml``.
+Pure: computed from the facts of one host. ``gpustack/data/findings/device.toml`` documents the codes.
 
-Three kinds of findings come out of it. *Errors* are faults of the machine, which no configuration mends: a plan
-refuses the GPU. Those of :data:`PREPARATION` are what preparing the host is for (IOMMU off, host drivers): the GPU
-isn't ready, and a plan goes on. Everything else is worth knowing, and takes nothing from a GPU's readiness.
+There are three kinds of findings. *Errors* are faults of the machine that host configuration can't fix: a plan blocks
+the GPU. Codes in :data:`PREPARATION` are fixed by preparing the host (IOMMU off, host drivers): the GPU is not ready,
+but a plan is possible. All other findings are notes, and do not affect readiness.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PREPARATION = frozenset(
         Code.IOMMU_UNKNOWN,
     }
 )
-"""Codes below ``error`` that hold a GPU back all the same, until the host is prepared or better known."""
+"""Codes with a severity below ``error`` that also block a GPU, until the host is prepared or completely read."""
 
 _FRAMEBUFFER = re.compile(r"bootfb|(?:efi|vesa|simple|offb?)[-_]?(?:fb|drm|framebuffer)|sysfb", re.IGNORECASE)
 _RESET_QUIRKS = frozenset({"amd-reset", "blackwell-reset", "instinct-reset"})
@@ -46,10 +46,10 @@ _VGPU_DRIVER = "nvidia"
 
 @dataclass(frozen=True, kw_only=True)
 class Readiness:
-    """What stands between a GPU and a guest.
+    """The findings of one GPU, sorted by severity, most severe first.
 
-    :ivar reasons: why a guest can't have it now, gravest first; empty for a GPU that is ready.
-    :ivar notes: what else is worth knowing before one has it.
+    :ivar reasons: findings that block passthrough now; empty if the GPU is ready.
+    :ivar notes: other findings.
     """
 
     reasons: tuple[Finding, ...]
@@ -57,12 +57,12 @@ class Readiness:
 
     @property
     def ready(self) -> bool:
-        """Whether a guest could have it now: its closure is bound for guests, and the IOMMU confines it."""
+        """Whether the GPU can be passed through now: no finding blocks it."""
         return not self.reasons
 
 
 def assess(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -> Readiness:
-    """Sort the findings of a GPU into reasons and notes; ``of_host`` as for :func:`reasons`."""
+    """Split the findings of a GPU into reasons and notes; ``of_host`` as in :func:`reasons`."""
     findings = sorted(reasons(host, gpu, of_host=of_host), key=lambda f: (-f.severity.rank, f.code))
     return Readiness(
         reasons=tuple(f for f in findings if holds_back(f)), notes=tuple(f for f in findings if not holds_back(f))
@@ -70,16 +70,16 @@ def assess(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) ->
 
 
 def holds_back(reason: Finding) -> bool:
-    """Whether a finding keeps its GPU from being ready."""
+    """Whether a finding blocks its GPU."""
     return reason.severity is Severity.ERROR or reason.code in PREPARATION
 
 
 def reasons(host: Host, gpu: Gpu, *, of_host: Sequence[Finding] | None = None) -> tuple[Finding, ...]:
-    """Everything there is to say about one GPU: codes GPU010 and up, and the host's findings that hold it back.
+    """All findings about one GPU: codes GPU010 and up, and the findings about its host that block it.
 
-    The latter have the host's name as their place, and are among :func:`host_reasons` too.
+    The place of the latter is the host's name; :func:`host_reasons` returns them too.
 
-    :param of_host: the result of :func:`host_reasons`, for callers that ask about many GPUs of a host.
+    :param of_host: the result of :func:`host_reasons`, to compute it once for all GPUs of a host.
     """
     host_findings = host_reasons(host) if of_host is None else of_host
     return (
@@ -112,15 +112,15 @@ def _group(host: Host, gpu: Gpu) -> Iterator[Finding]:
 
 
 def _group_of(host: Host, gpu: Gpu) -> IommuGroup:
-    """What the collector read of a GPU's group; an empty one where it read nothing."""
+    """The facts of a GPU's IOMMU group; an empty group if there are none."""
     number = gpu.main.iommu_group
     return next((g for g in host.iommu.groups if g.number == number), IommuGroup(number=-1))
 
 
 def _direct(host: Host, gpu: Gpu) -> Iterator[Finding]:
-    """Ranges that the firmware wants mapped one to one: the kernel does not let a guest have such a group.
+    """Reserved regions that must be mapped one to one (RMRR): the kernel refuses to pass such a group through.
 
-    Intel's driver has always refused (``device_is_rmrr_locked``), the IOMMU core does for all since Linux 6.6
+    Intel's IOMMU driver has always refused (``device_is_rmrr_locked``), the IOMMU core since Linux 6.6
     (``iommu_device_require_direct``). Displays and USB controllers are exempt: their type is ``direct-relaxable``.
     """
     ranges = [
@@ -137,7 +137,7 @@ def _direct(host: Host, gpu: Gpu) -> Iterator[Finding]:
 
 
 def _idle(host: Host, gpu: Gpu) -> Iterator[Finding]:
-    """Members of the group without a driver: vfio accepts them, until a host driver takes one."""
+    """Members of the group without a driver: vfio accepts them until a host driver binds one."""
     members = [f for f in idle(host, gpu) if not unreadable(host, f"{_DEVICES}/{f.address}/driver")]
     wanted = [f for f in members if classes.is_controller(f.pci_class) and f.modules]
     others = [f for f in members if f not in wanted]
@@ -191,7 +191,7 @@ def _held(gpu: Gpu, held: Iterable[Function]) -> Iterator[str]:
 
 
 def _called(gpu: Gpu, function: Function) -> str:
-    """A function as seen from its GPU, without its address where that goes without saying."""
+    """Describe a function relative to its GPU; without an address if both are in the same slot."""
     if function is gpu.main:
         return "the GPU"
     if function.bdf.slot == gpu.main.bdf.slot:
@@ -225,7 +225,7 @@ def _device(host: Host, gpu: Gpu) -> Iterator[Finding]:
 
 
 def _of_instances(host: Host, main: Function) -> Iterator[str]:
-    """The virtual functions of a card that are passed through, or on the driver that serves vGPUs with them."""
+    """The virtual functions of a card that are bound to a passthrough driver or to NVIDIA's vGPU driver."""
     for function in sorted(host.pci, key=lambda f: f.bdf):
         serves = is_passthrough_driver(function.driver) or function.driver == _VGPU_DRIVER
         if function.physical_function == main.address and serves:
@@ -233,7 +233,7 @@ def _of_instances(host: Host, main: Function) -> Iterator[str]:
 
 
 def _is_unassigned(bar: Bar) -> bool:
-    """A memory BAR that has a size and starts at 0 got no address: RAM is there."""
+    """Whether a memory BAR has no assigned address: it starts at 0, where RAM is."""
     return not bar.io and bar.size > 0 and bar.start == 0
 
 
@@ -249,7 +249,7 @@ def _quirks(host: Host, gpu: Gpu, *, switched: bool) -> Iterator[Finding]:
 
 
 def _known_quirks(host: Host, main: Function) -> tuple[catalogue.Quirk, ...]:
-    """The quirks of a card; integrated graphics that the catalogue does not know share those of their maker."""
+    """The quirks of a card; integrated graphics that are not in the catalogue have the quirk of their vendor."""
     if (card := card_of(main)) is not None:
         return catalogue.quirks_of(card)
     is_graphics = classes.is_display(main.pci_class) and is_integrated(host, main)

@@ -1,7 +1,7 @@
-"""The members of a GPU's IOMMU group that are not of its card: which the host needs, and which stand idle.
+"""The members of a GPU's IOMMU group that are not part of its card: needed by the host, or without a driver.
 
-A guest can open a group only while no member is on a host driver. A function that the host needs refuses the GPU;
-one without a driver stays as it is.
+vfio can open a group only while no member is bound to a host driver. A function that the host needs blocks the GPU; a
+function without a driver is not changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpustack.pci import classes
 
 @dataclass(frozen=True, kw_only=True)
 class Need:
-    """A function that the host needs, and what it is used for (``interface eth0 (up)``, ``disk sda``)."""
+    """A function that the host needs, and its uses (``interface eth0 (up)``, ``disk sda``)."""
 
     function: Function
     uses: tuple[str, ...]
@@ -32,11 +32,11 @@ class Need:
 
 
 def needs(host: Host, gpu: Gpu) -> tuple[Need, ...]:
-    """The functions of a GPU's card and group that the host needs, in the order of their addresses.
+    """The functions of a GPU's card and group that the host needs, sorted by address.
 
-    Those of the card, of other GPUs in the group with their cards, and NVSwitches are needed when something on the
-    host uses them: a keyboard, disk or interface behind a card's USB controller. Of everything else each function
-    with a host driver counts.
+    Functions of GPU cards (this one and others in the group) and NVSwitches are needed if the host uses a device on
+    them: a keyboard, disk or network interface behind a card's USB controller. Each other function is needed if it is
+    bound to a host driver. GPUs themselves are never needed.
     """
     spared = {f.address for f in (*gpu.functions, *_along(host, gpu))}
     return tuple(
@@ -47,17 +47,17 @@ def needs(host: Host, gpu: Gpu) -> tuple[Need, ...]:
 
 
 def peers(gpu: Gpu) -> tuple[Function, ...]:
-    """The other GPUs that share this GPU's IOMMU group: they can only go to the same guest."""
+    """The other GPUs in this GPU's IOMMU group: they can only be passed through to the same instance."""
     return tuple(f for f in gpu.neighbours if is_gpu(f))
 
 
 def in_the_way(host: Host, gpu: Gpu) -> tuple[Function, ...]:
-    """The peers of a GPU, with their cards, and the NVSwitches of its group that a host driver holds."""
+    """The functions of the group that belong to peers' cards or are NVSwitches, and are bound to a host driver."""
     return tuple(f for f in _along(host, gpu) if is_host_driver(f.driver))
 
 
 def idle(host: Host, gpu: Gpu) -> tuple[Function, ...]:
-    """The members of a GPU's group that no driver holds, and that are of no GPU's card and no NVSwitch."""
+    """The members of a GPU's group without a driver, except functions of GPU cards and NVSwitches."""
     along = {f.address for f in _along(host, gpu)}
     return tuple(f for f in gpu.neighbours if f.driver is None and f.address not in along)
 
@@ -68,7 +68,7 @@ def _along(host: Host, gpu: Gpu) -> tuple[Function, ...]:
 
 
 def describe_uses(function: Function) -> Iterator[str]:
-    """What the running host uses a function for, in words."""
+    """Descriptions of the devices that the running host has on a function."""
     uses = function.uses
     for interface in uses.net:
         yield f"interface {interface.name}" + (f" ({interface.state})" if interface.state else "")

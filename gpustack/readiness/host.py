@@ -1,6 +1,6 @@
-"""What a host as a whole does to the readiness of its GPUs: its IOMMU, firmware, processor and what could be read.
+"""Findings about a host that affect all its GPUs: IOMMU, firmware, processor, unreadable facts.
 
-Pure: from the facts of one host. Codes GPU001 to GPU009 and GPU030 to GPU033.
+Pure: computed from the facts of one host. Codes GPU001 to GPU009 and GPU030 to GPU033.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from gpustack.findings import Finding, finding
 from gpustack.text import listed
 
 GROUPS = "/sys/kernel/iommu_groups"
-"""Where the kernel shows its IOMMU groups."""
+"""The kernel's directory of IOMMU groups."""
 
 _IOMMU_TABLES = {"x86_64": "DMAR or IVRS", "aarch64": "IORT"}
 _X86 = (None, "x86_64")
-_XEN = frozenset({"xenfs", "xen_privcmd"})  # they load under Xen only
+_XEN = frozenset({"xenfs", "xen_privcmd"})  # loaded under Xen only
 _OR_NONE = "a machine without it can't give GPUs to guests"
 _FIRMWARE = {
     "GenuineIntel": f"switch on VT-d in the firmware setup, then scan again; {_OR_NONE}",
@@ -41,14 +41,14 @@ _SHOWN_PATHS = 3
 
 
 def host_reasons(host: Host) -> tuple[Finding, ...]:
-    """Everything there is to say about the host as a whole: codes GPU001 to GPU009."""
+    """All findings about the host: codes GPU001 to GPU009 and GPU030 to GPU033."""
     return (*_iommu(host), *_circumstances(host), *_nvswitches(host), *_address_space(host))
 
 
 def _iommu(host: Host) -> Iterator[Finding]:
     iommu, place = host.iommu, host.hostname
     if not host.pci and host.boot.firmware is None:
-        return  # a mounted disk: there is no firmware to say anything of
+        return  # a mounted disk has no firmware to check
     if not iommu_active(host):
         if unreadable(host, GROUPS):
             return  # READINESS_UNKNOWN reports it, for each GPU
@@ -70,7 +70,7 @@ def _iommu(host: Host) -> Iterator[Finding]:
 
 
 def _no_iommu(host: Host) -> Finding:
-    """Why there is no IOMMU: the firmware announces none, or that can't be seen from here."""
+    """The finding for a missing IOMMU: not declared by the firmware, or not visible from here."""
     place, is_x86 = host.hostname, host.architecture in _X86
     if host.container or (is_x86 and host.iommu.tables_listed is False):
         location = f"inside a container ({host.container})" if host.container else f"below {host.root}"
@@ -86,12 +86,12 @@ def _no_iommu(host: Host) -> Finding:
 
 
 def _is_virtual(host: Host) -> bool:
-    """Whether the host is a virtual machine itself; Xen's first domain shows the flag too, and is the machine."""
+    """Whether the host is a virtual machine. Xen's dom0 has the flag ``hypervisor`` too, but is not counted."""
     return "hypervisor" in host.cpu.flags and _XEN.isdisjoint(host.kernel.loaded_modules)
 
 
 def iommu_active(host: Host) -> bool:
-    """Whether the kernel made IOMMU groups."""
+    """Whether the kernel created IOMMU groups."""
     return host.iommu.group_count > 0 or bool(host.groups)
 
 
@@ -153,7 +153,7 @@ def _address_space(host: Host) -> Iterator[Finding]:
 
 
 def unreadable(host: Host, path: str) -> bool:
-    """Whether a path is there and could not be read."""
+    """Whether a path exists but could not be read."""
     return any(entry.path == path for entry in host.unread)
 
 
@@ -163,8 +163,8 @@ def count(number: int, noun: str, many: str | None = None) -> str:
 
 
 def size(number: int) -> str:
-    """Bytes for people, in the largest unit that divides them well: ``256 MiB``, ``1.5 TiB``."""
-    value: float = min(number, 1 << 80)  # a snapshot may say anything
+    """Format a number of bytes: ``256 MiB``, ``1.5 TiB``."""
+    value: float = min(number, 1 << 80)  # a snapshot may contain any number
     for unit in ("B", "KiB", "MiB", "GiB"):
         if value < 1024:
             return f"{value:.4g} {unit}"

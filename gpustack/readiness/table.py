@@ -1,4 +1,4 @@
-"""The rows of a scan: every GPU with what is known of it, as plain data and as text for people."""
+"""The rows of `gpustack scan`: the facts and readiness of each GPU, as plain data and as text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = {
     "numa_node": "NUMA",
     "ready": "Ready",
 }
-"""The columns that people get without asking: keys of :func:`describe` and their titles."""
+"""The default columns: keys of :func:`describe` and their titles."""
 
 FIELDS = (
     *("host", "address", "vendor_id", "product_id", "name", "class", "driver", "iommu_group", "numa_node"),
@@ -28,12 +28,12 @@ FIELDS = (
     *("subsystem_product_id", "revision", "modules", "driver_override", "boot_vga", "sriov_totalvfs"),
     *("sriov_numvfs", "reset_methods", "link", "slot", "serial", "bars", "bridges", "claims", "neighbours"),
 )
-"""Everything that is told of a GPU: the keys of :func:`describe`, in its order."""
+"""All columns: the keys of :func:`describe`, in its order."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One GPU of one host, assessed."""
+    """One GPU of a host, with its readiness."""
 
     host: Host
     gpu: Gpu
@@ -41,7 +41,7 @@ class Row:
 
 
 def rows(hosts: Sequence[Host]) -> tuple[Row, ...]:
-    """A row for each GPU, hosts and addresses in order."""
+    """One row per GPU, in the order of ``hosts`` and then by address."""
     table = []
     for host in hosts:
         of_host = host_reasons(host)
@@ -50,7 +50,7 @@ def rows(hosts: Sequence[Host]) -> tuple[Row, ...]:
 
 
 def describe(row: Row) -> dict[str, object]:
-    """Everything about a GPU as plain data, in the order in which it is printed; unknown is None."""
+    """All fields of a GPU as plain data, in the order of output; unknown values are None."""
     main, readiness = row.gpu.main, row.readiness
     card = catalogue.lookup(main.vendor, main.product, main.subsystem_vendor, main.subsystem_product)
     return {
@@ -101,7 +101,7 @@ def _member(gpu: Gpu, function: Function) -> dict[str, object]:
 
 
 def text(row: Row, key: str, value: object) -> str:
-    """A field of :func:`describe` for people; ``-`` stands for what is unknown or not there."""
+    """Format a field of :func:`describe` for the table; ``-`` if it is unknown or empty."""
     if key == "iommu_group":
         return _group(row.gpu)
     if key == "ready":
@@ -134,7 +134,7 @@ def _is_own(gpu: Gpu, function: Function) -> bool:
 
 
 def _group(gpu: Gpu) -> str:
-    """``40 with audio device``: the group, and who else is in it."""
+    """The group and its other members: ``40 with .1 audio``."""
     if gpu.main.iommu_group is None:
         return "-"
     others = list(_others(gpu))
@@ -142,7 +142,7 @@ def _group(gpu: Gpu) -> str:
 
 
 def _others(gpu: Gpu) -> Iterator[str]:
-    """The other members of the group: functions of the slot by their kind, foreign ones by address too."""
+    """The other members of the group: function number and kind, with the complete address in other slots."""
     for function in sorted((*gpu.companions, *gpu.neighbours), key=lambda f: f.bdf):
         if function.iommu_group != gpu.main.iommu_group:
             continue
