@@ -1,6 +1,6 @@
-"""How to reach a host over SSH: the command line, ``~/.ssh/config`` and ``/etc/ssh/ssh_config``, in that order.
+"""SSH settings of a host: from the command line, ``~/.ssh/config`` and ``/etc/ssh/ssh_config``, in that order.
 
-Host key checking is never weakened: ``StrictHostKeyChecking`` and ``CheckHostIP`` are not looked at.
+Host keys are always checked: ``StrictHostKeyChecking`` and ``CheckHostIP`` are ignored.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ SYSTEM_KNOWN_HOSTS = (Path("/etc/ssh/ssh_known_hosts"), Path("/etc/ssh/ssh_known
 USER_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 DEFAULT_IDENTITIES = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
 _DEPTH = 16
-# What may stand in a command of the configuration (ProxyCommand with %h and %r); IPv6 addresses with their zone.
+# Characters that are safe in a ProxyCommand with %h and %r; host names include IPv6 addresses with a zone.
 _USER = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@+-]*\$?")
 _HOST = re.compile(r"[A-Za-z0-9_.:][A-Za-z0-9_.:%-]*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SshOptions:
-    """What the command line says.
+    """SSH options of the command line.
 
-    :ivar config: the file to use instead of ``~/.ssh/config`` and the system's.
-    :ivar known_hosts: the file to use instead of the user's known hosts.
-    :ivar timeout: seconds to connect, and then again for the host to answer.
-    :ivar sudo: read as root, through ``sudo -n``.
+    :ivar identity: a private key file, offered before the configured ones.
+    :ivar config: a file to use instead of ``~/.ssh/config`` and ``/etc/ssh/ssh_config``.
+    :ivar known_hosts: a file to use instead of all known-hosts files.
+    :ivar timeout: seconds for the connection, and again for the program on the host.
+    :ivar sudo: run the program as root, with ``sudo -n``.
     """
 
     user: str | None = None
@@ -51,11 +52,13 @@ class SshOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SshTarget:
-    """Where and how to connect.
+    """The resolved SSH settings of one host.
 
     :ivar name: the host as the user named it.
-    :ivar key_names: what its key is called in known hosts, first choice first.
-    :ivar jumps: hosts to connect through, first one first.
+    :ivar key_names: names of its key in known-hosts files, in order of preference.
+    :ivar agent: whether keys of the SSH agent are offered.
+    :ivar jumps: jump hosts, in the order of connection.
+    :ivar connect_timeout: seconds.
     """
 
     name: str
@@ -74,7 +77,7 @@ class SshTarget:
 
 @dataclass(frozen=True, kw_only=True)
 class SshConfig:
-    """The configuration that applies to every host: options and configuration files."""
+    """Command-line options and parsed configuration files, for all hosts."""
 
     options: SshOptions
     _parsed: paramiko.SSHConfig = field(repr=False)
@@ -83,7 +86,7 @@ class SshConfig:
     def load(cls, options: SshOptions) -> SshConfig:
         """Read the configuration files.
 
-        :raises HostError: when one can't be read or understood.
+        :raises HostError: if a file can't be read or parsed.
         """
         import paramiko
 
@@ -97,11 +100,12 @@ class SshConfig:
             raise HostError(f"can't be understood: {error}", where=names, remedy="correct that line") from error
 
     def target(self, name: str, *, jump: bool = False) -> SshTarget:
-        """Resolve a host as the user named it (``[user@]host``).
+        """Resolve the settings of a host.
 
-        :param jump: it is a jump host (``[user@]host[:port]``): the command line's user, port and identity are not
-            meant for it.
-        :raises HostError: when the configuration of this host makes no sense.
+        :param name: ``[user@]host``.
+        :param jump: ``name`` is a jump host (``[user@]host[:port]``); user, port and identity of the command line do
+            not apply.
+        :raises HostError: if the name or the host's configuration is invalid.
         """
         options = (
             SshOptions(known_hosts=self.options.known_hosts, timeout=self.options.timeout) if jump else self.options
@@ -131,7 +135,7 @@ class SshConfig:
         )
 
     def _settings(self, name: str, host: str) -> Mapping[str, Any]:
-        """What the configuration has for a host: texts, and lists of identity files."""
+        """The host's settings in the configuration files: strings, and lists of identity files."""
         import paramiko
 
         try:
@@ -152,7 +156,7 @@ def _senseless(name: str, error: Exception) -> HostError:
 
 
 def _parts(name: str, *, jump: bool) -> tuple[str, str, str]:
-    """User, host and port as they are given; only a jump host has a port. What is not given is empty."""
+    """Split a name into user, host and port; missing parts are empty. Only a jump host can have a port."""
     user, _, host = name.rpartition("@")
     if not _HOST.fullmatch(host) or (user and not _USER.fullmatch(user)):
         raise HostError("this is no name of a host", where=name, remedy="name it as [user@]host, as in ~/.ssh/config")
@@ -170,7 +174,7 @@ def _known_hosts(options: SshOptions, value: str | None) -> tuple[Path, ...]:
 
 
 def _identities(options: SshOptions, names: list[str] | None) -> tuple[Path, ...]:
-    """The key files to offer: the command line's, then the configuration's, else the usual ones."""
+    """The key files to offer: that of the command line, then the configured ones; without both, the defaults."""
     from_options = (options.identity,) if options.identity else ()
     configured = tuple(Path(name.strip('"')).expanduser() for name in names or ())
     usual = tuple(Path(name).expanduser() for name in DEFAULT_IDENTITIES)
@@ -186,9 +190,9 @@ def _unless_none(value: str | None) -> str | None:
 
 
 def _lines(path: Path, depth: int = 0) -> Iterator[str]:
-    """The lines of a configuration file with those that it includes (``ssh_config(5)``, Include).
+    """The lines of a configuration file, with included files (``ssh_config(5)``, Include).
 
-    Blocks of an included file end with it: the block around the Include goes on behind it.
+    The blocks of an included file end with the file. Then the block that contains the Include continues.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")

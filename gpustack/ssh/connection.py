@@ -1,7 +1,7 @@
-"""SSH connections: connect, check the host's key, run a Python program from standard input, return its JSON.
+"""SSH connections: connect, check the host key, run a Python program from standard input, return its JSON.
 
-Nothing is installed or left on the host, and nothing that a user typed becomes part of a command there. Jump hosts
-are connected to once, however many hosts are behind them.
+Nothing is installed or stored on the host, and no user input becomes part of a remote command. Each jump host is
+connected once, for all hosts behind it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Stream = socket.socket | paramiko.Channel
 _MAX_JUMPS = 8
 _PATIENCE = 5.0
 
-# paramiko reports from its own threads what the exception says as well.
+# paramiko logs each error from its own threads; the exception has the same text.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL)
 
 
 class Connections:
-    """SSH connections of one command: configuration, known hosts and jump hosts are read or opened once.
+    """SSH connections of one command. Configuration, known hosts and jump hosts are shared by all connections.
 
-    Safe to use from several threads.
+    Thread-safe.
     """
 
     def __init__(self, options: SshOptions) -> None:
-        """:raises HostError: when the SSH configuration can't be used."""
+        """:raises HostError: if the SSH configuration can't be used."""
         self._options = options
         self._config = SshConfig.load(options)
         self._known_hosts = functools.cache(KnownHosts.load)
@@ -58,7 +58,7 @@ class Connections:
         self.close()
 
     def close(self) -> None:
-        """Close every connection; whoever waits on one gets an error at once."""
+        """Close all connections; threads that wait on one fail at once."""
         with self._lock:
             self._closed = True
             remaining, self._open = self._open, set()
@@ -66,10 +66,11 @@ class Connections:
             transport.close()
 
     def run(self, name: str, program: bytes) -> dict[str, object]:
-        """Send a Python program to a host's own Python (3.6 or later) and return the JSON object that it prints.
+        """Run a program with the host's Python (3.6 or later), and return the JSON object that it prints.
 
-        :param name: ``[user@]host``, looked up in the SSH configuration.
-        :raises HostError: when the host can't be reached or read.
+        :param name: ``[user@]host``, resolved with the SSH configuration.
+        :param program: the program's source text.
+        :raises HostError: if the host can't be reached, or the program fails.
         """
         transport = self._connected(self._config.target(name), via=None)
         try:
@@ -80,7 +81,7 @@ class Connections:
     # --- connecting ------------------------------------------------------------------------------------------
 
     def _connected(self, target: SshTarget, via: paramiko.Transport | None) -> paramiko.Transport:
-        """A connection with the host's key checked and the user authenticated."""
+        """Connect, check the host key, and authenticate."""
         channel = self._route(target, via)
         transport = None
         try:
@@ -97,7 +98,7 @@ class Connections:
                 self._release(transport)
             else:
                 channel.close()
-            # paramiko hands on whatever it stumbles over in a host's messages.
+            # paramiko raises arbitrary exceptions on malformed messages of a host.
             if isinstance(error, Exception) and not isinstance(error, GpustackError):
                 raise HostError(
                     f"no SSH connection: {reason(error)}",
@@ -120,7 +121,7 @@ class Connections:
         transport.close()
 
     def _route(self, target: SshTarget, via: paramiko.Transport | None) -> Stream:
-        """What a transport can talk through: a TCP connection, a channel of a jump host, a proxy's pipes."""
+        """Open the stream of a transport: a channel of a jump host, a proxy command, or a TCP connection."""
         try:
             if via is None and target.jumps:
                 via = self._jump(self._hops(target))
@@ -139,7 +140,7 @@ class Connections:
             ) from error
 
     def _hops(self, target: SshTarget) -> tuple[SshTarget, ...]:
-        """The jump hosts on the way to a host; before the first one come those that it needs itself."""
+        """All jump hosts to a host, in order; the first one's own jump hosts come before it."""
         hops = [self._config.target(name, jump=True) for name in target.jumps]
         while hops and hops[0].jumps and len(hops) <= _MAX_JUMPS:
             hops[:0] = [self._config.target(name, jump=True) for name in hops[0].jumps]
@@ -152,10 +153,10 @@ class Connections:
         return tuple(hops)
 
     def _jump(self, hops: tuple[SshTarget, ...]) -> paramiko.Transport:
-        """The connection to the last of these jump hosts, opened by whoever needs it first."""
+        """The connection to the last of these jump hosts; the first caller opens it."""
         with self._lock:
             lock = self._jump_locks.setdefault(hops, threading.Lock())
-        with lock:  # then perhaps that of a shorter way, never of a longer one
+        with lock:  # the recursion takes locks of shorter routes only, so there is no deadlock
             transport = self._jumps.get(hops)
             if transport is None or not transport.is_active():
                 via = self._jump(hops[:-1]) if len(hops) > 1 else None
@@ -164,18 +165,19 @@ class Connections:
 
 
 class _Proxied(socket.socket):
-    """A connection whose other end is a command (``ProxyCommand``), which ends with it.
+    """A socket to a proxy command (``ProxyCommand``), which is terminated when the socket closes.
 
-    paramiko's own waits for ever when the command ends first.
+    paramiko's own ``ProxyCommand`` hangs if the command ends first.
     """
 
     process: subprocess.Popen[bytes]
 
     @classmethod
     def start(cls, command: str) -> Self:
-        """Run a command, without a shell, on the other end of a new connection.
+        """Run a command, without a shell, on the other end of a new socket pair.
 
-        :raises OSError: when there is no such program.
+        :raises OSError: if the program can't be started.
+        :raises ValueError: if the quotes in ``command`` are not balanced.
         """
         ours, theirs = socket.socketpair()
         connection = cls(fileno=ours.detach())
@@ -191,7 +193,7 @@ class _Proxied(socket.socket):
         return connection
 
     def close(self) -> None:
-        """Close the connection, and end the command."""
+        """Close the socket, and terminate the command."""
         super().close()
         self.process.terminate()
         try:
@@ -202,7 +204,7 @@ class _Proxied(socket.socket):
 
 
 def _prefer(transport: paramiko.Transport, types: set[str]) -> None:
-    """Ask the host for a key of a type that it is known by, before all others."""
+    """Prefer host key types that are in the known-hosts files."""
     options = transport.get_security_options()
 
     def known(algorithm: str) -> bool:

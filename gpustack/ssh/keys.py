@@ -1,4 +1,4 @@
-"""Authentication over SSH: the agent's keys and the identity files, and why a host took none of them."""
+"""SSH public key authentication with the agent's keys and identity files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def authenticate(transport: paramiko.Transport, target: SshTarget) -> None:
-    """Offer the agent's keys and the identity files, one after the other.
+    """Offer the agent's keys, then the identity files. Passwords are not supported.
 
-    :raises HostError: when the host takes none of them. There are no passwords here.
+    :raises HostError: if the host accepts no key, or requires a second factor.
     """
     tried: list[str] = []
     skipped: list[str] = []
@@ -41,7 +41,7 @@ def authenticate(transport: paramiko.Transport, target: SshTarget) -> None:
 
 
 def offered(target: SshTarget) -> tuple[list[str], list[str]]:
-    """The keys that a host would be offered, and the identity files that can't be used with the reason."""
+    """The labels of the keys that are offered to a host, and the unusable identity files with the reason."""
     skipped: list[str] = []
     with contextlib.closing(paramiko.Agent()) as agent:
         return [label for label, _key in _keys(target, agent, skipped)], skipped
@@ -57,7 +57,7 @@ def _refused(target: SshTarget, why: str) -> HostError:
 
 
 def _keys(target: SshTarget, agent: paramiko.Agent, skipped: list[str]) -> Iterator[tuple[str, paramiko.PKey]]:
-    """The keys to offer: those of the agent first (with IdentitiesOnly the configured ones), then the files."""
+    """The keys to offer: first those of the agent (with IdentitiesOnly, only configured ones), then the files."""
     offered: set[bytes] = set()
     wanted = {blob for path in target.identities if (blob := _public_blob(path))}
     for agent_key in agent.get_keys() if target.agent else ():
@@ -82,14 +82,14 @@ def _keys(target: SshTarget, agent: paramiko.Agent, skipped: list[str]) -> Itera
 
 
 def _public_blob(path: Path) -> bytes | None:
-    """The public key beside an identity file, to know the agent's key for it."""
+    """The public key file of an identity, to find the same key in the agent; None if there is none."""
     with contextlib.suppress(OSError, ValueError, paramiko.SSHException):
         return bytes(paramiko.pkey.PublicBlob.from_file(f"{path}.pub").key_blob)
     return None
 
 
 def reason(error: BaseException) -> str:
-    """Why a connection failed, in few words."""
+    """A short text for the cause of a failed connection."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, OSError) and error.strerror:

@@ -1,8 +1,8 @@
-"""Known hosts: which keys a host may show (``sshd(8)``, SSH_KNOWN_HOSTS FILE FORMAT).
+"""Known-hosts files: the accepted keys of hosts (``sshd(8)``, SSH_KNOWN_HOSTS FILE FORMAT).
 
-Names may be plain, hashed, patterns with ``*``, ``?`` and ``!``, and ``[host]:port``. A key marked ``@revoked`` is
-refused for every host. Certificates of hosts are not checked here (paramiko does not), so a host for which there is
-only a ``@cert-authority`` line is unknown, and the error names that line.
+Names can be plain, hashed, patterns with ``*``, ``?`` and ``!``, and ``[host]:port``. A key marked ``@revoked`` is
+rejected for all hosts. paramiko does not support host certificates. So a host that has only a ``@cert-authority`` line
+is unknown, and the error names that line.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _AUTHORITY = "@cert-authority"
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    """A line.
+    """A line of a known-hosts file.
 
     :ivar marker: ``@revoked``, ``@cert-authority``, or None.
-    :ivar place: its file and number.
+    :ivar place: ``FILE:LINE``.
     """
 
     names: tuple[str, ...]
@@ -43,16 +43,16 @@ class _Entry:
 
     @property
     def revoked(self) -> bool:
-        """Whether the key is good for no host."""
+        """Whether the key is rejected for all hosts."""
         return self.marker == _REVOKED
 
     @property
     def is_authority(self) -> bool:
-        """Whether the key is that of an authority, not of a host."""
+        """Whether the key belongs to a certificate authority."""
         return self.marker == _AUTHORITY
 
     def is_for(self, name: str) -> bool:
-        """Whether the line is about a host: one of its patterns fits, and none with ``!`` does."""
+        """Whether the line applies to a host: a pattern matches, and no pattern with ``!`` does."""
         fits = False
         for pattern in self.names:
             if pattern.startswith("!"):
@@ -74,26 +74,26 @@ class KnownHosts:
 
     @classmethod
     def load(cls, files: Iterable[Path]) -> KnownHosts:
-        """Read known-hosts files; those that do not exist, and lines that make no sense, are left out.
+        """Read known-hosts files; missing files and invalid lines are ignored.
 
-        :raises HostError: when a file is there and can't be read.
+        :raises HostError: if an existing file can't be read.
         """
         files = tuple(files)
         return cls(files=files, _entries=tuple(entry for path in files for entry in _entries(path)))
 
     @property
     def count(self) -> int:
-        """How many keys of hosts there are."""
+        """The number of host keys."""
         return sum(entry.marker is None for entry in self._entries)
 
     def key_types(self, target: SshTarget) -> set[str]:
-        """The types of the keys that a host is known by: what it should be asked to show."""
+        """The types of a host's known keys."""
         return {e.key.get_name() for e in self._entries if e.marker is None and self._is_about(e, target)}
 
     def check(self, target: SshTarget, key: paramiko.PKey) -> None:
-        """Hold the key that a host showed against those it is known by.
+        """Check a host's key.
 
-        :raises HostError: when the key is revoked, unknown or another than the known one.
+        :raises HostError: if the key is revoked, unknown, or differs from the known keys.
         """
         if any(e.revoked and e.key == key for e in self._entries):
             raise HostError(
@@ -130,7 +130,7 @@ class KnownHosts:
 
     @staticmethod
     def _is_about(entry: _Entry, target: SshTarget) -> bool:
-        """As OpenSSH does, a key that is known for the host on port 22 is accepted on its other ports."""
+        """Whether a line applies to a host. As in OpenSSH, a key for port 22 is also accepted on other ports."""
         return any(entry.is_for(name) for name in target.key_names)
 
 
@@ -153,17 +153,17 @@ def _entries(path: Path) -> Iterator[_Entry]:
 
 
 def _key(kind: str, encoded: str) -> paramiko.PKey | None:
-    """A line's key; None for what is no key, or one of a kind that can't be used."""
+    """The key of a line; None if it is invalid or its type is not supported."""
     import paramiko
 
     try:
         return paramiko.PKey.from_type_string(kind, base64.b64decode(encoded, validate=True))
-    except Exception:  # each kind of key fails in its own way on bytes that make no sense
+    except Exception:  # each key type raises other exceptions on invalid bytes
         return None
 
 
 def _escaped(pattern: str) -> str:
-    """Brackets mean themselves in known hosts (``[host]:2222``), but are sets to fnmatch."""
+    """Escape brackets for fnmatch: in known hosts they are literal (``[host]:2222``)."""
     return pattern.replace("[", "[[]")
 
 

@@ -1,4 +1,4 @@
-"""Run a Python program, sent over SSH, with a host's own Python, and take the JSON that it prints, within bounds."""
+"""Run a Python program on a host over SSH, and read the JSON that it prints, with limits of time and size."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ if TYPE_CHECKING:
 
 MAX_OUTPUT = 16 << 20
 _MOST_VALUES = 1_000_000
-"""Of JSON: an empty list takes two bytes of it, and thirty times as many of memory."""
+"""Maximum number of values in the JSON: an empty list is two bytes long, but takes thirty times as much memory."""
 _MAX_COMPLAINT = 64 << 10
 _CHUNK = 1 << 16
 _NO_PYTHON = "gpustack: no python"
 
-# -I and -S: neither the user's environment nor site-packages have a part in it, and it starts faster. A bare
-# `python` may be Python 2.
+# -I and -S ignore the user's environment and site-packages, and start faster. `python` may be Python 2.
 _FIND_PYTHON = (
     "for p in python3 /usr/libexec/platform-python python; do"
     ' command -v "$p" >/dev/null 2>&1 || continue;'
@@ -34,10 +33,10 @@ _FIND_PYTHON = (
 
 
 def run_program(transport: paramiko.Transport, name: str, program: bytes, options: SshOptions) -> dict[str, object]:
-    """Run a Python program with a host's own Python (3.6 or later), and take the JSON object that it prints.
+    """Run a program with the host's Python (3.6 or later), and return the JSON object that it prints.
 
-    :raises HostError: when the connection breaks, the program fails, or what it prints is too late, too much or
-        something else.
+    :raises HostError: if the connection breaks, the program fails or exceeds ``options.timeout`` or ``MAX_OUTPUT``, or
+        the output is not a JSON object.
     """
     command = f"exec /bin/sh -c '{_FIND_PYTHON.format(sudo='sudo -n -- ' if options.sudo else '')}'"
     try:
@@ -46,7 +45,7 @@ def run_program(transport: paramiko.Transport, name: str, program: bytes, option
         output, complaint, status = _talk(channel, name, program, options.timeout)
     except HostError:
         raise
-    except Exception as error:  # paramiko hands on whatever it stumbles over in a host's messages
+    except Exception as error:  # paramiko raises arbitrary exceptions on malformed messages of a host
         raise HostError(
             f"the connection broke while it was read: {reason(error)}", where=name, remedy="scan it again"
         ) from error
@@ -56,15 +55,15 @@ def run_program(transport: paramiko.Transport, name: str, program: bytes, option
 
 
 def _talk(channel: paramiko.Channel, name: str, program: bytes, timeout: float) -> tuple[bytes, str, int]:
-    """Send the program, and take output and complaints until the end, within bounds of time and size."""
+    """Send the program, and read stdout and stderr until both end; return them with the exit status."""
     deadline = time.monotonic() + timeout
-    with contextlib.suppress(OSError):  # who refuses the program says why on stderr
+    with contextlib.suppress(OSError):  # a host that does not read the program reports the reason on stderr
         _send(channel, program, deadline)
         channel.shutdown_write()
     output, complaint = bytearray(), bytearray()
     channel.settimeout(0.2)
     while True:
-        while channel.recv_stderr_ready() and time.monotonic() < deadline:  # there may be no end of it
+        while channel.recv_stderr_ready() and time.monotonic() < deadline:  # stderr may be endless
             complaint += channel.recv_stderr(_CHUNK)
             del complaint[_MAX_COMPLAINT:]
         try:
@@ -92,7 +91,7 @@ def _talk(channel: paramiko.Channel, name: str, program: bytes, timeout: float) 
 
 
 def _send(channel: paramiko.Channel, program: bytes, deadline: float) -> None:
-    """Send all of the program in time: a host may take a byte of it every now and then."""
+    """Send the program until the deadline: a host may read it arbitrarily slowly."""
     while program and (remaining := deadline - time.monotonic()) > 0:
         channel.settimeout(remaining)
         program = program[channel.send(program) :]
