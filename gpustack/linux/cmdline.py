@@ -1,10 +1,9 @@
-"""The kernel's command line, taken apart as the kernel does it and put together again byte for byte.
+"""Parse the kernel's command line as the kernel does, without losing any byte of it.
 
-Rules, from the kernel's sources: ``lib/cmdline.c`` (``next_arg``: arguments are parted by white space, a double
-quote toggles quoting, the first ``=`` parts name and value, quotes around a value are not part of it) and
-``kernel/params.c`` (``parameq``: ``-`` and ``_`` are the same in a parameter's name; a lone ``--`` ends the
-kernel's arguments: what follows is init's). A name is compared whole: ``iommu`` is neither ``amd_iommu`` nor
-``vfio_iommu_type1.allow_unsafe_interrupts``.
+Rules of ``lib/cmdline.c`` (``next_arg``): white space separates arguments, a double quote toggles quoting, the first
+``=`` separates name and value, and quotes around a value are removed. Rules of ``kernel/params.c`` (``parameq``):
+``-`` and ``_`` are equal in names, and a lone ``--`` ends the kernel's arguments; the rest is for init. Names are
+compared completely: ``iommu`` matches neither ``amd_iommu`` nor ``vfio_iommu_type1.allow_unsafe_interrupts``.
 """
 
 from __future__ import annotations
@@ -16,33 +15,33 @@ from functools import cached_property
 from typing import Self
 
 _SPACE = " \t\n\v\f\r"
-# What can stand on a kernel command line inside a shell's double quotes and in GRUB's configuration as it is.
+# Characters with no special meaning to the kernel, in a shell's double quotes, and in GRUB's configuration.
 _PLAIN = re.compile(r"[A-Za-z0-9_.,:=+@/-]+", re.ASCII)
 
 
 def same_name(name: str, other: str) -> bool:
-    """Whether two parameter (or module) names are the same to the kernel: ``vfio-pci.ids`` is ``vfio_pci.ids``."""
+    """Whether the kernel treats two parameter or module names as equal: ``vfio-pci.ids``, ``vfio_pci.ids``."""
     return canonical(name) == canonical(other)
 
 
 def canonical(name: str) -> str:
-    """A parameter's or module's name with ``-`` written as ``_``, to compare by."""
+    """The name of a parameter or module with ``_`` instead of ``-``, for comparisons."""
     return name.replace("-", "_")
 
 
 def is_plain(argument: str) -> bool:
-    """Whether an argument means the same to the kernel, to a shell's double quotes and to GRUB."""
+    """Whether an argument needs no escaping for the kernel, in a shell's double quotes and in GRUB."""
     return _PLAIN.fullmatch(argument) is not None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """One argument.
+    """One kernel argument.
 
-    :ivar text: as it stands on the line, quotes included.
-    :ivar name: the parameter's name, as it is spelt.
-    :ivar value: what follows the first ``=``, without quotes; None when there is no ``=``.
-    :ivar offset: where it starts on the line, in characters.
+    :ivar text: the text on the command line, with quotes.
+    :ivar name: the parameter's name, not canonicalized.
+    :ivar value: the text after the first ``=``, without quotes; None without ``=``.
+    :ivar offset: position on the command line, in characters.
     """
 
     text: str
@@ -51,18 +50,18 @@ class Argument:
     offset: int = 0
 
     def is_for(self, name: str) -> bool:
-        """Whether this is the parameter ``name``, whole and in either spelling."""
+        """Whether this is the parameter ``name``, with ``-`` or ``_``."""
         return same_name(self.name, name)
 
     def same_as(self, other: Argument) -> bool:
-        """Whether the kernel sees no difference between the two."""
+        """Whether the kernel treats both arguments as equal."""
         return same_name(self.name, other.name) and self.value == other.value
 
 
 def argument(text: str) -> Argument:
-    """Take one argument apart.
+    """Parse one argument.
 
-    :raises ValueError: when ``text`` is not exactly one argument.
+    :raises ValueError: if ``text`` is not exactly one argument.
     """
     line = CommandLine(text=text)
     if len(line.arguments) != 1 or line.arguments[0].text != text:
@@ -72,20 +71,20 @@ def argument(text: str) -> Argument:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandLine:
-    """A command line; ``text`` is kept as it is."""
+    """A kernel command line; ``text`` is unchanged."""
 
     text: str
 
     @classmethod
     def of(cls, arguments: Iterable[str]) -> Self:
-        """A command line of ``arguments``, each as it shall stand there."""
+        """Join ``arguments``, which are already quoted, to a command line."""
         return cls(text=" ".join(arguments))
 
     @cached_property
     def pieces(self) -> tuple[tuple[str, str], ...]:
-        """The line as pairs of the white space before an argument and the argument; together they are ``text``.
+        """Pairs of white space and the argument after it; joined, they are ``text``.
 
-        The last pair may have an empty argument: white space at the end.
+        The argument of the last pair is empty if the line ends with white space.
         """
         return tuple(_pieces(self.text))
 
@@ -112,19 +111,19 @@ class CommandLine:
 
     @property
     def for_init(self) -> tuple[Argument, ...] | None:
-        """The arguments after a lone ``--``, which only init sees; None without ``--``."""
+        """The arguments after a lone ``--``, which are passed to init; None without ``--``."""
         return None if self._end is None else self._all[self._end + 1 :]
 
     def all(self, name: str) -> tuple[Argument, ...]:
-        """Every occurrence of the parameter ``name``, in order."""
+        """All occurrences of the parameter ``name``, in order."""
         return tuple(a for a in self.arguments if a.is_for(name))
 
     def last(self, name: str) -> Argument | None:
-        """The last occurrence of the parameter ``name``: for most parameters the one that counts."""
+        """The last occurrence of the parameter ``name``; for most parameters, it is the effective one."""
         return next((a for a in reversed(self.arguments) if a.is_for(name)), None)
 
     def has(self, wanted: str) -> bool:
-        """Whether an argument that the kernel can't tell from ``wanted`` is there."""
+        """Whether an argument is present that the kernel treats as equal to ``wanted``."""
         reference = argument(wanted)
         return any(a.same_as(reference) for a in self.arguments)
 
@@ -144,7 +143,7 @@ def _pieces(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _argument(raw: str, offset: int) -> Argument:
-    """``next_arg`` of ``lib/cmdline.c``: only the quote at the very start, or right after ``=``, is taken off."""
+    """Parse as ``next_arg`` of ``lib/cmdline.c``: it removes only quotes at the start, or directly after ``=``."""
     text = raw
     quoted = text.startswith('"')
     if quoted:

@@ -1,11 +1,11 @@
-"""What ``/etc/default/grub`` and ``/etc/default/grub.d/*.cfg`` mean, and which file and line says it.
+"""Evaluate ``/etc/default/grub`` and ``/etc/default/grub.d/*.cfg``, and record the file and line of each value.
 
-``grub-mkconfig`` is a POSIX shell script that sources those files in this order, under ``set -e`` (Debian's and
-Ubuntu's ``/usr/sbin/grub-mkconfig``). An ordinary menu entry then gets ``$GRUB_CMDLINE_LINUX
-$GRUB_CMDLINE_LINUX_DEFAULT``, the recovery entry only ``$GRUB_CMDLINE_LINUX`` (``/etc/grub.d/10_linux``).
+``grub-mkconfig`` is a POSIX shell script that sources these files in this order, under ``set -e`` (Debian's and
+Ubuntu's ``/usr/sbin/grub-mkconfig``). A normal menu entry gets ``$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT``,
+a recovery entry only ``$GRUB_CMDLINE_LINUX`` (``/etc/grub.d/10_linux``).
 
-Assignments are evaluated as a shell would. What only a running shell can tell (command substitutions,
-conditions, other commands) is reported as such and makes what depends on it unknown: nothing is guessed.
+Assignments are evaluated as in a shell. Command substitutions, conditions and other commands are not run. They are
+reported as :class:`Unevaluated`, and all values that depend on them are unknown.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from gpustack.linux.shell import Conditional, Literal, Opaque, Operator, Part, T
 DEFAULTS = "/etc/default/grub"
 DROP_INS = "/etc/default/grub.d"
 TUNED = "/etc/tuned/bootcmdline"
-"""Where ``/etc/grub.d/00_tuned`` finds the arguments that it puts into GRUB's variable ``tuned_params``."""
+"""The file from which ``/etc/grub.d/00_tuned`` sets GRUB's variable ``tuned_params``."""
 LINUX = "GRUB_CMDLINE_LINUX"
 LINUX_DEFAULT = "GRUB_CMDLINE_LINUX_DEFAULT"
 
-# Longer than any kernel's command line (x86: 2048); stops files that double a variable line by line.
+# Longer than any kernel's command line (x86: 2048). The limit stops files that double a variable in each line.
 _LONGEST = 1 << 16
 _MOST = 1 << 20
-"""Characters, and parts of words, of all values together: more than any host's files come to."""
-# A shell sets these itself.
+"""Maximum number of characters and word parts in all values together."""
+# Variables that the shell sets.
 _SPECIAL = frozenset({"LINENO", "PPID", "RANDOM", "SECONDS", "OPTIND", "OPTARG", "PWD", "OLDPWD", "IFS", "_"})
 _HARMLESS = frozenset({"[", "test", "echo", "true", ":"})
 _OPENING = frozenset({"if", "for", "while", "until", "case", "{", "("})
@@ -45,9 +45,10 @@ _TUNED_PARAMS = re.compile(r"\$(?:tuned_params\b|\{tuned_params\})")
 
 @dataclass(frozen=True, kw_only=True)
 class Unevaluated:
-    """Something that was not evaluated.
+    """A statement that was not evaluated.
 
-    :ivar variables: whose values it makes unknown; None means any.
+    :ivar why: its kind, for messages.
+    :ivar variables: the variables whose values are unknown because of it; None means all.
     """
 
     file: str
@@ -61,7 +62,7 @@ class Unevaluated:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A part of a value and where it was written."""
+    """A part of a value, with its file and line."""
 
     text: str
     file: str
@@ -73,7 +74,7 @@ Value = tuple[Piece, ...] | Unevaluated
 
 @dataclass(frozen=True, kw_only=True)
 class Sourced:
-    """A kernel argument and the place that says it."""
+    """A kernel argument, with its file and line."""
 
     argument: Argument
     file: str
@@ -81,16 +82,17 @@ class Sourced:
 
     @property
     def place(self) -> str:
-        """``/etc/default/grub:6``; the file alone where a line says nothing (0)."""
+        """``/etc/default/grub:6``; only the file if ``line`` is 0."""
         return f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(frozen=True, kw_only=True)
 class Defaults:
-    """The variables that the files leave behind.
+    """The values of GRUB's variables.
 
-    :ivar unevaluated: everything that was not evaluated, whether it matters or not.
-    :ivar tuned: what GRUB puts in the place of ``$tuned_params`` when it boots; None if that is unknown.
+    :ivar unevaluated: all statements that were not evaluated.
+    :ivar otherwise: why variables that are not in ``values`` are unknown; None if they are unset.
+    :ivar tuned: the value that GRUB substitutes for ``$tuned_params`` at boot; None if unknown.
     """
 
     values: Mapping[str, Value]
@@ -99,21 +101,21 @@ class Defaults:
     tuned: tuple[Piece, ...] | None = None
 
     def value(self, variable: str) -> Value:
-        """The value of a variable, in pieces; empty when nothing sets it."""
+        """The value of a variable, in pieces; empty if it is unset."""
         return self.values.get(variable, self.otherwise or ())
 
     def text(self, variable: str) -> str | None:
-        """The value of a variable as a shell has it; None when unknown."""
+        """The value of a variable; None if unknown."""
         value = self.value(variable)
         return None if isinstance(value, Unevaluated) else "".join(piece.text for piece in value)
 
     def unknown(self, *variables: str) -> tuple[Unevaluated, ...]:
-        """Why the values of ``variables`` are unknown; empty when all are known."""
+        """The reasons why values of ``variables`` are unknown; empty if all are known."""
         values = (self.value(variable) for variable in variables)
         return tuple(dict.fromkeys(value for value in values if isinstance(value, Unevaluated)))
 
     def arguments(self, *variables: str) -> tuple[Sourced, ...] | None:
-        """The kernel arguments in ``variables``, one after another, with their sources; None when unknown."""
+        """The kernel arguments in ``variables``, in order, with file and line; None if a value is unknown."""
         pieces: list[Piece] = []
         for variable in variables:
             value = self.value(variable)
@@ -123,7 +125,7 @@ class Defaults:
         return tuple(_sourced(pieces))
 
     def line(self, *variables: str) -> CommandLine | None:
-        """The command line that ``variables`` give, joined by spaces; None when unknown."""
+        """The values of ``variables``, joined by spaces to a command line; None if a value is unknown."""
         texts: list[str] = []
         for variable in variables:
             value = self.value(variable)
@@ -149,7 +151,7 @@ def _sourced(pieces: Sequence[Piece]) -> Iterator[Sourced]:
 
 
 def paths(files: Collection[str]) -> tuple[str, ...]:
-    """Those of ``files`` (by path) that ``grub-mkconfig`` sources, in its order."""
+    """The paths of ``files`` that ``grub-mkconfig`` sources, in its order."""
     drop_ins = sorted(
         path
         for path in files
@@ -163,8 +165,9 @@ def paths(files: Collection[str]) -> tuple[str, ...]:
 def read_defaults(files: Mapping[str, str], *, bash: bool = False) -> Defaults:
     """Evaluate GRUB's defaults.
 
-    :param files: texts by absolute path; others than GRUB's are ignored.
-    :param bash: whether ``/bin/sh`` is bash, which has ``+=``; with dash, Debian's, it makes ``update-grub`` fail.
+    :param files: texts by absolute path; other files are ignored.
+    :param bash: whether ``/bin/sh`` is bash, which supports ``+=``. With dash (Debian), ``+=`` makes ``update-grub``
+        fail.
     """
     state = _State(bash=bash)
     for path in paths(files):
@@ -244,7 +247,7 @@ class _State:
         for word in words[1:]:
             assignment = word.assignment()
             if assignment is not None:
-                # Unlike a plain assignment, an argument of export is split into words and expanded.
+                # Unlike a plain assignment, an argument of export is subject to field splitting and globbing.
                 name, append, parts = assignment
                 if all(isinstance(p, Opaque) or p.quoted or _no_pattern(p) for p in parts) and not append:
                     self._assign(path, word.line, name, append, parts)
@@ -307,7 +310,7 @@ class _State:
         return (Piece(text=part.text, file=path, line=part.line),)
 
     def _spent(self, path: str, line: int, value: tuple[Piece, ...]) -> Unevaluated | None:
-        """Take a value from what all of them may come to; files that double a variable are at its end at once."""
+        """Subtract the size of a value from the total limit ``_MOST``; return a reason if it is exceeded."""
         self.left -= sum(len(piece.text) + 1 for piece in value)
         why = f"values of over {_MOST >> 20} MiB in all"
         return Unevaluated(file=path, line=line, why=why) if self.left < 0 else None
@@ -328,7 +331,7 @@ def _no_pattern(part: Part) -> bool:
 
 
 def _assigned(command: Sequence[Token]) -> frozenset[str] | None:
-    """The variables that a compound command may set; None when that can't be told."""
+    """The variables that a compound command may set; None if unknown."""
     names: set[str] = set()
     expected = True  # whether the next word is the first of a command
     for token in command:
@@ -354,13 +357,13 @@ def _assigned(command: Sequence[Token]) -> frozenset[str] | None:
 
 
 def _commands(tokens: Sequence[Token]) -> Iterator[list[Token]]:
-    """Part tokens into complete commands: a compound command or an and-or list is one."""
+    """Split tokens into complete commands; a compound command or an and-or list is one command."""
     command: list[Token] = []
     depth = 0
     first = True
     for position, token in enumerate(tokens):
         text = token.text if isinstance(token, Operator) else token.bare if first else None
-        if text == "case":  # its unpaired brackets are not worth following: the rest of the file is one command
+        if text == "case":  # has unpaired brackets: treat the rest of the file as one command
             yield [*command, *tokens[position:]]
             return
         if text in _OPENING:

@@ -1,10 +1,10 @@
-"""modprobe's configuration: what is said about a module, and which file and line says it.
+"""modprobe's configuration: the statements about each module, with file and line.
 
-Rules from ``modprobe.d(5)`` and kmod's ``libkmod-config.c``: the files ``*.conf`` of all directories are read in
-the order of their names; of two with the same name the one in the earlier directory counts. A line that starts
-with ``#`` is a comment, a backslash at the end of a line continues it, ``-`` and ``_`` are the same in a module's
-name. Options of one module add up in that order; for most parameters the kernel keeps the last. modprobe adds
-what the kernel's command line says (``vfio-pci.ids=…``, ``modprobe.blacklist=…``) after the files.
+Rules of ``modprobe.d(5)`` and kmod's ``libkmod-config.c``: the ``*.conf`` files of all directories are read in the
+order of their names. Of files with the same name, the one in the earlier directory is used. A line that starts with
+``#`` is a comment, a backslash at the end continues a line, ``-`` and ``_`` are equal in module names. The options of
+a module are concatenated in that order; for most parameters, the kernel uses the last one. Module parameters and
+``modprobe.blacklist`` on the kernel's command line come after the files.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Statement:
     """One statement.
 
     :ivar command: ``alias``, ``blacklist``, ``install``, ``options``, ``remove``, ``softdep`` or ``weakdep``.
-    :ivar module: the module it is about, as it is spelt; for ``alias`` the module that the alias stands for.
-    :ivar words: what follows; for ``alias`` the alias itself.
+    :ivar module: the module's name, not canonicalized; for ``alias``, the module that the alias refers to.
+    :ivar words: the remaining words; for ``alias``, the alias itself.
     """
 
     command: str
@@ -48,7 +48,7 @@ class Statement:
 
     @property
     def does_nothing(self) -> bool:
-        """Whether it is an ``install`` that keeps a module from being loaded: ``/bin/false``, ``true``."""
+        """Whether this is an ``install`` statement that prevents loading: ``/bin/false``, ``true``."""
         return self.command == "install" and PurePosixPath(*self.words[:1]).name in ("true", "false", ":")
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleOption:
-    """A module parameter's value and the place that says it."""
+    """The value of a module parameter, with file and line (``place``)."""
 
     name: str
     value: str | None
@@ -66,7 +66,7 @@ class ModuleOption:
 
 @dataclass(frozen=True, kw_only=True)
 class ModprobeConfig:
-    """All statements, in the order in which they count."""
+    """All statements, in modprobe's order."""
 
     statements: tuple[Statement, ...]
 
@@ -78,11 +78,11 @@ class ModprobeConfig:
         return {key: tuple(statements) for key, statements in by_module.items()}
 
     def about(self, command: str, module: str) -> tuple[Statement, ...]:
-        """The statements of one kind about a module."""
+        """The statements with a command about a module."""
         return self._by_module.get((command, canonical(module)), ())
 
     def blacklisted(self, module: str) -> tuple[Statement, ...]:
-        """The lines that blacklist a module; empty when none does."""
+        """The statements that blacklist a module."""
         return self.about("blacklist", module)
 
     def options(self, module: str) -> tuple[ModuleOption, ...]:
@@ -94,12 +94,12 @@ class ModprobeConfig:
         )
 
     def option(self, module: str, name: str) -> tuple[ModuleOption, ...]:
-        """Every value given to one parameter of a module, in order."""
+        """All settings of one parameter of a module, in order."""
         return tuple(option for option in self.options(module) if same_name(option.name, name))
 
 
 def paths(files: Mapping[str, object]) -> tuple[str, ...]:
-    """Those of ``files`` (by path) that modprobe reads, in its order."""
+    """The paths of ``files`` that modprobe reads, in its order."""
     chosen: dict[str, str] = {}
     for directory in DIRECTORIES:
         for path in files:
@@ -112,8 +112,8 @@ def paths(files: Mapping[str, object]) -> tuple[str, ...]:
 def read_modprobe(files: Mapping[str, str], command_line: CommandLine | None = None) -> ModprobeConfig:
     """Read modprobe's configuration.
 
-    :param files: texts by absolute path; others than modprobe's are ignored.
-    :param command_line: the kernel's, whose module parameters and ``modprobe.blacklist`` modprobe obeys too.
+    :param files: texts by absolute path; other files are ignored.
+    :param command_line: the kernel's command line, whose module parameters and ``modprobe.blacklist`` apply too.
     """
     statements = [statement for path in paths(files) for statement in parse(files[path], path)]
     if command_line is not None:
@@ -122,7 +122,7 @@ def read_modprobe(files: Mapping[str, str], command_line: CommandLine | None = N
 
 
 def parse(text: str, file: str) -> Iterator[Statement]:
-    """The statements of one file; lines that modprobe would ignore are left out."""
+    """The statements of one file, without lines that modprobe ignores."""
     for number, line in _lines(text):
         words = line.split()
         if len(words) < 2 or words[0] not in _COMMANDS:
@@ -152,7 +152,7 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _from_command_line(line: CommandLine) -> Iterator[Statement]:
-    """kmod's ``kmod_config_parse_kcmdline``."""
+    """The statements of a kernel command line (kmod, ``kmod_config_parse_kcmdline``)."""
     for argument in line.arguments:
         module, dot, name = argument.name.partition(".")
         if not dot or not module:

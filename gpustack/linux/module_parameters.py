@@ -1,10 +1,11 @@
-"""What kernel parameters that take lists amount to, read as the kernel reads them.
+"""Evaluate kernel parameters with lists of values as the kernel does.
 
-``intel_iommu=sm_on,on`` switches the IOMMU on as ``intel_iommu=on`` does. The kernel goes through all occurrences of
-such a parameter, word by word between commas, and compares only the beginning of each word: ``intel_iommu_setup``
+``intel_iommu=sm_on,on`` enables the IOMMU as ``intel_iommu=on`` does. The kernel evaluates all occurrences of such a
+parameter, splits them at commas, and compares only the start of each word: ``intel_iommu_setup``
 (``drivers/iommu/intel/iommu.c``), ``parse_amd_iommu_options`` (``drivers/iommu/amd/init.c``), ``iommu_setup``
-(``arch/x86/kernel/pci-dma.c``), ``setup_irqremap`` (``drivers/iommu/irq_remapping.c``). Of a module's parameter the
-last occurrence counts (``kernel/params.c``). A word that merely begins with ``on`` is not relied on here.
+(``arch/x86/kernel/pci-dma.c``), ``setup_irqremap`` (``drivers/iommu/irq_remapping.c``). Of a module's parameter, the
+last occurrence is effective (``kernel/params.c``). This module requires the exact word to enable a switch, but accepts
+a prefix to disable it, so that doubtful words count as "off".
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ _LAST_WORD = {"iommu": "usedac"}  # iommu_setup returns there
 
 @dataclass(frozen=True, kw_only=True)
 class Switch:
-    """Something that words of a parameter switch on and off; the last of them counts.
+    """A feature that words of a kernel parameter enable or disable; the last word is effective.
 
-    :ivar boolean: a parameter beside it that takes a boolean.
+    :ivar name: the parameter.
+    :ivar on: the word that enables the feature.
+    :ivar off: the start of words that disable it.
+    :ivar boolean: another parameter for the same feature, with a boolean value.
     """
 
     name: str
@@ -38,7 +42,7 @@ _SWITCHES = {f"{switch.name}={switch.on}": switch for switch in (INTEL_IOMMU, PA
 
 
 def words(argument: Argument) -> Iterator[str]:
-    """The words of an argument's list that the kernel reads."""
+    """The words of an argument's list, up to the last one that the kernel evaluates."""
     for word in (argument.value or "").split(","):
         yield word
         if word.startswith(_LAST_WORD.get(argument.name, "\0")):
@@ -46,7 +50,7 @@ def words(argument: Argument) -> Iterator[str]:
 
 
 def truth(value: str | None) -> bool | None:
-    """A boolean as ``kstrtobool`` reads it: by its first letters; None where it is none."""
+    """Parse a boolean by its first letters, as ``kstrtobool`` does; None if invalid."""
     text = (value or "").lower()
     if text.startswith(("y", "t", "1", "on")):
         return True
@@ -54,7 +58,7 @@ def truth(value: str | None) -> bool | None:
 
 
 def switched(arguments: Iterable[Argument], switch: Switch) -> bool | None:
-    """How arguments leave a switch; None when they do not touch it."""
+    """The state of a switch after all arguments; None if they do not set it."""
     state = None
     for parameter in arguments:
         if switch.boolean is not None and parameter.is_for(switch.boolean):
@@ -70,7 +74,7 @@ def switched(arguments: Iterable[Argument], switch: Switch) -> bool | None:
 
 
 def fulfils(line: CommandLine, wanted: str) -> bool:
-    """Whether a command line makes the kernel do what the argument ``wanted`` asks of it."""
+    """Whether a command line has the effect of the argument ``wanted``."""
     required = argument(wanted)
     if (switch := _SWITCHES.get(wanted)) is not None:
         return switched(line.arguments, switch) is True
@@ -81,7 +85,7 @@ def fulfils(line: CommandLine, wanted: str) -> bool:
 
 
 def contradicts(parameter: Argument, wanted: str) -> bool:
-    """Whether an argument switches off what ``wanted`` switches on."""
+    """Whether an argument disables the feature that ``wanted`` enables."""
     switch = _SWITCHES.get(wanted)
     return switch is not None and switched([parameter], switch) is False
 

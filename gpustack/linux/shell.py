@@ -1,8 +1,8 @@
-"""The words and commands of a small POSIX shell file, as far as they can be read without running it.
+"""Tokenize POSIX shell files such as ``/etc/default/grub``, without running them.
 
-Only the lexical part (POSIX.1-2017, Shell Command Language, 2.2 "Quoting" and 2.3 "Token Recognition"): what a
-file like ``/etc/default/grub`` is made of. Expansions other than ``$NAME``, ``${NAME}`` and those with a default or
-an alternative (``${NAME:-word}``, ``${NAME:+word}``) are opaque parts: their values are unknown.
+Only the lexical part is implemented (POSIX.1-2017, Shell Command Language, 2.2 "Quoting", 2.3 "Token Recognition").
+Supported expansions are ``$NAME``, ``${NAME}``, ``${NAME:-word}`` and ``${NAME:+word}``. The values of all other
+expansions are unknown (:class:`Opaque`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from dataclasses import dataclass
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=", re.ASCII)
 _DEEPEST = 16
-"""Expansions inside of one another; people write two."""
+"""Maximum depth of nested expansions."""
 _OPERATORS = ("&&", "||", ";;", "<<", ">>", "<&", ">&", "<>", ">|", "\n", ";", "&", "|", "(", ")", "<", ">")
 
 
 class UnreadableError(ValueError):
-    """The rest of the file can't be taken apart; ``line`` is where that starts."""
+    """The file can't be parsed from ``line`` on."""
 
     def __init__(self, why: str, line: int) -> None:
         super().__init__(why)
@@ -29,7 +29,7 @@ class UnreadableError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Literal:
-    """Text that stands for itself; ``quoted`` when a quote or backslash protects it."""
+    """Literal text; ``quoted`` if it is in quotes or after a backslash."""
 
     text: str
     line: int
@@ -47,7 +47,7 @@ class Variable:
 
 @dataclass(frozen=True, kw_only=True)
 class Opaque:
-    """Something that only a running shell can tell."""
+    """An expansion that is not evaluated; ``why`` names its kind."""
 
     why: str
     line: int
@@ -55,10 +55,10 @@ class Opaque:
 
 @dataclass(frozen=True, kw_only=True)
 class Conditional:
-    """``${NAME-word}``, ``${NAME+word}``, or one of these with a colon (POSIX.1-2017, 2.6.2).
+    """``${NAME-word}``, ``${NAME+word}``, ``${NAME:-word}`` or ``${NAME:+word}`` (POSIX.1-2017, 2.6.2).
 
-    :ivar operator: ``-`` or ``+``, with a colon before if an empty variable counts as unset.
-    :ivar parts: the word, which has no opaque part.
+    :ivar operator: ``-`` or ``+``, after a colon if an empty variable is treated as unset.
+    :ivar parts: the word, without opaque parts.
     """
 
     name: str
@@ -80,20 +80,20 @@ class Word:
 
     @property
     def bare(self) -> str | None:
-        """The text of a word without any quotes or expansions, else None: reserved words are recognised so."""
+        """The text of a word without quotes and expansions, else None. Only such words can be reserved words."""
         if all(isinstance(p, Literal) and not p.quoted for p in self.parts):
             return "".join(p.text for p in self.parts if isinstance(p, Literal))
         return None
 
     @property
     def plain(self) -> str | None:
-        """The text of a word without expansions, quotes taken off, else None."""
+        """The text of a word without expansions, quotes removed, else None."""
         if all(isinstance(p, Literal) for p in self.parts):
             return "".join(p.text for p in self.parts if isinstance(p, Literal))
         return None
 
     def assignment(self) -> tuple[str, bool, tuple[Part, ...]] | None:
-        """``(name, whether it is +=, the value's parts)`` when the word is an assignment."""
+        """Name, whether the operator is ``+=``, and the parts of the value; None if the word is no assignment."""
         head = ""
         for part in self.parts:
             if not isinstance(part, Literal) or part.quoted:
@@ -130,13 +130,13 @@ Token = Word | Operator
 def tokens(text: str) -> Iterator[Token]:
     """The tokens of a shell file.
 
-    :raises UnreadableError: where the file is no shell file, or beyond what is understood here.
+    :raises UnreadableError: at syntax errors and unsupported syntax; the tokens before them are returned.
     """
     return _Reader(text).tokens()
 
 
 class _Parts:
-    """The parts of one word as they are read: what is one literal is joined once, at its end."""
+    """Collects the parts of one word; adjacent literal text is joined to one part."""
 
     def __init__(self) -> None:
         self._parts: list[Part] = []
@@ -145,7 +145,7 @@ class _Parts:
         self._quoted = False
 
     def add(self, text: str, line: int, *, quoted: bool) -> None:
-        """Add text that stands for itself."""
+        """Add literal text."""
         if (line, quoted) != (self._line, self._quoted):
             self._join()
         self._texts.append(text)
@@ -180,12 +180,12 @@ class _Reader:
             self.line += 1
 
     def _peek(self) -> str:
-        """The next character, line continuations aside; empty at the end."""
+        """The next character after line continuations, not consumed; empty at the end."""
         self._skip_continuations()
         return self.text[self.position : self.position + 1]
 
     def _take(self) -> str:
-        """The next character as it stands."""
+        """Consume and return the next character; empty at the end."""
         character = self.text[self.position : self.position + 1]
         self.position += 1
         if character == "\n":
@@ -231,7 +231,7 @@ class _Reader:
             elif character == "\\":
                 self._take()
                 start = self.line
-                # A backslash at the very end of the file stands for itself.
+                # A backslash at the end of the file is literal.
                 parts.add(self._take() or "\\", start, quoted=True)
             elif character in "$`":
                 self._expansion(parts, quoted=False)
@@ -243,7 +243,7 @@ class _Reader:
     def _single(self, parts: _Parts) -> None:
         start = self.line
         self._take()
-        parts.add("", self.line, quoted=True)  # '' is a word, although an empty one
+        parts.add("", self.line, quoted=True)  # '' is an empty word
         end = self.text.find("'", self.position)
         if end < 0:
             raise UnreadableError("a single quote that is never closed", start)
@@ -309,7 +309,7 @@ class _Reader:
             parts.add("$", line, quoted=True)
 
     def _conditional(self, name: str, line: int, *, quoted: bool) -> Conditional | None:
-        """The rest of ``${NAME:+word}``; None, with nothing taken, if it is another expansion or has quotes in it."""
+        """The rest of ``${NAME:+word}``; None, with nothing consumed, for other expansions and those with quotes."""
         start = self.position, self.line
         operator = ":" if self._peek() == ":" else ""
         if operator:
@@ -351,7 +351,7 @@ class _Reader:
         raise UnreadableError("a back quote that is never closed", start)
 
     def _nested(self, opening: str, closing: str, start: int) -> None:
-        """Skip to the end of ``$(…)`` or ``${…}``; what could hide an unpaired bracket is not read at all."""
+        """Skip to the end of ``$(…)`` or ``${…}``; raise if the text could contain an unpaired bracket."""
         begin = self.position
         depth = 1
         while character := self._take():

@@ -1,15 +1,14 @@
-"""Read what an initramfs image really contains: kernel modules, their configuration, early scripts.
+"""Read the content of an initramfs image: kernel modules, their configuration, early scripts.
 
-Standard library only, Python 3.6 or later, and relative imports: on a host it runs within an Ansible module, on the
-host's own Python.
+Standard library only, Python 3.6 or later, relative imports only: an Ansible module runs it with the host's Python.
 
-An image is one or more cpio archives in the "newc" format, one after the other, each plain or compressed (Linux
-kernel: ``Documentation/driver-api/early-userspace/buffer-format.rst``): microcode comes first and plain, then the
-rest. gzip, bzip2, xz and lzma are read by the standard library, zstd too where it has it (Python 3.14); otherwise
-zstd, lz4 and lzo need the host's own ``zstd``, ``lz4`` or ``lzop``.
+An image is a sequence of cpio archives in "newc" format, each plain or compressed (Linux kernel:
+``Documentation/driver-api/early-userspace/buffer-format.rst``). Plain microcode archives come first. The standard
+library reads gzip, bzip2, xz and lzma, and since Python 3.14 zstd. Otherwise zstd, lz4 and lzo require the host's
+``zstd``, ``lz4`` or ``lzop``.
 
-Nothing is unpacked to disk. An image is not trusted: sizes are checked before anything is read, contents are
-streamed, and all that is kept stays below fixed limits.
+Nothing is unpacked to disk. Images are untrusted: sizes are checked before reading, contents are streamed, and the
+collected data has fixed limits.
 """
 
 from .image import read_initramfs

@@ -1,4 +1,4 @@
-"""The cpio archives of an image, and what is kept of them."""
+"""Parse the cpio archives of an image, and collect modules and wanted files."""
 
 import fnmatch
 import re
@@ -7,8 +7,8 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Se
 
 from .stream import InitramfsError, Stream
 
-CONTENT_LIMIT = 64 * 1024  # of one file that is kept
-KEPT_LIMIT = 16 << 20  # of all contents that are kept
+CONTENT_LIMIT = 64 * 1024  # bytes collected of one file
+KEPT_LIMIT = 16 << 20  # bytes collected of all files
 NAME_LIMIT = 4096  # PATH_MAX: the kernel skips longer names (init/initramfs.c)
 ENTRY_LIMIT = 1000 * 1000
 MODULE_LIMIT = 50 * 1000
@@ -18,7 +18,7 @@ HEADER_LENGTH = 110
 
 
 class CpioEntry(NamedTuple):
-    """One entry of an archive; ``link`` identifies the file among its hard links, ``None`` when it has none."""
+    """One entry of an archive; ``link`` (inode, major, minor) is equal for hard links; ``None`` without hard links."""
 
     name: str
     mode: int
@@ -27,7 +27,7 @@ class CpioEntry(NamedTuple):
 
 
 def entries(stream: Stream) -> Iterator[CpioEntry]:
-    """The entries of one archive; the caller reads or skips the ``size`` bytes and the padding of each."""
+    """The entries of one archive; the caller must read or skip the content (``size``) and padding of each."""
     while True:
         header = HEADER.match(stream.read(HEADER_LENGTH))
         if not header:
@@ -54,7 +54,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Contents:
-    """What is kept of the archives, in the order of the image: a later file replaces an earlier one of its name."""
+    """The collected content of all archives; a later file replaces an earlier one of the same name."""
 
     def __init__(self, wanted: Sequence[str]) -> None:
         self._wanted = re.compile("|".join(fnmatch.translate(pattern) for pattern in wanted) or r"(?!)")
@@ -66,7 +66,7 @@ class Contents:
         self.links: Dict[str, str] = {}
 
     def archive(self, stream: Stream) -> int:
-        """Take in one archive; returns how many entries it has."""
+        """Read one archive; return its number of entries."""
         count = 0
         self._waiting = {}
         for entry in entries(stream):
@@ -92,10 +92,10 @@ class Contents:
             raise InitramfsError(f"more than {MODULE_LIMIT} kernel modules")
 
     def _keep(self, entry: CpioEntry, stream: Stream) -> int:
-        """Keep a wanted file or link; returns how many bytes of it were read."""
+        """Collect a wanted file or link; return the number of bytes that were read."""
         names = [entry.name] if self._wanted.match(entry.name) and not _CONTROL.search(entry.name) else []
         if entry.link is not None:
-            # Hard links: the contents come with the last of them, the others are empty.
+            # Of hard links, only the last one has the content; the others are empty.
             if names and not entry.size:
                 self._waiting.setdefault(entry.link, []).extend(names)
             elif entry.size:

@@ -1,4 +1,4 @@
-"""Compressed parts of an image: by the standard library, or by a program of the host."""
+"""Decompress parts of an image with the standard library, or with a program of the host."""
 
 import bz2
 import importlib
@@ -15,7 +15,7 @@ DICTIONARY_LIMIT = 128 << 20  # memory for xz and lzma; xz -9 takes 65 MiB
 
 
 class _Zlib:
-    """zlib's decompressor with the interface of lzma's and bz2's."""
+    """zlib's decompressor with the interface of those of lzma and bz2."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(wbits=31)  # 31: a gzip header
@@ -41,7 +41,7 @@ def _zstd() -> Any:  # noqa: ANN401 lzma's interface, in Python 3.14 and later
 
 
 class Format(NamedTuple):
-    """How a compression is recognised, and what undoes it."""
+    """A compression format: its magic number, and its decompressor or tool."""
 
     name: str
     magic: bytes
@@ -63,7 +63,7 @@ FORMATS = (
 
 
 class Library:
-    """Decompresses one part of a file with the standard library; ``end`` is then where the next part starts."""
+    """Decompresses one part of a file with the standard library; ``end`` is the offset of the next part."""
 
     def __init__(self, file: BinaryIO, start: int, compression: Format) -> None:
         assert compression.decompressor is not None  # noqa: S101 the caller's choice
@@ -79,7 +79,7 @@ class Library:
         return self._fed - len(self._inner.unused_data)
 
     def more(self) -> bytes:
-        """The next piece."""
+        """The next piece of decompressed data; ``b""`` at the end."""
         while True:
             if self._inner.eof and not self._restart():
                 return b""
@@ -91,13 +91,13 @@ class Library:
                     raise InitramfsError(f"the image is truncated: its {self._format.name} data ends early")
             try:
                 piece = self._inner.decompress(data, CHUNK)
-            except Exception as error:  # each library has an error class of its own
+            except Exception as error:  # each library has its own error class
                 raise InitramfsError(f"its {self._format.name} data is damaged: {error}") from error
             if piece:
                 return bytes(piece)
 
     def _restart(self) -> bool:
-        """Go on with a second member right behind the first, as parallel compressors write them."""
+        """Continue with a second member directly after the first; parallel compressors write several."""
         self._file.seek(self.end)
         has_member = self._file.read(len(self._format.magic)) == self._format.magic
         if has_member:
@@ -126,19 +126,19 @@ class Tool:
         self.end = os.fstat(file.fileno()).st_size
 
     def more(self) -> bytes:
-        """The next piece."""
+        """The next piece of decompressed data; ``b""`` at the end."""
         assert self._process.stdout is not None  # noqa: S101
         piece = self._process.stdout.read(CHUNK)
         self._ended = not piece
         return piece
 
     def failure(self) -> str:
-        """What to say of the program when its output ended too early; empty when it is not to blame."""
+        """The start of an error message if the program failed; empty if it did not."""
         status = self._process.wait() if self._ended else 0
         return f"{self._name} can't decompress it (exit status {status}); " if status else ""
 
     def close(self) -> None:
-        """End the program, whether it is done or not."""
+        """Kill the program if it still runs, and reap it."""
         assert self._process.stdout is not None  # noqa: S101
         self._process.stdout.close()
         self._process.kill()
@@ -146,5 +146,5 @@ class Tool:
 
 
 def format_of(magic: bytes) -> Optional[Format]:
-    """The compression that a part begins with."""
+    """The compression format of a part by its magic number; ``None`` if unknown."""
     return next((compression for compression in FORMATS if magic.startswith(compression.magic)), None)

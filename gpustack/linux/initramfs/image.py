@@ -1,4 +1,4 @@
-"""An image: its parts one after the other, each plain or compressed."""
+"""Read an image: a sequence of plain or compressed parts."""
 
 import os
 import stat
@@ -8,8 +8,8 @@ from .archive import MAGIC, Contents
 from .compression import Format, Library, Tool, format_of
 from .stream import CHUNK, InitramfsError, Stream
 
-# fnmatch patterns for paths without their leading slash; * matches slashes too. initramfs-tools' ORDER files name the
-# scripts that run; conf/modules the modules that it loads; dracut keeps kernel arguments in etc/cmdline.d.
+# fnmatch patterns for paths without their leading slash; * matches slashes too. In initramfs-tools, ORDER files list
+# the scripts to run and conf/modules the modules to load; dracut stores kernel arguments in etc/cmdline.d.
 WANTED = (
     "etc/modprobe.d/*",
     "etc/modules-load.d/*",
@@ -22,16 +22,16 @@ WANTED = (
 
 
 def read_initramfs(path: str, wanted: Sequence[str] = WANTED) -> Dict[str, Any]:
-    """What an initramfs image contains.
+    """Return the content of an initramfs image.
 
     :param path: the image, a regular file.
-    :param wanted: ``fnmatch`` patterns of the paths (without the leading slash) whose contents are returned.
-    :returns: ``archives`` (compression and number of entries of each part), ``releases`` (kernels that it has module
-        directories for), ``modules`` (names of the kernel modules, ``-`` written as ``_``), ``files`` (path to text,
-        mode and size in bytes; the text ends after 64 KiB) and ``links`` (path to target).
-    :raises InitramfsError: when it is damaged, truncated or out of bounds, with the reason.
-    :raises MissingToolError: when it takes a program that is not installed, with its name.
-    :raises OSError: when the file can't be opened or read.
+    :param wanted: ``fnmatch`` patterns of the files to return, without the leading slash.
+    :returns: ``archives`` (compression and number of entries of each part), ``releases`` (kernel releases with a module
+        directory), ``modules`` (module names with ``_`` instead of ``-``), ``files`` (text, mode and size in bytes by
+        path; the text is cut after 64 KiB) and ``links`` (target by path).
+    :raises InitramfsError: if the image is damaged, truncated, or exceeds a limit.
+    :raises MissingToolError: if a program for decompression is not installed.
+    :raises OSError: if the file can't be opened or read.
     """
     contents = Contents(wanted)
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -51,7 +51,7 @@ def read_initramfs(path: str, wanted: Sequence[str] = WANTED) -> Dict[str, Any]:
 
 
 def _parts(contents: Contents, file: BinaryIO) -> Iterator[Dict[str, Any]]:
-    """Take in one part of the image after the other, with the zeros between them."""
+    """Read all parts of the image, and skip the zeros between them."""
     position = 0
     while True:
         file.seek(position)
@@ -74,7 +74,7 @@ def _parts(contents: Contents, file: BinaryIO) -> Iterator[Dict[str, Any]]:
 
 
 def _compressed(contents: Contents, file: BinaryIO, start: int, compression: Format) -> Tuple[int, int]:
-    """Take in a compressed part; returns how many entries it has, and where the next part starts."""
+    """Read a compressed part; return its number of entries, and the offset of the next part."""
     if compression.decompressor is not None:
         try:
             library = Library(file, start, compression)
@@ -92,7 +92,7 @@ def _compressed(contents: Contents, file: BinaryIO, start: int, compression: For
 
 
 def _compressed_archives(contents: Contents, stream: Stream, compression: Format) -> int:
-    """Take in the archives of a decompressed part, which must hold nothing else."""
+    """Read the archives of a decompressed part, which must contain nothing else."""
     count = 0
     while stream.peek(6) in MAGIC:
         count += contents.archive(stream)

@@ -1,13 +1,13 @@
-"""Bytes of an image, supplied piece by piece."""
+"""A byte stream with look-ahead, and the errors of unreadable images."""
 
 from typing import Callable
 
 CHUNK = 1 << 18
-TOTAL_LIMIT = 4 << 30  # of an archive, uncompressed
+TOTAL_LIMIT = 4 << 30  # uncompressed bytes of an archive
 
 
 class InitramfsError(ValueError):
-    """An image that can't be read: damaged, truncated or out of bounds."""
+    """The image is damaged, truncated, or exceeds a limit."""
 
 
 class MissingToolError(InitramfsError):
@@ -15,7 +15,7 @@ class MissingToolError(InitramfsError):
 
 
 class Stream:
-    """Bytes that a function supplies piece by piece (``b""`` at the end), with some look-ahead."""
+    """A byte stream from a function that returns the next piece (``b""`` at the end), with look-ahead."""
 
     def __init__(self, more: Callable[[], bytes]) -> None:
         self._more = more
@@ -24,7 +24,7 @@ class Stream:
         self.position = 0
 
     def peek(self, length: int) -> bytes:
-        """The next bytes, at most ``length``, unconsumed."""
+        """The next bytes, at most ``length``, not consumed."""
         while len(self._buffer) - self._start < length:
             piece = self._more()
             if not piece:
@@ -34,9 +34,9 @@ class Stream:
         return self._buffer[self._start : self._start + length]
 
     def read(self, length: int) -> bytes:
-        """Exactly ``length`` bytes; callers bound the length.
+        """Consume exactly ``length`` bytes; the caller limits the length.
 
-        :raises InitramfsError: when the data ends before, or there is too much of it.
+        :raises InitramfsError: if the data ends early, or exceeds ``TOTAL_LIMIT``.
         """
         data = self.peek(length)
         if len(data) < length:
@@ -48,12 +48,12 @@ class Stream:
         return data
 
     def skip(self, length: int) -> None:
-        """Pass over ``length`` bytes."""
+        """Skip ``length`` bytes."""
         while length > 0:
             length -= len(self.read(min(length, CHUNK)))
 
     def skip_zeros(self) -> None:
-        """Pass over the zeros that fill the gap to the next archive."""
+        """Skip the zeros between archives."""
         while True:
             data = self.peek(CHUNK)
             remainder = data.lstrip(b"\0")
