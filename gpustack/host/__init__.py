@@ -1,1 +1,1 @@
-"""Hosts: what a host must become for its GPUs to be given to guests, the plan that leads there, and its proof."""
+"""Hosts: the desired state for GPU passthrough, the plan to reach it, undo, and verification."""

@@ -1,4 +1,4 @@
-"""The files that gpustack owns on a host: their paths, and how they are told from others."""
+"""The files that gpustack owns on a host: their paths, and the tests for whether gpustack wrote them."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ OWNED = (
     TRIAL_UNIT,
     TRIAL_ENTRY,
 )
-"""Every path that gpustack may write, in the order in which it writes them."""
+"""All files that gpustack may write for a plan, in the order of writing."""
 IN_MENU = (GRUB, TRIAL_ENTRY)
-"""Those that GRUB's menu is made from."""
+"""The owned files that are inputs of GRUB's menu."""
 IN_INITRAMFS = (MODPROBE, SCRIPT, HOOK, DRACUT_SCRIPT, DRACUT_MODULE, DRACUT)
-"""Those that an initramfs is made from."""
+"""The owned files that are inputs of an initramfs."""
 SCRIPTS = (SCRIPT, DRACUT_SCRIPT)
-"""The script that binds by address: initramfs-tools' or dracut's."""
+"""The scripts that bind by address, for initramfs-tools and for dracut."""
 JOURNAL = "/var/lib/gpustack/undo"
-"""There from the beginning of an undo to its end, so that one that was cut short is finished by the next."""
+"""Exists from the start to the end of an undo, so that the next undo completes an interrupted one."""
 ADOPTED = "/var/lib/gpustack/adopted"
-"""The files of which gpustack has taken over what was set up by hand, as they were before."""
+"""The original content of files from which gpustack adopted hand-made configuration."""
 AGAIN = "/var/lib/gpustack/rebooted"
-"""There since a boot with everything in place was not right, and one more was asked for."""
+"""Exists if a boot with complete configuration failed verification, and gpustack requested one more boot."""
 MARK = "# Written by gpustack."
-"""How a file of gpustack's is told from one that somebody else put in its place."""
+"""The start of a line that identifies files that gpustack wrote."""
 
 _SEAL = "# As gpustack wrote it: sha256 "
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnedFile:
-    """A file as it shall be."""
+    """The desired content and mode of an owned file; ``why`` is for messages."""
 
     content: str
     mode: str
@@ -58,21 +58,21 @@ class OwnedFile:
 
 
 def is_ours(text: str) -> bool:
-    """Whether gpustack wrote a file: its mark is among the first two lines."""
+    """Whether gpustack wrote a file: one of its first two lines starts with ``MARK``."""
     return any(line.startswith(MARK) for line in text.splitlines()[:2])
 
 
 def sealed(content: str) -> str:
-    """The content of a file with a last line by which :func:`is_untouched` knows it again."""
+    """Append the checksum line that :func:`is_untouched` checks."""
     return f"{content}{_SEAL}{digest(content)}\n"
 
 
 def is_untouched(text: str) -> bool:
-    """Whether a file is as gpustack wrote it, this version or another, with nothing changed since."""
+    """Whether a file has not been modified since any version of gpustack wrote it."""
     content, seal, written = text.rpartition(_SEAL)
     return bool(seal) and written == f"{digest(content)}\n"
 
 
 def digest(content: str) -> str:
-    """By which a file is known to be as it was written or read."""
+    """The SHA-256 digest of a file's content, in hexadecimal."""
     return hashlib.sha256(content.encode(errors="replace")).hexdigest()

@@ -1,4 +1,4 @@
-"""The host plan: which operations make a host what its spec says. Pure: same spec and facts, same plan."""
+"""The host plan: the operations that configure a host as its spec requires. Pure: the input is spec and facts only."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ _MOOT_WHEN_REFUSED = frozenset(
 class PlannedGpu:
     """A GPU (or NVSwitch) of the plan.
 
-    :ivar model: the spec's name for it; ``nvswitch`` for a switch.
-    :ivar functions: the addresses of everything that is bound with it, its own first.
-    :ivar refused: whether an error finding stands against it.
+    :ivar model: its model in the spec; ``nvswitch`` for a switch.
+    :ivar name: the name of the card.
+    :ivar functions: the addresses of the functions that are bound together, the main function first.
+    :ivar refused: whether an error blocks it.
     """
 
     address: str
@@ -46,7 +47,7 @@ class PlannedGpu:
     refused: bool
 
     def to_dict(self) -> dict[str, object]:
-        """As plain data, for JSON."""
+        """The GPU as plain data, for JSON."""
         return {
             "address": self.address,
             "model": self.model,
@@ -59,15 +60,15 @@ class PlannedGpu:
 
 @dataclass(frozen=True, kw_only=True)
 class HostPlan:
-    """What is to be done on one host.
+    """The plan of one host.
 
-    :ivar operations: in the order in which they are to be carried out; none when the plan is refused.
-    :ivar findings: what is worth knowing, gravest first.
-    :ivar reboot: why the host must be rebooted; empty when it need not be.
-    :ivar refused: whether an error finding stands against the plan: then nothing at all is done on the host.
-    :ivar expected: what must be found on the host once it is right; empty when the plan is refused.
-    :ivar trial: the trial boot that this plan asks for, or that is running and that this plan makes permanent.
-    :ivar in_trial: whether it is running.
+    :ivar operations: in the order of execution; empty if the plan is refused.
+    :ivar findings: sorted by severity, most severe first.
+    :ivar reboot: the reasons for a reboot; empty if none is required.
+    :ivar refused: whether an error blocks the plan; then the host is not changed at all.
+    :ivar expected: the desired state that verification checks; empty if the plan is refused.
+    :ivar trial: the trial boot that this plan requests, or the running one that this plan makes permanent.
+    :ivar in_trial: whether a trial boot is running.
     """
 
     host: str
@@ -82,11 +83,11 @@ class HostPlan:
 
     @property
     def changes(self) -> bool:
-        """Whether something would be done."""
+        """Whether the plan has operations."""
         return bool(self.operations)
 
     def to_dict(self) -> dict[str, object]:
-        """The plan as plain data: what the playbooks carry out."""
+        """The plan as plain data, which the playbooks execute."""
         return {
             "host": self.host,
             "refused": self.refused,
@@ -102,13 +103,12 @@ class HostPlan:
 def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False, trial: int | None = None) -> HostPlan:
     """Plan one host.
 
-    One error finding refuses the complete plan, so that nothing is half done: the GPUs of a host share its files, its
-    initramfs and its one reboot.
+    A single error blocks the complete plan, because the GPUs of a host share its files, its initramfs and its reboot.
 
-    :param adopt: whether to take over what was set up by hand.
-    :param live: whether to bind on the running host what can be bound there, instead of a reboot.
-    :param trial: whether new kernel arguments are tried first, and then how many seconds the host has to be
-        confirmed. In a boot that is a trial already, the plan is the one that makes it permanent.
+    :param adopt: whether to adopt hand-made configuration.
+    :param live: whether to bind GPUs on the running host, where possible, instead of a reboot.
+    :param trial: seconds within which a trial boot of new kernel arguments must be confirmed; None for no trial boot.
+        If a trial boot is running, the plan makes its arguments permanent.
     """
     draft = _compare(spec, host, adopt=adopt)
     if draft.desired.targets.all:
@@ -121,10 +121,10 @@ def plan_host(spec: Spec, host: Host, *, adopt: bool = False, live: bool = False
 
 @dataclass(frozen=True, kw_only=True)
 class _Draft:
-    """A plan in the making.
+    """The intermediate state of a plan.
 
-    :ivar host: with hand-made configuration taken over, if that was asked for.
-    :ivar taken: the operations that take it over.
+    :ivar host: the facts, after the adoption of hand-made configuration if requested.
+    :ivar taken: the operations that adopt it.
     """
 
     host: Host
@@ -143,16 +143,16 @@ class _Draft:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left to change for the next boot."""
+        """Whether the next boot needs no more changes."""
         return not self.files and not self.commands and self.trial is None
 
     def having(self, *findings: Finding, **changes: Any) -> _Draft:  # noqa: ANN401 - fields of several types
-        """The draft with more findings, and other values of its fields."""
+        """Return a copy with additional findings and changed fields."""
         return replace(self, findings=(*self.findings, *findings), **changes)
 
 
 def _compare(spec: Spec, host: Host, *, adopt: bool) -> _Draft:
-    """Compare the host with the spec; before that, take over what was set up by hand."""
+    """Adopt hand-made configuration if requested, and compare the host with the spec."""
     desired = desire(spec, host)
     adopted: tuple[Operation, ...] = ()
     findings: tuple[Finding, ...] = ()
@@ -166,7 +166,7 @@ def _compare(spec: Spec, host: Host, *, adopt: bool) -> _Draft:
 
 
 def _try_arguments(draft: _Draft, seconds: int | None) -> _Draft:
-    """Decide whether new kernel arguments get a trial boot: only those are worth one."""
+    """Decide whether a trial boot is necessary: only for new kernel arguments."""
     host, desired = draft.host, draft.desired
     if seconds is None or draft.in_trial or not any(reboots.argument_reasons(host, desired)):
         return draft
@@ -179,7 +179,7 @@ def _try_arguments(draft: _Draft, seconds: int | None) -> _Draft:
 
 
 def _change_files(draft: _Draft) -> _Draft:
-    """Write the files, and regenerate for the next boot what is made of them."""
+    """Plan the changes of files, and the commands that rebuild initramfs images and the boot menu."""
     host, desired, trial = draft.host, draft.desired, draft.trial
     staged = desired if trial is None else _staged(host, desired, trial)
     files = (*draft.taken, *boot.file_operations(host, staged))
@@ -191,7 +191,7 @@ def _change_files(draft: _Draft) -> _Draft:
 
 
 def _bind_live(spec: Spec, draft: _Draft) -> _Draft:
-    """Bind on the running host what would otherwise need a reboot."""
+    """Bind GPUs on the running host that would otherwise require a reboot."""
     if not draft.reboot or draft.trial is not None or draft.in_trial or errors(draft.findings):
         return draft
     live = bind_live(draft.host, draft.desired, options_for(spec, draft.host.hostname))
@@ -200,13 +200,13 @@ def _bind_live(spec: Spec, draft: _Draft) -> _Draft:
 
 
 def _boot_again(draft: _Draft) -> _Draft:
-    """Ask for one more boot, and no more, where the last one had everything and the host is not right."""
+    """Request one more boot, only once, if the host still differs after a boot with the complete configuration."""
     stuck = reboots.stuck(draft.host, draft.desired, draft.reboot) if draft.is_settled and not draft.bound else None
     return draft if stuck is None else draft.having(stuck.finding, files=stuck.files)
 
 
 def _conclude(draft: _Draft, seconds: int | None) -> HostPlan:
-    """The plan; one without operations if an error blocks it."""
+    """The final plan, without operations if an error blocks it."""
     is_refused = bool(errors(draft.findings))
     findings = [f for f in draft.findings if not is_refused or f.code not in _MOOT_WHEN_REFUSED]
     targets = draft.desired.targets
@@ -239,7 +239,7 @@ def _updates_menu(commands: Iterable[Operation]) -> bool:
 
 
 def _staged(host: Host, desired: Desired, trial: trials.Trial) -> Desired:
-    """The state for the trial: GRUB's drop-in as it is, and the files of the trial beside it."""
+    """The desired state during the trial: GRUB's drop-in unchanged, plus the files of the trial."""
     files = {path: file for path, file in desired.files.items() if path != GRUB}
     if (current := host.files.get(GRUB)) is not None:
         files[GRUB] = OwnedFile(content=current.text, mode=current.mode, why="")

@@ -1,4 +1,4 @@
-"""The content of the files that gpustack owns on a host, from the templates."""
+"""Render the files that gpustack owns on a host from the templates."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 
 def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) -> dict[str, OwnedFile]:
-    """The files that a host shall have, by path; those that would say nothing are left out.
+    """Return the desired files by path, without files that would be empty.
 
     :param arguments: the kernel arguments that gpustack adds to GRUB's defaults.
-    :param dracut: whether dracut makes the initramfs, not initramfs-tools.
-    :raises PlanError: when a word is not fit to stand in a file that a shell or modprobe reads.
+    :param dracut: whether dracut, not initramfs-tools, builds the initramfs.
+    :raises PlanError: if a value has characters that are not safe in files of a shell or of modprobe.
     """
     files: dict[str, OwnedFile] = {}
     if arguments := tuple(arguments):
@@ -64,7 +64,7 @@ def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) 
 
 
 def render_record(lines: Iterable[str]) -> str:
-    """The record of the kernel arguments that gpustack has added to files of others: a place and an argument a line."""
+    """The record of kernel arguments that gpustack added to files of others; each line is a place and an argument."""
     return _rendered("arguments.j2", lines=[line.split(" ", 1) for line in lines])
 
 
@@ -100,10 +100,13 @@ def _dracut(binding: Binding, others: Container[str]) -> dict[str, OwnedFile]:
 def render_trial(
     *, line: str, extra: Iterable[str], entry: str, title: str, marker: str, seconds: int
 ) -> dict[str, OwnedFile]:
-    """The files of a trial boot, by path.
+    """Return the files of a trial boot, by path.
 
-    :param line: the kernel's command line that is tried.
-    :param extra: the arguments of the trial itself.
+    :param line: the kernel's command line to try.
+    :param extra: additional arguments of the trial only.
+    :param entry: the id of the menu entry.
+    :param marker: the kernel argument that identifies the trial.
+    :param seconds: the time within which the boot must be confirmed.
     """
     return {
         TRIAL_UNIT: OwnedFile(

@@ -1,4 +1,4 @@
-"""Plans and verifications as text for people."""
+"""Format plans and verifications as text."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gpustack.text import LAYOUT, printable
 
 
 def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
-    """A host's plan: what goes to guests, what is done and why, and what is worth knowing.
+    """Format a plan: GPUs, operations with their reasons, findings.
 
-    :param diffs: whether to show what changes in each file.
+    :param diffs: whether to show the diff of each file.
     """
     lines = [f"{plan.host}: {_summary(plan)}"]
     if plan.gpus:
@@ -44,9 +44,10 @@ UNDONE = ("as before gpustack", "NOT as before gpustack")
 
 
 def show_verification(verification: Verification, verdicts: tuple[str, str] = READY, *, details: bool = True) -> str:
-    """A verification: the verdict in one line, every check with what it saw, then the findings.
+    """Format a verification: the verdict, the checks, the findings.
 
-    :param details: whether to show the checks also if the host passes; what needs attention is always shown.
+    :param verdicts: the texts for passed and failed.
+    :param details: whether to show all checks if the host passes; checks that are not OK are always shown.
     """
     bad = [check for check in verification.checks if check.status is not CheckStatus.OK]
     counts = [

@@ -1,7 +1,7 @@
-"""The plan that gives a host back: everything of gpustack's is taken away, and nothing else is touched.
+"""The undo plan: remove gpustack's files, arguments and notes, restore adopted configuration, change nothing else.
 
-An undo that is cut short must be finished by the next, although what it has removed leaves no trace. So it begins by
-writing a journal, and ends by removing it: as long as that is there, every initramfs and the menu are made anew.
+An undo writes a journal first and removes it near the end. If an undo is interrupted, the removed files leave no trace.
+So if the journal exists, the next undo rebuilds all initramfs images and the boot menu.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from gpustack.linux.grub import paths as grub_paths
 from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, WriteFile
 
 LAST = (ADOPTED, AGAIN, RECORD, JOURNAL, record.KERNEL_CMDLINE)
-"""What is removed once the commands have run: it tells an undo that is cut short what is left."""
+"""The files that are removed after the commands: an interrupted undo needs them to continue."""
 _JOURNAL = f"{MARK}\n#\n# An undo has begun, and has not ended: run undo.yml again.\n"
 
 
 def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
-    """Plan to give a host back.
+    """Plan the undo of a host's preparation.
 
-    :param force: whether to remove those of gpustack's files, too, that somebody has changed since.
+    :param force: whether to remove gpustack's files even if they were modified.
     """
     skipped = dict(_left(host, force=force))
     removed = [path for path in OWNED if path in host.files and path not in skipped]
@@ -80,7 +80,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
 
 
 def _left(host: Host, *, force: bool) -> Iterator[tuple[str, Finding]]:
-    """The files at gpustack's places that are left alone, each with the finding that tells why."""
+    """The files at gpustack's paths that are skipped (foreign or modified), each with its finding."""
     for path in OWNED:
         file = host.files.get(path)
         if file is None:
@@ -94,13 +94,13 @@ def _left(host: Host, *, force: bool) -> Iterator[tuple[str, Finding]]:
 
 def _operations(host: Host, removed: list[str], given_back: tuple[Operation, ...]) -> Iterator[Operation]:
     is_unfinished = JOURNAL in host.files
-    # The record is a journal of its own: it stays until what it names is gone.
+    # The record serves as a journal too: it is removed after the arguments that it lists.
     has_journal = is_unfinished or bool(given_back) or any(path != RECORD for path in removed)
     if has_journal and not is_unfinished:
         yield WriteFile(path=JOURNAL, content=_JOURNAL, before=None, why="an undo that is cut short can be finished")
     yield from given_back
     yield from _without_arguments(host, removed)
-    # The record is last: it lists what an undo that is cut short has to take out.
+    # The record is removed last: an interrupted undo needs its list of arguments.
     yield from (_removed(host, path) for path in removed if path != RECORD)
     yield from _regenerated(host, removed, {op.path for op in given_back if isinstance(op, WriteFile)})
     yield from _notes(host, removed, has_journal=has_journal)
@@ -111,7 +111,7 @@ def _removed(host: Host, path: str, why: str = "gpustack wrote it") -> RemoveFil
 
 
 def _without_arguments(host: Host, removed: list[str]) -> Iterator[Operation]:
-    """The recorded files of others, without gpustack's kernel arguments."""
+    """Remove gpustack's kernel arguments from the recorded files of others."""
     for path, text in record.plain(host).items() if RECORD in removed else ():
         file = host.files[path]
         if text != file.text:
@@ -119,7 +119,7 @@ def _without_arguments(host: Host, removed: list[str]) -> Iterator[Operation]:
 
 
 def _regenerated(host: Host, removed: list[str], changed: set[str]) -> Iterator[Operation]:
-    """The commands that bring removed and changed files into the next boot: initramfs images, then the boot menu."""
+    """The commands that apply removed and changed files: rebuild initramfs images, then the boot menu."""
     is_unfinished = JOURNAL in host.files
     verb = "changes" if changed else "goes"
     made_from = [path for path in IN_INITRAMFS if path in removed]
@@ -142,7 +142,7 @@ def _because(paths: list[str], verb: str) -> str:
 
 
 def _notes(host: Host, removed: list[str], *, has_journal: bool) -> Iterator[Operation]:
-    """Remove gpustack's notes, once what they list is done."""
+    """Remove gpustack's notes: adopted files, second boot, record, journal."""
     if ADOPTED in host.files:
         yield _removed(host, ADOPTED, "everything that it names is restored")
     if AGAIN in host.files:
@@ -153,7 +153,7 @@ def _notes(host: Host, removed: list[str], *, has_journal: bool) -> Iterator[Ope
     if has_journal:
         before = host.files[JOURNAL].text if JOURNAL in host.files else _JOURNAL
         yield RemoveFile(path=JOURNAL, before=before, why="the undo is done")
-    # After the journal: as long as entries may have to be made again, they are made from this file.
+    # After the journal, because a repeated undo would regenerate the boot entries from this file.
     if is_made:
         before = record.plain(host)[record.KERNEL_CMDLINE]
         yield RemoveFile(path=record.KERNEL_CMDLINE, before=before, why="gpustack made it")
@@ -161,9 +161,9 @@ def _notes(host: Host, removed: list[str], *, has_journal: bool) -> Iterator[Ope
 
 
 def reasons(host: Host, *, skipped: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Why the running host is not what it was before gpustack; nothing when it is.
+    """The effects of gpustack that are left on the running host; empty if none.
 
-    :param skipped: those of gpustack's files that stay.
+    :param skipped: the files of gpustack that are not removed.
     """
     other = elsewhere(host)
     for text in too_many(host, other, host.kernel.command_line or "", skipped=skipped):
@@ -173,7 +173,7 @@ def reasons(host: Host, *, skipped: frozenset[str] = frozenset()) -> Iterator[st
 
 
 def too_many(host: Host, other: Elsewhere, text: str, *, skipped: frozenset[str] = frozenset()) -> list[str]:
-    """The arguments on a command line that gpustack may have set, and that nothing else sets."""
+    """The arguments on a command line with parameters that gpustack sets, and that no other configuration adds."""
     drop_in = host.files[GRUB].text if GRUB in skipped else None
     line = other.line(drop_in)
     if line is None:
@@ -183,9 +183,9 @@ def too_many(host: Host, other: Elsewhere, text: str, *, skipped: frozenset[str]
 
 
 def still_kept(host: Host, other: Elsewhere, *, skipped: frozenset[str] = frozenset()) -> tuple[Function, ...]:
-    """The functions on vfio-pci or pci-stub that nothing but gpustack can have put there.
+    """The functions on a passthrough driver that only gpustack can have bound.
 
-    A ``driver_override`` that is not gpustack's is somebody else's doing: driverctl's, or libvirt's for a guest.
+    A ``driver_override`` that gpustack did not set belongs to driverctl, or to libvirt for an instance.
     """
     by_script = kept_at_boot(host)
     others: dict[str, frozenset[str]] = {}
@@ -202,7 +202,7 @@ def still_kept(host: Host, other: Elsewhere, *, skipped: frozenset[str] = frozen
 
 
 def _made_since_boot(host: Host) -> bool:
-    """Whether another boot can change anything: an initramfs or the menu is newer than the last."""
+    """Whether a reboot can have an effect: an initramfs or the boot menu is newer than the last boot."""
     booted = host.kernel.booted_at
     times = [host.boot.config_mtime, *(kernel.initramfs_mtime_ns for kernel in host.boot.kernels)]
     return booted is None or any(time is None or time > booted * 1_000_000_000 for time in times)

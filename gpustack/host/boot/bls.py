@@ -1,9 +1,8 @@
-"""Kernel arguments where GRUB's boot entries are files, as on RHEL and its kin: grubby, and what they are made from.
+"""Kernel arguments if GRUB's boot entries are files (RHEL and derivatives): grubby, and the sources of new entries.
 
-grubby(8) changes the entries of the kernels that are installed. Those of kernels to come are made from
-``/etc/kernel/cmdline`` (kernel-install(8)), or where that is missing from ``GRUB_CMDLINE_LINUX`` of
-``/etc/default/grub``, or from what the running kernel was started with. So arguments go into all of them, and each
-place gets only what it lacks.
+grubby(8) changes the entries of installed kernels. Entries of future kernels are made from ``/etc/kernel/cmdline``
+(kernel-install(8)). If that file is missing, they are made from ``GRUB_CMDLINE_LINUX`` in ``/etc/default/grub``, or
+from the running kernel's command line. So gpustack adds arguments to all of these places, to each only missing ones.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from gpustack.operations import RunCommand
 
 @dataclass(frozen=True, kw_only=True)
 class Entries:
-    """What is to become of the places that arguments come from.
+    """The desired state of boot entries that are files, and of the files from which new entries are made.
 
-    :ivar files: gpustack's record.
-    :ivar edits: the files of others, as they shall be.
-    :ivar commands: what changes the entries.
-    :ivar next_line: the command line of the first entry once that is done; None without entries.
+    :ivar files: gpustack's record, by path.
+    :ivar edits: the desired content of files of others, by path.
+    :ivar commands: the commands that change the entries.
+    :ivar next_line: the command line of the first entry after the commands; None without entries.
     """
 
     files: dict[str, OwnedFile]
@@ -42,9 +41,9 @@ class Entries:
 
 
 def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
-    """Work out what each place lacks.
+    """Find the missing arguments of each place.
 
-    :param wanted: every argument that must reach the kernel.
+    :param wanted: all arguments that must be on the kernel's command line.
     """
     recorded = record.recorded(host)
     needs = {path: _lacking(record.value_of(path, text), wanted) for path, text in record.plain(host).items()}
@@ -67,7 +66,7 @@ def _lacking(value: str | None, wanted: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _edit(host: Host, path: str, needed: tuple[str, ...]) -> OwnedFile | None:
-    """The file with the arguments; None if no line of it can take them."""
+    """The file with the arguments added; None if no line of it can contain them."""
     content = record.edited(path, record.plain(host)[path], added=needed)
     if content is None:
         return None
@@ -99,7 +98,7 @@ def _entry_findings(host: Host, lines: dict[str, CommandLine], needed: tuple[str
 
 
 def _no_line(host: Host, path: str, text: str, needed: tuple[str, ...]) -> Iterator[Finding]:
-    """Why no line of ``/etc/default/grub`` can take arguments; a file of another kind always can."""
+    """Why arguments can't be added to a line of ``/etc/default/grub``; to other files they always can."""
     arguments, defaults = ", ".join(needed), record.evaluated(text)
     if not needed:
         return
@@ -119,18 +118,18 @@ OPEN_QUOTE = "a double quote before them is not closed, so that they are a part 
 
 
 def swallowed(host: Host, source: str, line: CommandLine, added: tuple[str, ...]) -> Iterator[Finding]:
-    """Arguments at the end of a line that the kernel would not see there: a quote before them is left open."""
+    """Findings about arguments at the end of a line that the kernel ignores because a quote before them is open."""
     if line.for_init is None and (lost := [a for a in added if not line.has(a)]):
         yield finding(Code.ARGUMENTS_LOST, place=host.hostname, arguments=", ".join(lost), path=source, why=OPEN_QUOTE)
 
 
 def with_arguments(line: CommandLine, added: tuple[str, ...]) -> CommandLine:
-    """A line with what it lacks of some arguments."""
+    """Append the missing ones of ``added`` to a line."""
     return CommandLine.of([line.text, *(a for a in added if not fulfils(line, a))])
 
 
 def record_of(recorded: dict[str, tuple[str, ...]], needs: dict[str, tuple[str, ...]]) -> dict[str, OwnedFile]:
-    """The record of what was added where, now and earlier."""
+    """The record of arguments by place, those added now and earlier; empty if there are none."""
     lines = [
         f"{place} {a}"
         for place in record.PLACES
@@ -142,7 +141,7 @@ def record_of(recorded: dict[str, tuple[str, ...]], needs: dict[str, tuple[str, 
 
 
 def _replaced(host: Host, lines: dict[str, CommandLine], add: tuple[str, ...]) -> Iterator[Finding]:
-    """Arguments of others that grubby would replace: it knows an argument by its name."""
+    """Findings about arguments of others that grubby would replace: it identifies arguments by name."""
     for source, line in lines.items():
         for text in add:
             for other in (o for o in line.all(argument(text).name) if not o.same_as(argument(text))):
@@ -160,7 +159,7 @@ def _replaced(host: Host, lines: dict[str, CommandLine], add: tuple[str, ...]) -
 
 
 def _commands(host: Host, needed: tuple[str, ...], ours: tuple[str, ...]) -> Iterator[RunCommand]:
-    """grubby's calls; it leaves ``/etc/default/grub`` alone, which has been edited by then."""
+    """The grubby commands. They do not change ``/etc/default/grub``, which gpustack edits before."""
     lines = record.in_entries(host).values()
     gone = dict.fromkeys(a for a in ours if a not in needed)
     remove = tuple(a for a in gone if any(line.has(a) for line in lines))
@@ -174,7 +173,7 @@ def _commands(host: Host, needed: tuple[str, ...], ours: tuple[str, ...]) -> Ite
 
 
 def undo_commands(host: Host) -> Iterator[RunCommand]:
-    """Take gpustack's arguments out of every boot entry."""
+    """The commands that remove gpustack's arguments from all boot entries."""
     lines = record.in_entries(host).values()
     recorded = record.recorded(host).get(ENTRIES, ())
     if removable := tuple(argument for argument in recorded if any(line.has(argument) for line in lines)):

@@ -1,9 +1,9 @@
-"""Kernel arguments where systemd-boot starts the host: ``/etc/kernel/cmdline``, and entries that kernel-install makes.
+"""Kernel arguments on hosts with systemd-boot: ``/etc/kernel/cmdline``, and the entries that kernel-install writes.
 
-``kernel-install add`` copies a kernel and its initramfs to the boot partition, and writes an entry there with what
-``/etc/kernel/cmdline`` says (kernel-install(8)). So that file decides, for kernels to come too, and every entry is
-made anew from it. An entry that says something else was written by other means: to make it anew would lose that, and
-is not done.
+``kernel-install add`` copies a kernel and its initramfs to the boot partition, and writes an entry with the arguments
+in ``/etc/kernel/cmdline`` (kernel-install(8)). So gpustack edits that file and regenerates all entries from it; entries
+of future kernels use it too. If an entry has other arguments, they came from elsewhere and would be lost. Then gpustack
+reports the entry and blocks the plan.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from gpustack.operations import RunCommand
 _VENDORS = "/usr/lib/kernel/cmdline"
 _TRIES = "/etc/kernel/tries"
 _SREL = "/loader/entries.srel"
-_MACHINE_ID = "systemd.machine_id"  # kernel-install adds it to what the file says
+_MACHINE_ID = "systemd.machine_id"  # kernel-install adds it to the file's arguments
 _LAYOUT = re.compile(r"""^\s*layout=["']?([^"'\s#]*)""", re.MULTILINE)
 
 
 def hindrances(host: Host) -> Iterator[Finding]:
-    """Why the entries can't be made anew on this host at all."""
+    """Findings about reasons why kernel-install can't regenerate the entries of this host."""
     for image in host.boot.unified:
         yield finding(Code.UNIFIED_KERNEL_IMAGE, place=f"{host.hostname} {image}")
     for place, why in _other_entries(host):
@@ -62,7 +62,7 @@ def _not_rebuildable(host: Host) -> Iterator[Finding]:
 
 
 def _layouts(host: Host) -> Iterator[tuple[str, str]]:
-    """What decides which kind of entries kernel-install makes, and where it is said."""
+    """The settings of kernel-install's layout, each with its file."""
     layouts = [
         (path, matches[-1])
         for path, file in sorted(host.files.items())
@@ -76,9 +76,9 @@ def _layouts(host: Host) -> Iterator[tuple[str, str]]:
 
 
 def plan_entries(host: Host, wanted: tuple[str, ...]) -> Entries:
-    """Work out what the file lacks, and which entries must be made anew.
+    """Find the missing arguments of ``/etc/kernel/cmdline``, and the entries that must be regenerated.
 
-    :param wanted: every argument that must reach the kernel.
+    :param wanted: all arguments that must be on the kernel's command line.
     """
     recorded = record.recorded(host)
     in_entries = frozenset(recorded.get(ENTRIES, ()))
@@ -113,10 +113,10 @@ def _ordinary(host: Host) -> list[BootEntry]:
 
 
 def _without_ours(host: Host, own: frozenset[str]) -> str | None:
-    """The file as it would be without gpustack; where there is none, what kernel-install would have to find in it.
+    """The content of ``/etc/kernel/cmdline`` without gpustack; if the file is missing, the content to create.
 
-    Without the file kernel-install takes what the running kernel was started with, which may be anything: the entries
-    are what the host boots with, so the file is made from them.
+    Without the file, kernel-install uses the running kernel's command line, which may be arbitrary. The host boots
+    with the arguments of its entries, so the file is created from them. None if there are no entries.
     """
     if KERNEL_CMDLINE in host.files:
         return record.plain(host)[KERNEL_CMDLINE]
@@ -127,7 +127,7 @@ def _without_ours(host: Host, own: frozenset[str]) -> str | None:
 
 
 def _own(line: CommandLine, without: frozenset[str] = frozenset()) -> list[str]:
-    """The arguments on an entry's line, without the one that kernel-install adds."""
+    """The arguments on an entry's line, without the one that kernel-install adds, and without ``without``."""
     pieces = [raw for _, raw in line.pieces if raw]
     return [piece for piece in pieces if piece.partition("=")[0] != _MACHINE_ID and piece not in without]
 
@@ -156,7 +156,7 @@ def _commands(host: Host, wanted: tuple[str, ...], obsolete: frozenset[str]) -> 
 
 
 def _kernel_of(host: Host, entry: BootEntry) -> BootKernel | None:
-    """The kernel of an entry that kernel-install made: ``TOKEN-RELEASE.conf`` for ``TOKEN/RELEASE/linux``."""
+    """The kernel of an entry that kernel-install wrote: ``TOKEN-RELEASE.conf`` for ``TOKEN/RELEASE/linux``."""
     for kernel in host.boot.kernels:
         if kernel.image is not None and kernel.image == entry.kernel and kernel.image.endswith("/linux"):
             token = PurePosixPath(kernel.image).parts[-3]
@@ -166,11 +166,11 @@ def _kernel_of(host: Host, entry: BootEntry) -> BootKernel | None:
 
 
 def undo_commands(host: Host) -> Iterator[RunCommand]:
-    """Make those entries anew that have an argument of gpustack's; the file is without them by then."""
+    """The commands that regenerate entries with gpustack's arguments, after these are removed from the file."""
     yield from _commands(host, (), frozenset(record.recorded(host).get(ENTRIES, ())))
 
 
 def is_made(host: Host) -> bool:
-    """Whether gpustack made ``/etc/kernel/cmdline``, and nobody has put anything else into it since."""
+    """Whether gpustack created ``/etc/kernel/cmdline``, and it has not been modified since."""
     digests = record.recorded(host).get(MADE, ())
     return KERNEL_CMDLINE in host.files and f"sha256:{digest(record.plain(host)[KERNEL_CMDLINE])}" in digests

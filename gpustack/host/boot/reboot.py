@@ -1,4 +1,4 @@
-"""Why a host has to be rebooted, and when another reboot would change nothing."""
+"""The reasons for a reboot, and the detection of reboots without effect."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _AGAIN = f"{MARK}\n#\n# The host had booted with everything in place and was not
 
 
 def reasons(host: Host, desired: Desired) -> tuple[str, ...]:
-    """Why the running host is not what it shall be; empty when no reboot is needed."""
+    """The differences of the running host from the desired state that require a reboot; empty if there are none."""
     return (*argument_reasons(host, desired), *_driver_reasons(host, desired), *_left_over(host, desired))
 
 
 def argument_reasons(host: Host, desired: Desired) -> Iterator[str]:
-    """Which arguments the running kernel has not got, and which it should not have."""
+    """The missing and the surplus arguments of the running kernel."""
     if host.kernel.command_line is None:
         return
     line = CommandLine(text=host.kernel.command_line)
@@ -50,10 +50,10 @@ def _driver_reasons(host: Host, desired: Desired) -> Iterator[str]:
 
 
 def _left_over(host: Host, desired: Desired) -> Iterator[str]:
-    """Functions that an earlier state of gpustack's own file has bound, and that are no targets any more.
+    """Functions that gpustack bound at an earlier boot, but that are no longer targets.
 
-    Once that file has been written anew, only the boot that is yet to come tells: until then a function that sits
-    on vfio-pci, and that neither ids nor an override put there, is one of them.
+    After gpustack's modprobe.d file is rewritten, its earlier ids are unknown. Until the next boot, a function on
+    vfio-pci or pci-stub is assumed to be one of them if neither known ids nor a ``driver_override`` explain it.
     """
     wanted = desired.targets.functions
     for address, driver in sorted(kept_at_boot(host).items()):
@@ -76,7 +76,7 @@ def _left_over(host: Host, desired: Desired) -> Iterator[str]:
 
 
 def ids_of(text: str) -> set[str]:
-    """The ids that a text of gpustack's modprobe.d file hands to drivers."""
+    """The ids in the options of a text of gpustack's modprobe.d file."""
     return {
         device_id
         for statement in parse(text, MODPROBE)
@@ -93,13 +93,12 @@ def _listed(desired: Desired) -> frozenset[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Stuck:
-    """A host that has booted with everything in place and is still not right.
+    """The result for a host that booted with the complete configuration, but still differs from the desired state.
 
-    Once, that may come of a power cut: a boot loader reads a file system as it is on the disk, without what the kernel
-    then takes out of its journal, and so may have read the menu and the initramfs as they were before. One more boot
-    tells. Rebooting again and again would not help.
+    After a power failure, this can happen once: a boot loader reads the file system without its journal, so it may have
+    read the old menu and initramfs. One more boot is then requested. Further reboots would not help.
 
-    :ivar files: what remembers that one more boot was asked for; empty when it was, and did not help.
+    :ivar files: the note that one more boot was requested; empty if it was requested before and did not help.
     """
 
     finding: Finding
@@ -107,7 +106,7 @@ class Stuck:
 
 
 def stuck(host: Host, desired: Desired, why: tuple[str, ...]) -> Stuck | None:
-    """Whether the last boot had everything that the plan can give it, and the host is not right all the same."""
+    """Whether the last boot had the complete configuration, but the reasons ``why`` remain; None if not."""
     booted = host.kernel.booted_at
     if not why or booted is None:
         return None
@@ -134,5 +133,5 @@ def stuck(host: Host, desired: Desired, why: tuple[str, ...]) -> Stuck | None:
 
 
 def _again(host: Host) -> str:
-    """It differs from boot to boot, so that it is written anew."""
+    """The content of the note; it contains the boot time, so that it differs and is rewritten at each boot."""
     return f"{_AGAIN}# The boot that was not right began {host.kernel.booted_at} seconds after 1970.\n"

@@ -1,4 +1,4 @@
-"""What must be made anew for the next boot: initramfs images and GRUB's menu."""
+"""The file changes for the next boot, and the commands that rebuild initramfs images and GRUB's menu."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gpustack.linux.module_parameters import fulfils
 from gpustack.operations import Operation, RemoveFile, RunCommand, WriteFile
 
 MADE_FROM = ("/etc/modprobe.d/", "/etc/initramfs-tools/", "/etc/dracut.conf")
-"""What of other people's files an initramfs is made from."""
+"""Path prefixes of files of others that are inputs of an initramfs."""
 
 
 def file_operations(host: Host, desired: Desired) -> tuple[Operation, ...]:
-    """Make the files that gpustack owns what they shall be."""
+    """The operations that bring owned files, and files with boot arguments, to their desired content."""
     return tuple(_file_operations(host, desired))
 
 
@@ -53,7 +53,7 @@ def _mode(text: str) -> int:
 
 
 def commands(host: Host, desired: Desired, files: tuple[Operation, ...]) -> tuple[Operation, ...]:
-    """The commands that carry changed files, or those that an earlier run left, into the next boot."""
+    """The commands that apply changed files, and files that an earlier run left unapplied, to the next boot."""
     changed = {op.path for op in files if isinstance(op, WriteFile | RemoveFile)}
     if desired.entries is not None:
         rebuilt = tuple(_initramfs_commands(host, changed))
@@ -78,7 +78,7 @@ def _initramfs_commands(host: Host, changed: set[str]) -> Iterator[RunCommand]:
 
 
 def _is_newer(host: Host, path: str, kernel: BootKernel) -> bool:
-    """Whether a file may have changed since the initramfs was made; a time that is unknown does not reassure."""
+    """Whether a file may have changed since the initramfs was built; True if a time is unknown."""
     written, image_made = host.files[path].mtime_ns, kernel.initramfs_mtime_ns
     return written is None or image_made is None or written > image_made
 
@@ -91,21 +91,21 @@ def _grub_commands(host: Host, desired: Desired, changed: set[str]) -> Iterator[
     elif TRIAL_ENTRY not in host.files and any(entry.title == TRIAL_TITLE for entry in host.boot.entries):
         yield RunCommand(argv=argv, why="GRUB's menu still has the entry of a trial that is over")
     elif _wrong_entries(host, desired) and changed:
-        # A file that was put back with an old time makes the menu look new.
+        # A file that was restored with an old mtime makes the menu look current.
         yield RunCommand(argv=argv, why="GRUB's menu has other arguments than its configuration")
     elif _wrong_entries(host, desired) and _is_menu_stale(host):
         yield RunCommand(argv=argv, why="GRUB's menu is older than its configuration, and has other arguments")
 
 
 def _is_menu_stale(host: Host) -> bool:
-    """Whether GRUB's configuration may have changed since its menu was made."""
+    """Whether GRUB's configuration may have changed since its menu was generated; True if a time is unknown."""
     menu_made = host.boot.config_mtime
     written = [host.files[path].mtime_ns for path in grub_paths(host.files)]
     return menu_made is None or any(time is None or time > menu_made for time in written)
 
 
 def _wrong_entries(host: Host, desired: Desired) -> list[BootEntry]:
-    """The ordinary entries whose arguments, of those that gpustack looks after, are not the ones to come."""
+    """The normal boot entries whose values of ``PARAMETERS`` differ from those of the next command line."""
     if desired.next_line is None:
         return []
     wanted = _looked_after(desired.next_line)
@@ -121,12 +121,12 @@ def _looked_after(line: CommandLine) -> Mapping[str, tuple[str | None, ...]]:
 
 
 def lacking(line: CommandLine, desired: Desired) -> list[str]:
-    """The wanted arguments that a command line lacks."""
+    """The desired arguments that are missing on a command line."""
     return [argument for argument in desired.arguments if not fulfils(line, argument)]
 
 
 def withdrawn(line: CommandLine, desired: Desired) -> list[str]:
-    """The arguments on a line that gpustack looks after and that the next boots won't have any more."""
+    """The arguments on a line with parameters of gpustack that the next boot will not have."""
     if desired.next_line is None:
         return []
     next_line = desired.next_line
@@ -135,7 +135,7 @@ def withdrawn(line: CommandLine, desired: Desired) -> list[str]:
 
 
 def entry_findings(host: Host, desired: Desired) -> tuple[Finding, ...]:
-    """Entries that stay wrong although the menu was made from the configuration as it is."""
+    """Findings about entries without desired arguments although the menu is newer than its configuration."""
     if not desired.arguments or _is_menu_stale(host):
         return ()
     ordinary = [entry for entry in host.boot.entries if not entry.recovery]

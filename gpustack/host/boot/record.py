@@ -1,8 +1,9 @@
-"""Kernel arguments in files that are not gpustack's: which of them it has added, and taking them out again.
+"""Kernel arguments in files that gpustack does not own: the record of added arguments, and their removal.
 
-Where boot entries are files (Boot Loader Specification), there is no place of gpustack's own for arguments: they go
-into the entries, and into what the entries of kernels to come are made from. A record keeps what was added where, so
-that nothing else is ever taken out. An argument once recorded stays: a run that broke may have left it somewhere.
+If boot entries are files (Boot Loader Specification), gpustack can't use a file of its own. Arguments are added to the
+entries, and to the files from which entries of future kernels are made. The record lists each added argument and its
+place, and only those are removed. Recorded arguments stay in the record: an interrupted run may have left them
+anywhere.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ from gpustack.linux.grub import DEFAULTS, LINUX, Defaults, read_defaults
 
 KERNEL_CMDLINE = "/etc/kernel/cmdline"
 ENTRIES = "entries"
-"""The place of an argument that was added to the boot entries themselves."""
+"""The place of arguments that were added to the boot entries."""
 MADE = "made"
-"""In the place of a place: gpustack made ``/etc/kernel/cmdline``; then the digest of it without its arguments."""
+"""Marks, instead of a place, that gpustack created ``/etc/kernel/cmdline``; followed by a digest of it without
+gpustack's arguments."""
 PLACES = (DEFAULTS, KERNEL_CMDLINE, ENTRIES, MADE)
-# What gpustack adds, and the digest that MADE is followed by. Nothing else is ever taken out of a file of others, even
-# if somebody has edited the record.
+# Arguments that gpustack adds, and the digest after MADE. Nothing else is removed from files of others, even if the
+# record was edited.
 _ADDED = re.compile(
     r"(?:intel_iommu|iommu|vfio_iommu_type1\.allow_unsafe_interrupts|(?:vfio-pci|pci-stub)\.ids)=[A-Za-z0-9,:]+"
     r"|sha256:[0-9a-f]{64}"
 )
 _EXPANSION = re.compile(r"[$`\\]")
-# The assignment that grubby keeps up, too: one line, in quotes.
+# The form of assignment that grubby supports: one line, in quotes.
 _ASSIGNMENT = re.compile(
     r"""^(?P<before>[ \t]*GRUB_CMDLINE_LINUX=(?P<quote>["']))"""
     r"""(?P<value>[^"'\n]*)(?P<after>(?P=quote)[ \t]*(?:\#.*)?)$""",
@@ -37,7 +39,7 @@ _ASSIGNMENT = re.compile(
 
 
 def recorded(host: Host) -> dict[str, tuple[str, ...]]:
-    """What gpustack has added, by place; lines are a place and an argument, and others are passed over."""
+    """The recorded arguments by place; invalid lines are ignored."""
     file = host.files.get(RECORD)
     by_place: dict[str, list[str]] = {}
     for line in file.text.splitlines() if file is not None and is_ours(file.text) else ():
@@ -48,27 +50,27 @@ def recorded(host: Host) -> dict[str, tuple[str, ...]]:
 
 
 def files(host: Host) -> tuple[str, ...]:
-    """The files of the host that arguments of kernels to come are made from."""
+    """The existing files from which entries of future kernels are made."""
     candidates = (DEFAULTS, KERNEL_CMDLINE) if host.boot.loader == "grub" else (KERNEL_CMDLINE,)
     return tuple(path for path in candidates if path in host.files)
 
 
 def evaluated(text: str) -> Defaults:
-    """``/etc/default/grub`` as ``grub2-mkconfig`` reads it: with bash, and without drop-ins."""
+    """Evaluate ``/etc/default/grub`` as RHEL's ``grub2-mkconfig`` does: with bash, and without drop-ins."""
     return read_defaults({DEFAULTS: text}, bash=True)
 
 
 def value_of(path: str, text: str) -> str | None:
-    """The arguments that a file gives a kernel to come; None where that is unknown."""
+    """The arguments that a file sets for future kernels; None if unknown."""
     return text if path == KERNEL_CMDLINE else evaluated(text).text(LINUX)
 
 
 def edited(path: str, text: str, *, without: Iterable[str] = (), added: Iterable[str] = ()) -> str | None:
-    """A file's text with arguments taken out and others added; None where there is no line to add them to.
+    """Remove and add arguments in a file's text; None if there is no line to add them to.
 
-    Nothing else changes: to add and to take out again gives the same text. A line of ``/etc/default/grub`` gets
-    arguments only if they then arrive in the value that a shell reads. A line with an expansion gets none: another
-    tool may keep its arguments in that variable, and rewrite the line.
+    Nothing else changes, so adding and removing an argument restores the original text. In ``/etc/default/grub``, a
+    line is used only if the added arguments are then in the evaluated value. A line with an expansion is not used,
+    because another tool may manage its arguments in that variable, and rewrite the line.
     """
     if path == KERNEL_CMDLINE:
         body = text.rstrip("\n")
@@ -89,7 +91,7 @@ def edited(path: str, text: str, *, without: Iterable[str] = (), added: Iterable
 
 
 def _lines(text: str) -> list[re.Match[str]]:
-    """The lines that set the arguments, the likeliest to be gpustack's first: plain ones, and of these the last."""
+    """The lines that set the arguments, in order of preference: lines without expansion first, the last line first."""
     matches = list(_ASSIGNMENT.finditer(text))
     return sorted(matches, key=lambda line: (_EXPANSION.search(line["value"]) is not None, -line.start()))
 
@@ -104,7 +106,7 @@ def _changed(value: str, without: Iterable[str], added: Iterable[str]) -> str:
         # The last one: arguments are added at the end.
         index = max((i for i, (_, raw) in enumerate(pieces) if raw == argument), default=None)
         if index is not None:
-            pieces[index] = (pieces[index][0][:-1], "")  # one space was put before it, or none
+            pieces[index] = (pieces[index][0][:-1], "")  # at most one space was added before it
     text = "".join(space + raw for space, raw in pieces)
     for argument in added:
         text = f"{text} {argument}" if text else argument
@@ -112,7 +114,7 @@ def _changed(value: str, without: Iterable[str], added: Iterable[str]) -> str:
 
 
 def plain(host: Host) -> Mapping[str, str]:
-    """Those files as they would be without gpustack."""
+    """The texts of :func:`files` without gpustack's arguments, by path."""
     recorded_arguments = recorded(host)
     texts = {
         path: edited(path, host.files[path].text, without=recorded_arguments.get(path, ())) for path in files(host)
@@ -121,7 +123,7 @@ def plain(host: Host) -> Mapping[str, str]:
 
 
 def in_entries(host: Host, *, without: Iterable[str] = ()) -> dict[str, CommandLine]:
-    """The arguments of each ordinary boot entry, by the entry's source, without the given ones."""
+    """The arguments of each normal boot entry, by the entry's source, without those in ``without``."""
     excluded = frozenset(without)
     return {
         entry.source: CommandLine.of(

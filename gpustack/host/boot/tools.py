@@ -1,4 +1,4 @@
-"""The tools of a host's distribution: what makes an initramfs, and how it is called."""
+"""The tools of a host's distribution that build an initramfs, and their command lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEBIAN = frozenset({"debian", "ubuntu"})
 
 
 def family(host: Host) -> str | None:
-    """``debian``, ``redhat``, or None for a distribution of neither family (``os-release(5)``, ``ID_LIKE``)."""
+    """``debian``, ``redhat``, or None for other distributions (``os-release(5)``, ``ID`` and ``ID_LIKE``)."""
     names = {host.os_release.get("ID", ""), *host.os_release.get("ID_LIKE", "").split()}
     if names & _DEBIAN:
         return "debian"
@@ -22,22 +22,22 @@ def family(host: Host) -> str | None:
 
 
 def has_entries(host: Host) -> bool:
-    """Whether the host boots from entries that are files (Boot Loader Specification), not from a menu of GRUB's."""
+    """Whether boot entries are files (Boot Loader Specification), not entries of GRUB's generated menu."""
     return host.boot.bls
 
 
 def has_systemd_boot(host: Host) -> bool:
-    """Whether systemd-boot starts the host; kernel-install makes its entries."""
+    """Whether the boot loader is systemd-boot, whose entries kernel-install writes."""
     return host.boot.loader == "systemd-boot"
 
 
 def has_dracut(host: Host) -> bool:
-    """Whether dracut makes the host's initramfs images."""
+    """Whether dracut builds the host's initramfs images."""
     return host.initramfs_tool == "dracut"
 
 
 def image_of(host: Host, kernel: BootKernel) -> str:
-    """Where a kernel's initramfs is, or has to be: where its distribution looks for it."""
+    """The path of a kernel's initramfs; if there is none, the path that the distribution expects."""
     if kernel.initramfs is not None:
         return kernel.initramfs
     directory = PurePosixPath(kernel.image or "/boot/vmlinuz").parent
@@ -48,11 +48,11 @@ def image_of(host: Host, kernel: BootKernel) -> str:
 
 
 def rebuild(host: Host, kernel: BootKernel, why: str) -> Iterator[RunCommand]:
-    """Make one kernel's initramfs anew.
+    """The commands that rebuild one kernel's initramfs.
 
-    dracut removes an image that it can't write to its end (``/boot`` is full), so it writes a new one beside the old,
-    which then takes its place in one step. update-initramfs does that by itself. Where systemd-boot starts the host,
-    kernel-install puts the image onto the boot partition; dracut's it has made in the same step (50-dracut.install).
+    If dracut can't complete an image (``/boot`` is full), it removes the file. So it writes a new file, which then
+    replaces the old one atomically; update-initramfs does the same itself. With systemd-boot, kernel-install copies
+    the image to the boot partition, and runs dracut to build it (50-dracut.install).
     """
     if not has_dracut(host):
         yield RunCommand(argv=("update-initramfs", "-u", "-k", kernel.release), why=why)
@@ -66,12 +66,12 @@ def rebuild(host: Host, kernel: BootKernel, why: str) -> Iterator[RunCommand]:
 
 
 def by_hand(host: Host, kernel: BootKernel) -> str:
-    """What makes one kernel's initramfs anew, as somebody would type it."""
+    """The shell command line that rebuilds one kernel's initramfs, for remedies."""
     if host.initramfs_tool == "mkinitcpio":
         return shlex.join(("mkinitcpio", "-k", kernel.release, "-g", image_of(host, kernel)))
     return " && ".join(shlex.join(command.argv) for command in rebuild(host, kernel, ""))
 
 
 def install_kernel(kernel: BootKernel, why: str) -> RunCommand:
-    """Have a kernel's files on the boot partition and its boot entry made anew (kernel-install(8))."""
+    """The command that regenerates a kernel's files on the boot partition and its boot entry (kernel-install(8))."""
     return RunCommand(argv=("kernel-install", "add", kernel.release, kernel.source or ""), why=why)

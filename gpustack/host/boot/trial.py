@@ -1,16 +1,16 @@
-"""A trial boot: new kernel arguments hold for one boot, and for good only when the host has come back and is right.
+"""A trial boot: new kernel arguments apply to one boot, and become permanent after the host is verified.
 
-The arguments stand in a menu entry of their own, the last, which GRUB's environment names for the next boot only:
-GRUB takes that name away before it starts the kernel (``next_entry`` in the ``grub.cfg`` that ``grub-mkconfig``
-writes). So whatever ends the trial, the boot after it is the old one. Four things end it:
+A separate menu entry, the last one, has the arguments. GRUB's environment selects it for the next boot only: GRUB
+clears ``next_entry`` before it starts the kernel (``grub.cfg`` of ``grub-mkconfig``). So the boot after the trial
+always has the old arguments. Four events end a trial:
 
-* a panic: the kernel reboots (``panic=``), and so does the initramfs in place of its shell (initramfs-tools(7),
+* panic: the kernel reboots (``panic=``); the initramfs reboots instead of starting a shell (initramfs-tools(7),
   dracut.cmdline(7));
-* a kernel that hangs: systemd has the hardware's watchdog bite, where there is one (``systemd.watchdog_sec=``);
-* a host that runs but that nobody confirms in time: a unit of systemd's reboots it;
-* a verification that fails: the playbook reboots it.
+* hang: the hardware watchdog, if there is one, resets the host (``systemd.watchdog_sec=``);
+* no confirmation in time: a systemd unit reboots the host;
+* failed verification: the playbook reboots the host.
 
-The files in ``/etc`` and the initramfs are the new ones in both boots: what is tried is the command line.
+Files in ``/etc`` and the initramfs are new in both boots: the trial covers only the command line.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ ENTRY = "gpustack-trial"
 """The trial entry's id in GRUB's menu."""
 TITLE = "gpustack: new kernel arguments, tried once"
 MARKER = "gpustack.trial"
-"""The argument by which a trial boot is known. The kernel passes over a word with a dot that no module claims."""
+"""The argument that identifies a trial boot. The kernel ignores arguments with a dot that belong to no module."""
 _PANIC_SECONDS = 15
 _WATCHDOG_SECONDS = 60
-# GRUB writes its environment without the file system's help, in place (00_header of Ubuntu's GRUB, check_writable).
+# GRUB overwrites the blocks of its environment in place (00_header of Ubuntu's GRUB, check_writable).
 _WRITABLE = frozenset({"ext2", "ext3", "ext4", "xfs", "vfat"})
-# How long GRUB shows its menu; the second is Ubuntu's, after a boot that did not get as far as its services.
+# Timeouts of GRUB's menu; the second applies on Ubuntu after a failed boot.
 _TIMEOUTS = ("GRUB_TIMEOUT", "GRUB_RECORDFAIL_TIMEOUT")
 _DEVICES = {
     "lvm": "a logical volume",
@@ -49,7 +49,7 @@ _DEVICES = {
 
 
 class TrialDocument(TypedDict, total=False):
-    """A trial as plain data: its entry, what marks its boot, and the commands around it."""
+    """A trial as plain data: its menu entry, its marker argument, its time limit and its commands."""
 
     entry: str
     marker: str
@@ -61,17 +61,17 @@ class TrialDocument(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A trial that a plan asks for.
+    """A trial boot.
 
-    :ivar arguments: what the trial entry has beside the line that is tried.
-    :ivar seconds: how long after the start of the system the host may take to be confirmed.
+    :ivar arguments: arguments of the trial entry in addition to the command line to try.
+    :ivar seconds: the time after system start within which the host must be confirmed.
     """
 
     arguments: tuple[str, ...]
     seconds: int
 
     def to_dict(self) -> TrialDocument:
-        """As plain data: what the playbooks need for it."""
+        """The trial as plain data, for the playbooks."""
         return {
             "entry": ENTRY,
             "marker": MARKER,
@@ -83,7 +83,7 @@ class Trial:
 
 
 def trial(seconds: int) -> Trial:
-    """The trial with everything that ends it."""
+    """A trial with the arguments that end it at panic, hang and timeout."""
     unit = TRIAL_UNIT.rpartition("/")[2]
     return Trial(
         seconds=seconds,
@@ -99,13 +99,13 @@ def trial(seconds: int) -> Trial:
 
 
 def is_running(host: Host) -> bool:
-    """Whether the host's present boot is a trial; once it has been made permanent, the files of the trial are gone."""
+    """Whether the current boot is a trial. After it is made permanent, the files of the trial are gone."""
     line = host.kernel.command_line
     return TRIAL_ENTRY in host.files and line is not None and CommandLine(text=line).has(MARKER)
 
 
 def files(desired: Desired, wanted: Trial) -> dict[str, OwnedFile]:
-    """The files of a trial, by path; none when the line to try is not known, which the plan refuses anyway."""
+    """The files of a trial, by path; empty if the next command line is unknown, which blocks the plan anyway."""
     if desired.next_line is None:
         return {}
     return render_trial(
@@ -119,7 +119,7 @@ def files(desired: Desired, wanted: Trial) -> dict[str, OwnedFile]:
 
 
 def has_entry(host: Host, desired: Desired, wanted: Trial) -> bool:
-    """Whether the menu has the trial entry, with the arguments that are to be tried."""
+    """Whether the menu has the trial entry, with all arguments to try."""
     for entry in host.boot.entries:
         if entry.title == TITLE and desired.next_line is not None:
             line = CommandLine(text=entry.arguments)
@@ -129,7 +129,7 @@ def has_entry(host: Host, desired: Desired, wanted: Trial) -> bool:
 
 
 def findings(host: Host) -> Iterator[Finding]:
-    """Why a trial is not possible on this host; nothing when it is."""
+    """Findings about reasons why a trial is not possible on this host; empty if it is."""
     environment = host.boot.environment
     if host.boot.loader != "grub" or host.boot.bls:
         yield finding(Code.TRIAL_BOOT_LOADER, place=host.hostname)
@@ -147,7 +147,7 @@ def findings(host: Host) -> Iterator[Finding]:
 
 
 def _unusable(place: str, environment: BootEnvironment) -> Iterator[Finding]:
-    """Why GRUB can't start the trial entry once."""
+    """Findings about reasons why GRUB can't boot the trial entry exactly once."""
     if not environment.exists:
         yield finding(Code.TRIAL_ENVIRONMENT_MISSING, place=place, path=environment.path)
     if not environment.read:
@@ -163,7 +163,7 @@ def _unusable(place: str, environment: BootEnvironment) -> Iterator[Finding]:
 
 
 def _other_default(chosen: str | None, saved: str | None) -> str:
-    """Which entry GRUB boots, unless it is the first: the trial starts that one's kernel, so another would be tried."""
+    """Why GRUB does not boot the first entry by default; empty if it does. The trial boots the first entry's kernel."""
     if chosen is None:
         return "GRUB_DEFAULT can't be evaluated"
     if chosen == "saved":

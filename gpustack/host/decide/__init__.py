@@ -1,1 +1,1 @@
-"""What a host must be: which functions are passed through, on which driver, with which kernel arguments."""
+"""The desired state of a host: the functions that are passed through, their drivers, kernel arguments and files."""

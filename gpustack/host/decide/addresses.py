@@ -1,9 +1,9 @@
-"""Binding by address: what stood at each address when the host was planned, and what became of it at boot.
+"""Binding by address: the functions that the initramfs script lists, and the result of the script at boot.
 
-An id is taken wherever it turns up, so a function whose id a device of the host has, too, is bound by its address:
-a script in the initramfs sets its ``driver_override`` before udev loads a driver for anything. Addresses move when
-cards or firmware change, so the script names what it expects at each, and leaves anything else alone. Where a host
-driver is built into a kernel, the script unbinds it first.
+A driver binds an id on all devices that have it. If a device of the host has the same id, the function is bound by its
+address instead: a script in the initramfs sets ``driver_override`` before udev loads drivers. Addresses change with
+cards and firmware, so the script lists the expected identity of each device, and skips any other device. If a host
+driver is built into the kernel, the script unbinds it first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gpustack.facts.model import Function, Host
 from gpustack.host.own_files import SCRIPTS
 
 RECORD = "/run/gpustack/devices"
-"""What the script did in the running system's boot: a line for each device."""
+"""The script's log of the last boot: one line per device."""
 UNKNOWN = "-"
 _LINE = re.compile(r"keep (\S+) (\S+) (\S+) (\S+) (\S+) (\S+) (\S+)( take)?")
 _KEPT = re.compile(r"(\S+) is kept for (\S+)")
@@ -25,9 +25,10 @@ _KEPT = re.compile(r"(\S+) is kept for (\S+)")
 
 @dataclass(frozen=True, kw_only=True)
 class Listed:
-    """A function that is bound by its address, and what identifies it; ``-`` where that is not known.
+    """A function that is bound by address, and its expected identity; unknown ids are ``-``.
 
-    :ivar is_taken: whether a host driver that is built into a kernel loses it.
+    :ivar driver: the driver to bind.
+    :ivar is_taken: whether the script unbinds it from a built-in host driver first.
     """
 
     address: str
@@ -41,7 +42,7 @@ class Listed:
 
     @classmethod
     def of(cls, function: Function, driver: str, *, is_taken: bool = False) -> Self:
-        """A function as it stands now."""
+        """The identity of a function in the facts."""
         return cls(
             address=function.address,
             driver=driver,
@@ -55,7 +56,7 @@ class Listed:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The arguments of the script for it."""
+        """The function's arguments in the script."""
         return (self.address, self.driver, *self._ids, *(("take",) if self.is_taken else ()))
 
     @property
@@ -63,7 +64,7 @@ class Listed:
         return (self.vendor, self.product, self.subsystem_vendor, self.subsystem_product, self.pci_class)
 
     def stranger(self, host: Host) -> str | None:
-        """What stands at the address in place of this function, or None when it is the expected one."""
+        """The identity of another device at the address, or ``nothing``; None if the expected device is there."""
         device = host.functions.get(self.address)
         if device is None:
             return "nothing"
@@ -75,13 +76,13 @@ class Listed:
 
     @property
     def identity(self) -> str:
-        """What identifies it, for people: ``10de:11b4 (subsystem 10de:1096, class 030000)``."""
+        """The identity for messages: ``10de:11b4 (subsystem 10de:1096, class 030000)``."""
         subsystem = f"subsystem {self.subsystem_vendor}:{self.subsystem_product}, "
         return f"{self.vendor}:{self.product} ({subsystem if UNKNOWN not in subsystem else ''}class {self.pci_class})"
 
 
 def listed(host: Host) -> Iterator[Listed]:
-    """The functions that the script on the host lists, which may be of an earlier plan."""
+    """The functions in the script that is on the host; an earlier plan may have written it."""
     lines = [line for path in SCRIPTS if path in host.files for line in host.files[path].text.splitlines()]
     for line in lines:
         if (match := _LINE.fullmatch(line)) is not None:
@@ -91,7 +92,7 @@ def listed(host: Host) -> Iterator[Listed]:
 
 
 def kept_at_boot(host: Host) -> dict[str, str]:
-    """The drivers that the script gave at the boot of the running system, by address."""
+    """The drivers that the script assigned at the last boot, by address."""
     file = host.files.get(RECORD)
     lines = file.text.splitlines() if file is not None else ()
     return {match[1]: match[2] for line in lines if (match := _KEPT.fullmatch(line)) is not None}

@@ -1,10 +1,11 @@
-"""How the functions that go to guests get their driver at boot, before any host driver sees them.
+"""Bind functions to passthrough drivers at boot, before a host driver probes them.
 
-vfio-pci (or pci-stub) is told their ``vendor:product`` ids and loaded in the initramfs. Three things make it come
-first: the initramfs loads it by name; a softdep loads it before each host driver that udev may load for one of
-the functions (``modprobe.d(5)``); and the GPUs' own host drivers are blacklisted where nothing else needs them.
-An id is taken wherever it turns up, so this is right only as long as every function with that id is to go. The others
-are bound by their address, before all that (:mod:`gpustack.host.decide.addresses`).
+The module options of vfio-pci (or pci-stub) list the ``vendor:product`` ids. Three measures make it bind first: the
+initramfs loads it by name; a softdep loads it before each host driver that matches one of the functions
+(``modprobe.d(5)``); the GPUs' host drivers are blacklisted if no other device needs them.
+
+A driver binds an id on all devices that have it. So ids are used only if all functions with the id are passed through.
+Other functions are bound by address, before the modules load (:mod:`gpustack.host.decide.addresses`).
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ from gpustack.spec.model import Options
 
 _IDS_LONGEST = 1023  # static char ids[1024] (drivers/vfio/pci/vfio_pci.c, drivers/pci/pci-stub.c)
 _BACKEND = "vfio_iommu_type1"
-# Modules that only work together: if one of them is in use, none of its stack is blacklisted.
+# Modules with these prefixes work only together: if one is in use, none of its stack is blacklisted.
 _STACKS = ("nvidia", "nova")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Binding:
-    """What is told to modprobe, to the initramfs and to the kernel.
+    """The settings for modprobe, the initramfs and the kernel's command line.
 
-    :ivar by_address: functions that are bound by address: a device of the host has their id too, they get a variant
-        driver, or a host driver that is built into a kernel holds them before the initramfs runs.
+    :ivar by_address: functions that are bound by address: they share their id with a device of the host, have a
+        variant driver, or a built-in host driver binds them before the initramfs runs.
     :ivar options: ids by driver, for modprobe.
-    :ivar softdeps: drivers to be loaded before a host driver, by host driver.
-    :ivar arguments: ids for the kernel's command line, where a kernel has a driver built in.
+    :ivar softdeps: passthrough drivers to load before a host driver, by host driver.
+    :ivar blacklist: host drivers.
+    :ivar arguments: kernel arguments with the ids of drivers that are built into a kernel.
     :ivar early_modules: modules that the initramfs loads.
-    :ivar late_modules: modules that systemd loads, all of which every kernel has.
+    :ivar late_modules: modules that systemd loads (modules-load.d); every bootable kernel has them.
     """
 
     by_address: tuple[Listed, ...]
@@ -55,7 +57,7 @@ class Binding:
 
 
 def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Binding:
-    """Decide how the targets get their drivers."""
+    """Decide how the targets are bound to their drivers."""
     assigned = {driver for _, driver in targets.functions.values()}
     drivers = tuple(driver for driver in BY_ID if driver in assigned)
     variants = sorted(assigned - set(BY_ID))
@@ -90,25 +92,25 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
 
 
 def _ids(targets: Targets, drivers: Iterable[str], by_address: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """The ids that each driver binds, where it has any: those of functions that are not bound by address."""
+    """The ids that each driver binds, without functions that are bound by address."""
     pairs = [pair for address, pair in targets.functions.items() if address not in by_address]
     found = {driver: sorted({function.ids for function, of in pairs if of == driver}) for driver in drivers}
     return {driver: tuple(listed) for driver, listed in found.items() if listed}
 
 
 def _modules(host: Host, drivers: Sequence[str], variants: Sequence[str]) -> list[str]:
-    """The modules of the drivers, and the backend that VFIO's drivers need."""
+    """The modules of the drivers, and VFIO's IOMMU backend."""
     backend = [_BACKEND] if (VFIO in drivers or variants) and _kinds(host, _BACKEND) else []
     return [*(canonical(driver) for driver in (*drivers, *variants)), *backend]
 
 
 def _kinds(host: Host, module: str) -> frozenset[str | None]:
-    """How the kernels that can boot have a module: ``module``, ``builtin``."""
+    """The kinds of a module in the bootable kernels: ``module``, ``builtin``."""
     return frozenset(kind for kernel in host.boot.kernels if (kind := kernel.modules.get(module)) is not None)
 
 
 def _is_early(host: Host, module: str) -> bool:
-    """Whether the initramfs is to load a module. dracut fails for a kernel that has not got it at all."""
+    """Whether the initramfs loads a module. dracut fails if a kernel does not have the module."""
     return _in_every_kernel(host, module) if has_dracut(host) else "module" in _kinds(host, module)
 
 
@@ -127,7 +129,7 @@ def _softdeps(targets: Targets, drivers: Iterable[str]) -> Iterator[tuple[str, t
 
 
 def _kept_functions(host: Host, targets: Targets) -> Iterator[Function]:
-    """The functions that stay with the host; virtual functions go with their physical one."""
+    """The functions that stay with the host. Virtual functions belong to their physical function."""
     going = targets.functions
     for function in sorted(host.pci, key=lambda f: f.bdf):
         if function.address not in going and function.physical_function not in going:
@@ -139,18 +141,19 @@ def _stack(module: str) -> str:
 
 
 def _blacklist(host: Host, targets: Targets) -> Iterator[str]:
-    """The GPUs' host drivers that nothing else uses, or would use."""
+    """The GPUs' host drivers that no function of the host uses or matches."""
     spared_drivers = spared(host, targets)
     yield from sorted(module for module in _gpu_drivers(targets) if module not in spared_drivers)
 
 
 def _gpu_drivers(targets: Targets) -> dict[str, str]:
-    """The host drivers of the GPUs that go to guests, each with the GPUs' vendor id."""
+    """The host drivers of the GPUs that are passed through, each with the GPU's vendor id."""
     return {module: target.gpu.main.vendor for target in targets.gpus for module in host_drivers(target.gpu.main)}
 
 
 def spared(host: Host, targets: Targets) -> dict[str, Function]:
     """The GPUs' host drivers that must not be blacklisted, each with a function of the host that may need it."""
+    # A GPU that stays may need any driver of its vendor, so vendors are compared first.
     retained = tuple(_kept_functions(host, targets))
     gpus = {function.vendor: function for function in retained if _is_kept_gpu(function)}
     used: dict[str, Function] = {}
@@ -163,12 +166,12 @@ def spared(host: Host, targets: Targets) -> dict[str, Function]:
 
 
 def _is_kept_gpu(function: Function) -> bool:
-    """Whether a function that stays is a GPU: any driver of its maker may be needed for it."""
+    """Whether a function that stays with the host is a GPU: it may need any driver of its vendor."""
     return classes.is_gpu_class(function.pci_class) and function.physical_function is None
 
 
 def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
-    """GPU host drivers that are left alone because something else uses them."""
+    """Findings about GPU host drivers that are not blacklisted because a function of the host needs them."""
     by_function: dict[str, list[str]] = {}
     for module, function in spared(host, targets).items() if options.blacklist_host_drivers else ():
         by_function.setdefault(function.address, []).append(module)
@@ -182,7 +185,7 @@ def _kept(host: Host, targets: Targets, options: Options) -> Iterator[Finding]:
 
 
 def _staying(host: Host, targets: Targets) -> dict[str, tuple[Function, ...]]:
-    """The functions that stay with the host and have an id of one that goes, by id."""
+    """The functions that stay with the host but share an id with one that is passed through, by id."""
     going = {function.ids for function, _ in targets.functions.values()}
     by_id: dict[str, list[Function]] = {}
     for function in _kept_functions(host, targets):
@@ -192,7 +195,7 @@ def _staying(host: Host, targets: Targets) -> dict[str, tuple[Function, ...]]:
 
 
 def identical(host: Host, targets: Targets) -> tuple[Function, ...]:
-    """The functions that stay with the host and have an id of one that goes: they must not be taken."""
+    """The functions that share an id with a target but stay with the host; gpustack must not bind them."""
     return tuple(function for functions in _staying(host, targets).values() for function in functions)
 
 
@@ -257,17 +260,17 @@ def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets,
 
 
 def _modules_of(targets: Targets) -> tuple[str, ...]:
-    """The modules that the targets' drivers take, with those that they depend on (``drivers/vfio/Makefile``)."""
+    """The modules of the targets' drivers, with their dependencies (``drivers/vfio/Makefile``)."""
     drivers = {canonical(driver) for _, driver in targets.functions.values()}
     return tuple(sorted(drivers | set(_VFIO if drivers - {"pci_stub"} else ())))
 
 
-_OLD = "vfio_virqfd"  # kernels since 6.2 have none
+_OLD = "vfio_virqfd"  # removed in Linux 6.2
 _VFIO = ("vfio", "vfio_iommu_type1", "vfio_pci_core", "vfio_virqfd", "iommufd", "irqbypass")
 
 
 def switched_off(host: Host, targets: Targets, other: Elsewhere) -> Iterator[tuple[str, str, str]]:
-    """Where a module that the targets' drivers take is kept from being loaded: place, text and effect."""
+    """Settings that prevent a module of the targets' drivers from loading: place, text and effect."""
     for module in _modules_of(targets):
         kinds = {kernel.modules.get(module) for kernel in host.boot.kernels}
         if module != _OLD or kinds != {None}:
@@ -275,10 +278,10 @@ def switched_off(host: Host, targets: Targets, other: Elsewhere) -> Iterator[tup
 
 
 def _off_switches(module: str, other: Elsewhere) -> Iterator[tuple[str, str, str]]:
-    """Where one module is kept from being loaded or from working.
+    """Settings that prevent one module from loading or working.
 
-    A module that another one needs is loaded with it although it is blacklisted in modprobe's configuration; the
-    kernel's own ``module_blacklist`` knows no such exception (``kernel/module/main.c``, ``blacklisted``).
+    modprobe loads a blacklisted module as a dependency of another one. The kernel's parameter ``module_blacklist`` has
+    no such exception (``kernel/module/main.c``, ``blacklisted``).
     """
     kept_out = f"it keeps {module} from being loaded"
     is_needed_only = module in _VFIO and module != _BACKEND
@@ -292,7 +295,7 @@ def _off_switches(module: str, other: Elsewhere) -> Iterator[tuple[str, str, str
     last = None if other.from_entries else next(iter(other.all("module_blacklist")[-1:]), None)
     for sourced in other.arguments or ():
         name, listed = canonical(sourced.argument.name), (sourced.argument.value or "").split(",")
-        if name == "module_blacklist":  # the kernel keeps the last, and compares letter by letter
+        if name == "module_blacklist":  # the kernel uses the last one, and does not treat - and _ as equal
             is_off = module in listed and last in (None, sourced)
         elif name in ("modprobe.blacklist", "rd.driver.blacklist"):
             is_off = not is_needed_only and module in map(canonical, listed)
@@ -303,7 +306,7 @@ def _off_switches(module: str, other: Elsewhere) -> Iterator[tuple[str, str, str
 
 
 def _by_address(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Finding]:
-    """What driverctl does to the targets."""
+    """Findings about driverctl overrides of the targets."""
     functions = targets.functions
     for path, text in sorted(other.texts.items()):
         if path.startswith(DRIVERCTL):

@@ -1,4 +1,4 @@
-"""What a host shall be: everything that its plan compares with the facts, and that its verification proves."""
+"""The desired state of a host, which the plan compares with the facts, and which verification checks."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from gpustack.spec.hosts import options_for
 from gpustack.spec.model import Spec
 
 PARAMETERS = (*iommu.NAMES, *IDS_ARGUMENTS)
-"""The kernel parameters that gpustack sets: the only ones that it looks after."""
-# What plans cure, or say in words of their own.
+"""All kernel parameters that gpustack sets or removes."""
+# Findings that a plan fixes, or reports with its own codes.
 _NOT_REPEATED = frozenset(
     {
         Code.IOMMU_INACTIVE,
@@ -45,20 +45,20 @@ _NOT_REPEATED = frozenset(
 _NOT_VISIBLE = Code.IOMMU_UNKNOWN
 _LONGEST_COMMAND_LINE = 2047  # COMMAND_LINE_SIZE of x86 is 2048 (arch/x86/include/asm/setup.h)
 _BREAK = "\n"
-_BOOT_IMAGE = 128  # what GRUB adds in front: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
+_BOOT_IMAGE = 128  # reserve for GRUB's own arguments: BOOT_IMAGE=/boot/vmlinuz-… root=UUID=… ro
 
 
 @dataclass(frozen=True, kw_only=True)
 class Desired:
-    """What a host shall be.
+    """The desired state of a host.
 
-    :ivar arguments: kernel arguments that must reach the kernel, wherever they are written.
-    :ivar added: those of them that gpustack's drop-in adds.
-    :ivar next_line: the command line of an ordinary menu entry once GRUB's configuration is made anew, as far as
-        GRUB's defaults decide it; None when that can't be told.
+    :ivar arguments: kernel arguments that must be on the command line, from any configuration.
+    :ivar added: the subset that gpustack adds.
+    :ivar next_line: the command line of a normal menu entry after GRUB's menu is regenerated, as far as GRUB's defaults
+        determine it; None if unknown.
     :ivar files: the files that gpustack owns, by path.
-    :ivar by_hand: what somebody has set up by hand for the same devices.
-    :ivar entries: where boot entries are files, what becomes of them and of the files that they are made from.
+    :ivar by_hand: hand-made configuration for the same devices.
+    :ivar entries: the desired boot entries, if they are files (Boot Loader Specification); else None.
     """
 
     targets: Targets
@@ -72,7 +72,7 @@ class Desired:
     findings: tuple[Finding, ...]
 
     def to_dict(self) -> dict[str, object]:
-        """What must be found on the host, as plain data."""
+        """The state that verification checks, as plain data."""
         return {
             "arguments": list(self.arguments),
             "functions": {address: driver for address, (_, driver) in sorted(self.targets.functions.items())},
@@ -85,7 +85,7 @@ class Desired:
 
 
 def desire(spec: Spec, host: Host) -> Desired:
-    """Work out what a host shall be, and everything that stands against it."""
+    """Compute the desired state of a host, and the findings about it."""
     options = options_for(spec, host.hostname)
     targets = choose(spec, host)
     other = elsewhere(host)
@@ -124,12 +124,12 @@ def desire(spec: Spec, host: Host) -> Desired:
 
 
 def _grave(host_finding: Finding) -> Finding:
-    """A finding of the host as a plan takes it: what a plan rests on must be known."""
+    """Raise the severity of an unknown IOMMU to error, because a plan must not guess."""
     return replace(host_finding, severity=Severity.ERROR) if host_finding.code == _NOT_VISIBLE else host_finding
 
 
 def _entries(host: Host, wanted: tuple[str, ...]) -> Entries | None:
-    """What becomes of boot entries that are files; None where GRUB has a menu."""
+    """The desired boot entries, if they are files; None if GRUB generates a menu."""
     if has_systemd_boot(host):
         return kernel_install.plan_entries(host, wanted)
     return entries.plan_entries(host, wanted) if has_entries(host) else None
@@ -159,8 +159,8 @@ def _grub(host: Host, other: Elsewhere, added: tuple[str, ...], next_line: Comma
 
 
 def _why_lost(arguments: Iterable[str], line: str) -> str:
-    """Why GRUB's menu would not hand arguments to the kernel."""
-    if _BREAK in line:  # 10_linux writes it as it is, and the rest becomes another command of GRUB's
+    """Why GRUB's menu would not pass arguments to the kernel."""
+    if _BREAK in line:  # 10_linux does not escape it, so the rest becomes another GRUB command
         return "a value before them goes over the end of a line, and there the menu entry's arguments end"
     if all(argument in line for argument in arguments):
         return OPEN_QUOTE
@@ -175,7 +175,7 @@ def _not_ours(host: Host, files: dict[str, OwnedFile]) -> Iterator[Finding]:
 
 
 def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
-    """Functions in a GPU's group that something else than gpustack has put on a driver for guests: DPDK does."""
+    """Functions in a GPU's group that other software (DPDK) has bound to a passthrough driver."""
     file = host.files.get(MODPROBE)
     config = read_modprobe({MODPROBE: file.text} if file is not None else {})
     ids = {
@@ -199,7 +199,7 @@ def _in_use_elsewhere(host: Host, targets: Targets) -> Iterator[Finding]:
 
 
 def _moved(host: Host) -> Iterator[Finding]:
-    """Devices that are bound by address, and have moved since the host was prepared."""
+    """Devices that are bound by address, but are no longer at that address."""
     for device in addresses.listed(host):
         if (stranger := device.stranger(host)) is not None:
             place = f"{host.hostname} {device.address}"

@@ -1,8 +1,8 @@
-"""The host drivers of functions that are passed through, and those that come before the initramfs.
+"""The host drivers of functions that are passed through, and those that are built into the kernel.
 
-A driver that is built into a kernel probes its devices before the initramfs runs, so neither a softdep nor a blacklist
-helps. It may lose a companion to the script that binds by address: RHEL and Fedora build ``xhci_pci`` in, which holds
-the USB-C controller of a card. It never loses the GPU itself, whose console or firmware state would be undefined.
+A built-in driver probes its devices before the initramfs runs, so a softdep or blacklist has no effect. The script that
+binds by address unbinds companions from a built-in driver: RHEL and Fedora build in ``xhci_pci``, which binds the
+USB-C controller of a card. The GPU itself is never unbound: its console and firmware state would be undefined.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _XHCI_CLASS, _XHCI = "0c0330", "xhci_pci"
 
 
 def host_drivers(function: Function) -> tuple[str, ...]:
-    """The modules that might take a function for the host, by name with ``_``."""
+    """The host modules that may bind a function; names with ``_``."""
     names = [canonical(name) for name in function.modules]
     if classes.is_gpu_class(function.pci_class):
         names += [canonical(name) for name in catalogue.host_drivers(function.vendor)]
@@ -31,9 +31,9 @@ def host_drivers(function: Function) -> tuple[str, ...]:
 
 
 def held_early(host: Host, targets: Targets) -> frozenset[str]:
-    """The addresses of the companions that a built-in host driver holds before the initramfs runs.
+    """The addresses of companions that a built-in host driver binds before the initramfs runs.
 
-    On a prepared host no driver may show that any more: then the script that is there does.
+    On a prepared host, the current driver no longer shows this; then the script on the host does.
     """
     main = {target.address for target in targets.all}
     before = {d.address for d in listed(host) if d.is_taken and d.stranger(host) is None}
@@ -45,7 +45,7 @@ def held_early(host: Host, targets: Targets) -> frozenset[str]:
 
 
 def too_early(host: Host, targets: Targets) -> Iterator[Finding]:
-    """Findings about built-in host drivers: of the GPU itself they come first, of a companion they are unbound."""
+    """Findings about built-in host drivers: one of the GPU blocks it; one of a companion is unbound at boot."""
     main = {target.address for target in targets.all}
     for address, (function, driver) in targets.functions.items():
         place, by_kernel = f"{host.hostname} {address}", _built_in(host, function, driver)
@@ -67,7 +67,7 @@ def too_early(host: Host, targets: Targets) -> Iterator[Finding]:
 
 
 def _built_in(host: Host, function: Function, driver: str) -> Mapping[str, tuple[str, ...]]:
-    """The built-in host drivers of a function by kernel release, where the driver for guests is a module."""
+    """The built-in host drivers of a function by kernel release, for kernels whose ``driver`` is a module."""
     kernels = [kernel for kernel in host.boot.kernels if kernel.modules.get(canonical(driver)) == "module"]
     by_release = {kernel.release: tuple(_names(host, kernel, function)) for kernel in kernels}
     return {release: names for release, names in by_release.items() if names}
@@ -82,8 +82,8 @@ def _names(host: Host, kernel: BootKernel, function: Function) -> Iterator[str]:
 
 
 def _has_no_module(host: Host, function: Function) -> bool:
-    """Whether a host driver holds a function and no loadable module claims it: then it is built in.
+    """Whether a function is bound to a host driver but has no matching module: then the driver is built in.
 
-    Where not one function has a module, the kernel's table of aliases was not there to be read.
+    If no function has matching modules, the table of aliases could not be read, and this is unknown.
     """
     return is_host_driver(function.driver) and not function.modules and any(f.modules for f in host.pci)

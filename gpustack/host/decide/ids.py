@@ -1,4 +1,4 @@
-"""The lists of ids that the parameters of vfio-pci and pci-stub take, and which functions a driver takes by them."""
+"""Lists of PCI ids in the parameter ``ids`` of vfio-pci and pci-stub, and the functions that match them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ _ANY = "ffffffff"  # PCI_ANY_ID
 
 @dataclass(frozen=True, kw_only=True)
 class Ids:
-    """A list of ids that something else hands to vfio-pci or pci-stub.
+    """A list of ids for vfio-pci or pci-stub in configuration that is not gpustack's.
 
-    Each is ``vendor:device[:subvendor[:subdevice[:class[:class_mask]]]]``, read with ``%x``
+    Format of an id: ``vendor:device[:subvendor[:subdevice[:class[:class_mask]]]]``, hexadecimal
     (``drivers/vfio/pci/vfio_pci.c``, ``vfio_pci_fill_ids``; ``drivers/pci/pci-stub.c``).
 
-    :ivar driver: the module, spelt with ``_``.
-    :ivar text: the list as it is written.
+    :ivar driver: the module, with ``_``.
+    :ivar text: the unparsed list.
+    :ivar place: file and line, for messages.
     """
 
     driver: str
@@ -33,17 +34,17 @@ class Ids:
 
     @cached_property
     def ids(self) -> frozenset[str]:
-        """Their ``vendor:product`` pairs."""
+        """The ``vendor:product`` pairs of the list."""
         return frozenset(":".join(fields[:2]) for fields in self._entries)
 
     def takes_all(self, functions: Iterable[Function]) -> bool:
-        """Whether the driver takes each of the functions whose pair is in the list: narrower ids may leave some out."""
+        """Whether the list matches each function whose pair is in it; ids with more fields may exclude some."""
         listed = [function for function in functions if function.ids in self.ids]
         return all(any(_fits(fields, function) for fields in self._entries) for function in listed)
 
 
 def _digits(field: str) -> str:
-    """A field of an id with four digits, as sysfs has it; as it stands when it is no number."""
+    """Pad a field of an id to four digits, as in sysfs; unchanged if it is not a number."""
     try:
         return f"{int(field, 16):04x}"
     except ValueError:
@@ -51,7 +52,10 @@ def _digits(field: str) -> str:
 
 
 def _fits(fields: tuple[str, ...], function: Function) -> bool:
-    """Whether an id is a function's; what is left out or ``ffffffff`` is any, and so is a class without a mask."""
+    """Whether an id matches a function.
+
+    A missing or ``ffffffff`` subsystem field matches any value, and so does a class without a mask.
+    """
     vendor, product, *narrower = fields if len(fields) > 1 else (*fields, "")
     subsystem = (function.subsystem_vendor, function.subsystem_product)
     if (vendor, product) != (function.vendor, function.product):

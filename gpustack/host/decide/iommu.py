@@ -1,7 +1,7 @@
-"""The kernel arguments that switch the IOMMU on, and what stands against them elsewhere.
+"""The kernel arguments that enable the IOMMU, and other settings that contradict them.
 
-What each means to the kernel: ``Documentation/admin-guide/kernel-parameters.txt``. How their lists are read:
-:mod:`gpustack.linux.module_parameters`.
+``Documentation/admin-guide/kernel-parameters.txt`` describes them; :mod:`gpustack.linux.module_parameters` evaluates
+their lists.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NAMES = ("intel_iommu", "iommu", UNSAFE_INTERRUPTS)
 
 @dataclass(frozen=True, kw_only=True)
 class IommuArguments:
-    """What the kernel must be told about the IOMMU.
+    """The kernel arguments for the IOMMU.
 
-    :ivar wanted: every argument that must reach the kernel, wherever it is written.
+    :ivar wanted: arguments that must be on the command line, from any configuration.
     """
 
     wanted: tuple[str, ...]
@@ -33,7 +33,7 @@ class IommuArguments:
 
 
 def kind(host: Host) -> str | None:
-    """``intel``, ``amd``, or None when the host says neither: by its firmware's tables, else by its processor."""
+    """``intel``, ``amd``, or None if unknown: by the firmware's tables, else by the processor's vendor."""
     if "DMAR" in host.iommu.acpi_tables:
         return "intel"
     if "IVRS" in host.iommu.acpi_tables:
@@ -42,7 +42,7 @@ def kind(host: Host) -> str | None:
 
 
 def arguments(host: Host, options: Options, other: Elsewhere) -> IommuArguments:
-    """Decide the IOMMU's arguments, and find what contradicts them."""
+    """Decide the IOMMU's arguments, and report settings that contradict them."""
     wanted = [
         *(["intel_iommu=on"] if kind(host) == "intel" else []),
         *(["iommu=pt"] if options.iommu_pt else []),
@@ -53,7 +53,7 @@ def arguments(host: Host, options: Options, other: Elsewhere) -> IommuArguments:
 
 
 def _words(other: Elsewhere, name: str) -> Iterator[tuple[str, str, str]]:
-    """(word, argument, place) of every comma-separated word of every occurrence of a parameter."""
+    """Word, argument and place of each comma-separated word in all occurrences of a parameter."""
     for sourced in other.all(name):
         for word in words(sourced.argument):
             yield word, sourced.argument.text, sourced.place
@@ -61,9 +61,9 @@ def _words(other: Elsewhere, name: str) -> Iterator[tuple[str, str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class Contradiction:
-    """Something that stands against the plan, whether an argument or an option in modprobe's configuration.
+    """A kernel argument or modprobe option that contradicts the plan.
 
-    :ivar text: as it stands there.
+    :ivar text: its text in the configuration.
     """
 
     text: str
@@ -72,7 +72,7 @@ class Contradiction:
 
 
 def contradictions(host: Host, options: Options, other: Elsewhere) -> Iterator[Contradiction]:
-    """What is set elsewhere and stands against the plan."""
+    """The settings in configuration of others that contradict the plan."""
     yield from _switches(host, options, other)
     yield from _unsafe_elsewhere(options, other)
 
@@ -99,7 +99,7 @@ def _switches(host: Host, options: Options, other: Elsewhere) -> Iterator[Contra
     if not options.allow_unsafe_interrupts:
         switches[REMAPPING] = "it switches interrupt remapping off"
         sticky["nointremap"] = {"": switches[REMAPPING]}
-    if kind(host) == "intel":  # does not read the other maker's
+    if kind(host) == "intel":  # each vendor's driver ignores the other one's parameter
         del sticky["amd_iommu"]
     elif kind(host) == "amd":
         del switches[INTEL_IOMMU]
@@ -122,7 +122,7 @@ def _interrupts(host: Host, options: Options) -> Iterator[Finding]:
             place=host.hostname,
         )
     elif remapping is False:
-        # Without an active IOMMU (an AMD one that is off) interrupts may not be remapped yet.
+        # While the IOMMU is off (amd_iommu=off), the state of interrupt remapping is not final.
         yield finding(
             Code.INTERRUPTS_NOT_REMAPPED if host.iommu.units else Code.REMAPPING_NOT_KNOWN_YET, place=host.hostname
         )

@@ -1,8 +1,7 @@
-"""Which cards can be bound on the running host, without a reboot, and why the others can't.
+"""Bind cards on the running host, without a reboot, and report why others can't be bound.
 
-A card is taken from its host driver only when nothing uses it: unbinding one that is in use can wait for ever in the
-kernel, or take a console away. And only when the running kernel is as it shall be but for the drivers: its
-arguments in force, the IOMMU on, the card's group known.
+A card is unbound from its host driver only if it has no users: an unbind of a device in use can hang in the kernel, or
+remove the console. The running kernel must already have the desired arguments, an active IOMMU and the drivers.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from gpustack.operations import BindLive, Moved
 from gpustack.spec.assignment import Assigned
 from gpustack.spec.model import Options
 
-# Who draws on a card's memory before any driver: it keeps the memory when the driver goes (/proc/iomem).
+# Boot framebuffers in /proc/iomem: they keep the card's memory even after its driver is unbound.
 _FRAME_BUFFERS = frozenset({"BOOTFB", "efifb", "vesafb", "simplefb", "simple-framebuffer", "simpledrm"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Live:
-    """What is bound on the running host.
+    """The bindings on the running host.
 
-    :ivar host: the host as it will be then.
-    :ivar findings: why what is left has to wait.
+    :ivar host: the facts after the operations.
+    :ivar findings: the reasons why other cards require a reboot.
     """
 
     operations: tuple[BindLive, ...]
@@ -63,12 +62,12 @@ def bind_live(host: Host, desired: Desired, options: Options) -> Live:
 
 
 def _missing(target: Assigned) -> Iterator[Function]:
-    """The functions of a card that are not on their driver yet."""
+    """The functions of a card that are not bound to their driver."""
     return (function for function in target.gpu.functions if not is_held(function.driver, target.driver_of(function)))
 
 
 def _bind(target: Assigned) -> BindLive:
-    # Audio and USB functions lean on the display function (drivers/pci/quirks.c, quirk_gpu_hda), so they go first.
+    # Audio and USB functions depend on the display function (drivers/pci/quirks.c, quirk_gpu_hda): unbind them first.
     ordered = sorted(_missing(target), key=lambda f: (f.address == target.address, f.bdf))
     names = sorted({function.driver or "no driver" for function in ordered})
     return BindLive(
@@ -83,7 +82,7 @@ def _bind(target: Assigned) -> BindLive:
 
 
 def _against_host(host: Host, desired: Desired, options: Options) -> Iterator[Finding]:
-    """What of the running host is not as binding needs it."""
+    """The findings about the running host that prevent live binding."""
     place = host.hostname
     if different := "; ".join(_different_arguments(host, desired)):
         yield finding(Code.LIVE_ARGUMENTS_DIFFER, place=place, different=different)
@@ -110,7 +109,7 @@ def _different_arguments(host: Host, desired: Desired) -> Iterator[str]:
 
 
 def _against(host: Host, target: Assigned) -> Iterator[Finding]:
-    """What holds a card; nothing when it is free."""
+    """The findings that prevent live binding of a card; empty if it is not in use."""
     variants = sorted({driver for f in _missing(target) if (driver := target.driver_of(f)) not in BY_ID})
     if variants:
         place = f"{host.hostname} {target.address}"

@@ -1,4 +1,4 @@
-"""Mediated devices (vGPU) of GPUs that the plan would pass through as whole devices."""
+"""Mediated devices (vGPU) on GPUs that the plan passes through as complete devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEFINITION = re.compile(r"/etc/mdevctl\.d/([^/]+)/([^/]+)")
 
 
 def findings(host: Host, targets: Targets) -> Iterator[Finding]:
-    """The mediated devices that are active, and those that mdevctl starts at boot."""
+    """Findings about active mediated devices, and about those that mdevctl starts at boot."""
     going = targets.functions
     for function in sorted(host.pci, key=lambda f: f.bdf):
         if function.mediated and (function.address in going or function.physical_function in going):
@@ -32,7 +32,7 @@ def findings(host: Host, targets: Targets) -> Iterator[Finding]:
 
 
 def _starts(text: str) -> bool:
-    """Whether mdevctl starts a device at boot (mdevctl(8)); a definition that can't be read is taken for one."""
+    """Whether mdevctl starts a device at boot (mdevctl(8)); True if the definition can't be parsed."""
     try:
         return bool(json.loads(text).get("start") == "auto")
     except (ValueError, AttributeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Which hosts can be prepared: distribution, boot loader, initramfs tool, and facts that are whole."""
+"""Supported hosts: distribution, boot loader, initramfs tool, complete facts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gpustack.host.boot import kernel_install
 from gpustack.host.boot.tools import family, has_systemd_boot
 from gpustack.host.prior_setup.foreign_config import UPDATE_INITRAMFS
 
-_XEN = frozenset({"xenfs", "xen_privcmd"})  # they load under Xen only
+_XEN = frozenset({"xenfs", "xen_privcmd"})  # loaded under Xen only
 _INITRAMFS = ("initramfs-tools", "dracut")
-# A plan that has not read these could overwrite or contradict what is there.
+# A plan without these facts could overwrite or contradict existing configuration.
 _ESSENTIAL = (
     "/boot",
     "/efi",
@@ -41,7 +41,7 @@ _NEVER = re.compile(r"""^\s*update_initramfs=["']?no\b""", re.MULTILINE)
 
 
 def findings(host: Host) -> tuple[Finding, ...]:
-    """The reasons why this host cannot be prepared at all."""
+    """The reasons why gpustack can't prepare this host."""
     return (*_machine(host), *_boot_loader(host), *_images(host), *_boot(host), *_unknown(host))
 
 
@@ -80,7 +80,7 @@ def _boot_loader(host: Host) -> Iterator[Finding]:
 
 
 def _images(host: Host) -> Iterator[Finding]:
-    # Debian's part of kernel-install adds the image of initramfs-tools to an entry, whatever dracut built.
+    # On Debian, kernel-install always adds the initramfs-tools image to an entry, even if dracut built another one.
     is_debian = has_systemd_boot(host) and family(host) == "debian"
     supported = _INITRAMFS[:1] if is_debian else _INITRAMFS
     if host.initramfs_tool not in supported:

@@ -1,4 +1,4 @@
-"""What of a host is passed through by its spec, and what blocks it."""
+"""The GPUs and NVSwitches of a host that its spec passes through, and the findings that block them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gpustack.spec.assignment import Assigned, assigned_gpus, assigned_switches
 from gpustack.spec.hosts import models_for, nearby, options_for
 from gpustack.spec.model import NvSwitch, Spec
 
-# What preparing the host cures, or what a plan says in words of its own.
+# Findings that preparing the host fixes, or that a plan reports with its own codes.
 _NOT_REPEATED = frozenset({Code.BOUND_TO_HOST_DRIVER, Code.BOUND_TO_NO_DRIVER})
 _PEERS = Code.GROUP_SHARED_WITH_GPUS
 _UNKNOWN = Code.READINESS_UNKNOWN
@@ -26,9 +26,9 @@ _NOTE = Code.CARD_NOTE
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """Everything of a host that is passed through.
+    """The GPUs and NVSwitches that are passed through.
 
-    :ivar refused: the addresses of the GPUs and switches that an error finding blocks.
+    :ivar refused: the addresses of the GPUs and switches that an error blocks.
     """
 
     gpus: tuple[Assigned, ...]
@@ -43,12 +43,12 @@ class Targets:
 
     @property
     def functions(self) -> dict[str, tuple[Function, str]]:
-        """Every function that is passed through, by address, with its driver."""
+        """All functions that are passed through, by address, with their drivers."""
         return {f.address: (f, target.driver_of(f)) for target in self.all for f in target.gpu.functions}
 
 
 def choose(spec: Spec, host: Host) -> Targets:
-    """Choose what is passed through, and find what blocks it."""
+    """Select the GPUs and NVSwitches that are passed through, and report errors that block them."""
     models = models_for(spec, host.hostname)
     if not models:
         return Targets(gpus=(), switches=(), findings=(_not_in_spec(spec, host),))
@@ -76,7 +76,7 @@ def _variants(host: Host, choices: Mapping[str, variants.Choice]) -> Iterator[Fi
 
 
 def _is_beside_the_point(gpu_finding: Finding) -> bool:
-    """Whether a finding about a GPU says nothing about preparing its host: what the plan cures, and notes."""
+    """Whether a finding about a GPU is irrelevant for preparing its host: fixed by the plan, or an INFO note."""
     return gpu_finding.code in _NOT_REPEATED or (gpu_finding.code == _NOTE and gpu_finding.severity is Severity.INFO)
 
 
@@ -87,7 +87,7 @@ def _not_in_spec(spec: Spec, host: Host) -> Finding:
 
 
 def _missing(host: Host, models: Iterable[str], present: set[str | None]) -> Iterator[Finding]:
-    """Models of the host without a card: a warning as long as there is a card of another model."""
+    """Findings about models of the host without a card; less severe if another model has a card."""
     cards = [f"{gpu.main.address} {gpu.name.removesuffix(f' [{gpu.main.ids}]')} [{gpu.main.ids}]" for gpu in gpus(host)]
     cards_text = f"it has {', '.join(cards)}" if cards else "it has no GPU at all"
     for name in models:
@@ -117,18 +117,18 @@ def _fabric(host: Host, mode: NvSwitch | None, chosen: Collection[str]) -> Itera
 
 
 def _is_on_fabric(main: Function, chosen: Iterable[str], host: Host) -> bool:
-    """Whether a GPU is one of those that the switches join: of the same product as those that go to guests."""
+    """Whether the NVSwitches connect a GPU: it has the ids of a GPU that is passed through."""
     return main.ids in {host.functions[address].ids for address in chosen}
 
 
 def _about(host: Host, target: Assigned, targets: Targets) -> list[Finding]:
-    """What there is to report about one GPU or switch, as far as it concerns the preparation of its host."""
+    """The findings about one GPU or switch that concern the preparation of its host."""
     gpu, group = target.gpu, target.gpu.main.iommu_group
     place = f"{host.hostname} {target.address}"
     going = targets.functions
-    # Findings of the host as a whole have only its name as their place.
+    # The place of a finding about the host is only its name.
     about = [f for f in reasons(host, gpu) if f.place != host.hostname and not _is_beside_the_point(f)]
-    # What a plan rests on must be known.
+    # A plan must not guess, so unknown facts are errors.
     about = [replace(f, severity=Severity.ERROR) if f.code == _UNKNOWN else f for f in about]
     findings = errors(about) if target.is_switch else about
     staying = [f for f in dict.fromkeys((*peers(gpu), *in_the_way(host, gpu))) if f.address not in going]

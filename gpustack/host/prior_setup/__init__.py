@@ -1,1 +1,1 @@
-"""Passthrough that was set up before gpustack: detected, explained, and taken over on request."""
+"""Hand-made passthrough configuration: detect it, report it, and adopt it on request."""

@@ -1,8 +1,8 @@
-"""Taking over what was set up by hand: the lines are taken out, each marked, and a journal knows the files before.
+"""Adopt hand-made configuration: comment out its lines, and store the original files in a journal.
 
-A line that goes stays in its file as a comment behind :data:`GONE`. Of a line that says other things as well, the
-whole stands behind :data:`INSTEAD`, and the rest of it on the line below. Every change is proved before it is
-planned: what the shell or modprobe reads afterwards is what it read before, without what was taken out.
+An adopted line becomes a comment that starts with :data:`GONE`. If only a part of a line is adopted, the original line
+becomes a comment that starts with :data:`INSTEAD`, and the next line is the remainder. Each change of kernel arguments
+and modprobe.d files is checked before it is planned: the files must evaluate as before, except for the adopted parts.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from gpustack.operations import Operation, RemoveFile, WriteFile
 GONE = "# adopted by gpustack: "
 INSTEAD = "# gpustack has taken a part of this over: "
 _UNSAFE = "it can't be taken out by itself"
-_LARGEST = 128 * 1024  # of all files together: the collector reads no more than 256 KiB of the journal
+_LARGEST = 128 * 1024  # characters of all files together: the collector reads at most 256 KiB of the journal
 _PATH = re.compile(r"/etc/(?!.*(?:^|/)\.\.(?:/|$))[^\x00-\x1f\x7f]+")
 _MODE = re.compile(r"0?[0-7]{3,4}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """A file of which something was taken over.
+    """A file of which parts were adopted.
 
-    :ivar after: what was left of it; None when the file went as a whole.
+    :ivar before: the original text.
+    :ivar after: the text after the adoption; None if the file was removed.
     """
 
     before: str
@@ -46,10 +47,10 @@ class Taken:
 
 @dataclass(frozen=True, kw_only=True)
 class Adoption:
-    """What is taken over.
+    """The result of :func:`adopt`.
 
-    :ivar host: the host as it will be then.
-    :ivar operations: the journal first, then the files.
+    :ivar host: the facts after the operations.
+    :ivar operations: first the journal, then the files.
     """
 
     host: Host
@@ -58,7 +59,10 @@ class Adoption:
 
 
 def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
-    """Take over what can be, and report the rest."""
+    """Adopt the traces that can be adopted, and report the others.
+
+    :raises HostError: if the journal is malformed, or the files are too large for it.
+    """
     files = dict(host.files)
     findings: list[Finding] = []
     entries = dict(journalled(host))
@@ -92,11 +96,11 @@ def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
 
 
 def _edited(host: Host, path: str, traces: list[Trace]) -> tuple[str | None, list[Trace], list[Trace]]:
-    """A file without the traces that can be taken out of it, these traces, and the retained ones."""
+    """The file after the adoption (None if removed), the adopted traces, and the retained traces."""
     texts = {other: entry.text for other, entry in host.files.items()}
     adopted: list[Trace] = []
     retained: list[Trace] = []
-    # From the last line, so that the numbers of the lines before it stay.
+    # From the last line to the first, so that the numbers of the remaining lines do not change.
     for line, on_line in reversed([(n, list(group)) for n, group in groupby(traces, key=lambda t: t.line)]):
         wanted = [trace for trace in on_line if trace.stays is None]
         retained += (trace for trace in on_line if trace.stays is not None)
@@ -118,7 +122,7 @@ def _report(code: Code, host: Host, trace: Trace, why: str = "") -> Finding:
 
 
 def _is_whole(host: Host, path: str) -> bool:
-    """Whether all of a file is known to the byte: nothing was left out, and all of it is UTF-8."""
+    """Whether the facts have the exact content of a file: it was read completely, and is valid UTF-8."""
     return not any(entry.path == path for entry in host.unread) and "\ufffd" not in host.files[path].text
 
 
@@ -140,11 +144,11 @@ def _operations(host: Host, entries: Mapping[str, Taken], reasons: Mapping[str, 
             yield WriteFile(path=path, content=after, before=file.text, mode=file.mode.zfill(4), why=why)
 
 
-# --- taking out -------------------------------------------------------------------------------------------------
+# --- removing ---------------------------------------------------------------------------------------------------
 
 
 def _without(texts: Mapping[str, str], path: str, number: int, wanted: list[Trace]) -> dict[str, str] | None:
-    """The files without what is wanted of one line; None when the outcome would not be just that."""
+    """The files without the traces on one line; None if the change would have other effects."""
     if wanted[0].part is Part.FILE:
         return {other: text for other, text in texts.items() if other != path}
     line = texts[path].split("\n")[number - 1]
@@ -166,7 +170,7 @@ def _without(texts: Mapping[str, str], path: str, number: int, wanted: list[Trac
 
 
 def _without_options(line: str) -> str | None:
-    """``options vfio-pci ids=… disable_vga=1`` without ids; None when nothing is left."""
+    """``options vfio-pci ids=… disable_vga=1`` without ``ids``; None if no option is left."""
     command, module, *options = line.split()
     names = ("ids", "allow_unsafe_interrupts")
     remaining = [option for option in options if not any(same_name(option.partition("=")[0], name) for name in names)]
@@ -174,9 +178,9 @@ def _without_options(line: str) -> str | None:
 
 
 def _without_arguments(texts: Mapping[str, str], path: str, number: int, wanted: list[Trace]) -> str | None:
-    """A line without some arguments, one occurrence after another; None when that can't be done.
+    """Remove arguments from a line, one occurrence after another; None if that is not possible.
 
-    The same text may stand there within another argument's value, so each step is proved.
+    The same text may also be part of another argument's value, so each step is checked.
     """
     line = texts[path].split("\n")[number - 1]
     unwanted = [trace.said for trace in wanted]
@@ -201,7 +205,7 @@ def _with_line(texts: Mapping[str, str], path: str, number: int, *changed: str) 
 
 
 def _arguments_on(texts: Mapping[str, str], path: str, number: int) -> list[str]:
-    """The kernel arguments that stand on a line."""
+    """The kernel arguments on a line."""
     defaults = read_defaults(texts)
     return [
         sourced.argument.text
@@ -235,7 +239,7 @@ def _words(statement: Statement) -> tuple[str, ...]:
 def _arguments_are(
     before: Mapping[str, str], after: Mapping[str, str], path: str, number: int, dropped: list[str]
 ) -> bool:
-    """Whether the files mean to a shell what they meant, but for the arguments that are dropped."""
+    """Whether the files evaluate as before, except for the dropped arguments."""
     old_defaults, new_defaults = read_defaults(before), read_defaults(after)
     if set(old_defaults.values) != set(new_defaults.values):
         return False
@@ -255,11 +259,11 @@ def _arguments_are(
     return True
 
 
-# --- the journal, and the way back ------------------------------------------------------------------------------
+# --- journal and restore ----------------------------------------------------------------------------------------
 
 
 def written(entries: Mapping[str, Taken]) -> str:
-    """The journal's text."""
+    """The text of the journal."""
     files = {
         path: {"before": entry.before, "after": entry.after, "mode": entry.mode}
         for path, entry in sorted(entries.items())
@@ -269,9 +273,9 @@ def written(entries: Mapping[str, Taken]) -> str:
 
 
 def journalled(host: Host) -> dict[str, Taken]:
-    """The files of which something was taken over, as the journal has them.
+    """The adopted files in the host's journal, by path.
 
-    :raises HostError: when the journal can't be read.
+    :raises HostError: if the journal is malformed.
     """
     file = host.files.get(ADOPTED)
     if file is None:
@@ -297,7 +301,7 @@ def journalled(host: Host) -> dict[str, Taken]:
 
 
 def restored(text: str, entry: Taken | None) -> str:
-    """A file with what was taken over put back; where somebody has changed it since, with those changes."""
+    """Restore the adopted parts of a file's text; other changes since the adoption are kept."""
     if entry is not None and text == entry.after:
         return entry.before
     pairs = _pairs(entry.after or "") if entry is not None else frozenset()
@@ -323,7 +327,10 @@ def _pairs(text: str) -> frozenset[tuple[str, str]]:
 
 
 def give_back(host: Host) -> tuple[tuple[Operation, ...], tuple[Finding, ...], Host]:
-    """What puts the hand-made lines back, what is worth knowing about it, and the host as it will be then."""
+    """The operations that restore adopted configuration, the findings about it, and the facts afterwards.
+
+    :raises HostError: if the journal is malformed.
+    """
     operations: list[Operation] = []
     findings: list[Finding] = []
     files = dict(host.files)

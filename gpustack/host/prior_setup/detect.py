@@ -1,8 +1,8 @@
-"""What was set up by hand for passthrough before gpustack: every line of it that concerns the devices of the plan.
+"""Detect hand-made passthrough configuration: all lines that concern the devices of the plan.
 
-Guides of many years have people write ids into ``modprobe.d`` and onto the kernel's command line, modules into
-``/etc/modules`` and the initramfs, and echo lines into ``/etc/rc.local``. Each such line is a :class:`Trace`: it
-says what the plan says, or something else, and either it can be taken over or there is a reason why not.
+Common guides put ids into ``modprobe.d`` and onto the kernel's command line, modules into ``/etc/modules`` and the
+initramfs, and ``echo`` commands into ``/etc/rc.local``. Each such line becomes a :class:`Trace`. It agrees with the
+plan or not, and it can be adopted or has a reason why not.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _MODULES_LOAD = "/etc/modules-load.d/"
 _SAME_MODULES = "/etc/modules-load.d/modules.conf"  # Debian's link to /etc/modules
 _DRACUT = "/etc/dracut.conf"
 Off = frozenset[tuple[str, str]]
-"""Places and texts that keep modules of passthrough from being loaded."""
+"""Places and texts of settings that prevent passthrough modules from loading."""
 
 
 def traces(host: Host, targets: Targets, binding: Binding, options: Options, other: Elsewhere) -> tuple[Trace, ...]:
-    """Every hand-made line that concerns the plan, in the order of files and lines."""
+    """All hand-made lines that concern the plan, sorted by file and line."""
     if not targets.all:
         return ()
     off = frozenset((place, said) for place, said, _ in switched_off(host, targets, other))
@@ -55,7 +55,7 @@ def traces(host: Host, targets: Targets, binding: Binding, options: Options, oth
             *scripts.traces(host, targets, other),
         )
     }
-    if has_entries(host):  # what grub's defaults say has been copied into every boot entry
+    if has_entries(host):  # the arguments of GRUB's defaults were copied into all boot entries
         by_key = {
             key: replace(trace, stays=trace.stays or _in_entries(host)) if trace.part is Part.ARGUMENT else trace
             for key, trace in by_key.items()
@@ -64,7 +64,7 @@ def traces(host: Host, targets: Targets, binding: Binding, options: Options, oth
 
 
 def findings(host: Host, targets: Targets, prior_traces: tuple[Trace, ...], other: Elsewhere) -> Iterator[Finding]:
-    """Lines that agree, boot scripts and blacklists; :mod:`gpustack.host.decide.binding` reports the rest."""
+    """Findings about lines that agree, scripts and blacklists; other modules report the other lines."""
     for trace in prior_traces:
         place = f"{host.hostname} {trace.place}"
         if trace.agrees:
@@ -88,7 +88,7 @@ def _needed(host: Host, targets: Targets, trace: Trace, place: str) -> Iterator[
 
 
 def _parted(place: str) -> tuple[str, int]:
-    """A file and its line, 0 where a place is a file as a whole: a boot entry."""
+    """Split a place into file and line; the line is 0 if the place is only a file (a boot entry)."""
     path, _, line = place.rpartition(":")
     return (path, int(line)) if line.isdigit() else (place, 0)
 
@@ -156,7 +156,7 @@ def _arguments(host: Host, binding: Binding, options: Options, other: Elsewhere,
 
 
 def _in_entries(host: Host) -> str:
-    """Why an argument stays where boot entries are files, and what takes it out."""
+    """Why an argument can't be adopted if boot entries are files, and how to remove it."""
     if has_systemd_boot(host):
         return f"take it out of {KERNEL_CMDLINE}, then `kernel-install add RELEASE IMAGE` rewrites each entry"
     return "boot entries are files on this host, and have it as well: grubby --remove-args takes it out of all of them"
@@ -194,7 +194,7 @@ _SPELT = {name for driver in BY_ID for name in (driver, canonical(driver))}
 
 
 def _modules(other: Elsewhere) -> Iterator[Trace]:
-    """Passthrough modules that are loaded by name. Where ids follow, :func:`_ids` tells of them."""
+    """Passthrough modules that are loaded by name; :func:`_ids` handles lines with ids."""
     for path, text in other.texts.items():
         if (path not in (INITRAMFS_MODULES, _MODULES) and not path.startswith(_MODULES_LOAD)) or path == _SAME_MODULES:
             continue
@@ -205,7 +205,7 @@ def _modules(other: Elsewhere) -> Iterator[Trace]:
 
 
 def _dracut(other: Elsewhere, off: Off) -> Iterator[Trace]:
-    """Passthrough modules in dracut's configuration, which bash reads (``dracut.conf(5)``)."""
+    """Passthrough modules in dracut's configuration, which is a bash file (``dracut.conf(5)``)."""
     for path, text in other.texts.items():
         for number, line in enumerate(text.split("\n"), 1) if path.startswith(_DRACUT) else ():
             if (match := _DRACUT_LINE.fullmatch(line)) is None:

@@ -1,4 +1,4 @@
-"""What stands in a host's configuration apart from gpustack's own files, each word with its file and line."""
+"""The configuration of a host without gpustack's files: kernel arguments, modprobe, ids, with file and line."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ class Elsewhere:
 
     :ivar texts: the files' texts by path.
     :ivar defaults: GRUB's defaults.
-    :ivar arguments: the kernel arguments that they give an ordinary menu entry; None when that can't be told.
-    :ivar from_entries: whether boot entries are files, so that the arguments are those in them.
+    :ivar arguments: the kernel arguments of a normal menu entry; None if unknown.
+    :ivar modprobe: modprobe's configuration, without the kernel's command line.
+    :ivar from_entries: whether boot entries are files; then ``arguments`` are from all entries and their sources.
     """
 
     texts: dict[str, str]
@@ -41,25 +42,25 @@ class Elsewhere:
     from_entries: bool = False
 
     def all(self, name: str) -> tuple[Sourced, ...]:
-        """Every occurrence of a kernel parameter."""
+        """All occurrences of a kernel parameter."""
         return tuple(s for s in self.arguments or () if s.argument.is_for(name))
 
     def fulfils(self, argument: str) -> bool:
-        """Whether the kernel gets this argument already, or one that means the same."""
+        """Whether the configuration already has this argument, or one with the same effect."""
         return fulfils(CommandLine.of(s.argument.text for s in self.arguments or ()), argument)
 
     def with_drop_in(self, content: str | None) -> Defaults:
-        """GRUB's defaults with gpustack's drop-in, as ``update-grub`` would see them."""
+        """GRUB's defaults with gpustack's drop-in, as ``update-grub`` evaluates them."""
         return read_defaults(self.texts if content is None else {**self.texts, GRUB: content})
 
     def line(self, drop_in: str | None) -> CommandLine | None:
-        """The command line that is left without gpustack, but for a drop-in of its that stays."""
+        """The command line without gpustack's arguments, except those of ``drop_in``; None if unknown."""
         if self.from_entries:
             return CommandLine.of(s.argument.text for s in self.arguments or ())
         return self.with_drop_in(drop_in).line(LINUX, LINUX_DEFAULT)
 
     def omitted(self, module: str) -> Iterator[tuple[str, str]]:
-        """Where dracut is told to leave a module out of its images, and the line (dracut.conf(5))."""
+        """Places and lines with ``omit_drivers`` for a module (dracut.conf(5))."""
         for path, text in sorted(self.texts.items()):
             for number, line in enumerate(text.split("\n") if _DRACUT.fullmatch(path) else (), 1):
                 match = _OMIT.fullmatch(line)
@@ -75,7 +76,7 @@ class Elsewhere:
             for sourced in self.all(f"{module}.ids"):
                 if sourced.argument.value:
                     yield Ids(driver=module, text=sourced.argument.value, place=sourced.place)
-        # initramfs-tools hands the words after a module's name to modprobe (initramfs-tools(7)).
+        # initramfs-tools passes the words after a module's name to modprobe (initramfs-tools(7)).
         for number, line in enumerate(self.texts.get(INITRAMFS_MODULES, "").split("\n"), 1):
             fields = line.split()
             if fields and canonical(fields[0]) in ("vfio_pci", "pci_stub"):
@@ -87,7 +88,7 @@ class Elsewhere:
 
 
 def elsewhere(host: Host) -> Elsewhere:
-    """Everything of a host's configuration that is not gpustack's."""
+    """Read the configuration of a host without gpustack's files and recorded arguments."""
     texts = {path: file.text for path, file in host.files.items() if path not in OWNED}
     entries = has_entries(host)
     if entries:
@@ -103,7 +104,7 @@ def elsewhere(host: Host) -> Elsewhere:
 
 
 def _in_entries(host: Host, texts: dict[str, str]) -> Iterator[Sourced]:
-    """The arguments of the boot entries, and of the files that entries to come are made from."""
+    """The arguments of the boot entries, and of the files from which future entries are made."""
     lines = record.in_entries(host, without=record.recorded(host).get(record.ENTRIES, ()))
     for path in record.files(host):
         if path == DEFAULTS:
@@ -120,6 +121,6 @@ def _in_entries(host: Host, texts: dict[str, str]) -> Iterator[Sourced]:
 
 
 def _by_tuned(texts: Mapping[str, str]) -> tuple[Sourced, ...]:
-    """tuned's arguments, which stand in the entries behind a variable of GRUB's."""
+    """tuned's arguments, which entries contain as GRUB's variable ``tuned_params``."""
     files = {TUNED: texts[TUNED], DEFAULTS: f"{LINUX}='$tuned_params'\n"} if TUNED in texts else {}
     return read_defaults(files).arguments(LINUX) or ()

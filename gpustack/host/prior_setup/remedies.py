@@ -1,7 +1,7 @@
-"""What removes a hand-made line that gpustack can't take over: the finding's remedy then names no ``--adopt``.
+"""Remedies for hand-made lines that gpustack can't adopt; they replace the remedy with ``--adopt``.
 
-An argument of a boot entry may come from elsewhere: from tuned, or from a variable that EDPM (RHOSO) or TripleO keeps
-in ``/etc/default/grub``, and writes again with its next change. Its source is where it has to be removed.
+An argument of a boot entry may come from tuned, or from a variable in ``/etc/default/grub`` that EDPM (RHOSO) or
+TripleO manages and rewrites. It must be removed from that source.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CODES = frozenset(
         Code.DRIVERCTL_CONFLICTS,
     }
 )
-"""The findings whose remedy offers to take something over."""
+"""The findings whose default remedy offers ``--adopt``."""
 _VARIABLE = re.compile(r"\s*(?:export\s+)?(\w+)=")
 _OWNERS = {"EDPM": "edpm_kernel_args of the node set", "TRIPLEO": "KernelArgs of the TripleO role"}
 
@@ -37,9 +37,9 @@ _OWNERS = {"EDPM": "edpm_kernel_args of the node set", "TRIPLEO": "KernelArgs of
 def with_remedies(
     host: Host, findings: Iterable[Finding], traces: Iterable[Trace], *, adopted: bool
 ) -> Iterator[Finding]:
-    """The findings, with another remedy where nothing can be taken over.
+    """Replace the remedies of findings about lines that can't be adopted.
 
-    :param adopted: whether everything that can be taken over has been.
+    :param adopted: whether all adoptable lines have been adopted already.
     """
     by_place: dict[str, list[Trace]] = {}
     for trace in traces:
@@ -88,7 +88,7 @@ def _from_entries(host: Host, text: str, by_place: dict[str, list[Trace]]) -> st
 
 
 def _hidden(path: str) -> str:
-    """How a file of a package is hidden: by one of its name in ``/etc``."""
+    """How to mask a file of a package: by a file of the same name in ``/etc``."""
     name = re.sub(r"^/(?:usr/local/lib|usr/lib|lib|run)/", "/etc/", path)
     if name == path or path.startswith("/run/"):
         return f"find what writes {path}, and change that"

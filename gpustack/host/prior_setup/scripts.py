@@ -19,7 +19,7 @@ _UNITS = "/systemd/system/"
 _TMPFILES = "/tmpfiles.d/"  # noqa: S108  (tmpfiles.d(5): a directory of configuration)
 _CRON = ("/etc/crontab", "/etc/cron.d/", "/var/spool/cron/")
 _INITRAMFS_SCRIPTS = ("/etc/initramfs-tools/scripts/", "/etc/initramfs-tools/hooks/")
-# Files of which each line stands for itself.
+# Files whose lines are independent of each other.
 _BY_LINE = (f"/etc{_UDEV}", f"/etc{_TMPFILES}", *_RC_LOCALS)
 _DRIVER = re.compile(r"drivers/([\w-]+)/(?:new_id|bind)\b")
 _NEW_ID = re.compile(r"\b([0-9a-f]{4})[ :]([0-9a-f]{4})\b")
@@ -28,10 +28,10 @@ _BINDS = re.compile(
     r"driver_override|driverctl|nodedev-detach|unbind|new_id|drivers/\S+/bind\b|attr\{remove\}=", re.IGNORECASE
 )
 _ACTS = re.compile(rf">|\btee\b|modprobe|{_BINDS.pattern}", re.IGNORECASE)
-# Devices that are only named here, for other lines to act on: DEVS="0000:84:00.0", for dev in 0000:84:00.0; do
+# Lines that only name devices, for other lines to act on: DEVS="0000:84:00.0", for dev in 0000:84:00.0; do
 _NAMES = re.compile(r"(?:(?:export|local|readonly)\s+)?\w+=|for\s+\w+\s+in\s")
 _ACTS_ON_NAMED = re.compile(r"(?:/sys/bus/pci/|driver_override|driverctl|nodedev-).*\$|\$.*(?:/sys/bus/pci/|new_id)")
-# One plain command on a line of its own: nothing that another line could depend on.
+# A line with one plain command, on which no other line can depend.
 _PLAIN_COMMAND = re.compile(
     r"""\s*(?:sudo\s+)?(?:(?:echo|printf)\s+(?:-n\s+)?["']?[\w.:, -]+["']?\s*>{1,2}\s*["']?[\w/.:-]+["']?"""
     r"""|(?:/usr)?(?:/sbin/)?modprobe\s+[\w -]+)\s*;?\s*(?:\#.*)?"""
@@ -39,21 +39,21 @@ _PLAIN_COMMAND = re.compile(
 
 
 def is_script(path: str, text: str) -> bool:
-    """Whether a file holds commands or rules; programs that units and cron tables run are known by their ``#!``."""
+    """Whether a file contains commands or rules, by its path or its ``#!`` line."""
     directories = (_UDEV, _UNITS, _TMPFILES)
     is_named = path in _RC_LOCALS or path.startswith((*_CRON, *_INITRAMFS_SCRIPTS))
     return is_named or any(directory in path for directory in directories) or text.startswith("#!")
 
 
 def runs(host: Host, path: str) -> bool:
-    """Whether a script is run at boot: systemd's rc-local generator and initramfs-tools run executable files only."""
+    """Whether a script runs at boot: systemd's rc-local generator and initramfs-tools run only executable files."""
     if path in _RC_LOCALS or path.startswith(_INITRAMFS_SCRIPTS):
         return bool(int(host.files[path].mode, 8) & 0o111)
     return True
 
 
 def acts(path: str, line: str) -> bool:
-    """Whether a line may do something to a device; rules of udev and lines of tmpfiles.d are taken for ones that do."""
+    """Whether a line may act on a device; all udev rules and tmpfiles.d lines count as acting."""
     return _UDEV in path or _TMPFILES in path or _ACTS.search(line) is not None
 
 
@@ -62,7 +62,7 @@ def traces(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Trace]:
     present = {(f.vendor, f.product) for f in host.pci}
     for path, text in other.texts.items():
         if not is_script(path, text) or (path == RC_LOCAL and text == other.texts.get(_RC_LOCALS[1])):
-            continue  # on Red Hat's systems the first is a link to the second
+            continue  # on RHEL and derivatives, the first is a link to the second
         if ".wants/" in path:
             yield from _instance(path, targets)
             continue
@@ -84,19 +84,19 @@ def traces(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Trace]:
 
 
 def _instance(path: str, targets: Targets) -> Iterator[Trace]:
-    """A unit that is enabled for an address: ``bind-vfio@0000:84:00.0.service``."""
+    """A unit instance that is enabled for an address: ``bind-vfio@0000:84:00.0.service``."""
     if any(address in path for address in targets.functions):
         unit = path.rpartition("/")[2]
         yield Trace(path=path, line=0, said=unit, part=Part.FILE, agrees=False, stays=f"systemctl disable {unit}")
 
 
 def _is_command(path: str, code: str) -> bool:
-    """Whether a line of a unit or a cron table runs a program, whatever that does with the devices it is given."""
+    """Whether a line of a unit or a cron table runs a program, which may act on devices in its arguments."""
     return path.startswith(_CRON) or (_UNITS in path and code.startswith("Exec"))
 
 
 def _touched(line: str, targets: Targets) -> set[str]:
-    """The drivers that the devices named on a line shall have; empty when it names none of them."""
+    """The assigned drivers of the targets that a line names; empty if it names none."""
     conditions = _conditions(line)
     return {
         driver
@@ -109,9 +109,9 @@ def _touched(line: str, targets: Targets) -> set[str]:
 
 
 def _conditions(line: str) -> list[tuple[str, str]]:
-    """The conditions by which a rule of udev's that acts on devices knows them: ``ATTR{vendor}=="0x10de"``.
+    """The match keys of a udev rule that acts on devices: ``ATTR{vendor}=="0x10de"``.
 
-    A rule for all devices of a maker or class matters only if it binds, unbinds or removes them.
+    A rule for all devices of a vendor or class matters only if it binds, unbinds or removes them.
     """
     conditions = [(attribute or key.removesuffix("s"), value) for attribute, key, value in _CONDITION.findall(line)]
     known = [(name, value) for name, value in conditions if name in _ATTRIBUTES and (name != "kernel" or ":" in value)]
@@ -136,14 +136,14 @@ def _fits(function: Function, name: str, value: str) -> bool:
 
 
 def _is_of_no_device(line: str, present: set[tuple[str, str]]) -> bool:
-    """Whether a line gives pci-stub or vfio-pci an id that no device of the host has: a misspelt one, a card gone."""
+    """Whether a line adds an id to pci-stub or vfio-pci that no device of the host has (typo, removed card)."""
     drivers = {canonical(name) for name in _DRIVER.findall(line)}
     ids = _NEW_ID.findall(line.partition(">")[0])
     return bool(ids) and "new_id" in line and drivers <= PASSTHROUGH and not set(ids) & present
 
 
 def _means(line: str, wanted: set[str]) -> bool:
-    """Whether a line gives the devices it names to the driver that they shall have, and does nothing else."""
+    """Whether a line only binds the devices that it names to their assigned driver."""
     if "unbind" in line or len(wanted) != 1:
         return False
     driver = canonical(next(iter(wanted)))
@@ -157,7 +157,7 @@ def _part(path: str) -> Part:
 
 
 def _why_not(path: str, lines: list[str], number: int) -> str | None:
-    """Why a line of a script can't be taken out by itself."""
+    """Why a line of a script can't be removed alone; None if it can."""
     if not path.startswith(_BY_LINE):
         return "the other purposes of this script are unknown"
     if lines[number - 1].endswith("\\") or (number > 1 and lines[number - 2].endswith("\\")):

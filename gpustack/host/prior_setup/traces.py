@@ -1,4 +1,4 @@
-"""A line that somebody wrote by hand for devices of the plan."""
+"""The model of hand-made configuration."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import enum
 from dataclasses import dataclass
 
 PASSTHROUGH = frozenset({"vfio", "vfio_pci", "vfio_iommu_type1", "vfio_virqfd", "vfio_pci_core", "pci_stub"})
-"""The modules that only passthrough needs."""
+"""Modules that are used only for passthrough."""
 
 
 class Part(enum.Enum):
-    """How much of a line (or file) a trace is, which decides how it is taken out."""
+    """The part of a line or file that a trace covers, which decides how it is removed."""
 
     LINE = "line"
     COMMAND = "command"
@@ -21,12 +21,12 @@ class Part(enum.Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """A line that somebody wrote for the devices of the plan.
+    """A hand-made line that concerns devices of the plan.
 
-    :ivar line: counted from 1; 0 for a file as a whole.
-    :ivar said: what stands there: the line, or the argument on it.
-    :ivar agrees: whether it says what the plan says.
-    :ivar stays: why it can't be taken over; None when it can.
+    :ivar line: from 1; 0 for a complete file.
+    :ivar said: the text: the line, or the argument on it.
+    :ivar agrees: whether it has the same effect as the plan.
+    :ivar stays: why it can't be adopted; None if it can.
     """
 
     path: str

@@ -1,1 +1,1 @@
-"""The proof on the running host: that it is ready, or that nothing of gpustack is left."""
+"""Verification of the running host: it is ready for passthrough, or an undo has left nothing of gpustack."""

@@ -1,4 +1,4 @@
-"""The checks of a verification: each looks at one thing on the running host, and says what it saw."""
+"""The checks of a verification; each compares one property of the running host with the desired state."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RD_DRIVER_PRE = "rd.driver.pre"
 
 
 class CheckStatus(enum.StrEnum):
-    """How a check went."""
+    """The result of a check."""
 
     OK = "ok"
     FAILED = "failed"
@@ -42,11 +42,11 @@ class CheckStatus(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class HostCheck:
-    """One thing that was looked at.
+    """One check.
 
-    :ivar what: what has to be so.
+    :ivar what: the expected state.
     :ivar seen: the actual state; empty if it would only repeat ``what``.
-    :ivar finding: what stands against the host when the check did not go well.
+    :ivar finding: the finding if the check did not pass; None if it did.
     """
 
     what: str
@@ -75,7 +75,7 @@ def _unknown(what: str, place: str, seen: str, severity: Severity | None = None)
 
 
 def iommu(host: Host, options: Options) -> Iterator[HostCheck]:
-    """The IOMMU works: it has units and groups, and remaps interrupts."""
+    """Check that the IOMMU has units and groups, and that interrupts are remapped."""
     what, place = "the IOMMU is active", host.hostname
     units, groups = len(host.iommu.units), host.iommu.group_count
     seen = f"{units} units, {groups} groups"
@@ -96,7 +96,7 @@ def iommu(host: Host, options: Options) -> Iterator[HostCheck]:
 
 
 def arguments(host: Host, desired: Desired) -> Iterator[HostCheck]:
-    """The running kernel got its arguments."""
+    """Check the arguments of the running kernel."""
     place = f"{host.hostname} /proc/cmdline"
     if host.kernel.command_line is None:
         yield _unknown("the running kernel has its arguments", place, "its command line could not be read")
@@ -117,13 +117,13 @@ def arguments(host: Host, desired: Desired) -> Iterator[HostCheck]:
 
 
 def not_in_trial(host: Host) -> Iterator[HostCheck]:
-    """A boot that is a trial is not for good."""
+    """Check that the current boot is not a trial."""
     if is_trial(host):
         yield _failed(Code.VERIFY_TRIAL_BOOT, "this boot is no trial", host.hostname, "the next boot is the old one")
 
 
 def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
-    """The next kernels will get their arguments."""
+    """Check the arguments of all normal boot entries."""
     ordinary = [entry for entry in host.boot.entries if not entry.recovery]
     if not ordinary:
         yield _unknown("the next boot has the arguments", host.hostname, "no entry of the boot menu was found")
@@ -136,7 +136,7 @@ def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
         ]
         place = f"{host.hostname} {entry.source}"
         if faults:
-            # Of entries that are files the newest kernel's is the first, or the one that was saved: any may be next.
+            # If entries are files, the newest kernel's or the saved one is the default, so any entry may boot next.
             severity = None if entry is ordinary[0] or has_entries(host) else Severity.WARNING
             yield _failed(Code.VERIFY_NEXT_ARGUMENTS_WRONG, what, place, ", ".join(faults), severity)
         else:
@@ -144,7 +144,7 @@ def menu(host: Host, desired: Desired) -> Iterator[HostCheck]:
 
 
 def files(host: Host, desired: Desired) -> Iterator[HostCheck]:
-    """Every file of gpustack's is as planned."""
+    """Check that content and mode of gpustack's files are as planned."""
     for path in OWNED:
         wanted, file = desired.files.get(path), host.files.get(path)
         place = f"{host.hostname} {path}"
@@ -164,7 +164,7 @@ def files(host: Host, desired: Desired) -> Iterator[HostCheck]:
 
 
 def future(host: Host, desired: Desired) -> Iterator[HostCheck]:
-    """The files that entries of kernels to come are made from have the arguments, too."""
+    """Check the files from which entries of future kernels are made."""
     for path, wanted in desired.entries.edits.items() if desired.entries is not None else ():
         what, place = "kernels to come get the arguments", f"{host.hostname} {path}"
         if path in host.files and host.files[path].text == wanted.content:
@@ -174,7 +174,7 @@ def future(host: Host, desired: Desired) -> Iterator[HostCheck]:
 
 
 def addresses(host: Host, desired: Desired) -> Iterator[HostCheck]:
-    """At each address that is bound stands what was planned, and its twins that stay are left to the host."""
+    """Check the devices that are bound by address, and that host devices with the same ids are not bound."""
     for device in listed(host):
         what, place = f"the device to be bound here is {device.identity}", f"{host.hostname} {device.address}"
         stranger = device.stranger(host)
@@ -195,7 +195,7 @@ def addresses(host: Host, desired: Desired) -> Iterator[HostCheck]:
 
 
 def gpu(host: Host, target: Assigned) -> Iterator[HostCheck]:
-    """Every function of a GPU is on its driver, its group is viable, and nothing else holds its memory."""
+    """Check that each function of a GPU has its driver and unclaimed memory, and that the IOMMU group is viable."""
     for function in target.gpu.functions:
         place = f"{host.hostname} {function.address}"
         driver = target.driver_of(function)
@@ -226,7 +226,7 @@ def _claims(host: Host, function: Function, place: str) -> Iterator[HostCheck]:
 
 
 def _group(host: Host, target: Assigned) -> HostCheck:
-    """As vfio judges it: whatever else has a driver makes a group not viable (``vfio_dev_viable``)."""
+    """Check the IOMMU group as vfio does: each other driver makes it not viable (``vfio_dev_viable``)."""
     place = f"{host.hostname} {target.address}"
     what = "its IOMMU group is viable"
     number = target.gpu.main.iommu_group
@@ -249,7 +249,7 @@ def _group(host: Host, target: Assigned) -> HostCheck:
 
 
 def initramfs(host: Host, desired: Desired, images: Images | None) -> Iterator[HostCheck]:
-    """The initramfs of every kernel that can boot holds what binds the GPUs."""
+    """Check that the initramfs of each bootable kernel contains the files and modules that bind the GPUs."""
     if images is None:
         what = "every initramfs binds the GPUs"
         yield _unknown(what, host.hostname, "no initramfs was read", Severity.WARNING)
@@ -292,7 +292,7 @@ def _image(host: Host, desired: Desired, kernel: BootKernel, image: Mapping[str,
 
 
 def _wrong_script(image: Mapping[str, Any], content: str) -> Iterator[str]:
-    """What is wrong with the script that binds by address: it must run before udev loads drivers."""
+    """The faults of the script that binds by address: it must run before udev loads drivers."""
     name = f"{_INIT_TOP}/{PurePosixPath(SCRIPT).name}"
     if (text := _text(image, name)) is None:
         yield f"{name} is missing"
@@ -308,7 +308,7 @@ def _wrong_script(image: Mapping[str, Any], content: str) -> Iterator[str]:
 
 
 def _wrong_hook(image: Mapping[str, Any], content: str) -> Iterator[str]:
-    """The same for an image of dracut's, whose pre-udev hooks run before udev starts (dracut.modules(7))."""
+    """The same for dracut's images; their pre-udev hooks run before udev starts (dracut.modules(7))."""
     name = PurePosixPath(DRACUT_SCRIPT).name
     hooks = [p for p in image.get("files", {}) if _PRE_UDEV in p and p.endswith(name)]
     if not hooks:
@@ -325,7 +325,7 @@ def _text(image: Mapping[str, Any], path: str) -> str | None:
 def _loaded(image: Mapping[str, Any]) -> set[str]:
     lines = (_text(image, _LOADED_IN_INITRAMFS) or "").splitlines()
     names = {fields[0] for line in lines if (fields := line.split()) and not fields[0].startswith("#")}
-    # dracut keeps the modules to be loaded before udev as arguments for itself (dracut.cmdline(7)).
+    # dracut stores the modules to load before udev as its own arguments (dracut.cmdline(7)).
     command_lines = [
         str(file["text"]) for path, file in image.get("files", {}).items() if path.startswith("/etc/cmdline.d/")
     ]

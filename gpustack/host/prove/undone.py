@@ -1,4 +1,4 @@
-"""The proof that a host is as it was before gpustack."""
+"""Verify that an undo has removed all effects of gpustack from a host."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from gpustack.host.undo import still_kept, too_many
 _IN_IMAGE = (
     MODPROBE,
     SCRIPT.removeprefix("/etc/initramfs-tools"),
-    f"-{PurePosixPath(DRACUT_SCRIPT).name}",  # dracut puts a number before the name of a hook
+    f"-{PurePosixPath(DRACUT_SCRIPT).name}",  # dracut adds a number before the name of a hook
 )
 
 
 def verify_undone(host: Host, initramfs: Images | None) -> Verification:
-    """Check that nothing of gpustack's is left on a running host.
+    """Check that a running host has no files, arguments, initramfs content or bindings of gpustack.
 
-    :param initramfs: as :func:`gpustack.host.prove.verify.verify_host` takes it.
+    :param initramfs: as in :func:`gpustack.host.prove.verify.verify_host`.
     """
     other = elsewhere(host)
     checks = (

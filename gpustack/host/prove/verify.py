@@ -1,4 +1,4 @@
-"""The proof that a host is what its spec says, from the facts of the running host and its initramfs images."""
+"""Verify that a host has the state that its spec requires, by its facts and its initramfs images."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from gpustack.spec.model import Spec
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """Every check with what it saw, and the findings that stand against the host.
+    """The result of a verification.
 
-    :ivar gpus: how many GPUs are passed through.
+    :ivar findings: sorted by severity, most severe first.
+    :ivar gpus: the number of GPUs that are passed through.
     """
 
     host: str
@@ -28,7 +29,7 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Whether no error finding stands against the host."""
+        """Whether no finding is an error."""
         return not any(finding.severity is Severity.ERROR for finding in self.findings)
 
     def to_dict(self) -> dict[str, object]:
@@ -43,18 +44,18 @@ class Verification:
 
 
 def verify_next(spec: Spec, host: Host) -> Verification:
-    """Check before a reboot that the boot entries, and what those of kernels to come are made from, are right."""
+    """Check, before a reboot, the boot entries and the files from which entries of future kernels are made."""
     desired = desire(spec, host)
     results = (*checks.menu(host, desired), *checks.future(host, desired)) if desired.targets.all else ()
     return _verification(host, results, ())
 
 
 def verify_host(spec: Spec, host: Host, initramfs: Images | None, *, trial: bool = False) -> Verification:
-    """Check everything that has to be so for guests to have the GPUs.
+    """Check that a host is ready for passthrough.
 
-    :param initramfs: by kernel release what :func:`gpustack.linux.initramfs.read_initramfs` found in its image, or
-        ``{"error": reason}``; None when no image was read, which then is not proved.
-    :param trial: whether this boot is a trial, and what is for good is not to be proved yet: menu and initramfs.
+    :param initramfs: results of :func:`gpustack.linux.initramfs.read_initramfs`, or ``{"error": reason}``, by kernel
+        release; None if no image was read, which is reported.
+    :param trial: whether the current boot is a trial; then menu, files and initramfs are not checked.
     """
     desired = desire(spec, host)
     results: list[HostCheck] = []
