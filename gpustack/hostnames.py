@@ -7,7 +7,7 @@ MySQL, and so Nova on it, ignores the case of names. If a wrong "same" frees a d
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 Value = TypeVar("Value")
@@ -45,6 +45,21 @@ def extends(name: str, other: str) -> bool:
     """Whether two names are the same, or one is the other with a domain behind it."""
     name, other = key(name), key(other)
     return name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")
+
+
+def may_be_of_one_machine(names: Collection[str], expected: Collection[str]) -> bool:
+    """Whether a machine with these names may be a host that has any of the expected names.
+
+    A short name must match. If both are known with a domain, the domain must match too: ``gpu01.az1`` is not
+    ``gpu01.az2``. ``localdomain`` is no domain: installers write it.
+    """
+    pairs = [(name, host) for name in names for host in expected if short(name) == short(host)]
+    in_domains = [pair for pair in pairs if all(map(_has_domain, pair))]
+    return bool(pairs) and (not in_domains or any(extends(*pair) for pair in in_domains))
+
+
+def _has_domain(name: str) -> bool:
+    return head(name) != name and not key(name).endswith(".localdomain")
 
 
 def index(by_name: Mapping[str, Value]) -> dict[str, Value]:

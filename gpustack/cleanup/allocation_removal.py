@@ -16,7 +16,7 @@ from gpustack.cleanup.hypervisor import Ask
 from gpustack.cleanup.journal import Journal, JournalEntry
 from gpustack.cleanup.outcome import Outcome, Result, key, stub
 from gpustack.cleanup.plan import Selection, Sources, leftovers_of
-from gpustack.cleanup.verdict import PlannedVerdict, Status
+from gpustack.cleanup.verdict import PlannedVerdict, Status, Verdict
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -48,24 +48,19 @@ def unset(
     before = placement.allocations_of(cloud, consumer)
     if provider not in before["allocations"]:
         return Outcome(verdict=stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
-    hosts = frozenset({wanted["host"]})
-    leftovers = leftovers_of(sources, cell, replace(selection, hosts=hosts, instance=None, classes=frozenset()), cloud)
-    verdict = next((leftover for leftover in leftovers if key(leftover.to_dict()) == key(wanted)), None)
-    if verdict is None or verdict.status is not Status.STALE:
-        same_allocation = (
-            leftover
-            for leftover in leftovers
-            if leftover.allocation and leftover.allocation.to_dict() == wanted["allocation"]
-        )
-        change = next(
-            (f"now it is {leftover.status}: {leftover.because}" for leftover in same_allocation), "it is in order now"
-        )
+    verdict, change = _judged(sources, cell, wanted, selection, cloud)
+    if verdict is None:
         return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=f"changed since the plan; {change}")
     usages = asking.answers(verdict, ask, selection.gone)
     settled = asking.settle(verdict, usages)
     if settled.status is not Status.STALE:
         result = Result.UNDECIDED if settled.status is Status.UNDECIDED else Result.SKIPPED
         return Outcome(verdict=settled, result=result, detail=f"{settled.because}; {settled.advice}")
+    # The questions took time: Nova's tables must still have what the verdict depends on.
+    again, change = _judged(sources, cell, wanted, selection, cloud)
+    if again is None:
+        detail = f"changed while the hosts were asked; {change}"
+        return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=detail)
     witness = "; ".join(asking.witnesses(verdict, usages))
     remaining = {uuid: allocation for uuid, allocation in before["allocations"].items() if uuid != provider}
     kind = {"consumer": consumer, "provider": provider, "before": before}
@@ -76,6 +71,25 @@ def unset(
         return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
     journal.end(number, "done")
     return Outcome(verdict=verdict, result=Result.REPAIRED, detail=f"the allocation was removed; {witness}")
+
+
+def _judged(
+    sources: Sources, cell: Cell, wanted: PlannedVerdict, selection: Selection, cloud: Connection
+) -> tuple[Verdict | None, str]:
+    """Return the planned verdict as it is judged now, if it is still stale; else None, and what has changed."""
+    hosts = frozenset({wanted["host"]})
+    leftovers = leftovers_of(sources, cell, replace(selection, hosts=hosts, instance=None, classes=frozenset()), cloud)
+    verdict = next((leftover for leftover in leftovers if key(leftover.to_dict()) == key(wanted)), None)
+    if verdict is not None and verdict.status is Status.STALE:
+        return verdict, ""
+    same_allocation = (
+        leftover
+        for leftover in leftovers
+        if leftover.allocation and leftover.allocation.to_dict() == wanted["allocation"]
+    )
+    return None, next(
+        (f"now it is {leftover.status}: {leftover.because}" for leftover in same_allocation), "it is in order now"
+    )
 
 
 def put_back(cloud: Connection, entry: JournalEntry) -> tuple[bool | None, str]:

@@ -25,8 +25,9 @@ Used = Dict[str, Set[str]]
 Unread = List[Tuple[str, str]]
 
 STATUS = "run/libvirt/qemu"
-_GROUP = re.compile(r"/dev/vfio/([0-9]+)\Z")
-_DEVICE = re.compile(r"/dev/vfio/devices/(vfio[0-9]+)\Z")
+# The kernel appends "(deleted)" to the path of an open file that was removed (fs/d_path.c).
+_GROUP = re.compile(r"/dev/vfio/([0-9]+)(?: \(deleted\))?\Z")
+_DEVICE = re.compile(r"/dev/vfio/devices/(vfio[0-9]+)(?: \(deleted\))?\Z")
 _BDF = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _PARTS = ("domain", "bus", "slot", "function")
 _BRIDGE = "0x0604"
@@ -195,7 +196,8 @@ def nova_compute(root: str) -> List[int]:
                 if is_python
                 else arguments[:1]
             )
-            if any(os.path.basename(argument) == b"nova-compute" for argument in programs):
+            # Without its script, nova-compute is started as a module: python3 -m nova.cmd.compute.
+            if any(os.path.basename(argument) in (b"nova-compute", b"nova.cmd.compute") for argument in programs):
                 processes.append(int(pid))
     return sorted(processes)
 

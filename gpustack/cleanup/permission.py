@@ -27,7 +27,7 @@ from gpustack.cleanup.clock import HostState
 from gpustack.cleanup.hypervisor import UNKNOWN, Ask, Usage
 from gpustack.cleanup.repair import Change
 from gpustack.cleanup.verdict import Question, Status, Verdict
-from gpustack.hostnames import short
+from gpustack.hostnames import may_be_of_one_machine
 
 
 def answers(verdict: Verdict, ask: Ask, gone: Iterable[str] = ()) -> dict[str, Usage]:
@@ -85,7 +85,7 @@ def unstopped(verdict: Verdict) -> str:
 
 def misnamed(usage: Usage, host: str, expected: frozenset[str]) -> str:
     """Return why an answer is from another machine, such as after a wrong DNS entry; empty if nothing shows that."""
-    if not usage.names or {short(name) for name in usage.names} & expected:
+    if not usage.names or may_be_of_one_machine(usage.names, expected):
         return ""
     return f"the machine that answered as {host} calls itself {', '.join(sorted(usage.names))}"
 

@@ -17,7 +17,7 @@ from gpustack.cleanup.model import ERROR, PciRow
 from gpustack.cleanup.repair import changes
 from gpustack.cleanup.verdict import Question, Repair, Status, Verdict, words
 from gpustack.cleanup.view import NodeView, Owner
-from gpustack.hostnames import same, short
+from gpustack.hostnames import same
 
 _SILENT = (HostState.DOWN, HostState.FORCED_DOWN, HostState.STOPPED)
 _ANY_TIME = datetime(1970, 1, 1)  # noqa: DTZ001 - only which rows are written matters
@@ -43,8 +43,8 @@ def prepared(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
 
 
 def names(host: str | None, node: str | None) -> frozenset[str]:
-    """Return the short names that the machine may have: Nova's node is the hostname that libvirt returns."""
-    return frozenset(short(name) for name in (host, node) if name)
+    """Return the names that the machine may have: Nova's node is the hostname that libvirt returns."""
+    return frozenset(name for name in (host, node) if name)
 
 
 def _without_start(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:

@@ -138,7 +138,7 @@ class Lingering:
 class Question:
     """What one host must confirm before a repair (:mod:`gpustack.cleanup.permission`).
 
-    :ivar names: short names, any of which the answering machine must have.
+    :ivar names: the names that Nova has for the host: the answering machine must be able to be one of them.
     :ivar offered: devices that the repair may free there: vendor and product by address. No instance may use them.
     :ivar near: addresses of other functions that no instance may use.
     :ivar by: the only users that count; None counts all.

@@ -37,6 +37,27 @@ def test_each_comparison_has_its_strictness(one: str, other: str, *, same: bool,
 
 
 @pytest.mark.parametrize(
+    ("names", "expected", "may"),
+    [
+        (["gpu1"], ["gpu1"], True),
+        (["GPU1", "gpu1.az1"], ["gpu1"], True),
+        (["gpu1"], ["gpu1.az1"], True),
+        (["gpu1", "gpu1.az1"], ["gpu1.az1"], True),
+        (["gpu1", "gpu1.az2"], ["gpu1.az1"], False),
+        (["gpu1", "gpu1.az2"], ["gpu1", "gpu1.az1"], False),
+        (["gpu1", "gpu1.storage", "gpu1.az1"], ["gpu1", "gpu1.az1"], True),
+        (["gpu1", "gpu1.localdomain"], ["gpu1.az1"], True),
+        (["gpu1", "gpu1.az1.example.org"], ["gpu1.az1"], True),
+        (["gpu2", "gpu2.az1"], ["gpu1.az1"], False),
+        (["10.0.0.2"], ["10.0.0.1"], False),
+        (["10.0.0.1"], ["10.0.0.1"], True),
+    ],
+)
+def test_a_machine_of_another_domain_is_another_machine(names: list[str], expected: list[str], *, may: bool) -> None:
+    assert hostnames.may_be_of_one_machine(names, expected) is may
+
+
+@pytest.mark.parametrize(
     ("name", "head"), [(FULL, SHORT), ("GPU1.example.org", CAPITALS), ("10.0.0.1", "10.0.0.1"), ("::1", "::1")]
 )
 def test_a_head_is_as_written(name: str, head: str) -> None:

@@ -176,6 +176,17 @@ def test_a_machine_without_libvirt_leaves_a_gap(tmp_path: Path) -> None:
     assert "libvirt" in usage(domains.look(str(tmp_path))).gap
 
 
+@pytest.mark.parametrize("path", ["/dev/vfio/40 (deleted)", "/dev/vfio/devices/vfio0 (deleted)"])
+def test_an_open_device_whose_name_was_removed_is_in_use(root: Path, path: str) -> None:
+    function = root / "sys/devices/pci0000:80/0000:82:00.0"
+    (function / "vfio-dev/vfio0").mkdir(parents=True)
+    (root / "sys/class/vfio-dev/vfio0").mkdir(parents=True)
+    (root / "sys/class/vfio-dev/vfio0/device").symlink_to(function)
+    (root / "proc/77/fd/12").unlink()
+    (root / "proc/77/fd/12").symlink_to(path)
+    assert "vm-2" in domains.look(str(root))["used"]["0000:82:00.0"]
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -183,6 +194,7 @@ def test_a_machine_without_libvirt_leaves_a_gap(tmp_path: Path) -> None:
         ["nova-compute"],
         ["python3", "-s", "-E", "/usr/bin/nova-compute"],
         ["/usr/libexec/platform-python", "nova-compute"],
+        ["/usr/bin/python3", "-m", "nova.cmd.compute"],
     ],
 )
 def test_a_running_nova_compute_is_seen(root: Path, words: list[str]) -> None:
