@@ -1,1 +1,1 @@
-"""Nova's configuration: which options a release reads, rendering them, and judging those that are there."""
+"""Nova's configuration: render it for a deployment, and check an existing one."""

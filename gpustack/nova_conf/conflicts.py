@@ -1,4 +1,4 @@
-"""Lines of a deployment's configuration that count beside the rendered ones, or against them."""
+"""Existing lines that Nova reads in addition to the rendered ones, or that override them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def in_the_way(
     drop_in: bool = True,
     overrides: Path | None = None,
 ) -> list[Finding]:
-    """Lines that go on counting beside ours, or against ours.
+    """Report existing lines that stay in force beside the rendered ones, or that override them.
 
-    :param replaces: options are replaced whole (kolla-ansible): then lines stay under other names, and in files that
-        ours go into.
-    :param own_file: the file name of our drop-in, to tell which files are read after it; None where there is none.
-    :param drop_in: ours go into that file, and not into ``nova.conf``.
-    :param overrides: the directory of kolla-ansible's overrides for Nova that ours go into.
+    :param replaces: the deployment tool replaces all lines of an option (kolla-ansible, openstack-helm). Then only
+        lines under other names, and lines in files that the rendered lines are merged into, stay in force.
+    :param own_file: the file name of gpustack's drop-in, to find files that are read after it; None without a drop-in.
+    :param drop_in: whether the settings go into that file and not into ``nova.conf``.
+    :param overrides: the directory of kolla-ansible's overrides for Nova that the rendered files go into.
     """
     directories = (overrides.resolve(), *existing.joined) if overrides else ()
     findings = (
@@ -80,17 +80,17 @@ def _devices(
 
 
 def _of_one_host(setting: Setting, directories: Collection[Path]) -> bool:
-    """Whether a line stands among kolla-ansible's overrides for one host, which come after those for a service."""
+    """Whether a line is in a kolla-ansible override for one host, which is merged after those for a service."""
     return Path(setting.file).resolve().parent.parent in directories
 
 
 def _after_ours(setting: Setting, directories: Collection[Path]) -> bool:
-    """Whether a line stands in ``HOST/SERVICE.conf``, which kolla-ansible merges after ``HOST/nova.conf``."""
+    """Whether a line is in ``HOST/SERVICE.conf``, which kolla-ansible merges after ``HOST/nova.conf``."""
     return _of_one_host(setting, directories) and Path(setting.file).name != "nova.conf"
 
 
 def _beside(setting: Setting, directories: Collection[Path]) -> bool:
-    """Whether a line stands in a file that ours go into: kolla-ansible adds up what one file says."""
+    """Whether a line is in a file that gpustack also writes to: kolla-ansible keeps all lines of one file."""
     file = Path(setting.file).resolve()
     of_service = file.parent in directories and file.name.startswith("nova-")
     return of_service or _of_one_host(setting, directories)
@@ -99,7 +99,7 @@ def _beside(setting: Setting, directories: Collection[Path]) -> bool:
 def _decided_for_one_host(
     existing: Existing, wanted: DesiredConfig, directories: Collection[Path]
 ) -> Iterator[Finding]:
-    """Options with one value that an override for one host decides against ours."""
+    """Single-valued options that an override for one host sets to a conflicting value."""
     for option in _of_one_value(wanted) if directories else ():
         for _, setting in existing.effective(option):
             if _of_one_host(setting, directories) and not _right(setting, option, wanted):
@@ -107,7 +107,7 @@ def _decided_for_one_host(
 
 
 def _template_in_the_way(setting: Setting, wanted: DesiredConfig, hosts: Sequence[Host]) -> Iterator[Finding]:
-    """A device_spec that is read or carried over beside ours, with devices that nobody knows before it is evaluated."""
+    """A device_spec beside the rendered ones whose devices are unknown until the template is evaluated."""
     names = [host.hostname for host in hosts if wanted.computes.get(host.hostname)]
     if names:
         conflict = "if the same cards match, Nova goes by the first entry that fits"
@@ -159,10 +159,10 @@ def _device_in_the_way(setting: Setting, wanted: DesiredConfig, host: Host) -> I
 
 
 def _later(existing: Existing, wanted: DesiredConfig, own_file: str, *, drop_in: bool) -> Iterator[Finding]:
-    """Files that are read after our drop-in and decide against it, or may be.
+    """Files that are read after gpustack's drop-in and override it, or may do so.
 
-    Of files that are named on a service's command line, nobody can tell from their names: drop-ins come before those,
-    and after ``nova.conf`` where it is not named.
+    Whether a file is named on a service's command line does not show in its name. oslo.config reads drop-ins before
+    the files of ``--config-file``, but after the ``nova.conf`` that it finds by default.
     """
     for source in existing.sources:
         for option in _of_one_value(wanted):
@@ -187,7 +187,7 @@ def _later(existing: Existing, wanted: DesiredConfig, own_file: str, *, drop_in:
 
 
 def _of_one_value(wanted: DesiredConfig) -> Iterator[Option]:
-    """The rendered options of which the last line decides."""
+    """The single-valued options that are rendered: the last line decides."""
     yield FILTERS.of(wanted.release)
     if wanted.placement != "off":
         yield releases.option("pci/report_in_placement")

@@ -1,4 +1,4 @@
-"""The proof that a device_spec matches what was prepared, and nothing else on the host."""
+"""Check that a device_spec matches the prepared GPUs and nothing else on the host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from gpustack.spec.assignment import Assigned
 
 
 def proof(host: Host, entries: Sequence[Mapping[str, str]], targets: Sequence[Assigned]) -> Iterator[Finding]:
-    """That the device_spec matches the main functions of the targets, and nothing else on this host."""
+    """Report prepared GPUs that the device_spec misses, and other functions that it matches.
+
+    :param entries: the device_spec of the host, as Nova reads it.
+    :param targets: the GPUs that host preparation assigns to passthrough.
+    """
     wanted_addresses = {t.gpu.main.address for t in targets}
     specs = [DeviceSpec.parse(entry) for entry in entries]
     for target in targets:
@@ -34,7 +38,7 @@ def proof(host: Host, entries: Sequence[Mapping[str, str]], targets: Sequence[As
 
 
 def what_is(host: Host, address: str) -> str:
-    """What a function is, for a message: a GPU's companion, a network controller in use as eth0, …"""
+    """Describe a PCI function for a message: a companion of a GPU, a network controller in use as eth0, …"""
     from gpustack.pci import catalogue
 
     function = host.functions[address]

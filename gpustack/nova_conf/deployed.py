@@ -1,6 +1,6 @@
-"""What a deployment's own configuration has already, and the lines of it that a rendering carries over.
+"""The existing configuration of a deployment, and the lines of it that a rendering carries over.
 
-Files that gpustack wrote itself are passed over, so that rendering again gives the same.
+Lines that gpustack wrote are ignored, so that a second rendering gives the same result.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ ALIAS = releases.option("pci/alias")
 
 @dataclass(frozen=True, kw_only=True)
 class Existing:
-    """The configurations that are there, without gpustack's own lines.
+    """The existing configurations, without gpustack's own lines.
 
-    :ivar named: those that were named.
-    :ivar inspected: those that were found where the rendered files go.
-    :ivar joined: directories whose files of the same name become one with the rendered files (kayobe's environments).
-    :ivar documents: resources or values in YAML that were named, for tools that join their files with those.
+    :ivar named: configurations named on the command line.
+    :ivar inspected: configurations found where the rendered files go.
+    :ivar joined: directories whose files are merged with rendered files of the same name (kayobe's environments).
+    :ivar documents: named YAML resources or values, for deployment tools that merge their files with these.
     :ivar findings: configurations that could not be read.
     """
 
@@ -44,11 +44,11 @@ class Existing:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """All of them; those that were named come first."""
+        """All configurations, the named ones first."""
         return (*self.named, *self.inspected)
 
     def effective(self, option: Option) -> Iterator[tuple[Source, Setting]]:
-        """The assignments that count, of every configuration that a reader of the option reads."""
+        """The effective assignments of an option in every configuration whose services read it."""
         reported = set()
         for source in self.sources:
             if source.serves(option):
@@ -68,11 +68,11 @@ def carried(
     *,
     into: Path | None = None,
 ) -> Carried:
-    """The lines of options that kolla-ansible replaces whole, without those that ours stand for.
+    """The existing lines of options that the deployment tool replaces as a whole, without those that gpustack renders.
 
-    :param host: for a device_spec: an entry that matches nothing but the host's prepared GPUs is replaced by ours.
-    :param hosts: all hosts, to tell whose configuration one is.
-    :param into: the file that ours go into: what stands there stays there, and adds up with ours.
+    :param host: for device_spec: an entry that matches only the host's prepared GPUs is replaced by the rendered one.
+    :param hosts: all hosts, to find the host of each configuration.
+    :param into: the file that the rendered lines go into. Its existing lines stay in force and are not repeated.
     """
     names = {alias.name for alias in wanted.aliases}
     aliases, devices = [], []
@@ -99,7 +99,7 @@ def carried(
 
 
 def _joined_with(into: Path | None, joined: Sequence[Path]) -> frozenset[Path]:
-    """The file that ours go into, and the files of the same name that it becomes one with."""
+    """The target file, and the files of the same name that the deployment tool merges with it."""
     if into is None:
         return frozenset()
     of_host = into.parent.name if into.name == "nova.conf" else ""
@@ -111,7 +111,7 @@ def _is(setting: Setting, files: Collection[Path]) -> bool:
 
 
 def is_faulty(setting: Setting) -> bool:
-    """Whether a value is none that Nova takes; of a template, nobody can tell."""
+    """Whether Nova refuses a value. The value of a template is unknown, so it is never faulty."""
     if setting.is_template:
         return False
     try:
@@ -122,7 +122,7 @@ def is_faulty(setting: Setting) -> bool:
 
 
 def hosts_of(source: Source, hosts: Sequence[Host]) -> list[Host]:
-    """The hosts that a configuration may be of: those that its path names, in full or in short, else all."""
+    """The hosts that may have a configuration: those named in its path (in full or short form), else all."""
     if source.hosts is not None:
         return [host for host in hosts if host.hostname in source.hosts]
     parts = {part for path in source.configuration.files for part in PurePath(path).parts}

@@ -1,4 +1,4 @@
-"""The scheduler's filters in the configuration of a deployment: those carried over, and those that stop a service."""
+"""Scheduler filters in a deployment's configuration: which are carried over, and which keep a service from starting."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ AVAILABLE = releases.option("filter_scheduler/available_filters")
 
 
 def values(text: str) -> tuple[str, ...]:
-    """The entries of a list option; a Jinja expression may hold commas of its own, so it is one entry."""
+    """The entries of a list option. A Jinja expression is one entry, since it may contain commas."""
     if "{{" in text:
         return (text.strip(),)
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def filters(existing: Existing, wanted: DesiredConfig) -> tuple[tuple[str, ...], Setting | None]:
-    """The scheduler's complete list, and the line it is carried over from (None: the release's default).
+    """The scheduler's complete filter list and the line it is carried over from (None: the release's default).
 
     Filters that the release no longer has are left out: nova-scheduler does not start with them.
     """
     option = FILTERS.of(wanted.release)
     for source in existing.sources:
         if source.serves(option) and source.hosts is None:
-            # A list is decided by the last file, so our own must not hide what another one says.
+            # The last file decides a list option, so gpustack's own file must not hide the list of another file.
             assignments = tuple(foreign(source.configuration.all(option)))
             names = {s.file for s in assignments}
             last = [file for file in source.configuration.files if file in names]
@@ -47,9 +47,9 @@ def filters(existing: Existing, wanted: DesiredConfig) -> tuple[tuple[str, ...],
 def filter_findings(
     existing: Existing, wanted: DesiredConfig, setting: Setting, known: Collection[str] = ()
 ) -> Iterator[Finding]:
-    """Filters of the list that is carried over with which nova-scheduler does not start.
+    """Report carried-over filters with which nova-scheduler does not start.
 
-    :param known: filters that the deployment tool makes available by itself.
+    :param known: filters that the deployment tool itself makes available.
     """
     source = next(source for source in existing.sources if setting in source.configuration.settings)
     for fault in _filter_faults(source, setting, wanted):
@@ -60,7 +60,7 @@ def filter_findings(
 
 
 def kept(source: Source, setting: Setting, wanted: DesiredConfig) -> tuple[str, ...]:
-    """A list with the filters that are needed, and without those that the release no longer has."""
+    """The filters of a line without those that the release no longer has, and with the required ones added."""
     removed = {f.name for f in _filter_faults(source, setting, wanted) if f.fault is Fault.GONE}
     return with_filters([name for name in values(setting.value) if name not in removed], wanted.filters)
 
@@ -73,6 +73,6 @@ def _filter_faults(source: Source, setting: Setting, wanted: DesiredConfig) -> I
 
 
 def makes_available(lines: Sequence[str], release: Release) -> bool:
-    """Whether lines of available_filters let PciPassthroughFilter be enabled, or may."""
+    """Whether lines of available_filters make PciPassthroughFilter available, or may do so."""
     names = available(lines, release)
     return names is None or PCI_FILTER in names

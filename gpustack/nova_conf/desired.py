@@ -1,9 +1,9 @@
-"""What Nova's services need to know, from the spec and the facts of the hosts: aliases, device_specs, switches.
+"""The settings that Nova's services need for a spec and the facts of the hosts: aliases, device_specs, switches.
 
-Facts decide, not memory. How Nova will list a card (``device_type``) is what the hosts' cards are; a device_spec is
-written by vendor and product where every function with these ids on the host goes to guests, and by address where
-the host keeps one. Companions (a GPU's audio or USB functions) are bound with it and never named: Nova gives out the
-main function alone.
+All decisions are derived from facts. ``device_type`` of an alias is the type under which Nova lists the hosts' cards.
+A device_spec uses vendor and product if every function with these ids on the host is available for passthrough, and
+addresses if the host reserves one. Companions (a GPU's audio or USB functions) are bound with the GPU but never
+listed: Nova passes through the main function alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Alias:
     live_migratable: bool | None = None
 
     def to_dict(self) -> dict[str, str]:
-        """As Nova reads it, in the order of its documentation."""
+        """The alias as Nova reads it, in the key order of Nova's documentation."""
         return _given(
             name=self.name,
             vendor_id=self.vendor_id,
@@ -69,7 +69,7 @@ class DeviceEntry:
     one_time_use: bool | None = None
 
     def to_dict(self) -> dict[str, str]:
-        """As Nova reads it."""
+        """The entry as Nova reads it."""
         return _given(
             vendor_id=self.vendor_id,
             product_id=self.product_id,
@@ -87,13 +87,13 @@ class DeviceEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class DesiredConfig:
-    """What a whole deployment needs.
+    """The settings of a deployment.
 
     :ivar aliases: for the API and every compute host.
-    :ivar filters: what the scheduler must have among its filters.
-    :ivar computes: the entries of ``device_spec`` of each compute host with facts, by its name.
-    :ivar without_ids: whether an alias carries no ids, so that even nova-compute must know that
-        ``pci_in_placement`` is on (Nova 2025.2 refuses such an alias otherwise).
+    :ivar filters: the filters that the scheduler must enable.
+    :ivar computes: the ``device_spec`` entries of each compute host with facts, by its name.
+    :ivar without_ids: whether an alias carries no ids. Nova 2025.2 refuses such an alias unless
+        ``pci_in_placement`` is on, in nova-compute too.
     """
 
     release: Release
@@ -109,10 +109,10 @@ class DesiredConfig:
 
 
 def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release, placement: Placement | None = None) -> DesiredConfig:
-    """What Nova needs for ``spec`` on ``hosts``, and every finding that stands against it.
+    """The settings that Nova needs for ``spec`` on ``hosts``, with all findings.
 
     :param hosts: the facts of all hosts of the spec: the API needs the aliases of all of them.
-    :param placement: instead of the spec's own.
+    :param placement: overrides the spec's own value.
     """
     mode: Placement = placement or (spec.nova.placement if spec.nova else "off")
     ordered = sorted(hosts, key=lambda h: h.hostname)
@@ -134,14 +134,14 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release, placement: Pl
 
 
 def _with_numa(spec: Spec) -> bool:
-    """Whether a guest of the spec has NUMA nodes: without the filter, hosts that can't fit it use up its attempts."""
+    """Whether a flavor of the spec has NUMA nodes: without the filter, hosts without a fitting node use up retries."""
     return any(flavor.has_numa_nodes for flavor in spec.flavors.values())
 
 
 def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> tuple[Alias, ...]:
     """The aliases in the order of the spec's models.
 
-    PCI in Placement allows one line for each name: models that share one are then asked for by their resource class.
+    PCI in Placement allows one line for each name. Models that share a name are requested by their resource class.
     """
     kinds = {t.model: t.gpu.dev_type for t in targets}
     by_name: dict[str, list[Alias]] = {}
@@ -185,7 +185,7 @@ def _by_class(alias: Alias) -> Alias:
 def _entries(
     spec: Spec, targets: Sequence[Assigned], placement: Placement, release: Release
 ) -> tuple[DeviceEntry, ...]:
-    """The device_spec of one host: by ids where all functions with them are given out alike, else by address."""
+    """The device_spec of one host: by ids if all functions with these ids are assigned alike, else by address."""
     entries: list[DeviceEntry] = []
     for name, model in spec.models.items():
         assigned = [t for t in targets if t.model == name]
@@ -201,7 +201,7 @@ def _entries(
 
 
 def _managed(model: Model, target: Assigned, release: Release) -> bool | None:
-    """Whether libvirt shall bind a card: what the spec says, else not where a VFIO variant driver holds it."""
+    """The tag ``managed`` of a card: the spec's value, else ``no`` if a VFIO variant driver is assigned."""
     if model.managed is not None or target.variant is None:
         return model.managed
     return False if releases.keys("device_spec")["managed"].known_to(release) else None

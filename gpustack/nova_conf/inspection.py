@@ -1,4 +1,4 @@
-"""The configuration that a rendering meets: named on the command line, or found where the files go."""
+"""Read the existing configuration: files named on the command line, or found where the rendered files go."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
 def existing_for(
     deployment: Deployment, *, arguments: Sequence[str] = (), root: Path, directory: str | None = None
 ) -> Existing:
-    """Read the configurations, and the directory that the files go into where the deployment merges files.
+    """Read the named configurations, and the target directory if the deployment tool merges files there.
 
-    :param arguments: configurations, as on a command line; one that does not exist yet is a finding.
+    :param arguments: configurations as on a command line; one that does not exist is reported as a finding.
+    :param root: the directory below which the rendered files are written.
+    :param directory: the directory of the deployment tool, instead of its default.
     :raises UsageError: when an argument is not a configuration.
     :raises NovaConfigError: when a file can't be read or is no INI file.
     """
@@ -58,14 +60,14 @@ def existing_for(
 
 @dataclass(kw_only=True)
 class _Named:
-    """What the arguments of a command line name."""
+    """The configurations named on a command line."""
 
     sources: list[Source] = field(default_factory=list)
     documents: list[Mapping[str, Any]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     def read(self, argument: str) -> None:
-        """Read the files of an argument; those that do not exist yet are findings."""
+        """Read the files of an argument; files that do not exist are reported as findings."""
         services, text = split(argument)
         parts = [part for part in text.split(":") if part]
         readable = [part for part in parts if Path(part).exists()]
@@ -87,7 +89,7 @@ class _Named:
 def _documents(path: Path) -> list[dict[str, object]]:
     """The mappings of a YAML file.
 
-    :raises NovaConfigError: when it can't be read, or is no YAML.
+    :raises NovaConfigError: when the file can't be read or is not YAML.
     """
     import yaml
 
@@ -95,6 +97,6 @@ def _documents(path: Path) -> list[dict[str, object]]:
         documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
-    except (ValueError, RecursionError, yaml.YAMLError) as error:  # a date that is none; nested without end
+    except (ValueError, RecursionError, yaml.YAMLError) as error:  # an invalid date; unlimited nesting
         raise NovaConfigError(f"the file is no YAML: {error}", where=str(path), remedy="name a YAML file") from error
     return [document for document in documents if isinstance(document, dict)]

@@ -1,4 +1,4 @@
-"""The answer of the module ``gpustack_nova_config``. A host may be hostile, so the answer is checked and bounded."""
+"""The result of the module ``gpustack_nova_config``. A host may be hostile, so size and content are validated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpustack.errors import NovaConfigError
 _MAX_FILES = 256
 _MAX_CHARACTERS = 4 << 20
 _PATH = r"^/etc/(nova/nova[^/\x00-\x1f]*(\.conf\.d/[^/\x00-\x1f]+)?|kolla/nova-[^/\x00-\x1f]+/nova)\.conf$"
-"""The files that the module reads, and no others."""
+"""The only files that the module reads."""
 _Word = Annotated[str, StringConstraints(max_length=4096)]
 _Words = Annotated[list[_Word], Field(max_length=256)]
 
@@ -48,9 +48,9 @@ class Answer(BaseModel):
 
     @classmethod
     def parse(cls, raw: object, hostname: str) -> Self:
-        """Check an answer.
+        """Validate a result of the module.
 
-        :raises NovaConfigError: when it is not what the module answers.
+        :raises NovaConfigError: when the result is malformed or too large.
         """
         try:
             answer = cls.model_validate(raw)

@@ -1,7 +1,7 @@
-"""What the Ansible plugins call on the controller: plain data in, plain data out.
+"""The functions that the Ansible plugins call on the controller: plain data in, plain data out.
 
-``overall`` looks at all hosts once: aliases need the facts of every host. ``for_host`` then makes one host's file,
-with an eye on the configuration that is there.
+``overall`` runs once for all hosts, since aliases depend on the facts of every host. ``for_host`` then renders the
+file of one host and checks it against the host's current configuration.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNITS = {
     "scheduler": ("nova-scheduler.service", "openstack-nova-scheduler.service"),
     "conductor": ("nova-conductor.service", "openstack-nova-conductor.service"),
 }
-"""The units of each service: Debian's and Ubuntu's name, that of RHEL's family, OpenStack-Ansible's."""
+"""The systemd units of each service: on Debian and Ubuntu, on RHEL and derivatives, and in OpenStack-Ansible."""
 CONTAINERS = {
     "compute": ("nova_compute",),
     "api": ("nova_api",),
@@ -51,7 +51,7 @@ _Line = TypeVar("_Line", Alias, DeviceEntry)
 
 
 class NovaNeeds(TaskResult):
-    """The lines of alias that all hosts need, and those of device_spec by host."""
+    """The alias lines for all hosts, and the device_spec lines by host."""
 
     aliases: list[dict[str, object]]
     computes: dict[str, list[dict[str, object]]]
@@ -66,14 +66,14 @@ class NovaFile(TypedDict):
 
 
 class NovaBlock(TypedDict):
-    """The block that gpustack writes into a file of kolla-ansible's."""
+    """The block that gpustack writes into a file of kolla-ansible."""
 
     path: str
     text: str
 
 
 class NovaHostResult(TaskResult):
-    """The files or blocks of one host, and the commands that make its services read them."""
+    """The files or blocks of one host, and the commands that restart the affected services."""
 
     write: list[NovaFile]
     blocks: list[NovaBlock]
@@ -82,12 +82,12 @@ class NovaHostResult(TaskResult):
 
 
 def overall(spec_path: str, facts: Mapping[str, Any], *, snapshot: str | None = None) -> NovaNeeds:
-    """What all hosts together need.
+    """The aliases and device_specs of all hosts together.
 
-    :param facts: by the name that the spec knows a host under, what the collector read.
-    :param snapshot: a file with the facts of hosts that this run leaves out.
-    :raises NovaConfigError: when the facts of a host are malformed. That stops all hosts: without the cards of one of
-        them, aliases of the others may be wrong or missing.
+    :param facts: the facts that the collector read, by the host's name in the spec.
+    :param snapshot: a file with the facts of hosts that are not part of this run.
+    :raises NovaConfigError: when the facts of a host are malformed. This stops all hosts: without the cards of one
+        host, aliases of the others may be wrong or missing.
     """
     spec = load_spec(Path(spec_path))
     release = _release(spec)
@@ -113,11 +113,15 @@ def for_host(
     kolla: bool = False,
     restart: str = "changed",
 ) -> NovaHostResult:
-    """The file of one host, and the commands that make its services read it.
+    """The file of one host, and the commands that restart the services that read it.
 
     :param decided: the result of :func:`overall`.
-    :param module_answer: as :class:`gpustack.nova_conf.module_answer.Answer` has it.
+    :param facts: the facts of this host; None if it has none.
+    :param module_answer: the result of the module ``gpustack_nova_config``
+        (:class:`gpustack.nova_conf.module_answer.Answer`).
+    :param kolla: whether the services run in containers of kolla-ansible.
     :param restart: ``changed``, ``always`` or ``never``.
+    :raises NovaConfigError: when the result of the module is malformed.
     """
     spec = load_spec(Path(spec_path))
     config = _decided_config(spec, decided, hostname, services)
@@ -141,7 +145,7 @@ def for_host(
 class _ServiceFile:
     """The file that some services of a host read together.
 
-    :ivar affected: those of them that read an option which changes.
+    :ivar affected: the services that read a changed option.
     """
 
     path: str
@@ -174,7 +178,7 @@ def _file_of(
 
 
 def _decided_config(spec: Spec, decided: Mapping[str, Any], hostname: str, services: Sequence[str]) -> DesiredConfig:
-    """The configuration of one host, as :func:`overall` decided it."""
+    """The configuration of one host from the result of :func:`overall`."""
     entries = tuple(_of_plain(DeviceEntry, entry) for entry in decided["computes"].get(hostname, ()))
     return DesiredConfig(
         release=_release(spec),
@@ -213,7 +217,7 @@ def _release(spec: Spec) -> Release:
 
 
 def _hosts(facts: Mapping[str, Any]) -> list[Host]:
-    """Every host of the run; those with malformed facts are reported together."""
+    """Parse the facts of every host; malformed facts are reported together."""
     hosts, failures = [], []
     for name, raw in sorted(facts.items()):
         try:
@@ -243,7 +247,7 @@ def _of_plain(kind: type[_Line], plain: Mapping[str, Any]) -> _Line:
 
 
 def _unread(services: Sequence[str], started: Mapping[str, Sequence[str]], hostname: str) -> Iterable[Finding]:
-    """Services that do not read the directory that ours is put into, since their command line names another."""
+    """Services that do not read gpustack's drop-in directory because their command line names another one."""
     for service in services:
         arguments = [argument for argument in started.get(service, ()) if argument.startswith("--config-dir=")]
         if arguments and f"--config-dir={DIRECTORY}" not in [argument.rstrip("/") for argument in arguments]:
@@ -263,7 +267,7 @@ def _sources(
     *,
     kolla: bool,
 ) -> Iterable[Source]:
-    """The configuration of each service on the host, parsed in memory: nothing of it touches this machine's disk."""
+    """The configuration of each service on the host, parsed in memory; nothing is written to the controller's disk."""
     for service in services:
         paths = _read_by(service, files, kolla=kolla)
         if paths:
@@ -280,7 +284,7 @@ def _sources(
 
 
 def _read_by(service: str, files: Mapping[str, str], *, kolla: bool) -> list[str]:
-    """Those of the host's files that a service reads."""
+    """The files of the host that a service reads."""
     if kolla:
         return [path for path in files if path == f"/etc/kolla/nova-{service}/nova.conf"]
     paths = [PurePosixPath(path) for path in files]
@@ -288,12 +292,12 @@ def _read_by(service: str, files: Mapping[str, str], *, kolla: bool) -> list[str
 
 
 def _affected(file: RenderedFile, before: str | None, place: str, services: Sequence[str]) -> list[str]:
-    """The services that read an option which changes: a new comment restarts nobody."""
+    """The services that read a changed option. A changed comment restarts no service."""
     old, new = (_settings(text, place) for text in (before, file.text))
     different = {path for path in {*old, *new} if old.get(path) != new.get(path)}
     readers = {service for path in different for service in _readers(path)}
     if "filter_scheduler/pci_in_placement" in different and "api" not in services:
-        readers.add("compute")  # it is written for nova-compute only when its aliases need it
+        readers.add("compute")  # rendered for nova-compute only when an alias has no ids
     return [service for service in services if service in readers]
 
 
@@ -309,13 +313,13 @@ def _settings(text: str | None, place: str) -> dict[str, list[str]]:
 
 
 def _block(text: str) -> str:
-    """The part of a file that gpustack wrote."""
+    """The part of a file between gpustack's markers."""
     _, _, after = text.partition(BEGIN)
     return after.partition("\n")[2].partition(END)[0]
 
 
 def _body(text: str) -> str:
-    """The settings without the head of a file of our own."""
+    """The settings without the first line of the file, which marks it as gpustack's."""
     return text.partition("\n")[2].strip("\n")
 
 

@@ -1,4 +1,4 @@
-"""What stands against a configuration before it is made: releases, missing facts, aliases that say too little."""
+"""Checks of a spec before rendering: unsupported settings, missing facts, ambiguous aliases."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from gpustack.text import listed
 
 _PLACEMENT_SINCE = {"report": "pci/report_in_placement", "schedule": "filter_scheduler/pci_in_placement"}
 _MANY = 8
-"""More devices of one resource class than this, and Placement's allocation candidates need tuning (Nova's
-``doc/source/admin/pci-passthrough.rst``)."""
+"""Above this number of devices of one resource class, Placement's allocation candidates need tuning (Nova's
+``doc/source/admin/pci-passthrough.rst``).
+"""
 
 
 def doubts(
     spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned], release: Release, placement: Placement
 ) -> Iterator[Finding]:
-    """Every finding about a spec on these hosts."""
+    """All findings about a spec on these hosts."""
     yield from _release_findings(spec, targets, release, placement)
     yield from _fact_findings(spec, hosts, targets)
     yield from _switch_findings(spec, hosts)
@@ -38,7 +39,7 @@ def doubts(
 def _release_findings(
     spec: Spec, targets: Sequence[Assigned], release: Release, placement: Placement
 ) -> Iterator[Finding]:
-    """What the spec asks for and the release has not got."""
+    """Settings of the spec that the release does not have."""
 
     def missing(place: str, setting: str, since: int) -> Finding:
         first = next(known for known in releases.releases() if known.major == since)
@@ -75,7 +76,7 @@ def _release_findings(
 
 
 def _switch_findings(spec: Spec, hosts: Sequence[Host]) -> Iterator[Finding]:
-    """NVSwitches that host preparation binds for guests: which guest gets them is not in the spec."""
+    """NVSwitches that host preparation binds for instances: the spec does not define the instance that gets them."""
     for host in hosts:
         switches = nvswitches(host)
         mode = options_for(spec, host.hostname).nvswitch if switches else None
@@ -86,7 +87,7 @@ def _switch_findings(spec: Spec, hosts: Sequence[Host]) -> Iterator[Finding]:
 
 
 def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned]) -> Iterator[Finding]:
-    """Models without a card to judge by, hosts without facts, GPUs that are not bound yet."""
+    """Models without a card on any host, hosts without facts, GPUs that are not bound yet."""
     requested = {name for entry in spec.hosts.values() for name in entry.models}
     for name in spec.models:
         if name in requested and all(t.model != name for t in targets):
@@ -105,7 +106,7 @@ def _fact_findings(spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned
 
 
 def _alias_findings(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> Iterator[Finding]:
-    """What one alias can't say: two device types, two policies; and what two aliases can't tell apart."""
+    """Aliases that mix device types or policies, and aliases that match the same cards."""
     by_alias: dict[str, list[str]] = {}
     for name in spec.models:
         if any(t.model == name for t in targets):
@@ -141,7 +142,7 @@ def _shared(spec: Spec, place: str, names: Sequence[str], placement: Placement) 
 
 
 def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placement) -> Iterator[Finding]:
-    """Aliases that ask for the same ids: each would be given the other's cards."""
+    """Aliases that request the same ids: Nova may give either one the other's cards."""
     first_with: dict[tuple[Any, ...], tuple[str, str]] = {}
     for alias, names in by_alias.items():
         for name in names:
@@ -161,7 +162,7 @@ def _alike(spec: Spec, by_alias: Mapping[str, Sequence[str]], placement: Placeme
 
 
 def _placement_findings(targets: Sequence[Assigned], placement: Placement, spec: Spec) -> Iterator[Finding]:
-    """What PCI in Placement asks of whoever rolls it out."""
+    """Prerequisites of PCI in Placement: its order of rollout, its irreversibility, its limits."""
     if placement == "off":
         return
     yield finding(Code.PLACEMENT_REPORT_IRREVERSIBLE, place="[pci] report_in_placement")

@@ -1,4 +1,4 @@
-"""The table of releases as a page of the documentation, from the data that renderer and linter read."""
+"""Documentation page of Nova's releases, generated from the table that render and lint use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpustack.nova_options.releases import Filter, Key, Option, Release
 
 
 def markdown() -> str:
-    """The page."""
+    """The page as Markdown."""
     return "\n".join(
         [
             "# Nova's releases",

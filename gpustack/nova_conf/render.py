@@ -1,4 +1,4 @@
-"""The files of a deployment that make Nova give out the GPUs: drop-ins, overrides of kolla-ansible, variables."""
+"""Render a deployment's files that configure Nova for GPUs: drop-ins, kolla-ansible overrides, variables, values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DIRECTORIES: dict[Deployment, str] = {
     "rhoso": rhoso.DIRECTORY,
     "openstack-helm": openstack_helm.DIRECTORY,
 }
-"""Where the files of each kind of deployment go."""
+"""The default directory of the files for each kind of deployment."""
 _OVERRIDES = ("kolla", "kayobe")
 _REPLACED = {
     "rhoso": "the customServiceConfig of Nova's services in OpenStackControlPlane",
@@ -50,16 +50,16 @@ def render(
     directory: str | None = None,
     appended: bool = False,
 ) -> Rendering:
-    """Render what Nova needs.
+    """Render Nova's configuration.
 
     :param services: the services to render for.
-    :param existing: the configuration that is there.
-    :param hosts: the facts behind ``wanted``, to judge what is there.
+    :param existing: the deployment's current configuration.
+    :param hosts: the facts behind ``wanted``, to check ``existing`` for conflicts.
     :param only: the compute hosts to render for; all of ``wanted`` when None.
-    :param together: the compute hosts run the other services too: one file for all of them.
-    :param root: the directory below which the files are put, where they join what others wrote.
-    :param directory: the directory of the deployment tool, instead of its usual one.
-    :param appended: the settings go to the end of ``nova.conf`` itself, and into no drop-in.
+    :param together: whether the compute hosts also run the other services: one file for each host.
+    :param root: the directory below which the files are written; None when unknown.
+    :param directory: the directory of the deployment tool, instead of its default.
+    :param appended: whether the settings are appended to ``nova.conf`` itself instead of written as a drop-in.
     """
     existing = existing or Existing()
     names = [name for name in wanted.computes if only is None or name in only] if "compute" in services else []
@@ -97,7 +97,7 @@ def render(
 
 
 def _filter_findings(job: Job, deployment: Deployment, chosen: Setting | None) -> Iterator[Finding]:
-    """About the scheduler's filters: those that are configured, or the release's own."""
+    """Findings about the scheduler's filters: the configured list, or the release's default."""
     if "scheduler" not in job.services or deployment == "openstack-ansible":
         return
     if chosen is not None:
@@ -110,7 +110,7 @@ def _filter_findings(job: Job, deployment: Deployment, chosen: Setting | None) -
 
 
 def _deployment_findings(job: Job, deployment: Deployment) -> Iterator[Finding]:
-    """About what a deployment tool merges or replaces, and the releases that it installs."""
+    """Findings about values that a deployment tool merges or replaces, and about releases that it does not install."""
     release, documents = job.wanted.release, job.existing.documents
     if deployment in _OVERRIDES and not job.existing.named:
         yield finding(Code.MERGED_CONFIGURATION_NOT_SHOWN, place=job.directory)
@@ -125,7 +125,7 @@ def _deployment_findings(job: Job, deployment: Deployment) -> Iterator[Finding]:
 
 
 def _tool_files(job: Job, deployment: Deployment, names: Sequence[str]) -> Iterable[RenderedFile]:
-    """The files of a deployment tool that distributes them itself."""
+    """The files for a tool that distributes them to the hosts itself."""
     if deployment == "openstack-ansible":
         return openstack_ansible.files(job, names)
     if deployment == "rhoso":
@@ -136,7 +136,7 @@ def _tool_files(job: Job, deployment: Deployment, names: Sequence[str]) -> Itera
 
 
 def places(deployment: Deployment, directory: str | None = None) -> str:
-    """The paths below an output directory where a rendering puts files, as a pattern of :meth:`pathlib.Path.glob`."""
+    """A :meth:`pathlib.Path.glob` pattern of the files that a rendering writes below an output directory."""
     below = (directory or DIRECTORIES[deployment]).strip("/")
     return {
         "drop-in": f"*/{below}/{DROP_IN}",
@@ -147,5 +147,5 @@ def places(deployment: Deployment, directory: str | None = None) -> str:
 
 
 def usual_root(deployment: Deployment) -> Path:
-    """The directory below which the deployment tool's own directory is, where nobody names another."""
+    """The default parent of the deployment tool's directory: ``/`` for absolute paths, else the working directory."""
     return Path("/" if DIRECTORIES[deployment].startswith("/") else ".")

@@ -1,4 +1,4 @@
-"""Rendered files, and the job from which each kind of deployment makes its own."""
+"""Rendered files, and the inputs that the renderer of each kind of deployment uses."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RenderedFile:
-    """One file.
+    """One rendered file.
 
-    :ivar target: the host that it is for, ``control`` or ``compute`` for all hosts of that kind; empty where the
-        deployment's own tool distributes it.
-    :ivar path: where it belongs.
+    :ivar target: the host that it is for, ``control`` or ``compute`` for all hosts of that kind; empty if the
+        deployment tool distributes the file.
+    :ivar path: its path on the target, or below the output directory if the deployment tool distributes it.
     :ivar services: the services that read it.
-    :ivar shared: the file may hold settings of others: only the part between the marks is gpustack's.
+    :ivar shared: whether the file may hold settings of others; gpustack owns only the part between the markers.
     """
 
     target: str
@@ -38,20 +38,23 @@ class RenderedFile:
     shared: bool = False
 
     def onto(self, before: str | None) -> str:
-        """The complete new content of the file, given its content now."""
+        """The complete new content of the file.
+
+        :param before: its current content; None if the file does not exist.
+        """
         if not self.shared or before is None:
             return self.text
         foreign = without_block(before)
         return f"{foreign.rstrip()}\n\n{self.text}" if foreign.strip() else self.text
 
     def to_dict(self) -> dict[str, object]:
-        """The file as plain data."""
+        """The file as plain data for JSON."""
         return {"target": self.target, "path": self.path, "services": list(self.services), "text": self.text}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rendering:
-    """All files, and the findings about them; with an error among the findings, nothing should be written."""
+    """All files, and the findings about them. With an error among the findings, the files must not be written."""
 
     files: tuple[RenderedFile, ...]
     findings: tuple[Finding, ...] = field(default=())
@@ -59,11 +62,13 @@ class Rendering:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """One rendering.
+    """The inputs of one rendering.
 
+    :ivar filters: the scheduler's complete filter list.
+    :ivar hosts: the facts of the hosts by name.
     :ivar directory: the directory of the deployment tool that the files go into.
-    :ivar default_filters: whether the scheduler's list is made from the release's default.
-    :ivar root: the directory below which all files are put; None where that is not known.
+    :ivar default_filters: whether ``filters`` is derived from the release's default list.
+    :ivar root: the directory below which all files are written; None when unknown.
     """
 
     wanted: DesiredConfig
@@ -76,23 +81,23 @@ class Job:
     root: Path | None = None
 
     def into(self, path: str) -> Path | None:
-        """Where a file is put."""
+        """The path to which a file is written; None when ``root`` is unknown."""
         return self.root / path.lstrip("/") if self.root else None
 
     def sections(self, services: Collection[str], host: str | None = None) -> tuple[ConfigSection, ...]:
-        """The settings of services that read one configuration, complete."""
+        """All settings for services that read the same configuration, with the device_spec of ``host``."""
         devices = self.wanted.computes[host] if host else ()
         return sections(self.wanted, services, filters=self.filters, devices=devices)
 
     def kept(self, host: str, path: str) -> Carried:
-        """The device_specs of a compute host that are not gpustack's, except those in the file itself."""
+        """The existing device_spec lines of a compute host to carry over, without those in the file itself."""
         everybody: Sequence[Host] = tuple(self.hosts.values())
         into = self.into(path)
         return carried(self.existing, self.wanted, "compute", self.hosts.get(host), everybody, into=into)
 
 
 def dumped(documents: Sequence[Mapping[str, Any]]) -> str:
-    """YAML in which a text of several lines is a block."""
+    """Documents as YAML, with multi-line text as literal blocks."""
     import yaml
 
     class Dumper(yaml.SafeDumper):

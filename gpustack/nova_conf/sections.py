@@ -1,4 +1,4 @@
-"""The settings that a service's configuration gets: groups and lines, the same for every kind of deployment."""
+"""The groups and settings of a service's configuration, the same for every kind of deployment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL_PARTS = frozenset({"alias", "devices", "switches", "filters"})
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One setting; ``comment`` says why it is there."""
+    """One setting; ``comment`` is the reason for it."""
 
     name: str
     value: str
@@ -23,7 +23,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigSection:
-    """A group with its settings."""
+    """An option group with its settings."""
 
     group: str
     lines: tuple[Line, ...]
@@ -31,10 +31,10 @@ class ConfigSection:
 
 @dataclass(frozen=True, kw_only=True)
 class Carried:
-    """What a deployment has already and must not lose where a whole option is replaced.
+    """Existing lines that a rendering must repeat where it replaces all lines of an option.
 
-    :ivar aliases: alias lines, as they stand.
-    :ivar devices: device_spec lines, as they stand.
+    :ivar aliases: alias lines, unchanged.
+    :ivar devices: device_spec lines, unchanged.
     """
 
     aliases: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ NOTHING = Carried()
 
 
 def with_filters(filters: Sequence[str], needed: Sequence[str] = (PCI_FILTER,)) -> tuple[str, ...]:
-    """A list of filters in its own order, with those that are needed and not yet in it at its end."""
+    """Append the required filters that a list lacks; the order of the list stays."""
     return tuple(dict.fromkeys((*filters, *needed)))
 
 
@@ -58,11 +58,11 @@ def sections(
     carried: Carried = NOTHING,
     parts: Collection[str] = ALL_PARTS,
 ) -> tuple[ConfigSection, ...]:
-    """The settings for services that read one configuration.
+    """The settings for services that read the same configuration.
 
-    :param filters: the scheduler's list, complete.
+    :param filters: the scheduler's complete list.
     :param devices: the device_spec entries of the host, for nova-compute.
-    :param parts: which of :data:`ALL_PARTS` belong into this file.
+    :param parts: the members of :data:`ALL_PARTS` to include in this file.
     """
     pci = tuple(_pci(wanted, services, devices, carried, parts))
     scheduling = tuple(_scheduling(wanted, services, filters, parts))

@@ -1,9 +1,9 @@
 """Configurations named on a command line: ``PATH`` or ``SERVICE[,SERVICE…]=PATH[:PATH…]``.
 
-Each word is the configuration of one host's service or services: a file, several files in the order in which the
-service reads them, or a directory (one of files that are named for services has one configuration for each). Where no
-service is named, the name tells it (``nova-compute.conf``, ``nova_scheduler/``), and a plain ``nova.conf`` serves them
-all.
+Each argument is the configuration of one host's service or services: a file, several files in the order in which the
+service reads them, or a directory. A directory of files named after services holds one configuration for each service.
+Without ``SERVICE=``, the service is derived from the name (``nova-compute.conf``, ``nova_scheduler/``); a plain
+``nova.conf`` belongs to all services.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _NAMES = {"cpu": "compute", "super-conductor": "conductor", "cell-conductor": "c
 class Source:
     """The configuration of one host's service, or of several services that read the same files.
 
-    :ivar label: what it is called on the command line.
-    :ivar named: whether the services were named, and not only supposed because nothing speaks against them.
-    :ivar with_files: whether the service is started with ``--config-file``; None where that is not known.
-    :ivar hosts: the only hosts whose configuration it is; None where its path decides.
-    :ivar but: hosts whose configuration it is not, since they have one of their own.
+    :ivar label: its name on the command line, for messages.
+    :ivar named: whether the services are certain: given as ``SERVICE=``, or derived from the file names.
+    :ivar with_files: whether the service is started with ``--config-file``; None when unknown.
+    :ivar hosts: the only hosts that have this configuration; None where its path decides.
+    :ivar but: hosts that do not have this configuration because they have one of their own.
     """
 
     label: str
@@ -58,7 +58,7 @@ def read_sources(arguments: Sequence[str]) -> tuple[Source, ...]:
 def split(argument: str) -> tuple[tuple[str, ...], str]:
     """The services and the paths of one argument.
 
-    :raises UsageError: when there is an unknown service before ``=``.
+    :raises UsageError: when there is an unknown service before ``=``, or nothing after it.
     """
     names, separator, paths = argument.partition("=")
     if not separator or "/" in names:
@@ -74,7 +74,7 @@ def split(argument: str) -> tuple[tuple[str, ...], str]:
 
 
 def guessed(path: Path) -> tuple[str, ...]:
-    """The services that a file's or directory's name speaks of; none for ``nova.conf`` and ``nova``."""
+    """The service in the name of a file or directory, or of its parent; empty for ``nova.conf`` and ``nova``."""
     for name in (path.name, path.parent.name):
         if service := _service(name):
             return (service,)
@@ -82,7 +82,7 @@ def guessed(path: Path) -> tuple[str, ...]:
 
 
 def _service(name: str) -> str | None:
-    """The service that a name speaks of."""
+    """The service in a name such as ``nova-compute.conf``, ``nova_api`` or ``nova-cpu.conf.d``."""
     stem = name.removesuffix(".d").removesuffix(".conf").replace("_", "-")
     service = stem.removeprefix("nova-")
     service = _NAMES.get(service, service)
@@ -129,7 +129,7 @@ def _read(text: str, services: tuple[str, ...], paths: Sequence[Path]) -> list[S
 
 
 def _of_hosts(path: Path) -> Iterator[Path]:
-    """Directories for one host each in a directory, as kolla-ansible's overrides and gpustack's own output have."""
+    """The directories of single hosts in a directory, as in kolla-ansible's overrides and gpustack's output."""
     for directory in sorted(path.iterdir()) if path.is_dir() else ():
         inner = (directory, directory / "etc/nova", directory / "etc/nova/nova.conf.d")
         if directory.is_dir() and not directory.name.endswith(".d"):
@@ -137,7 +137,7 @@ def _of_hosts(path: Path) -> Iterator[Path]:
 
 
 def _rendered_for(tree: Path, directory: Path) -> tuple[str, ...]:
-    """The services for which `gpustack nova render` wrote a directory of its output tree; none for other trees."""
+    """The services for which ``gpustack nova render`` wrote a directory of its output tree; empty for other trees."""
     control = tree / CONTROL / directory.relative_to(tree / directory.relative_to(tree).parts[0])
     if not all((path / DROP_IN).is_file() for path in (control, directory)):
         return ()
@@ -147,8 +147,8 @@ def _rendered_for(tree: Path, directory: Path) -> tuple[str, ...]:
 def _read_by(service: str, path: Path) -> tuple[Path, ...]:
     """The files of a path that a service reads.
 
-    A directory of files that are named for services, as kolla-ansible's overrides are, has one for each: unlike a
-    ``nova.conf.d``, all of which is read.
+    In a directory of files named after services (kolla-ansible's overrides), each service reads its own file. In a
+    ``nova.conf.d``, a service reads all files.
     """
     files = files_of(path, service=service)
     if not path.is_dir() or path.name.endswith(".d"):

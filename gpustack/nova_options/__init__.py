@@ -1,1 +1,1 @@
-"""What Nova reads of its configuration, release by release: shared ground of rendering, flavors and clean-up."""
+"""The part of Nova's configuration that each release reads; shared by rendering, flavors and clean-up."""

@@ -1,9 +1,9 @@
-"""Reading the nova configuration that is there, by oslo.config's own rules, with the file and line of each value.
+"""Read Nova configuration files by oslo.config's rules, with the file and line of each value.
 
-oslo.config's parser reads the files (``oslo_config/iniparser.py``), so what counts as a comment, a continuation or a
-quoted value is its decision. What this module adds are the line numbers, and the merging of several files and
-deprecated names as ``oslo_config/cfg.py`` does it (``_Namespace._get_file_value``): a multi-valued option adds up over
-all files and names, every other option is what the last file says.
+oslo.config's parser reads the files (``oslo_config/iniparser.py``), so comments, continuation lines and quotes follow
+its rules. This module adds line numbers, and merges several files and deprecated names as ``oslo_config/cfg.py`` does
+(``_Namespace._get_file_value``): a multi-valued option accumulates over all files and names; for every other option,
+the last file decides.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gpustack.nova_options.substitution import Substitution, TooLongError
 
 _P = TypeVar("_P", bound=PurePath)
 _MAX_BYTES = 1 << 20
-"""Of a file; Nova's sample, with every option and its documentation, is shorter."""
+"""Per file; Nova's sample, with every option and its documentation, is shorter."""
 _STATEMENT = re.compile(r"^[^#;\n]*\{%", re.MULTILINE)
 _BOM = "\ufeff"
 _STOPS = "fix the file: a service that is started with it stops at once"
@@ -36,15 +36,15 @@ _STOPS = "fix the file: a service that is started with it stops at once"
 class Setting:
     """One assignment in a file.
 
-    :ivar group: the section's name as oslo.config compares it: in lower case, ``DEFAULT`` aside.
-    :ivar value: the value as the service sees it: continuation lines joined by newlines, outer quotes taken off, and
-        the values of other options put in where it names them.
+    :ivar group: the section's name as oslo.config compares it: in lower case, except ``DEFAULT``.
+    :ivar value: the value as the service sees it: continuation lines joined by newlines, outer quotes removed, and
+        references to other options replaced by their values.
     :ivar line: the number of the line on which the assignment begins.
-    :ivar written: the value as the file has it.
-    :ivar names: the options that the value names (``$name``).
-    :ivar unknown: those of them that the files do not set: the value is what Nova's default makes of it.
-    :ivar key: where the value is in a file that is no INI file (``conf.nova.pci.alias``); empty for a line of one.
-    :ivar ours: whether gpustack wrote the line: the file, or the block that the line is in.
+    :ivar written: the value before references are replaced.
+    :ivar names: the options that the value references (``$name``).
+    :ivar unknown: the referenced options that no file sets; their value is Nova's default.
+    :ivar key: the path of the value in a file that is not an INI file (``conf.nova.pci.alias``); empty for INI files.
+    :ivar ours: whether gpustack wrote the line: the file, or the block that contains it.
     """
 
     group: str
@@ -60,7 +60,7 @@ class Setting:
 
     @property
     def is_template(self) -> bool:
-        """Whether the value is a Jinja expression: a deployment tool makes the value of it."""
+        """Whether the value is a Jinja expression of a deployment tool."""
         return "{{" in self.written
 
     @property
@@ -94,7 +94,7 @@ class NovaConfiguration:
         return tuple(setting for setting in self.settings if setting.path in names)
 
     def effective(self, option: Option) -> tuple[Setting, ...]:
-        """The assignments that count: all of a multi-valued option, in the service's order; else one or none."""
+        """The effective assignments: all of a multi-valued option, in the service's order; else one or none."""
         names = (option.path, *option.old_names)
         assignments: list[Setting] = []
         for file in reversed(self.files):
@@ -106,20 +106,20 @@ class NovaConfiguration:
         return tuple(assignments)
 
     def value(self, option: Option) -> str | None:
-        """The value of an option as the service has it; None when it is not set."""
+        """The value of an option in the service; None when it is not set."""
         settings = self.effective(option)
         return settings[-1].value if settings else None
 
     def named_last(self) -> NovaConfiguration:
-        """The same files as a service reads them that is started with ``--config-file`` for those that are no drop-ins.
+        """The same files in the order that applies if ``--config-file`` names those that are not drop-ins.
 
-        oslo.config reads the default drop-in directories before what the command line names
+        oslo.config reads the default drop-in directories before the files of the command line
         (``oslo_config/cfg.py``, ``ConfigOpts._parse_config_files``).
         """
         return replace(self, files=tuple(sorted(self.files, key=lambda file: not in_drop_in(file))))
 
     def enabled(self, option: Option) -> bool:
-        """Whether a boolean option is on, by the words that oslo.config takes; off when it is not set."""
+        """Whether a boolean option is on, by the words that oslo.config accepts; off when it is not set."""
         settings = self.effective(option)
         return bool(settings) and settings[-1].value.strip().lower() in ("true", "1", "on", "yes")
 
@@ -130,12 +130,12 @@ def foreign(settings: Iterable[Setting]) -> Iterator[Setting]:
 
 
 def in_drop_in(file: str) -> bool:
-    """Whether a file is in a directory of drop-ins."""
+    """Whether a file is in a drop-in directory."""
     return PurePath(file).parent.name.endswith(".conf.d")
 
 
 def read_files(paths: Sequence[Path]) -> NovaConfiguration:
-    """Read files in the given order, as one service does that is started with them.
+    """Read files in the given order, as a service that is started with them.
 
     :raises NovaConfigError: when a file can't be read or is no INI file; the message names file and line.
     """
@@ -143,7 +143,7 @@ def read_files(paths: Sequence[Path]) -> NovaConfiguration:
 
 
 def parse_files(texts: Mapping[str, str]) -> NovaConfiguration:
-    """Parse the texts of files by name, in the given order, as one service reads them. Nothing touches the disk.
+    """Parse the texts of files by name, in the given order, as one service reads them. The disk is not accessed.
 
     :raises NovaConfigError: when a text is too long or is no INI file; the message names file and line.
     """
@@ -152,7 +152,7 @@ def parse_files(texts: Mapping[str, str]) -> NovaConfiguration:
 
 
 def _filled(settings: Sequence[Setting]) -> Iterable[Setting]:
-    """The settings with what their values name put in."""
+    """The settings with references to other options replaced."""
     substitution = Substitution({setting.path: setting.written for setting in settings})
     for setting in settings:
         if setting.is_template:
@@ -169,14 +169,14 @@ def _filled(settings: Sequence[Setting]) -> Iterable[Setting]:
 
 
 def files_of(path: Path, *, service: str | None = None) -> tuple[Path, ...]:
-    """The files that a path stands for.
+    """The files that a service reads from a path.
 
-    A file stands for itself. Of a directory that holds a ``nova.conf`` these are read, as a service finds them
-    without ``--config-file`` (``oslo_config/cfg.py``, ``find_config_files`` and ``find_config_dirs``): ``nova.conf``,
-    the service's own ``nova-SERVICE.conf``, then ``nova.conf.d/*.conf`` and ``nova-SERVICE.conf.d/*.conf``. Any other
-    directory is taken as one given by ``--config-dir``: its ``*.conf`` in the order of their names.
+    A file stands for itself. A directory with a ``nova.conf`` is read as by a service without ``--config-file``
+    (``oslo_config/cfg.py``, ``find_config_files`` and ``find_config_dirs``): ``nova.conf``, the service's own
+    ``nova-SERVICE.conf``, then ``nova.conf.d/*.conf`` and ``nova-SERVICE.conf.d/*.conf``. Any other directory is read
+    as one of ``--config-dir``: its ``*.conf`` in the order of their names.
 
-    :raises NovaConfigError: when there is no such path, or nothing to read in it.
+    :raises NovaConfigError: when there is no such path, or no ``*.conf`` in it.
     """
     if path.is_file():
         return (path,)
@@ -192,7 +192,7 @@ def files_of(path: Path, *, service: str | None = None) -> tuple[Path, ...]:
 
 
 def selected(files: Collection[_P], directory: PurePath, *, service: str | None = None) -> tuple[_P, ...]:
-    """Those of the files that a service reads of a directory, in its order; :func:`files_of` has the rules."""
+    """The files of a directory that a service reads, in its order; :func:`files_of` lists the rules."""
     names = ["nova", *([f"nova-{service}"] if service else [])]
     main = [file for name in names for file in files if file == directory / f"{name}.conf"]
     if any(file.name == "nova.conf" for file in main):
@@ -202,7 +202,7 @@ def selected(files: Collection[_P], directory: PurePath, *, service: str | None 
 
 
 def _conf_files(files: Collection[_P], directory: PurePath) -> list[_P]:
-    """What oslo.config's ``glob`` finds there: no hidden files."""
+    """The files that oslo.config's ``glob`` matches: no hidden files."""
     return sorted(
         file for file in files if file.parent == directory and file.suffix == ".conf" and not file.name.startswith(".")
     )
@@ -210,7 +210,7 @@ def _conf_files(files: Collection[_P], directory: PurePath) -> list[_P]:
 
 def _text_of(path: Path) -> str:
     try:
-        if path.exists() and not path.is_file():  # a directory, or a pipe that would never end
+        if path.exists() and not path.is_file():  # a directory, or a pipe that would block
             raise NovaConfigError("is no regular file", where=str(path), remedy=_STOPS)
         if path.stat().st_size > _MAX_BYTES:
             raise _too_large(str(path))
@@ -238,7 +238,7 @@ def _settings_of(file: str, text: str) -> Iterable[Setting]:
         )
     parser = _Parser(file, own_lines(text))
     try:
-        parser.parse(io.StringIO(text))  # lines end where they do in a file, and at no form feed
+        parser.parse(io.StringIO(text))  # unlike str.splitlines, no split at form feeds
     except iniparser.ParseError as error:
         problem = "the file begins with a byte order mark (BOM)" if text.startswith(_BOM) else error.msg
         raise NovaConfigError(problem, where=f"{file}:{error.lineno}", remedy=_STOPS) from error
@@ -246,7 +246,7 @@ def _settings_of(file: str, text: str) -> Iterable[Setting]:
 
 
 class _Parser(iniparser.BaseParser):
-    """oslo.config's parser, noting the line on which each assignment begins."""
+    """oslo.config's parser, recording the line on which each assignment begins."""
 
     def __init__(self, file: str, ours: Sequence[bool]) -> None:
         super().__init__()

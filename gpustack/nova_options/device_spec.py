@@ -1,11 +1,10 @@
-"""Which PCI functions an entry of ``[pci] device_spec`` matches, by the rules of Nova's own ``nova/pci/devspec.py``.
+"""Match PCI functions with entries of ``[pci] device_spec`` by the rules of Nova's ``nova/pci/devspec.py``.
 
-The proof that a rendered device_spec matches what was prepared and nothing else, and the linter, rest on it; a test
-holds it against Nova's own class. Where Nova would look into ``/sys`` (is this address a physical function, which
-address has this interface), the facts of the host answer.
+The check of a rendered device_spec and the linter use it; a test compares it with Nova's own class. Where Nova would
+read ``/sys`` (is this address a physical function, which address has this interface), the host's facts are used.
 
-Two things are left out on purpose, both towards "it matches": a VF that Nova drops because ``remote_managed`` needs a
-serial number, and Nova's refusal of addresses in domains above ffff.
+Two rules of Nova are omitted; both err towards "it matches": Nova ignores a VF with ``remote_managed`` that has no
+serial number, and Nova refuses addresses in domains above ffff.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _LIMITS = {"domain": 0xFFFF, "bus": 0xFF, "slot": 0x1F, "function": 0x7, "vendor
 _WIDTHS = {"domain": 4, "bus": 2, "slot": 2, "function": 1, "vendor_id": 4, "product_id": 4}
 _FIELDS = ("domain", "bus", "slot", "function")
 NORMALISED = ("managed", "live_migratable", "one_time_use")
-"""Tags that must be a boolean word, in the releases that know them (``_normalize_device_spec_tag``)."""
+"""Tags that must be boolean words, in the releases that know them (``_normalize_device_spec_tag``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AddressPattern:
-    """An address of a device_spec: four fields, each a value, ``*``, or (``regex``) the beginning of one."""
+    """An address of a device_spec: four fields, each a value, ``*``, or (``regex``) a pattern for :func:`re.match`."""
 
     domain: str = ANY
     bus: str = ANY
@@ -43,21 +42,21 @@ class AddressPattern:
 
     @property
     def is_everything(self) -> bool:
-        """Whether it lets every address through."""
+        """Whether it matches every address."""
         return all(value in ((".*", "") if self.regex else (ANY,)) for value in self.fields)
 
     @property
     def is_single(self) -> bool:
-        """Whether Nova takes it for one address, and asks whether that is a physical function."""
+        """Whether Nova treats it as a single address, and checks whether that is a physical function."""
         return all(all(c in string.hexdigits for c in value) for value in self.fields)
 
     @property
     def text(self) -> str:
-        """The address as sysfs would spell it."""
+        """The address in the notation of sysfs."""
         return f"{self.domain}:{self.bus}:{self.slot}.{self.function}"
 
     def fits(self, address: str) -> bool:
-        """Whether the address of a function fits."""
+        """Whether it matches the address of a function."""
         actual = _split(address)
         if self.regex:
             return all(re.match(want, have) is not None for want, have in zip(self.fields, actual, strict=True))
@@ -66,7 +65,7 @@ class AddressPattern:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceSpec:
-    """One parsed entry. A missing field lets everything through.
+    """One parsed entry. A missing field matches everything.
 
     :ivar tags: every other key of the entry.
     """
@@ -79,10 +78,10 @@ class DeviceSpec:
 
     @classmethod
     def parse(cls, entry: Mapping[str, Any], *, booleans: Collection[str] = NORMALISED) -> DeviceSpec:
-        """Read an entry as Nova does.
+        """Parse an entry as Nova does.
 
-        :param booleans: the tags that the release holds to be boolean words.
-        :raises ValueError: when Nova refuses it; the message says why.
+        :param booleans: the tags that the release requires to be boolean words.
+        :raises ValueError: when Nova refuses the entry; the message is the reason.
         """
         tags = dict(entry)
         vendor = _hexadecimal("vendor_id", tags.pop("vendor_id", ANY), strip=True)
@@ -109,7 +108,7 @@ class DeviceSpec:
         return self.vendor_id == self.product_id == ANY and not self.devname and self.address.is_everything
 
     def matches(self, function: Function, host: Host) -> bool:
-        """Whether Nova would offer ``function`` of ``host`` to guests because of this entry."""
+        """Whether Nova would offer ``function`` of ``host`` to instances because of this entry."""
         pattern: AddressPattern | None = self.address
         physical = False
         if self.devname:
@@ -135,7 +134,7 @@ class DeviceSpec:
 def parse_line(text: str) -> list[DeviceSpec]:
     """The entries of one line of device_spec.
 
-    :raises EntryError: when Nova refuses the line or an entry; the message says why.
+    :raises EntryError: when Nova refuses the line or an entry; the message is the reason.
     """
     try:
         return [DeviceSpec.parse(entry) for entry in specs_of(text)]
@@ -144,7 +143,7 @@ def parse_line(text: str) -> list[DeviceSpec]:
 
 
 def matched(specs: Sequence[DeviceSpec], host: Host) -> dict[str, int]:
-    """The functions of a host that Nova would offer to guests: address and the index of the first entry that fits."""
+    """The functions of a host that Nova would offer to instances: address, and index of the first matching entry."""
     entry_by_address: dict[str, int] = {}
     for function in sorted(host.pci, key=lambda f: f.bdf):
         for index, spec in enumerate(specs):
@@ -170,7 +169,7 @@ def _by_interface(host: Host, name: str) -> Function | None:
 
 
 def _hexadecimal(name: str, value: object, *, strip: bool = False) -> str:
-    """A field in the kernel's spelling; what Python's ``int(…, 16)`` takes, Nova takes."""
+    """A field in the kernel's notation. Nova accepts whatever Python's ``int(…, 16)`` accepts."""
     if not isinstance(value, str):
         raise ValueError(f"{name} must be text in double quotes, not {value!r}")  # noqa: TRY004 - one kind of refusal
     text = value.strip() if strip else value
@@ -194,7 +193,7 @@ def _address(value: object) -> AddressPattern:
 
 
 def _glob(text: str) -> AddressPattern:
-    """``[[[domain:]bus:]slot][.function]``; a part that is left out lets everything through."""
+    """``[[[domain:]bus:]slot][.function]``; an omitted part matches everything."""
     slots, _, function = text.partition(".")
     parts = slots.split(":") if slots else []
     if len(parts) > 3:
@@ -218,5 +217,5 @@ def _regex(parts: Mapping[str, Any]) -> AddressPattern:
 
 
 def offered(specs: Iterable[DeviceSpec], host: Host) -> frozenset[str]:
-    """The addresses that Nova would offer to guests."""
+    """The addresses that Nova would offer to instances."""
     return frozenset(matched(tuple(specs), host))

@@ -1,9 +1,9 @@
-"""Which filters nova-scheduler can enable: those that ``[filter_scheduler] available_filters`` makes available.
+"""The filters that nova-scheduler can enable: those that ``[filter_scheduler] available_filters`` makes available.
 
-The rule is Nova's own (``HostManager._choose_host_filters`` in ``nova/scheduler/host_manager.py``, and
-``nova/loadables.py``): each line names a class, or a function that returns classes, and ``enabled_filters`` names the
-classes. nova-scheduler does not start with any other name. The classes of each release are a table
-(``gpustack/data/nova.toml``).
+The rules are Nova's own (``HostManager._choose_host_filters`` in ``nova/scheduler/host_manager.py``, and
+``nova/loadables.py``): each line names a class, or a function that returns classes, and ``enabled_filters`` names
+classes. nova-scheduler does not start with any other name. ``gpustack/data/nova.toml`` lists the classes of each
+release.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FilterFault:
     """A filter that can't be enabled.
 
     :ivar hint: the reason, for a message.
-    :ivar instead: the filter that was probably meant.
+    :ivar instead: the filter that was probably meant; None if there is no similar name.
     """
 
     name: str
@@ -49,7 +49,7 @@ class FilterFault:
 
 
 def available(lines: Sequence[str], release: Release) -> frozenset[str] | None:
-    """The filters that lines of available_filters make available; None where a line names a function of others."""
+    """The filters that lines of available_filters make available; None if a line names a third-party function."""
     names: set[str] = set()
     for line in (line.strip() for line in lines or (ALL,)):
         module, _, last = line.rpartition(".")
@@ -63,14 +63,14 @@ def available(lines: Sequence[str], release: Release) -> frozenset[str] | None:
 
 
 def startable(enabled: Sequence[str], lines: Sequence[str], release: Release) -> list[str]:
-    """A list with its misspelled filters corrected, and without those that the release no longer has."""
+    """A list with misspelled filters corrected, and without those that the release no longer has."""
     faults_by_name = {fault.name: fault for fault in faults(enabled, lines, release)}
     instead = {name: fault.instead or name for name, fault in faults_by_name.items() if fault.fault is not Fault.GONE}
     return [instead.get(name, name) for name in enabled if name not in faults_by_name or name in instead]
 
 
 def faults(enabled: Sequence[str], lines: Sequence[str], release: Release) -> Iterator[FilterFault]:
-    """The enabled filters that lines of available_filters (none: the default) do not make available."""
+    """The enabled filters that lines of available_filters (empty: the default) do not make available."""
     possible = available(lines, release)
     standard = releases.filters(release)
     for name in dict.fromkeys(enabled):

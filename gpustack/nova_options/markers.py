@@ -1,4 +1,4 @@
-"""The marks around gpustack's own lines, by which a later run tells them from the lines of others."""
+"""The markers of gpustack's own lines in configuration files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ END = "# END gpustack"
 
 
 def own_lines(text: str) -> Sequence[bool]:
-    """Of each line, whether gpustack wrote it."""
+    """For each line, whether gpustack wrote it."""
     inside = owned = text.startswith(MARK)
     lines = []
     for line in text.split("\n"):
@@ -23,7 +23,7 @@ def own_lines(text: str) -> Sequence[bool]:
 
 
 def without_block(text: str) -> str:
-    """A file without the part that gpustack wrote into it."""
+    """The text without gpustack's block."""
     outside, inside = [], False
     for line in text.splitlines(keepends=True):
         if line.startswith(BEGIN):
@@ -36,5 +36,5 @@ def without_block(text: str) -> str:
 
 
 def without_ours(text: str) -> str:
-    """The rest of a file without gpustack's lines: nothing of a file that is gpustack's as a whole."""
+    """The text without gpustack's lines; empty for a file that gpustack wrote as a whole."""
     return "" if text.startswith(MARK) else without_block(text)

@@ -13,19 +13,19 @@ from gpustack.nova_options.releases import Key, Release
 _HEX4 = re.compile(r"^([\da-fA-F]{4})$", re.ASCII)
 _TRUE = frozenset(("1", "t", "true", "on", "y", "yes"))
 BOOLEANS = _TRUE | {"0", "f", "false", "off", "n", "no"}
-"""The words of ``oslo_utils.strutils.bool_from_string``, which reads keys and tags; options have their own."""
+"""The words of ``oslo_utils.strutils.bool_from_string``, which Nova uses for keys and tags, but not for options."""
 _LONGEST_NAME = 256
 _STANDARD_CLASSES = frozenset(("PGPU", "VGPU", "PCI_DEVICE", "SRIOV_NET_VF", "FPGA"))
 
 
 class EntryError(ValueError):
-    """A value that Nova refuses before it looks at its keys."""
+    """A value that Nova refuses before it reads its keys."""
 
 
 def load(text: str) -> Any:  # noqa: ANN401
-    """The JSON of a value.
+    """Parse the JSON of a value.
 
-    :raises EntryError: when it is none.
+    :raises EntryError: when the value is not JSON.
     """
     try:
         return json.loads(text)
@@ -36,9 +36,9 @@ def load(text: str) -> Any:  # noqa: ANN401
 
 
 def alias_of(text: str) -> dict[str, object]:
-    """The object that an alias is.
+    """Parse an alias.
 
-    :raises EntryError: when it is no JSON object.
+    :raises EntryError: when it is not a JSON object.
     """
     value = load(text)
     if not isinstance(value, dict):
@@ -47,7 +47,7 @@ def alias_of(text: str) -> dict[str, object]:
 
 
 def specs_of(text: str) -> list[dict[str, object]]:
-    """The entries of one device_spec line, which may be an object or a list of them.
+    """The entries of one device_spec line, which may be an object or a list of objects.
 
     :raises EntryError: when it is neither.
     """
@@ -60,7 +60,7 @@ def specs_of(text: str) -> list[dict[str, object]]:
 
 
 def word(value: object) -> str:
-    """What a JSON value is, for a message."""
+    """The JSON type of a value, for a message."""
     if isinstance(value, list):
         return "a list"
     if isinstance(value, str):
@@ -69,7 +69,7 @@ def word(value: object) -> str:
 
 
 def quotes_hint(text: str) -> str:
-    """What is probably wrong with a value that is no JSON."""
+    """The probable mistake in a value that is not JSON, for a message; empty if unknown."""
     if "'" in text and '"' not in text:
         return "; it is written with single quotes, and JSON takes only double ones"
     if re.search(r",\s*[}\]]", text):
@@ -80,7 +80,7 @@ def quotes_hint(text: str) -> str:
 
 
 def alias_faults(alias: Mapping[str, Any], release: Release) -> Iterator[tuple[str, str]]:
-    """The values of an alias that Nova refuses: the key and what is wrong. Unknown keys are not looked at."""
+    """The values of an alias that Nova refuses: the key and the problem. Unknown keys are ignored."""
     known = releases.keys("alias", release)
     if "name" not in alias:
         yield "name", "is missing"
@@ -111,10 +111,10 @@ def resource_class(name: object) -> str | None:
 
 
 def reported_class(name: object, vendor: str, product: str) -> str | None:
-    """The resource class under which Nova reports devices; None when ``*`` stands for one of their ids."""
+    """The resource class under which Nova reports devices; None when one of their ids is ``*``."""
     return resource_class(name) or (None if "*" in (vendor, product) else f"CUSTOM_PCI_{vendor}_{product}".upper())
 
 
 def is_true(value: object) -> bool:
-    """Whether a tag's value is a word for true (``oslo_utils.strutils.bool_from_string``)."""
+    """Whether a tag's value means true (``oslo_utils.strutils.bool_from_string``)."""
     return str(value).strip().lower() in _TRUE

@@ -1,4 +1,4 @@
-"""Nova's releases, and what each of them reads about PCI passthrough: ``gpustack/data/nova.toml`` as objects."""
+"""Nova's releases, and the PCI passthrough settings that each reads: ``gpustack/data/nova.toml`` as objects."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gpustack.files import data_dir
 
 OptionKind = Literal["multi", "list", "bool", "text", "number"]
 TRUE, FALSE = ("true", "1", "on", "yes"), ("false", "0", "off", "no")
-"""The words that a boolean option takes (``oslo_config.types.Boolean``)."""
+"""The words that a boolean option accepts (``oslo_config.types.Boolean``)."""
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Release:
     """A release of Nova; releases sort by age.
 
-    :ivar major: the number of Nova's own versions: 32 for 32.2.1, which is of 2025.2.
+    :ivar major: the major version of Nova: 32 for 32.2.1, a version of 2025.2.
     :ivar name: the codename in lower case.
     :ivar number: the release's number since Zed (``2022.2``), else None.
     """
@@ -41,7 +41,7 @@ class _Lifetime:
     source: str
 
     def known_to(self, release: Release) -> bool:
-        """Whether ``release`` reads it."""
+        """Whether ``release`` has the entry."""
         return self.since <= release.major and (self.until is None or release.major <= self.until)
 
 
@@ -49,10 +49,10 @@ class _Lifetime:
 class Option(_Lifetime):
     """An option of nova.conf.
 
-    :ivar kind: ``multi`` options add up over all files; the others are decided by the last one read.
+    :ivar kind: ``multi`` options accumulate over all files; the last file decides the others.
     :ivar services: the services that read it.
     :ivar old_names: deprecated names (``GROUP/NAME``) that are read too.
-    :ivar old_names_until: major version of the last release that reads the deprecated names, if they are gone.
+    :ivar old_names_until: major version of the last release that reads the deprecated names; None if all do.
     """
 
     group: str
@@ -63,7 +63,7 @@ class Option(_Lifetime):
     old_names_until: int | None = None
 
     def of(self, release: Release) -> Option:
-        """The option as ``release`` reads it: without deprecated names that it has dropped."""
+        """The option as ``release`` reads it: without deprecated names that the release has dropped."""
         dropped = self.old_names_until is not None and release.major > self.old_names_until
         return replace(self, old_names=()) if dropped else self
 
@@ -77,9 +77,9 @@ class Option(_Lifetime):
 class Key(_Lifetime):
     """A key of an alias or a device_spec, or a flavor's extra spec.
 
-    :ivar values: the words that it may take, or none for free text.
-    :ivar values_since: the major version in which a word came later than the key.
-    :ivar needs: an option (``group/name``) that must be on for it to have a meaning.
+    :ivar values: the permitted words; empty for free text.
+    :ivar values_since: words added later than the key, with the major version that added them.
+    :ivar needs: an option (``group/name``) that must be on; without it, the key has no effect.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Key(_Lifetime):
     needs: str | None = None
 
     def values_in(self, release: Release) -> tuple[str, ...]:
-        """The words that ``release`` takes."""
+        """The words that ``release`` accepts."""
         later = dict(self.values_since)
         return tuple(value for value in self.values if later.get(value, 0) <= release.major)
 
@@ -142,7 +142,7 @@ def releases() -> tuple[Release, ...]:
 
 
 def release(text: str) -> Release:
-    """The release that ``word`` names: ``2025.2``, ``flamingo``, ``Yoga``, ``32`` or ``32.2.1``.
+    """The release with a name or version: ``2025.2``, ``flamingo``, ``Yoga``, ``32`` or ``32.2.1``.
 
     :raises UsageError: when no known release has that name.
     """
@@ -170,7 +170,7 @@ def options(of: Release) -> tuple[Option, ...]:
 
 
 def option(path: str) -> Option:
-    """The option called ``group/name``, whatever the release.
+    """The option called ``group/name``, regardless of the release.
 
     :raises KeyError: when the table has no such option.
     """
@@ -181,23 +181,23 @@ def option(path: str) -> Option:
 
 
 def device_spec_option(of: Release) -> Option:
-    """The option that lists devices to nova-compute: ``device_spec``, or ``passthrough_whitelist`` before Zed."""
+    """The option that lists nova-compute's devices: ``device_spec``, or ``passthrough_whitelist`` before Zed."""
     current = option("pci/device_spec")
     return current if current.known_to(of) else option("pci/passthrough_whitelist")
 
 
 def keys(of: Literal["alias", "device_spec"], in_release: Release | None = None) -> dict[str, Key]:
-    """The keys of an alias or a device_spec by name; those of all releases when none is given."""
+    """The keys of an alias or a device_spec by name; without a release, those of all releases."""
     return {key.name: key for key in _table().keys if key.of == of and (in_release is None or key.known_to(in_release))}
 
 
 def extra_specs(in_release: Release | None = None) -> dict[str, Key]:
-    """The flavor extra specs that matter to GPUs, by name."""
+    """The flavor extra specs that concern GPUs, by name; without a release, those of all releases."""
     return {key.name: key for key in _table().extra_specs if in_release is None or key.known_to(in_release)}
 
 
 def default_filters(of: Release) -> tuple[str, ...]:
-    """What ``[filter_scheduler] enabled_filters`` is when nobody sets it."""
+    """The default of ``[filter_scheduler] enabled_filters``."""
     return next(entry.filters for entry in _table().default_filters if entry.known_to(of))
 
 

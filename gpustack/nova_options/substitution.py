@@ -1,8 +1,7 @@
-"""What ``$name`` in a value stands for, as oslo.config has it (``oslo_config/cfg.py``, ``_substitute``).
+"""Replace ``$name`` in values as oslo.config does (``oslo_config/cfg.py``, ``_substitute``).
 
 ``$name`` and ``${name}`` are replaced by the option of that name in the same group, else in ``DEFAULT``;
-``$group.name`` by that of another group. ``$$`` and ``\\$`` stand for a dollar sign, and one that begins no name
-for itself.
+``$group.name`` by the option of another group. ``$$`` and ``\\$`` are a dollar sign. A ``$`` that begins no name stays.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ import string
 from collections.abc import Mapping
 
 _DEPTH = 8
-"""Values may name further options; more than this is a circle, at which the service stops."""
+"""Values may reference further options; deeper references are a cycle, which also stops the service."""
 
 
 MOST = 1 << 20
-"""Characters that the references of all files may come to; those of a real configuration come to a few hundred."""
+"""Limit of the total length of all replaced references, in characters; real configurations need a few hundred."""
 
 
 class TooLongError(ValueError):
-    """Options name one another until their values are longer than any service could use."""
+    """Options reference one another until their values are longer than :data:`MOST`."""
 
 
 class Substitution:
-    """Fills in what the values of one configuration name, up to a length in all.
+    """Replaces references in the values of one configuration, up to a total length.
 
     :param values: the last value of each option in the files, by ``group/name``.
     """
@@ -33,19 +32,19 @@ class Substitution:
         self._left = MOST
 
     def spend(self, text: str) -> None:
-        """Take a text that was put in from what is left.
+        """Subtract a replaced text from the remaining length.
 
-        :raises TooLongError: when nothing is.
+        :raises TooLongError: when nothing remains.
         """
         self._left -= len(text) + 1
         if self._left < 0:
             raise TooLongError
 
     def fill(self, value: str, group: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-        """A value with what it names put in, the names, and those of them that ``values`` does not tell.
+        """The value with references replaced, the referenced names, and those of them that ``values`` lacks.
 
         :param group: the group of the option that has the value.
-        :raises TooLongError: when the values grow without measure.
+        :raises TooLongError: when the total length exceeds :data:`MOST`.
         """
         options = _Options(self, group, _DEPTH)
         filled = _filled(value, options)
@@ -57,7 +56,7 @@ class _Template(string.Template):
 
 
 class _Options:
-    """The values of options by ``group/name``, looked up as from one group; notes what it was asked for."""
+    """The values of options by ``group/name``, looked up from one group; records the requested names."""
 
     def __init__(self, of: Substitution, group: str, depth: int) -> None:
         self.named: list[str] = []

@@ -1,1 +1,1 @@
-"""One module for each kind of deployment: the files that it reads, from the settings of the services."""
+"""One module for each kind of deployment: the settings of the services in the files that it reads."""

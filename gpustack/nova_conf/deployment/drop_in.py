@@ -1,4 +1,4 @@
-"""Files for ``/etc/nova/nova.conf.d``: for Nova from packages or from source."""
+"""Drop-ins for ``/etc/nova/nova.conf.d``: Nova from packages or from source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ DIRECTORY = "/etc/nova/nova.conf.d"
 
 
 def files(job: Job, names: Sequence[str], *, together: bool, everywhere: bool) -> Iterator[RenderedFile]:
-    """One file for each compute host, one for those without GPUs, and one for the hosts of the other services."""
+    """One file for each compute host, one for compute hosts without GPUs, and one for the hosts of the other services.
+
+    :param together: the compute hosts run the other services too: one file for each host.
+    :param everywhere: render the file for compute hosts without GPUs.
+    """
     control = tuple(service for service in CONTROL_SERVICES if service in job.services)
     if together:
         for name in names:

@@ -1,8 +1,8 @@
-"""Overrides for kolla-ansible, and for kayobe, which hands them to it.
+"""Overrides for kolla-ansible, and for kayobe, which passes them to kolla-ansible.
 
-kolla-ansible makes one ``nova.conf`` of each service from a list of files (``merge_configs``): its own template,
+kolla-ansible merges one ``nova.conf`` for each service from a list of files (``merge_configs``): its own template,
 ``global.conf``, ``nova.conf``, ``nova/SERVICE.conf``, ``nova/HOST/nova.conf``, and for the services of a cell
-``nova/HOST/SERVICE.conf``. Of an option, the last file that has it decides with all of its lines.
+``nova/HOST/SERVICE.conf``. The last file that has an option replaces all of its lines.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ NAMES = {
 FILTERS = ("BlazarFilter",)
 """The filters that kolla-ansible itself makes available and enables, with Blazar."""
 _BLAZAR = "{{ ',BlazarFilter' if enable_blazar | default(false) | bool else '' }}"
-"""Added to the release's default list, which replaces that of kolla-ansible's template: overrides are templates too."""
+"""Appended to the release's default list, which replaces kolla-ansible's own. Overrides are templates too."""
 _OF_ALL = ("../global.conf", "../nova.conf")
 _OF_CELLS = ("nova-compute", "nova-conductor")
-"""The services of the role nova-cell, which alone reads ``HOST/SERVICE.conf``."""
+"""The services of the role nova-cell, the only ones that read ``HOST/SERVICE.conf``."""
 
 
 def files(job: Job, names: Sequence[str], *, kayobe: bool) -> Iterator[RenderedFile]:
@@ -77,9 +77,9 @@ def _file(
 
 
 def layers(directory: Path) -> tuple[Path, ...]:
-    """The directories of kayobe whose files of the same name kayobe joins with those of an environment's directory.
+    """The directories whose files kayobe merges with those of the same name in an environment's directory.
 
-    They are the base configuration's, and those of the environments that this one depends on.
+    These are the base configuration, and the environments that this one depends on.
     """
     environments = directory.parents[3] if len(directory.parents) > 3 else directory
     if environments.name != "environments":
@@ -107,9 +107,9 @@ def _dependencies(environment: Path) -> list[str]:
 
 
 def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Source, ...], tuple[Finding, ...]]:
-    """The overrides that are there, merged as kolla-ansible merges them, and files that can't be read.
+    """Read the existing overrides, merged as kolla-ansible merges them, and report files that can't be read.
 
-    :param joined: directories whose files of the same name are joined with those of this one before that.
+    :param joined: directories whose files kayobe merges with those of ``directory`` beforehand.
     """
     directories = (*joined, directory)
     configurations, findings = _read(directories)
@@ -153,7 +153,7 @@ def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Sourc
 
 
 def _at(directory: Path, name: str) -> Path:
-    """The path of an override, which exists even where the directory does not yet."""
+    """The path of an override, valid even if the directory does not exist yet."""
     return directory.parent / name[3:] if name.startswith("../") else directory / name
 
 
@@ -178,7 +178,7 @@ def _read(directories: Sequence[Path]) -> tuple[dict[Path, NovaConfiguration], t
 
 
 def _last_of_each(files: Sequence[Sequence[Setting]]) -> Iterator[Setting]:
-    """Of each option, the lines of the last file that has it."""
+    """For each option, the lines of the last file that has it."""
     last = {setting.path: number for number, settings in enumerate(files) for setting in settings}
     for number, settings in enumerate(files):
         yield from (setting for setting in settings if last[setting.path] == number)

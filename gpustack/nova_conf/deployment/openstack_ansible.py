@@ -1,8 +1,8 @@
 """Variables of OpenStack-Ansible's os_nova role: for all of Nova, and for each compute host.
 
 Ansible reads ``group_vars/NAME`` (a file or all files of a directory), else ``NAME.yml``, ``NAME.yaml`` or
-``NAME.json``: the first that is there, and no other (``ansible/parsing/dataloader.py``, ``find_vars_files``). A new
-directory would therefore switch off the variables of a file of the same name.
+``NAME.json``: the first that exists, and no other (``ansible/parsing/dataloader.py``, ``find_vars_files``). A new
+directory would therefore disable the variables of a file of the same name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REPLACING = (
 """Options of [pci] in overrides, and the variables whose lines config_template replaces with them."""
 _VAULT = "$ANSIBLE_VAULT"
 _LISTS_SINCE = 27
-"""The release (2023.1) from which os_nova's template takes a list of device_specs; before, one line of text."""
+"""The release (2023.1) from which os_nova's template takes a list of device_specs; before, it takes a string."""
 
 
 def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
@@ -67,7 +67,7 @@ def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, 
 
 
 def findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:
-    """Variables files that a directory of gpustack's would switch off, and variables that are set twice."""
+    """Report variables files that gpustack's directory would hide, and variables that are set twice."""
     below = job.into(job.directory)
     if below is None:
         return
@@ -88,7 +88,7 @@ def _hidden(file: Path, directory: Path) -> Finding:
 
 
 def _set_twice(below: Path, path: str, variables: dict[str, object]) -> Iterator[Finding]:
-    """Other files that set a variable of gpustack's: Ansible takes one of the two values and loses the other."""
+    """Other files that set a variable that gpustack sets: Ansible uses one of the two values and drops the other."""
     for file in sorted((*below.glob("user_*.y*ml"), *below.glob("*_vars/**/*"))):
         winner = _winner(file.relative_to(below), path) if _is_read(file) else None
         if winner is None:
@@ -120,15 +120,15 @@ def _set_twice(below: Path, path: str, variables: dict[str, object]) -> Iterator
 
 
 def _is_read(file: Path) -> bool:
-    """Whether Ansible reads a file of variables, by its name; gpustack's own aside."""
+    """Whether Ansible reads a variables file, by its name; false for gpustack's own file."""
     hidden = file.name.startswith(".") or file.name.endswith("~")
     return file.name != FILE and not hidden and file.suffix in _OTHER_NAMES and file.is_file()
 
 
 def _replaced(assigned: Mapping[str, Any], variables: Mapping[str, Any]) -> Iterator[str]:
-    """Options of which overrides replace the lines that the role makes of gpustack's variables.
+    """Overrides that replace the lines that the role derives from gpustack's variables.
 
-    config_template 2.1.1 removes an option and writes the override's value (``_option_write``): nothing adds up.
+    config_template 2.1.1 removes an option and writes the override's value (``_option_write``): nothing is merged.
     """
     overrides = assigned.get(_OVERRIDES)
     sections = overrides if isinstance(overrides, dict) else {}
@@ -141,7 +141,7 @@ def _replaced(assigned: Mapping[str, Any], variables: Mapping[str, Any]) -> Iter
 
 
 def _replaces_filters(section: object, needed: Collection[str]) -> bool:
-    """Whether overrides set the scheduler's list, which the role has made of its filters, without those needed."""
+    """Whether overrides set the scheduler's list without the required filters, replacing the list of the role."""
     value = section.get("enabled_filters") if isinstance(section, dict) else None
     if value is None:
         return False
@@ -150,7 +150,7 @@ def _replaces_filters(section: object, needed: Collection[str]) -> bool:
 
 
 def _winner(other: Path, path: str) -> str | None:
-    """Which of two files Ansible takes a variable from; None where no host reads both."""
+    """The file whose value Ansible uses, for a message; None if no host reads both files."""
     kind, name = other.parts[0], other.parts[1].partition(".")[0] if len(other.parts) > 1 else ""
     if kind not in ("group_vars", "host_vars"):
         return "the value of this file"  # extra variables of every run
@@ -166,7 +166,7 @@ def _winner(other: Path, path: str) -> str | None:
 def _top_level(file: Path) -> dict[str, object]:
     """The variables that a file sets.
 
-    :raises _UnreadableError: when the file is encrypted, can't be read, or is no YAML.
+    :raises _UnreadableError: when the file is encrypted, can't be read, or is not YAML.
     """
     import yaml
 
@@ -188,7 +188,7 @@ def _why_no_yaml(error: Exception) -> str:
 
 
 class _UnreadableError(Exception):
-    """A file of variables that gpustack can't read."""
+    """A variables file that gpustack can't read."""
 
     def __init__(self, reason: str, *, is_encrypted: bool = False) -> None:
         super().__init__(reason)
@@ -196,7 +196,7 @@ class _UnreadableError(Exception):
 
 
 def _in_one_line(lines: Sequence[str]) -> str:
-    """Several device_specs as the one JSON list that an older role writes into one line."""
+    """Several device_specs as one JSON list: an older role writes its variable into one line."""
     return json.dumps([entry for line in lines for entry in specs_of(line)])
 
 

@@ -1,9 +1,9 @@
 """Values for openstack-helm's chart of Nova.
 
-The chart makes one ``nova.conf`` of ``conf.nova`` for all services. Values of ``conf.overrides.nova_compute.hosts`` are
-merged over it for nova-compute on one host (helm-toolkit, ``daemonset_overrides``); an option with several lines is a
-``multistring`` (``to_oslo_conf``). Helm merges maps of several values files and replaces lists, so an option is
-replaced with all of its lines.
+The chart renders one ``nova.conf`` for all services from ``conf.nova``. Values of
+``conf.overrides.nova_compute.hosts`` are merged into it for nova-compute on one host (helm-toolkit,
+``daemonset_overrides``). An option with several lines is a ``multistring`` (``to_oslo_conf``). Helm merges maps of
+several values files but replaces lists, so gpustack renders all lines of an option.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
 
 
 def _hosts(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
-    """The overrides of all hosts: those that are there, since the list is replaced, with gpustack's devices."""
+    """The overrides of all hosts with gpustack's devices; existing ones are repeated, since Helm replaces lists."""
     by_name: dict[str, dict[str, Any]] = {}
     for document in job.existing.documents:
         for entry in _entries(document):
@@ -64,7 +64,7 @@ def _hosts(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def has_labels(document: Mapping[str, Any]) -> bool:
-    """Whether values have overrides for labels: a host with an override of its own gets none of them."""
+    """Whether values have overrides for labels: the chart ignores them for a host with an override of its own."""
     return bool(_overrides(document).get("labels"))
 
 
@@ -83,7 +83,7 @@ def _values(rendered: Sequence[ConfigSection]) -> dict[str, dict[str, Any]]:
 
 
 def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
-    """The settings that values have: for all services, and for nova-compute on single hosts."""
+    """The settings in a values file: for all services, and for nova-compute on single hosts."""
     nova = _below(document, "conf", "nova")
     entries = _entries(document)
     hosts = tuple(str(entry.get("name")) for entry in entries)
@@ -104,7 +104,7 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
 
 
 def _configuration(path: Path, nova: Mapping[str, Any], over: Mapping[str, Any], place: str) -> NovaConfiguration:
-    """The options that matter here, as the chart writes them: those of ``conf.nova`` with an override's over them.
+    """The relevant options as the chart writes them: ``conf.nova`` with an override merged into it.
 
     :param place: the override's path in the values.
     """
@@ -127,7 +127,7 @@ def _configuration(path: Path, nova: Mapping[str, Any], over: Mapping[str, Any],
 
 
 def _lines(value: object) -> Iterator[tuple[str, str]]:
-    """The lines that the chart makes of an option's value, each with the rest of its path in the values."""
+    """The lines that the chart writes for an option's value, each with the rest of its path in the values."""
     if isinstance(value, dict) and value.get("type") == "multistring":
         yield from ((f".values[{number}]", text) for number, text in enumerate(_texts(value.get("values"))))
     elif isinstance(value, dict | list):
@@ -137,7 +137,7 @@ def _lines(value: object) -> Iterator[tuple[str, str]]:
 
 
 def _texts(values: object) -> list[str]:
-    """A list's values; one that is nested, of which Nova can make nothing, and which aliases make huge, is cut."""
+    """The values of a list. Nested values are abbreviated: Nova can't use them, and YAML aliases can make them huge."""
     listed = values if isinstance(values, list) else []
     return ["{…}" if isinstance(value, dict | list) else str(value) for value in listed]
 

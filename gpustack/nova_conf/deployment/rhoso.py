@@ -1,8 +1,8 @@
 """Custom resources for Red Hat OpenStack Services on OpenShift (openstack-k8s-operators).
 
-Compute hosts: one ConfigMap with a drop-in, and one OpenStackDataPlaneService that carries it, for all hosts with the
-same devices; a node set lists that service instead of ``nova``. Control plane: a patch of OpenStackControlPlane whose
-``customServiceConfig`` nova-operator mounts as a drop-in of each service.
+Compute hosts: for each set of hosts with the same devices, a ConfigMap with a drop-in and an
+OpenStackDataPlaneService that references it. A node set lists that service instead of ``nova``. Control plane: a
+patch of OpenStackControlPlane whose ``customServiceConfig`` nova-operator mounts as a drop-in of each service.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ DIRECTORY = "rhoso"
 SINCE = 27
 """The first release of Nova that RHOSO runs: 2023.1, in RHOSO 18.0."""
 PATTERN = "*nova*.conf"
-"""The keys that edpm-ansible makes drop-ins of, and no others (``roles/edpm_nova/templates/config.json.j2``)."""
+"""The only keys that edpm-ansible turns into drop-ins (``roles/edpm_nova/templates/config.json.j2``)."""
 KEY = "35-gpustack-nova.conf"
 """The drop-in's name in the ConfigMap: files are read in the order of their names, after those of the operator."""
 FILTERS = frozenset(("PciPassthroughFilter", "NUMATopologyFilter"))
-"""The filters of gpustack's that nova-operator's own list has (``templates/nova/nova.conf``)."""
+"""The filters required by gpustack that nova-operator enables by default (``templates/nova/nova.conf``)."""
 _TEMPLATES = {"api": "apiServiceTemplate", "scheduler": "schedulerServiceTemplate"}
 _CONDUCTOR = "conductorServiceTemplate"
 _SERVICE = "nova-gpu"
@@ -46,7 +46,7 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
 
 
 def _computes(job: Job, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The name of a service and the text of its drop-in: for hosts without GPUs, and for each set of devices."""
+    """The name and drop-in text of each service: for hosts without GPUs, and for each set of devices."""
     yield f"{_SERVICE}-none", _text(job.sections(("compute",)))
     by_text: dict[str, list[str]] = {}
     for host in names:
@@ -62,7 +62,7 @@ def _computes(job: Job, names: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def _name(*parts: str) -> str:
-    """A name as RFC 1123 wants it."""
+    """A name that is valid by RFC 1123."""
     return re.sub("[^a-z0-9-]+", "-", "-".join(parts).lower())[:_MAX_NAME].strip("-")
 
 
@@ -88,13 +88,13 @@ def _service(name: str, text: str) -> Iterator[dict[str, object]]:
 
 
 def _patch(job: Job, services: Sequence[str]) -> dict[str, object] | None:
-    """The control plane's patch; None where no service needs a setting."""
+    """The control plane's patch; None if no service needs a setting."""
     templates = [_template_of(document) for document in job.existing.documents]
     template: dict[str, object] = {}
     for service in services:
         filters = job.filters if not job.default_filters or not set(job.wanted.filters) <= FILTERS else ()
         parts = {"alias", "switches", *(("filters",) if filters else ())}
-        # customServiceConfig is a drop-in: its aliases add up with those of other files.
+        # customServiceConfig is a drop-in: its aliases are added to those of other files.
         text = _text(sections(job.wanted, (service,), filters=filters, parts=parts))
         if not text:
             continue
@@ -114,7 +114,7 @@ def _patch(job: Job, services: Sequence[str]) -> dict[str, object] | None:
 
 
 def _onto(before: str, text: str) -> str:
-    """A service's own text with gpustack's part at its end."""
+    """A service's existing text with gpustack's block at its end."""
     foreign = without_block(before).rstrip()
     block = f"{BEGIN}\n{text}{END}\n"
     return f"{foreign}\n\n{block}" if foreign else block
@@ -138,12 +138,12 @@ def _custom(templates: Sequence[Mapping[str, Any]], *keys: str) -> str:
 
 
 def has_services(document: Mapping[str, Any]) -> bool:
-    """Whether a resource is a control plane's with Nova's services."""
+    """Whether a resource is an OpenStackControlPlane with Nova's services."""
     return bool(_template_of(document))
 
 
 def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
-    """The settings that a control plane's resource, or a ConfigMap for nova-compute, has for Nova's services."""
+    """The settings for Nova's services in an OpenStackControlPlane, or in a ConfigMap for nova-compute."""
     template = _template_of(document)
     data = document.get("data") if document.get("kind") == "ConfigMap" else None
     for key, text in data.items() if isinstance(data, dict) else ():

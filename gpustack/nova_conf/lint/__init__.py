@@ -1,4 +1,4 @@
-"""Judging nova configurations: a registry of checks, and a report like that of ``nova-status upgrade check``.
+"""Checks of Nova's configuration: a registry, and a report in the format of ``nova-status upgrade check``.
 
 A new check is a generator of findings under ``@check(title)`` in the module of its family.
 """
@@ -27,14 +27,14 @@ _CODES = {Severity.ERROR: FAILURE, Severity.WARNING: WARNING}
 
 @dataclass(frozen=True, kw_only=True)
 class LintResult:
-    """What one line of the report says."""
+    """One line of the report."""
 
     title: str
     findings: tuple[Finding, ...]
 
     @property
     def code(self) -> int:
-        """0, 1 or 2, as ``nova-status`` counts."""
+        """0, 1 or 2, as in ``nova-status``."""
         gravest = worst(self.findings)
         return _CODES.get(gravest, SUCCESS) if gravest else SUCCESS
 
@@ -50,13 +50,13 @@ class LintResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """All lines."""
+    """All lines of the report."""
 
     results: tuple[LintResult, ...]
 
     @property
     def code(self) -> int:
-        """The gravest result: the exit code of the command."""
+        """The code of the most severe result: the exit code of the command."""
         return max((result.code for result in self.results), default=SUCCESS)
 
     @property
@@ -69,6 +69,8 @@ def lint(
 ) -> Report:
     """Check configurations.
 
+    :param arguments: configurations as on a command line (:mod:`gpustack.nova_conf.sources`).
+    :param hosts: the facts of compute hosts, for checks of device_specs.
     :param expected: the aliases of the spec.
     :raises UsageError: when an argument is not a configuration.
     """
@@ -89,7 +91,7 @@ def lint(
                 )
             )
     files = LintResult(title="Files", findings=tuple(unread))
-    # Of nothing that was read there is nothing to judge: no check has succeeded on it.
+    # If no file could be read, no check has succeeded, so the report lists none.
     return Report(
         results=(files, *(judged(sources, release=release, hosts=hosts, expected=expected) if sources else ()))
     )
@@ -98,7 +100,7 @@ def lint(
 def judged(
     sources: Sequence[Source], *, release: Release, hosts: Sequence[Host] = (), expected: Collection[str] = ()
 ) -> tuple[LintResult, ...]:
-    """What the checks find of configurations."""
+    """The results of all checks on parsed configurations."""
     subject = LintSubject(release=release, sources=tuple(sources), hosts=tuple(hosts), expected=frozenset(expected))
     by_title: dict[str, dict[Finding, None]] = {}
     order = [family.__name__ for family in FAMILIES]

@@ -1,4 +1,4 @@
-"""What several configurations must agree about: aliases of API and computes, and devices for each alias."""
+"""Checks across configurations: aliases of API and compute hosts, and devices for each alias."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _compared(subject: LintSubject, reference: Source, other: Source) -> Iterato
 
 
 def _missing(line: AliasLine, source: Source) -> Finding:
-    """An alias that a configuration lacks; it is no more than a doubt where the service was not named."""
+    """An alias that a configuration lacks; only a warning if the services of the configuration are not certain."""
     grave = None if source.named else Severity.WARNING
     return finding(Code.ALIAS_MISSING, place=line.place, severity=grave, alias=line.name, other=source.label)
 
@@ -94,7 +94,7 @@ def _normal(alias: Mapping[str, Any]) -> dict[str, str]:
 
 @check("A device for each alias")
 def satisfiable(subject: LintSubject) -> Iterator[Finding]:
-    """Aliases that these configurations offer no device for: another host may, so only a contradiction is a warning."""
+    """Aliases without a matching device here. Another host may have one, so only a contradiction is a warning."""
     if not subject.serving("compute"):
         return
     for alternatives in _by_name(subject.aliases).values():
@@ -122,7 +122,7 @@ def _has_ids(line: AliasLine) -> bool:
 
 
 def _having(subject: LintSubject, line: AliasLine) -> list[str]:
-    """The hosts with such a card whose configuration is among those that are judged."""
+    """The hosts that have such a card and whose configuration is being checked."""
     ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))
     of_one_host = [hosts for source in subject.serving("compute") if len(hosts := subject.hosts_of(source)) == 1]
     shown_hosts = {host.hostname: host for (host,) in of_one_host}
@@ -152,7 +152,7 @@ def _ids_fit(line: AliasLine, entry: DeviceLine) -> bool:
 
 
 def _class_of(entry: DeviceLine) -> str | None:
-    """The class under which an entry's devices are reported; None when their ids decide."""
+    """The resource class of an entry's devices; None when it depends on their ids."""
     name, spec = entry.data.get("resource_class"), entry.spec
     return resource_class(name) if spec is None else reported_class(name, spec.vendor_id, spec.product_id)
 
@@ -164,7 +164,7 @@ def _traits(data: Mapping[str, Any]) -> set[str]:
 
 @check("Device types")
 def device_types(subject: LintSubject) -> Iterator[Finding]:
-    """Aliases whose device_type is not that of the hosts' cards."""
+    """Aliases whose device_type differs from that of the hosts' cards."""
     for line in subject.aliases:
         device_type = line.data.get("device_type")
         ids = tuple(str(line.data.get(key, "")).lower() for key in ("vendor_id", "product_id"))

@@ -1,4 +1,4 @@
-"""Aliases: each line by itself, and the lines of one configuration together."""
+"""Checks of aliases: each line by itself, and all lines of one configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHECKS_IDS_SINCE = 32
 
 @check(_TITLE)
 def syntax(subject: LintSubject) -> Iterator[Finding]:
-    """Values that are no JSON objects."""
+    """Values that are not JSON objects."""
     for source in subject.serving("api", "compute"):
         for setting in subject.lines(source, ALIAS):
             try:
@@ -65,7 +65,7 @@ def keys(subject: LintSubject) -> Iterator[Finding]:
 
 @check(_TITLE)
 def device_type(subject: LintSubject) -> Iterator[Finding]:
-    """Aliases that don't say which kind of function they want."""
+    """Aliases without device_type."""
     for line in subject.aliases:
         if "device_type" not in line.data and not subject.hosts:
             yield finding(Code.ALIAS_WITHOUT_DEVICE_TYPE, place=line.place, alias=line.name)
@@ -92,7 +92,7 @@ def what_is_asked(subject: LintSubject) -> Iterator[Finding]:
                 use=use,
             )
         placement_keys = [key for key in ("resource_class", "traits") if key in line.data]
-        # Of a compute host's configuration alone, nobody can tell what the API and the scheduler have.
+        # The configuration of a compute host alone does not show the settings of API and scheduler.
         control = subject.serving("api", "scheduler", "conductor")
         if (
             placement_keys
@@ -108,7 +108,7 @@ def what_is_asked(subject: LintSubject) -> Iterator[Finding]:
 
 @check("Alias names")
 def repeated(subject: LintSubject) -> Iterator[Finding]:
-    """Several lines of one name in one configuration."""
+    """Several lines with the same name in one configuration."""
     for source in subject.serving("api", "compute"):
         by_name: dict[str, list[AliasLine]] = {}
         for line in subject.aliases_of(source):
@@ -133,7 +133,7 @@ def _together(subject: LintSubject, name: str, lines: Sequence[AliasLine]) -> It
 
 
 def _refused(first: AliasLine, line: AliasLine) -> str | None:
-    """Why Nova refuses two lines of one name together; None when it takes them."""
+    """Why Nova refuses two lines of one name; None when it accepts them."""
     policies = [str(entry.data.get("numa_policy") or "legacy") for entry in (first, line)]
     if policies[0] != policies[1]:
         return f"their NUMA policies differ ({policies[0]}, {policies[1]})"

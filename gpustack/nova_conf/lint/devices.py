@@ -1,4 +1,4 @@
-"""device_spec: each entry by itself, and against the facts of the hosts that it is for."""
+"""Checks of device_spec: each entry by itself, and against the facts of its hosts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NEEDS_REPORT = ("resource_class", "traits")
 
 @check(_TITLE)
 def syntax(subject: LintSubject) -> Iterator[Finding]:
-    """Values that are no JSON objects or lists of them."""
+    """Values that are neither JSON objects nor lists of them."""
     for source in subject.serving("compute"):
         for setting in subject.lines(source, subject.device_option):
             try:
@@ -49,7 +49,7 @@ def syntax(subject: LintSubject) -> Iterator[Finding]:
 
 @check(_TITLE)
 def keys(subject: LintSubject) -> Iterator[Finding]:
-    """Values that Nova refuses, and tags that it keeps without knowing them."""
+    """Values that Nova refuses, and unknown keys, which Nova keeps as tags."""
     known = releases.keys("device_spec", subject.release)
     all_releases = releases.keys("device_spec")
     for line in subject.devices:
@@ -78,7 +78,7 @@ def keys(subject: LintSubject) -> Iterator[Finding]:
 
 @check(_TITLE)
 def placement_tags(subject: LintSubject) -> Iterator[Finding]:
-    """Tags that only mean something with report_in_placement."""
+    """Tags that have no effect without report_in_placement."""
     for line in subject.devices:
         if subject.on(REPORT, line.source):
             continue
@@ -92,7 +92,7 @@ def placement_tags(subject: LintSubject) -> Iterator[Finding]:
 
 @check(_TITLE)
 def wide(subject: LintSubject) -> Iterator[Finding]:
-    """Entries that let through more than cards, by reasoning alone."""
+    """Entries that match more than GPUs, judged without facts."""
     for line in subject.devices:
         if line.spec is None:
             continue
@@ -116,7 +116,7 @@ def _wide(spec: DeviceSpec) -> str | None:
 
 @check(_TITLE)
 def interface_names(subject: LintSubject) -> Iterator[Finding]:
-    """Entries by the name of a network interface."""
+    """Entries that name a network interface (devname)."""
     for line in subject.devices:
         devname = line.data.get("devname")
         if not devname:
@@ -134,7 +134,7 @@ def interface_names(subject: LintSubject) -> Iterator[Finding]:
 
 @check(_TITLE)
 def neutrons(subject: LintSubject) -> Iterator[Finding]:
-    """GPUs with the tag of Neutron's networks."""
+    """GPUs with Neutron's tag physical_network."""
     for line in subject.devices:
         if line.spec is None or not _for_neutron(line):
             continue
@@ -152,13 +152,13 @@ def neutrons(subject: LintSubject) -> Iterator[Finding]:
 
 
 def _for_neutron(line: DeviceLine) -> bool:
-    """Whether an entry is for Neutron's ports; null is for those of networks that are tunnelled."""
+    """Whether an entry is for Neutron's ports; the value null is for ports of tunnelled networks."""
     return "physical_network" in line.data
 
 
 @check("Devices of the hosts")
 def on_hosts(subject: LintSubject) -> Iterator[Finding]:
-    """What entries match on hosts whose facts are known."""
+    """Devices that entries match on hosts with known facts."""
     for line in subject.devices:
         if line.spec is None or _for_neutron(line):
             continue
@@ -172,7 +172,7 @@ def on_hosts(subject: LintSubject) -> Iterator[Finding]:
 
 
 def _judged(line: DeviceLine, host: Host, function: Function) -> Iterator[Finding]:
-    """What stands against offering one function: companions, and the host's own devices."""
+    """Reasons against offering a function: it is a companion, or the host uses it."""
     spec = line.spec
     assert spec is not None  # noqa: S101 - for the type checker
     exact = (spec.vendor_id != ANY and spec.product_id != ANY) or spec.address.is_single
@@ -209,7 +209,7 @@ def _in_use(function: Function) -> bool:
 
 @check("Devices of the hosts")
 def dependent(subject: LintSubject) -> Iterator[Finding]:
-    """Physical functions that are offered beside their virtual ones."""
+    """Physical functions that are offered together with their virtual functions."""
     for source in subject.serving("compute"):
         lines = [line for line in subject.devices_of(source) if line.spec is not None]
         specs = [line.spec for line in lines if line.spec is not None]

@@ -1,4 +1,4 @@
-"""The scheduler's filters."""
+"""Checks of the scheduler's filters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TITLE = "Scheduler filters"
 
 @check(_TITLE)
 def enabled(subject: LintSubject) -> Iterator[Finding]:
-    """PciPassthroughFilter must be in the list that counts."""
+    """PciPassthroughFilter must be in the effective list."""
     for source in subject.serving("scheduler"):
         settings = source.configuration.effective(FILTERS.of(subject.release))
         if settings and settings[-1].unknown:
@@ -51,7 +51,7 @@ def enabled(subject: LintSubject) -> Iterator[Finding]:
 
 @check(_TITLE)
 def available(subject: LintSubject) -> Iterator[Finding]:
-    """What may be enabled must include it."""
+    """PciPassthroughFilter must be among the available filters."""
     for source in subject.serving("scheduler"):
         settings = source.configuration.effective(AVAILABLE.of(subject.release))
         if settings and not makes_available([s.value for s in settings], subject.release):
@@ -75,7 +75,7 @@ def known(subject: LintSubject) -> Iterator[Finding]:
 def _fault(subject: LintSubject, source: Source, line: Setting, fault: FilterFault) -> Finding:
     if fault.fault is Fault.UNAVAILABLE:
         return finding(Code.FILTER_UNAVAILABLE, place=line.place, filter=fault.name)
-    # Another file may name the class, where the service reads more than these.
+    # The class may be named in another file, unless these files include nova.conf itself.
     complete = any(PurePath(file).name == "nova.conf" for file in source.configuration.files)
     use = f"write {fault.instead}" if fault.instead else f"take {fault.name} out of enabled_filters"
     if fault.fault is Fault.UNKNOWN:
@@ -93,7 +93,7 @@ def _fault(subject: LintSubject, source: Source, line: Setting, fault: FilterFau
 
 @check(_TITLE)
 def replaced(subject: LintSubject) -> Iterator[Finding]:
-    """Lists that a later one replaces, with filters that it has not got."""
+    """Lists that a later list replaces, losing filters."""
     for source in subject.serving("scheduler"):
         settings = source.configuration.effective(FILTERS.of(subject.release))
         for setting in source.configuration.all(FILTERS.of(subject.release)) if settings else ():

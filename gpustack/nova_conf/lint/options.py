@@ -1,4 +1,4 @@
-"""Names and values of options: those that the release reads, and those that it passes over in silence."""
+"""Checks of option names and values: those that the release reads, and those that it ignores silently."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NEAR = 0.82
 
 @check(_TITLE)
 def names(subject: LintSubject) -> Iterator[Finding]:
-    """Options of no release, of another release, and deprecated names."""
+    """Options that no release has, options of other releases, and deprecated names."""
     for source in subject.sources:
         for setting in source.configuration.settings:
             yield from _name(setting, subject.release)
@@ -77,7 +77,7 @@ def _not_read(setting: Setting, option: Option, release: Release) -> Finding:
 
 
 def _meant(setting: Setting, release: Release) -> str | None:
-    """What was probably meant by an option that no release has; None when it is none of our business."""
+    """A hint at the intended option if no release has this one; None if the option does not concern gpustack."""
     if (section := _intended_section(setting, release)) is not None:
         return f"; to oslo.config [{setting.group}] is another section: write [{section}]"
     known = {option.name: option for option in releases.options(release)}
@@ -98,7 +98,7 @@ def _meant(setting: Setting, release: Release) -> str | None:
 
 
 def _intended_section(setting: Setting, release: Release) -> str | None:
-    """The section of an option whose section's name differs by spaces or quotes, or by the case of ``DEFAULT``."""
+    """The intended section, if the name differs only by spaces, quotes or the case of ``DEFAULT``."""
     letters = re.sub(r"\W+", "", setting.group).lower()
     for option in releases.options(release):
         for group, _, name in (path.partition("/") for path in (option.path, *option.old_names)):
@@ -109,7 +109,7 @@ def _intended_section(setting: Setting, release: Release) -> str | None:
 
 @check(_TITLE)
 def substitutions(subject: LintSubject) -> Iterator[Finding]:
-    """Values that name other options: whether Nova has those, and what they are when no file sets them, is its own."""
+    """Values that reference other options: Nova decides whether those exist and what their defaults are."""
     for source in subject.sources:
         for option in releases.options(subject.release):
             for setting in source.configuration.effective(option) if source.serves(option) else ():
@@ -129,7 +129,7 @@ def substitutions(subject: LintSubject) -> Iterator[Finding]:
 
 @check(_TITLE)
 def templates(subject: LintSubject) -> Iterator[Finding]:
-    """Values that a deployment tool makes of Jinja expressions."""
+    """Values that are Jinja expressions of a deployment tool."""
     for source in subject.sources:
         for option in releases.options(subject.release):
             for setting in source.configuration.effective(option) if source.serves(option) else ():
@@ -158,7 +158,7 @@ def booleans(subject: LintSubject) -> Iterator[Finding]:
 
 @check("Order of files")
 def order(subject: LintSubject) -> Iterator[Finding]:
-    """Options whose value depends on whether a service is started with --config-file: then drop-ins come first."""
+    """Options whose value depends on --config-file: if it is given, oslo.config reads drop-ins first."""
     for source in subject.sources:
         for option in releases.options(subject.release):
             if option.kind == "multi" or not source.serves(option):
@@ -175,7 +175,7 @@ def order(subject: LintSubject) -> Iterator[Finding]:
 
 
 def _says(setting: Setting, option: Option) -> bool:
-    """What matters of a value: whether a switch is on, whether the list has PciPassthroughFilter."""
+    """The relevant part of a value: whether a switch is on, or whether the list has PciPassthroughFilter."""
     if option.kind == "list":
         return PCI_FILTER in values(setting.value)
     return setting.value.strip().lower() in releases.TRUE
@@ -187,7 +187,7 @@ def readers(subject: LintSubject) -> Iterator[Finding]:
     for source in subject.sources:
         for option in releases.options(subject.release) if source.named else ():
             settings = source.configuration.effective(option)
-            # nova-compute takes pci_in_placement as leave for aliases without ids.
+            # With pci_in_placement, nova-compute accepts aliases without ids.
             if settings and not source.serves(option) and option.path != "filter_scheduler/pci_in_placement":
                 yield finding(
                     Code.OPTION_OF_OTHER_SERVICE,

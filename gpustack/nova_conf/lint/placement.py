@@ -1,4 +1,4 @@
-"""PCI in Placement: every compute host reports, and then everybody schedules by it."""
+"""Checks of PCI in Placement: all compute hosts must report before the other services schedule by it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TITLE = "PCI in Placement"
 
 @check(_TITLE)
 def reports(subject: LintSubject) -> Iterator[Finding]:
-    """Compute hosts that do not report while others do, or while the scheduler counts on it."""
+    """Compute hosts that do not report although others do, or although the scheduler relies on it."""
     computes = subject.serving("compute")
     on = [source for source in computes if subject.on(REPORT, source)]
     scheduled = subject.scheduled_by_placement

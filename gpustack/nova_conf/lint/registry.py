@@ -1,4 +1,4 @@
-"""The checks: each has a title, and says what it finds of the configurations that it is shown."""
+"""The registry of checks."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Run = Callable[[LintSubject], Iterator[Finding]]
 
 @dataclass(frozen=True, kw_only=True)
 class LintCheck:
-    """One check, as a line of the report."""
+    """One check; checks with the same title share a line of the report."""
 
     title: str
     run: Run
 
 
 CHECKS: list[LintCheck] = []
-"""Every check of the modules that were imported."""
+"""The checks of all imported modules."""
 
 
 def check(title: str) -> Callable[[Run], Run]:
-    """Add a check to the report under a title; several under one title make one line."""
+    """Register a check under a title; checks with the same title share a line of the report."""
 
     def added(run: Run) -> Run:
         CHECKS.append(LintCheck(title=title, run=run))

@@ -1,4 +1,4 @@
-"""What the linter looks at: configurations, the release that reads them, and hosts whose facts are known."""
+"""The input of the linter: configurations, the release that reads them, and hosts with known facts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class DeviceLine:
 
 
 class Doubt(TypedDict):
-    """How a finding is weakened if it is only supposed that a service reads a file."""
+    """How a finding is weakened if it is not certain that a service reads a file."""
 
     severity: Severity | None
     doubt: str
@@ -63,7 +63,7 @@ class Doubt(TypedDict):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LintSubject:
-    """What is judged."""
+    """The configurations to check, with the context that the checks need."""
 
     release: Release
     sources: tuple[Source, ...]
@@ -78,7 +78,7 @@ class LintSubject:
 
     @cached_property
     def normalised(self) -> tuple[str, ...]:
-        """The tags of device_spec that this release holds to be boolean words."""
+        """The device_spec tags that this release requires to be boolean words."""
         return tuple(tag for tag in NORMALISED if tag in releases.keys("device_spec", self.release))
 
     def serving(self, *services: str) -> tuple[Source, ...]:
@@ -87,11 +87,11 @@ class LintSubject:
 
     @cached_property
     def aliases(self) -> tuple[AliasLine, ...]:
-        """The aliases that nova-api and nova-compute read, those aside that are no JSON objects."""
+        """The aliases that nova-api and nova-compute read, without values that are not JSON objects."""
         return tuple(self._aliases())
 
     def lines(self, source: Source, option: Option) -> tuple[Setting, ...]:
-        """The assignments that count, without those that name an option no file sets: only Nova knows their value."""
+        """The effective assignments, without values that reference an option that no file sets."""
         return tuple(s for s in source.configuration.effective(option.of(self.release)) if not s.unknown)
 
     def _aliases(self) -> Iterator[AliasLine]:
@@ -130,7 +130,7 @@ class LintSubject:
         return tuple(line for line in self.devices if line.source is source)
 
     def doubt(self, source: Source) -> Doubt:
-        """How to tell of a setting that a service lacks, where it is only supposed that the service reads the file."""
+        """Severity and text for a missing setting if it is not certain that the service reads the file."""
         if source.named:
             return {"severity": None, "doubt": ""}
         return {
@@ -139,7 +139,7 @@ class LintSubject:
         }
 
     def hosts_of(self, source: Source) -> tuple[Host, ...]:
-        """The hosts that a configuration may be of."""
+        """The hosts that may have a configuration."""
         return tuple(hosts_of(source, self.hosts))
 
     def on(self, option: Option, source: Source) -> bool:
