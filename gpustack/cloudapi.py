@@ -1,7 +1,7 @@
-"""The way to an OpenStack API that the domains share: signing in, and how a request can fail.
+"""Access to an OpenStack API, shared by the domains: sign in, and translate request errors.
 
-Requests go through a service's proxy of openstacksdk's connection, at a microversion that the caller names. No message
-holds a password or a token.
+Requests go through a service's proxy of openstacksdk's connection, at a microversion that the caller passes. No message
+contains a password or a token.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FORBIDDEN = "this needs a user who may administer Nova: use a cloud of clouds.y
 
 
 class Unanswered(CloudError):  # noqa: N818 - it is what happened
-    """A request got no answer: whether it was carried out is unknown."""
+    """A request got no answer; the API may or may not have carried it out."""
 
 
 class Refused(CloudError):  # noqa: N818 - it is what happened
@@ -40,14 +40,14 @@ class Refused(CloudError):  # noqa: N818 - it is what happened
 
 
 def connect(cloud: str | None = None, *, timeout: float | None = None) -> Connection:
-    """A connection by ``clouds.yaml`` and the ``OS_*`` variables, as all OpenStack clients read them.
+    """A connection configured by ``clouds.yaml`` and the ``OS_*`` variables, as in all OpenStack clients.
 
-    But nothing is read from the current directory, usually that of a spec repository: a clouds.yaml there would have
-    the password of the user's own secure.yaml sent to any address. It counts if ``OS_CLIENT_CONFIG_FILE`` names it.
+    The current directory is not searched, since it is usually a spec repository: a clouds.yaml there could send the
+    password of the user's secure.yaml to any address. It is used only if ``OS_CLIENT_CONFIG_FILE`` names it.
 
-    :param cloud: a name in clouds.yaml; ``OS_CLOUD``, or the variables alone, when None.
-    :param timeout: how long to wait for an answer, in seconds, where clouds.yaml has no ``api_timeout``.
-    :raises CloudError: when there is no such cloud, or nothing to sign in with.
+    :param cloud: a name in clouds.yaml; None for ``OS_CLOUD``, or the variables alone.
+    :param timeout: seconds to wait for an answer, unless clouds.yaml has ``api_timeout``.
+    :raises CloudError: when there is no such cloud, or no credentials.
     """
     import keystoneauth1.exceptions
     import openstack.config
@@ -63,7 +63,7 @@ def connect(cloud: str | None = None, *, timeout: float | None = None) -> Connec
         openstack.exceptions.ConfigException,
         keystoneauth1.exceptions.ClientException,
         OSError,
-        *(AttributeError, TypeError, ValueError, LookupError),  # of a clouds.yaml with other things than it should have
+        *(AttributeError, TypeError, ValueError, LookupError),  # raised for a clouds.yaml with values of wrong types
     ) as error:
         raise CloudError(
             f"the cloud's configuration can't be used: {error}",
@@ -73,9 +73,9 @@ def connect(cloud: str | None = None, *, timeout: float | None = None) -> Connec
 
 
 def cloud_names() -> list[str]:
-    """The clouds of ``clouds.yaml`` that :func:`connect` knows.
+    """The names of the clouds in ``clouds.yaml`` that :func:`connect` accepts.
 
-    :raises CloudError: when it can't be read.
+    :raises CloudError: when the file can't be read.
     """
     import openstack.config
     import openstack.exceptions
@@ -88,7 +88,7 @@ def cloud_names() -> list[str]:
 
 
 def _files() -> dict[str, Any]:
-    """Where openstacksdk looks by itself, but for the current directory (``openstack/config/loader.py``)."""
+    """openstacksdk's default locations without the current directory (``openstack/config/loader.py``)."""
     from openstack.config import loader
 
     working_directory, *search_path = loader.CONFIG_SEARCH_PATH
@@ -106,11 +106,12 @@ def _files() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
-    """Turn the ways in which a request can fail into ours.
+    """Translate request errors of keystoneauth and openstacksdk into CloudError.
 
-    :param remedy: what to do where the failure itself tells nothing better.
-    :raises Unanswered: when there was no answer, or none that can be read.
-    :raises CloudError: when it could not be sent.
+    :param doing: the action, for the message: "can't …".
+    :param remedy: the remedy for errors without a more specific one.
+    :raises Unanswered: when there was no answer, or an unreadable one.
+    :raises CloudError: when the request could not be sent, or was refused.
     """
     import keystoneauth1.exceptions as failures
     import openstack.exceptions
@@ -133,14 +134,14 @@ def translated_errors(doing: str, remedy: str | None = None) -> Iterator[None]:
     except Exception as error:
         if type(error) is not Exception:
             raise
-        # What keystoneauth says where there is a user and no password, or the other way round.
+        # keystoneauth raises a plain Exception if there is a user without a password, or the reverse.
         raise CloudError(f"can't sign in to {doing}: {error}", remedy=_SIGN_IN) from error
 
 
 def compute_of(connection: Connection) -> tuple[Any, str | None, tuple[int | float, ...]]:
-    """The compute service's proxy, its endpoint, and the newest microversion (empty when it does not say).
+    """The compute service's proxy, its endpoint, and the newest microversion (empty if unknown).
 
-    :raises CloudError: when it can't be found.
+    :raises CloudError: when the service can't be found.
     """
     with translated_errors("find the compute service", _FIND):
         compute = connection.compute
@@ -152,14 +153,16 @@ def raise_refusal(answer: Any, doing: str, where: str | None, *, forbidden: str 
     """Raise :class:`Refused` if the API refused the request.
 
     :param answer: a response of requests.
-    :param forbidden: the remedy if the user lacks the right.
+    :param doing: the action, for the message: "can't …".
+    :param where: the endpoint, for the message.
+    :param forbidden: the remedy if the user lacks the right (HTTP 403).
     """
     if answer.status_code >= 400:
         raise refusal(answer.status_code, _message(answer), doing, where, forbidden=forbidden)
 
 
 def refusal(status: int, message: str, doing: str, where: str | None, *, forbidden: str = _FORBIDDEN) -> Refused:
-    """The error of a request that the API refused, with the remedy that its HTTP status suggests."""
+    """The error for a refused request, with the remedy that its HTTP status suggests."""
     remedy = {
         401: "check the user, the password and the project",
         403: forbidden,
@@ -168,7 +171,7 @@ def refusal(status: int, message: str, doing: str, where: str | None, *, forbidd
 
 
 def _message(answer: Any) -> str:  # noqa: ANN401 - a response
-    """What the API says of its refusal: Nova and Keystone wrap it in an object of one key."""
+    """The API's reason for a refusal. Nova and Keystone wrap it in an object with one key."""
     try:
         content = answer.json()
     except ValueError:
@@ -178,5 +181,5 @@ def _message(answer: Any) -> str:  # noqa: ANN401 - a response
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """A microversion to compare by."""
+    """A microversion as numbers, for comparisons."""
     return tuple(int(part) for part in version.split("."))

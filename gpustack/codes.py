@@ -1,6 +1,6 @@
-"""The codes of findings, by name: a code is printed as its number (``GPU013``) and is stable for ever.
+"""The codes of findings, by name. A code is printed as its number (``GPU013``) and never changes its meaning.
 
-What a code means is data (``gpustack/data/findings/*.toml``). A test compares the codes there with those here.
+The definitions are data (``gpustack/data/findings/*.toml``); a test compares their codes with these.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import enum
 
 
 class Code(enum.StrEnum):
-    """A finding's code. Each stands for one cause."""
+    """A finding's code; one code for each cause."""
 
     # A device and its readiness
     NO_IOMMU = "GPU001"

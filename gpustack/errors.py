@@ -1,8 +1,7 @@
-"""Every error that gpustack raises on purpose, and the exit code that each class owns.
+"""All errors that gpustack raises deliberately, and the exit code of each class.
 
-A message names the object, its state and what is expected; ``where`` is the host, file or place; ``remedy`` is the
-next step. The first line of a class's docstring is the meaning of its code in the documentation: see
-:func:`exit_codes`.
+A message names the object, its state and the expected state. The first line of a class's docstring is the meaning of
+its exit code in the documentation: see :func:`exit_codes`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import ClassVar
 from gpustack.text import LAYOUT, printable
 
 CHANGES = 3
-"""With ``--exit-code``: there is something to do. No error has this code, so a script can tell them apart."""
+"""Exit code with ``--exit-code`` if there is something to do. No error has this code."""
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 
@@ -119,7 +118,7 @@ class DatabaseError(GpustackError):
 
 
 def exit_codes() -> dict[int, str]:
-    """Every exit code of every command with its meaning, in the order of the codes."""
+    """Every exit code of all commands with its meaning, in the order of the codes."""
     codes = {
         0: "Done; there may have been nothing to do.",
         CHANGES: "With `--exit-code`: a plan contains changes, stale rows exist, or `nova lint` found warnings.",

@@ -1,4 +1,4 @@
-"""Files: where gpustack's own data lies, and writing a file so that a crash never leaves half of one."""
+"""Locations of gpustack's own data, and atomic, private files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _PACKAGE = Path(__file__).resolve().parent
 
 
 def data_dir(name: str) -> Path:
-    """The directory of package data called ``name`` (``findings``, …)."""
+    """The directory ``name`` of the package data (``findings``, …)."""
     return _PACKAGE / "data" / name
 
 
 def share_dir(name: str) -> Path:
-    """Where ``playbooks``, ``templates`` or ``docs/runbook`` are: in an installed package or a checkout."""
+    """The directory of ``playbooks``, ``templates`` or ``docs/runbook``, in an installed package or a checkout."""
     installed = _PACKAGE / "share" / name
     return installed if installed.is_dir() else _PACKAGE.parent / name
 
@@ -35,7 +35,7 @@ _REMEDIES = {
 
 
 def file_remedy(error: OSError) -> str:
-    """The next step after an error of the file system."""
+    """The remedy for a file system error."""
     path = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
     if error.errno == errno.ENOENT and path is not None and not os.path.lexists(path.parent):
         return f"check the path, or run: mkdir -p {shlex.quote(str(path.parent))}"
@@ -49,9 +49,10 @@ def file_remedy(error: OSError) -> str:
 
 
 def read_text(path: Path, most: int) -> str:
-    """The text of a file that was handed over, and may be a link to one without end.
+    """The text of an untrusted file, which may be a link to an endless one.
 
-    :raises OSError: when it can't be read, or has more than ``most`` bytes.
+    :param most: the permitted size in bytes.
+    :raises OSError: when it can't be read, or is larger than ``most`` bytes.
     :raises UnicodeDecodeError: when it is not UTF-8.
     """
     with path.open("rb") as stream:
@@ -62,31 +63,32 @@ def read_text(path: Path, most: int) -> str:
 
 
 def make_private(path: Path) -> None:
-    """Make a file that only its owner can read. One that is there keeps its content and loses its other readers.
+    """Create a file with mode 0600. An existing regular file keeps its content and gets this mode.
 
-    :raises OSError: when it can't be made, or is somebody else's.
+    :raises OSError: when it can't be created, or belongs to another user.
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):  # and no /dev/stderr
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):  # not for /dev/stderr and the like
             os.fchmod(descriptor, 0o600)
     finally:
         os.close(descriptor)
 
 
 def write_atomic(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Replace ``path`` by ``text`` in one step.
+    """Replace ``path`` by ``text`` atomically.
 
-    The new content is written to a file beside it, synced, given ``mode`` and renamed over it, so a reader sees
-    the old content or the new, and the mode is never wider than asked for. The directory is synced too: after a
-    return the file survives a power cut.
+    The new content is written to a temporary file in the same directory, synced, given ``mode`` and renamed. Readers
+    see the old content or the new, and the mode is never wider than ``mode``. The directory is synced too, so the
+    file survives a power failure after the return.
 
-    :raises OSError: when the directory is missing or can't be written; ``path`` is then as it was.
+    :param mode: permission bits.
+    :raises OSError: when the directory is missing or not writable; ``path`` is then unchanged.
     """
     try:
         _write_atomic(path, text, mode)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error  # the temporary file is nobody's business
+        raise OSError(error.errno, error.strerror, str(path)) from error  # without the name of the temporary file
 
 
 def _write_atomic(path: Path, text: str, mode: int) -> None:

@@ -1,9 +1,8 @@
-"""A finding is a fact worth telling: a stable code, a severity, a place, a message and the remedy.
+"""Findings: facts to report, each with a stable code, a severity, a place, a message and a remedy.
 
-What a code means is data (``gpustack/data/findings/*.toml``), so that the code, the reports and the
-catalogue in the docs can't disagree. Code ranges: GPU0xx a device and its readiness, GPU1xx and GPU216 to GPU259
-a host's boot configuration and plan, GPU2xx verification, GPU3xx a nova configuration, GPU4xx flavors, GPU5xx
-clean-up, GPU6xx a host in service.
+The definitions are data (``gpustack/data/findings/*.toml``), shared by the code, the reports and the catalogue in the
+docs. Code ranges: GPU0xx a device and its readiness, GPU1xx and GPU216 to GPU259 a host's boot configuration and plan,
+GPU2xx verification, GPU3xx a Nova configuration, GPU4xx flavors, GPU5xx clean-up, GPU6xx maintenance of a host.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from gpustack.files import data_dir
 
 
 class Severity(enum.StrEnum):
-    """How much a finding matters; ``error`` means: what it stands against is not done."""
+    """The severity of a finding; ``error`` blocks the action that it concerns."""
 
     INFO = "info"
     WARNING = "warning"
@@ -26,17 +25,17 @@ class Severity(enum.StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for info, 1 for warning, 2 for error: the order to compare by."""
+        """0 for info, 1 for warning, 2 for error, for comparisons."""
         return list(Severity).index(self)
 
 
 _SHOWN_HOSTS = 8
-_SHOWN_PLACES = 4  # of each of several hosts
+_SHOWN_PLACES = 4  # per host, if there are several hosts
 
 
 @dataclass(frozen=True, kw_only=True)
 class Definition:
-    """What a finding's code stands for."""
+    """The definition of a finding's code."""
 
     code: Code
     title: str
@@ -58,7 +57,7 @@ class Finding:
     remedy: str
 
     def to_dict(self) -> dict[str, str]:
-        """The finding as plain data, for JSON."""
+        """The finding as plain data for JSON."""
         return {
             "code": self.code.value,
             "severity": self.severity.value,
@@ -73,7 +72,7 @@ class Finding:
 
 @functools.cache
 def definitions() -> Mapping[Code, Definition]:
-    """Every known code and its definition, in the order of the codes."""
+    """All definitions, in the order of the codes."""
     import tomllib
 
     catalogue: dict[Code, Definition] = {}
@@ -87,12 +86,13 @@ def definitions() -> Mapping[Code, Definition]:
 
 
 def finding(code: Code, *, place: str, severity: Severity | None = None, **values: object) -> Finding:
-    """Make a finding from its definition.
+    """Create a finding from its definition.
 
     :param code: the stable code, for example ``Code.NO_IOMMU_GROUP``.
-    :param place: the host, function, file and line that it is about.
-    :param severity: overrides the definition's, where the circumstances make it more or less grave.
-    :param values: what the definition's message and remedy name in braces.
+    :param place: the host, function, or file and line that it concerns.
+    :param severity: overrides the severity of the definition.
+    :param values: values for the placeholders in the definition's message and remedy.
+    :raises KeyError: when a placeholder has no value.
     """
     definition = definitions()[code]
     return Finding(
@@ -105,19 +105,19 @@ def finding(code: Code, *, place: str, severity: Severity | None = None, **value
 
 
 def worst(findings: Iterable[Finding]) -> Severity | None:
-    """The gravest severity among ``findings``, or None when there are none."""
+    """The highest severity among ``findings``, or None when there are none."""
     return max((f.severity for f in findings), key=lambda s: s.rank, default=None)
 
 
 def errors(findings: Iterable[Finding]) -> list[Finding]:
-    """Those of ``findings`` that stand against going on."""
+    """The findings that block an action."""
     return [f for f in findings if f.severity is Severity.ERROR]
 
 
 def report_lines(findings: Iterable[Finding]) -> Iterator[list[str]]:
-    """Findings as lines for people, gravest first: each message once with all its places, and each remedy once.
+    """Findings as text lines, most severe first: each message once with all its places, and each remedy once.
 
-    :returns: for each remedy, the messages that it is for, and then the remedy itself.
+    :returns: for each remedy, its messages, followed by the remedy itself.
     """
     by_remedy: dict[tuple[Severity, Code, str], dict[str, dict[str, None]]] = {}
     for finding in sorted(findings, key=lambda f: (-f.severity.rank, f.code)):
@@ -131,7 +131,7 @@ def report_lines(findings: Iterable[Finding]) -> Iterator[list[str]]:
 
 
 def _joined(places: Sequence[str]) -> str:
-    """``gpu01 0000:84:00.0, 0000:88:00.0``; many hosts are counted."""
+    """``gpu01 0000:84:00.0, 0000:88:00.0``; long lists are abbreviated to counts."""
     by_host: dict[str, list[str]] = {}
     for place in places:
         host, _, item = place.partition(" ")

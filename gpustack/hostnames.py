@@ -1,7 +1,7 @@
-"""Names of hosts: when two are of one host for certain, and when they may be.
+"""Compare host names: certain identity, and possible identity.
 
-MySQL, and so Nova on it, ignores the case of names. If a wrong "same" frees a device, compare letter by letter
-(``==``); if a wrong "not the same" frees a device, compare with :func:`extends`.
+MySQL, and therefore Nova on it, ignores the case of names. If a wrong "same host" would free a device, compare exactly
+(``==``). If a wrong "different hosts" would free a device, compare with :func:`extends`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ Value = TypeVar("Value")
 
 
 def key(name: str) -> str:
-    """A name as a key: names that are the :func:`same` have one key."""
+    """The key of a name; names that are the :func:`same` have the same key."""
     return name.casefold()
 
 
 def same(name: str, other: str) -> bool:
-    """Whether two names are the same, in upper or lower case."""
+    """Whether two names are equal, ignoring case."""
     return key(name) == key(other)
 
 
 def head(name: str) -> str:
-    """The name without its domain, as it is written. An address has none."""
+    """The name without its domain, in its own case. An IP address is returned unchanged."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -33,7 +33,7 @@ def head(name: str) -> str:
 
 
 def short(name: str) -> str:
-    """The name without its domain, to compare: hosts whose short names differ are not the same. An address is whole."""
+    """The key of the name without its domain, or a normalised IP address. Hosts with different ones are different."""
     folded = key(name)
     try:
         return str(ipaddress.ip_address(folded))
@@ -42,7 +42,7 @@ def short(name: str) -> str:
 
 
 def extends(name: str, other: str) -> bool:
-    """Whether two names are the same, or one is the other with a domain behind it."""
+    """Whether two names are equal, or one is the other followed by a domain; ignores case."""
     name, other = key(name), key(other)
     return name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")
 
@@ -63,10 +63,10 @@ def _has_domain(name: str) -> bool:
 
 
 def index(by_name: Mapping[str, Value]) -> dict[str, Value]:
-    """What is known of hosts, by their names and by the keys of these, for :func:`find`."""
+    """Values by host name, extended by the names' keys, for :func:`find`."""
     return {**{key(name): value for name, value in by_name.items()}, **by_name}
 
 
 def find(indexed: Mapping[str, Value], name: str) -> Value | None:
-    """What is known of a host: under the very name, else under one that is the :func:`same`."""
+    """The value of a host in an :func:`index`: of the exact name, else of one that is the :func:`same`, else None."""
     return indexed[name] if name in indexed else indexed.get(key(name))

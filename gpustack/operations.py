@@ -1,10 +1,10 @@
-"""An operation is one change to a host: small, frozen, and shown before it is made.
+"""Operations: the single changes of a plan for a host, shown before they are made.
 
-What a file operation replaces is in ``before``. No operation has a reverse: a host is rolled back by a plan of its own
-(:mod:`gpustack.host.undo`), made from the facts of that moment.
+``before`` holds the content that a file operation replaces. Operations have no inverse: a host is restored by a new
+plan (:mod:`gpustack.host.undo`), computed from the facts at that time.
 
-Operations are computed by the plans and carried out by the Ansible roles: nothing here touches a disk. ``to_dict`` is
-what the roles and ``-f json`` read, ``describe`` is the line a person reads.
+Plans compute operations and the Ansible roles carry them out; this module does not access the disk. The roles and
+``-f json`` read ``to_dict``; ``describe`` is the line in the text output.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """What every operation says: its kind, and why it is wanted."""
+    """The base of all operations: the kind, and the reason."""
 
     kind: ClassVar[str]
     why: str
@@ -28,7 +28,7 @@ class Operation:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, object]:
-        """The operation as plain data."""
+        """The operation as plain data for JSON."""
         return {"kind": self.kind, **asdict(self)}
 
 
@@ -37,9 +37,9 @@ class WriteFile(Operation):
     """Write a file that gpustack owns.
 
     :param path: absolute path on the host.
-    :param content: the whole new content.
-    :param before: the content that is there now, or None when there is no such file.
-    :param mode: permission bits as Ansible takes them, for example ``"0644"``.
+    :param content: the complete new content.
+    :param before: the current content, or None when the file does not exist.
+    :param mode: permission bits in Ansible's notation, for example ``"0644"``.
     """
 
     kind: ClassVar[str] = "write_file"
@@ -53,7 +53,7 @@ class WriteFile(Operation):
         return f"{verb} {self.path}"
 
     def diff(self) -> str:
-        """A unified diff from what is there to what will be."""
+        """A unified diff of the current and the new content."""
         return "".join(
             difflib.unified_diff(
                 (self.before or "").splitlines(keepends=True),
@@ -66,9 +66,9 @@ class WriteFile(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class RemoveFile(Operation):
-    """Remove a file that gpustack owns and no longer wants.
+    """Remove a file that gpustack owns and no longer needs.
 
-    :param before: the content that is lost, so that the removal can be shown and undone.
+    :param before: the current content, for the diff.
     """
 
     kind: ClassVar[str] = "remove_file"
@@ -79,7 +79,7 @@ class RemoveFile(Operation):
         return f"remove {self.path}"
 
     def diff(self) -> str:
-        """A unified diff from what is there to nothing."""
+        """A unified diff that removes all lines."""
         return "".join(
             difflib.unified_diff(self.before.splitlines(keepends=True), [], fromfile=self.path, tofile="/dev/null")
         )
@@ -87,7 +87,7 @@ class RemoveFile(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class RunCommand(Operation):
-    """Run a command of the host's distribution, as a list of arguments and never through a shell."""
+    """Run a command of the host's distribution from a list of arguments, never through a shell."""
 
     kind: ClassVar[str] = "run_command"
     argv: tuple[str, ...]
@@ -98,9 +98,9 @@ class RunCommand(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Moved:
-    """A function that changes its driver, and what it must be for that.
+    """A function to bind to another driver, with the identity that it must have.
 
-    :param before: the driver that has it now; None when none has.
+    :param before: the current driver; None for none.
     """
 
     address: str
@@ -129,7 +129,7 @@ class BindLive(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class Reboot(Operation):
-    """Reboot the host. It is carried out only when the operator asks for it."""
+    """Reboot the host. The role does so only if the operator permits it."""
 
     kind: ClassVar[str] = "reboot"
 
@@ -139,9 +139,9 @@ class Reboot(Operation):
 
 @dataclass(frozen=True, kw_only=True)
 class TrialReboot(Reboot):
-    """Reboot into new kernel arguments once: they are made permanent only when the host is right with them.
+    """Reboot once with new kernel arguments; they become permanent only if the host is verified with them.
 
-    :param seconds: how long the host has for that, from the start of its system.
+    :param seconds: the time limit for the verification, counted from the boot.
     """
 
     kind: ClassVar[str] = "trial_reboot"
@@ -163,18 +163,18 @@ _KINDS: dict[str, tuple[type[Operation], ...]] = {
 
 
 def count(operations: Iterable[Operation]) -> dict[str, int]:
-    """How many operations of each kind there are, without the kinds of which there is none."""
+    """The number of operations by kind, without kinds that do not occur."""
     listed = tuple(operations)
     counts = {kind: sum(isinstance(o, types) for o in listed) for kind, types in _KINDS.items()}
     return {kind: number for kind, number in counts.items() if number}
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun."""
+    """A number with its noun, in the plural where needed."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def show_counts(counts: Mapping[str, int], reboot: str = "needs a reboot") -> list[str]:
-    """Counts as a plan, its dry run and the summary of a run show them: ``4 files, 3 commands, needs a reboot``."""
+    """Counts as shown by a plan, its dry run and the summary of a run: ``4 files, 3 commands, needs a reboot``."""
     phrases = [counted(counts[kind], kind) for kind in _KINDS if kind != "reboot" and counts.get(kind)]
     return [*phrases, reboot] if counts.get("reboot") else phrases

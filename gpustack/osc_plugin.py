@@ -1,6 +1,6 @@
-"""The plug-in of the ``openstack`` command: ``openstack gpu flavor …`` are the commands of ``gpustack flavor …``.
+"""The plug-in of the ``openstack`` command: ``openstack gpu flavor …`` runs the commands of ``gpustack flavor …``.
 
-Every call of ``openstack`` imports this module, whatever the command, so it imports nothing.
+Every call of ``openstack`` imports this module, so it imports nothing.
 """
 
 API_NAME = "gpu"
@@ -10,10 +10,10 @@ API_VERSIONS = ("1",)
 
 
 def make_client(instance):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - as openstackclient calls it
-    """There is no client of its own: the commands use the connection of openstacksdk."""
+    """Return openstacksdk's connection: the plug-in has no client of its own."""
     return instance.sdk_connection
 
 
 def build_option_parser(parser):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - as openstackclient calls it
-    """No option is added."""
+    """Add no options."""
     return parser

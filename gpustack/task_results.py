@@ -1,4 +1,4 @@
-"""Results of the playbooks' tasks, as the functions for the action plugins return them."""
+"""Results of the playbooks' tasks, returned by the functions that the action plugins call."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gpustack.text import LAYOUT, printable, printable_data
 
 
 class TaskResult(TypedDict, total=False):
-    """What every task may return; Ansible prints all of a failed one.
+    """The keys of a task's result; Ansible prints all of them if the task failed.
 
-    ``text`` is for the operator and may be empty, ``details`` replaces it in a verbose run; ``findings`` are those of
-    a failed task.
+    ``text`` is for the operator and may be empty; ``details`` replaces it in a verbose run; ``findings`` belong to a
+    failed task.
     """
 
     failed: bool
@@ -26,7 +26,7 @@ class TaskResult(TypedDict, total=False):
 
 
 def failure(summary: str, text: str, findings: Iterable[Finding]) -> TaskResult:
-    """A failed task: its message has what blocks it in one line each, since ``text`` has shown the rest."""
+    """A failed task. Its message lists the errors in one line each, since ``text`` has all findings."""
     listed = list(findings)
     blockers = [f"{f.code} {f.place}: {f.message}" for f in errors(listed)]
     return {
@@ -38,7 +38,7 @@ def failure(summary: str, text: str, findings: Iterable[Finding]) -> TaskResult:
 
 
 def reported(findings: Iterable[Finding]) -> TaskResult:
-    """A task whose text is its findings, gravest first; it fails if one of them is an error."""
+    """A task whose text is its findings, most severe first; it fails if one of them is an error."""
     shown = [f for f in findings if f.severity is not Severity.INFO]
     text = printable("\n".join(str(f) for f in sorted(shown, key=lambda f: (-f.severity.rank, f.code))))
     return {"text": text, "failed": True, "msg": text} if errors(shown) else {"text": text}

@@ -1,8 +1,8 @@
-"""Text from elsewhere, made fit for a terminal.
+"""Make untrusted text safe for a terminal.
 
-Hosts, databases, tenants and files choose the names in what gpustack prints. Every path of output goes through
-:func:`printable`: the command line's streams are :class:`SafeStream`, an error's text is printable by itself, and what
-the action plugins hand to Ansible is passed through :func:`printable_data`.
+Names in gpustack's output come from hosts, databases, tenants and files. All output goes through :func:`printable`: the
+command line's streams are :class:`SafeStream`, an error makes its own text printable, and results of the action
+plugins pass through :func:`printable_data`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, TextIO
 # separators.
 _HARMFUL = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 LAYOUT = "\n\t"
-"""What texts of several lines may keep."""
+"""The control characters that multi-line texts may keep."""
 
 
 def printable(text: str, *, keep: str = "\n") -> str:
-    r"""``text`` with everything escaped that could move a cursor, recolour a terminal or reorder what is read.
+    r"""``text`` with characters escaped that could move a cursor, change colours or reorder text on a terminal.
 
-    In a document of JSON, which has the characters below U+0020 escaped already, the result is the same document.
+    JSON stays the same document, since it already escapes the characters below U+0020.
 
     >>> printable("\x1b[2J harmless")
     '\\x1b[2J harmless'
@@ -40,7 +40,7 @@ def _escaped(character: str) -> str:
 
 
 def printable_data(value: Any) -> Any:  # noqa: ANN401 - plain data
-    """Plain data with every text in it printable: what Ansible prints of a result."""
+    """Plain data with all texts printable, for results that Ansible prints."""
     if isinstance(value, str):
         return printable(value, keep=LAYOUT)
     if isinstance(value, dict):
@@ -51,7 +51,7 @@ def printable_data(value: Any) -> Any:  # noqa: ANN401 - plain data
 
 
 def listed(names: Sequence[str], shown: int) -> str:
-    """Names in one line; of many, the first ones and how many more there are.
+    """Names in one line; of a long list, the first ones and the number of the others.
 
     >>> listed(["gpu01", "gpu02", "gpu03"], 2)
     'gpu01, gpu02 and 1 more'
@@ -61,9 +61,9 @@ def listed(names: Sequence[str], shown: int) -> str:
 
 
 class SafeStream(io.TextIOBase):
-    """A stream to a terminal or a file that people look at: whatever is written to it is printable.
+    """A text stream to a terminal or file that makes everything printable.
 
-    :ivar raw: the stream itself, for what draws with escape sequences of its own.
+    :ivar raw: the underlying stream, for output with escape sequences of its own.
     """
 
     def __init__(self, raw: TextIO) -> None:
@@ -71,37 +71,30 @@ class SafeStream(io.TextIOBase):
         self.raw = raw
 
     def write(self, text: str, /) -> int:
-        """Write the text, made printable."""
         self.raw.write(printable(text, keep=LAYOUT))
         return len(text)
 
     def writelines(self, lines: Iterable[str], /) -> None:  # type: ignore[override]
-        """Write the lines, made printable."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """Flush the stream."""
         self.raw.flush()
 
     def isatty(self) -> bool:
-        """Whether it is a terminal."""
         return self.raw.isatty()
 
     def fileno(self) -> int:
-        """The stream's descriptor."""
         return self.raw.fileno()
 
     def writable(self) -> bool:
-        """It is written to."""
         return True
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """The stream's encoding."""
         return self.raw.encoding
 
 
 def raw(stream: TextIO) -> TextIO:
-    """The stream below a :class:`SafeStream`."""
+    """The stream below a :class:`SafeStream`; another stream is returned unchanged."""
     return stream.raw if isinstance(stream, SafeStream) else stream

@@ -1,1 +1,1 @@
-"""Whether this machine is ready to run gpustack: what a command would miss, and the remedy."""
+"""Check whether this machine is ready to run gpustack: missing prerequisites, and their remedies."""

@@ -1,4 +1,4 @@
-"""A check of this machine: its state, what was seen, and the remedy."""
+"""The result of one check of this machine: its state, an observation, and the remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpustack.errors import GpustackError
 
 
 class State(enum.StrEnum):
-    """What a check found."""
+    """The state of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -20,12 +20,12 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A check that was made.
+    """The result of one check.
 
     :ivar name: the part of this machine.
-    :ivar seen: what was seen, without secrets.
-    :ivar remedy: what to do; empty if nothing is to do.
-    :ivar exit_code: that of a command which this would stop; 0 if it stops none.
+    :ivar seen: the observation, without secrets.
+    :ivar remedy: the next step; empty if none is needed.
+    :ivar exit_code: the exit code of a command that this would stop; 0 if it stops none.
     """
 
     name: str
@@ -35,33 +35,33 @@ class Check:
     exit_code: int = 0
 
     def to_dict(self) -> dict[str, str]:
-        """The check as plain data."""
+        """The result as plain data for JSON."""
         return {"name": self.name, "state": self.state.value, "seen": self.seen, "remedy": self.remedy}
 
 
 def ok(name: str, seen: str) -> Check:
-    """A check without a problem."""
+    """A result without a problem."""
     return Check(name=name, state=State.OK, seen=seen)
 
 
 def warning(name: str, seen: str, remedy: str) -> Check:
-    """A check of something that some commands need."""
+    """A problem for some commands only."""
     return Check(name=name, state=State.WARNING, seen=seen, remedy=remedy)
 
 
 def not_configured(name: str, seen: str, remedy: str) -> Check:
-    """A check of something that nobody has set up."""
+    """A part that is not set up, which is not an error."""
     return Check(name=name, state=State.NOT_CONFIGURED, seen=seen, remedy=remedy)
 
 
 def failed(name: str, error: GpustackError) -> Check:
-    """A check that ended with the error that a command would end with."""
+    """A failed check, with the error that a command would raise."""
     seen = f"{error.where}: {error.what}" if error.where else error.what
     return Check(name=name, state=State.ERROR, seen=seen, remedy=error.remedy or "", exit_code=error.exit_code)
 
 
 def made(name: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
-    """The checks of one part; the error that ends them is one of them."""
+    """The results for one part; an error is turned into the last result."""
     try:
         yield from checks()
     except GpustackError as error:
@@ -69,5 +69,5 @@ def made(name: str, checks: Callable[[], Iterable[Check]]) -> Iterator[Check]:
 
 
 def exit_code(checks: Iterable[Check]) -> int:
-    """The code of the first check that failed; 0 if none did."""
+    """The exit code of the first failed check; 0 if none failed."""
     return next((check.exit_code for check in checks if check.state is State.ERROR), 0)

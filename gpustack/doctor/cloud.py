@@ -1,4 +1,4 @@
-"""The cloud: whether clouds.yaml signs in, and whether the user has the rights that commands need. Only reads."""
+"""Check the cloud: sign in with clouds.yaml, and test the rights that commands need. Read-only."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _ADMIN = "admin"
 
 
 def checks(cloud: str | None) -> Iterator[Check]:
-    """Sign in, and read what commands read.
+    """Sign in, and read the objects that commands read.
 
-    :param cloud: a name of clouds.yaml.
+    :param cloud: a name in clouds.yaml; None for ``OS_CLOUD``, ``OS_*`` variables, or the only cloud in clouds.yaml.
     """
     return made("Cloud", lambda: _checks(cloud))
 
@@ -61,7 +61,7 @@ def _flavors(connection: Connection) -> Iterator[Check]:
 
 
 def _services(connection: Connection) -> Iterator[Check]:
-    """What a host in service needs: the services, and the instances of all projects."""
+    """The reads of host maintenance: the services, and the instances of all projects."""
     from gpustack.maintenance.cloud import ServiceCloud
 
     api = ServiceCloud(connection)

@@ -1,4 +1,4 @@
-"""The databases of Nova: whether each is reachable read-only, and of a known schema. For ``gpustack cleanup``."""
+"""Check Nova's databases for ``gpustack cleanup``: whether each is readable and has a known schema."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ USUAL = Path("/etc/nova")
 
 
 def checks(paths: Sequence[Path], url: str | None) -> Iterator[Check]:
-    """Reach the databases of a configuration, or one cell's.
+    """Read the databases of a configuration, or of one cell.
 
-    :param paths: nova.conf of nova-api; :data:`USUAL` if there is none.
-    :param url: the connection of a cell's database, instead.
+    :param paths: nova.conf of nova-api; :data:`USUAL` if empty.
+    :param url: the connection URL of a cell's database, used instead.
     """
     return made("Databases", lambda: _checks(paths, url))
 
@@ -35,7 +35,7 @@ def _checks(paths: Sequence[Path], url: str | None) -> Iterator[Check]:
     else:
         try:
             sources = Sources.from_nova_conf([USUAL])
-        except NovaConfigError as error:  # a compute host has a nova.conf without databases
+        except NovaConfigError as error:  # nova.conf of a compute host has no database connection
             yield not_configured("Databases", str(error).partition("\n")[0], _HOW)
             return
     if sources.api is not None:

@@ -1,4 +1,4 @@
-"""Python, the packages that gpustack runs on, and Ansible."""
+"""Check Python, the packages that gpustack requires, and Ansible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INSTALL = f"pip install --upgrade {DISTRIBUTION}"
 
 
 def checks() -> Iterator[Check]:
-    """gpustack's version, Python's, those of the packages, and whether Ansible starts."""
+    """The versions of gpustack, Python and the packages, and whether Ansible starts."""
     yield ok("gpustack", __version__)
     try:
         metadata = importlib.metadata.metadata(DISTRIBUTION)
@@ -38,7 +38,7 @@ def checks() -> Iterator[Check]:
 
 
 def python(expected: str) -> Check:
-    """Whether this Python is one that gpustack supports."""
+    """Whether gpustack supports this Python."""
     version = platform.python_version()
     if SpecifierSet(expected).contains(version, prereleases=True):
         return ok("Python", version)
@@ -47,7 +47,7 @@ def python(expected: str) -> Check:
 
 
 def packages(requirements: list[str]) -> Check:
-    """Whether the packages that gpustack needs are there, in versions that it supports."""
+    """Whether the required packages are installed, in supported versions."""
     problems, number = [], 0
     for text in requirements:
         try:
@@ -70,7 +70,7 @@ def packages(requirements: list[str]) -> Check:
 
 
 def ansible() -> Check:
-    """Whether Ansible starts, with the configuration that ``gpustack host apply`` uses."""
+    """Whether Ansible starts with the configuration that ``gpustack host apply`` uses."""
     command = [sys.executable, "-P", "-m", "ansible", "playbook", "--version"]
     used = configuration(os.environ, Path.cwd())
     try:

@@ -1,4 +1,4 @@
-"""The spec: whether it is valid."""
+"""Check whether the spec is valid."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ USUAL = Path("gpustack.yaml")
 
 
 def checks(path: Path | None) -> tuple[Spec | None, list[Check]]:
-    """The spec, and the check of it.
+    """The spec, and the result of its check.
 
-    :param path: the file; :data:`USUAL` of the current directory, if it is there.
+    :param path: the file; None for :data:`USUAL` in the current directory, if it exists.
     """
     if path is None and not USUAL.is_file():
         remedy = "gpustack spec init HOST --out gpustack.yaml"
@@ -40,7 +40,7 @@ def _check(path: Path, examination: Examination) -> Check:
 
 
 def hosts_of(spec: Spec | None) -> tuple[str, ...]:
-    """The hosts that a spec names by themselves or through ranges; patterns with ``*`` or ``?`` name none."""
+    """The hosts that a spec names directly or by ranges; patterns with ``*`` or ``?`` are skipped."""
     found: dict[str, None] = {}
     for pattern in spec.hosts if spec else ():
         with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""The way to hosts: the SSH client that Ansible uses, keys, and known hosts. No host is contacted."""
+"""Check SSH: the client that Ansible uses, keys, and known hosts. No host is contacted."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from gpustack.ssh.keys import offered
 from gpustack.ssh.known_hosts import KnownHosts
 
 _ANY = "localhost"
-"""A host for which no more is configured than for all."""
+"""A host without settings of its own."""
 _LISTED = 4
 _INSTALL = "apt install openssh-client, or dnf install openssh-clients"
 _KEYSCAN = "ssh-keyscan HOST, and compare the key on its console"
 
 
 def checks(options: SshOptions, hosts: Sequence[str]) -> Iterator[Check]:
-    """The client, the keys and the known hosts.
+    """Check the client, the keys and the known hosts.
 
-    :param hosts: those of the spec.
+    :param hosts: the hosts of the spec.
     """
     yield client()
     yield from made("SSH configuration", lambda: _of_hosts(options, hosts))
 
 
 def client() -> Check:
-    """Whether there is the ssh that Ansible runs; commands that only read hosts need none."""
+    """Whether the ssh that Ansible runs is installed; commands that only read hosts do not need it."""
     path = shutil.which("ssh")
     if path is None:
         problem = "there is no ssh in PATH, which Ansible runs for host apply, verify and undo"

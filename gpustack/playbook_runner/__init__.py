@@ -1,6 +1,6 @@
-"""The playbooks, driven for those who don't want to call ``ansible-playbook``: what it is called with, what it tells.
+"""Run the playbooks for the commands of gpustack: build the ``ansible-playbook`` command, and read its events.
 
-``ansible-playbook`` runs as a process of its own. A callback plugin beside the playbooks writes one JSON line for each
-thing that happens to a pipe, and nothing is parsed out of text for people, which goes to a log. ansible-runner
-would do the same through files and a plugin of its own: a dependency, where a pipe and sixty lines are enough.
+``ansible-playbook`` runs as a separate process. A callback plugin beside the playbooks writes one JSON line for each
+event to a pipe; Ansible's text output goes to a log and is not parsed. ansible-runner does the same with files and a
+plugin of its own, but would be one more dependency.
 """

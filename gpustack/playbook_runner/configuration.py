@@ -1,9 +1,8 @@
-"""Which configuration Ansible runs with: never code that merely lies in the current directory.
+"""Choose Ansible's configuration, without running code from the current directory.
 
 Ansible reads ``ansible.cfg`` of the current directory before the user's own
 (``ansible/config/manager.py``, ``find_ini_config_file``), and such a file can name plug-ins, which are code. The
-current directory is usually that of a spec repository, so its ``ansible.cfg`` counts only if ``ANSIBLE_CONFIG`` names
-it.
+current directory is usually a spec repository, so its ``ansible.cfg`` is used only if ``ANSIBLE_CONFIG`` names it.
 """
 
 from __future__ import annotations
@@ -22,14 +21,16 @@ _SSH_ARGS = "-C -o ControlMaster=auto -o ControlPersist=60s"
 """The default of ``ssh_args`` (``ansible/plugins/connection/ssh.py``)."""
 _STRICT = "-o StrictHostKeyChecking=yes"
 _LONGEST_DIRECTORY = 76
-"""Of sockets, in bytes: a socket's path has at most 107, and ssh and Ansible add 28 (``_create_control_path``)."""
+"""Of the socket directory, in bytes: a socket's path has at most 107, and ssh and Ansible add 28
+(``_create_control_path``).
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnsibleConfiguration:
-    """Where Ansible's configuration comes from.
+    """The source of Ansible's configuration.
 
-    :param path: the file that is used; None for none.
+    :param path: the file to use; None for no file.
     :param ignored: the file of the current directory that is not used; None when there is none.
     """
 
@@ -37,23 +38,23 @@ class AnsibleConfiguration:
     ignored: Path | None = None
 
     def lines(self) -> list[str]:
-        """Which file is used and which is not, for people."""
+        """The used and the skipped file, for the log."""
         used = [f"Ansible configuration: {self.path}"] if self.path else []
         skipped = f"{self.ignored}: skipped; to use it, set ANSIBLE_CONFIG={self.ignored}" if self.ignored else ""
         return [*used, *([skipped] if skipped else [])]
 
     def environment(self, variables: Mapping[str, str], directory: Path) -> dict[str, str]:
-        """The variables with which Ansible reads this configuration and no other, and checks SSH host keys itself.
+        """The environment variables with which Ansible reads only this configuration and checks SSH host keys.
 
-        :param variables: the operator's.
-        :param directory: a private directory. Without a configuration an empty one is put there: nothing else keeps
-            Ansible from looking in the current directory.
+        :param variables: the operator's environment.
+        :param directory: a private directory. Without a configuration, an empty one is created there: otherwise Ansible
+            would read the one of the current directory.
         """
         path = self.path
         if path is None:
             path = directory / _NAME
             path.touch(mode=0o600)
-        # ssh takes the first of several values for an option, and the command line before its own configuration.
+        # ssh uses the first of several values of an option, and the command line before its configuration files.
         arguments = variables.get("ANSIBLE_SSH_ARGS", _ssh_args(self.path))
         sockets = directory / "cp"
         shared = _shares_connections(arguments) and len(os.fsencode(sockets)) <= _LONGEST_DIRECTORY
@@ -64,20 +65,20 @@ class AnsibleConfiguration:
             "ANSIBLE_HOST_KEY_CHECKING": "True",
             "ANSIBLE_PARAMIKO_HOST_KEY_AUTO_ADD": "False",
             "ANSIBLE_SSH_ARGS": f"{strict} {arguments}".strip(),
-            # A connection that is open already was perhaps opened without the check: use those of this run only.
+            # An existing connection may have been opened without the host key check: use only those of this run.
             "ANSIBLE_SSH_CONTROL_PATH_DIR": str(sockets),
             "ANSIBLE_SSH_CONTROL_PATH": "",
-            # Otherwise any host sets the role's variables through `ansible_facts` in a module's answer.
+            # Otherwise any host could set the role's variables by returning `ansible_facts` from a module.
             "ANSIBLE_INJECT_FACT_VARS": "False",
         }
 
 
 def configuration(variables: Mapping[str, str], directory: Path, *, system: Path = _SYSTEM) -> AnsibleConfiguration:
-    """Choose the configuration: ``ANSIBLE_CONFIG``, the user's, the machine's.
+    """Choose the configuration: ``ANSIBLE_CONFIG``, the user's, or the system's.
 
-    :param variables: the environment; its ``HOME`` tells where the user's is.
+    :param variables: the environment; the user's file is in its ``HOME``.
     :param directory: the current directory.
-    :raises UsageError: when ``ANSIBLE_CONFIG`` names no file that can be read: Ansible would look elsewhere.
+    :raises UsageError: when ``ANSIBLE_CONFIG`` names no readable file: Ansible would search other places.
     """
     present = directory / _NAME
     ignored = present if present.exists() else None
@@ -97,12 +98,12 @@ def configuration(variables: Mapping[str, str], directory: Path, *, system: Path
 
 
 def _shares_connections(arguments: str) -> bool:
-    """Whether Ansible itself chooses where the sockets are: only then (``_persistence_controls``) they can be moved."""
+    """Whether Ansible chooses the sockets' directory (``_persistence_controls``); only then can gpustack move it."""
     return "controlpersist" in arguments.lower() and "controlpath" not in arguments.lower()
 
 
 def _ssh_args(path: Path | None) -> str:
-    """``ssh_args`` of a configuration, read as Ansible reads it; a fault in the file is left to Ansible to report."""
+    """``ssh_args`` of a configuration, read as Ansible does. Ansible itself reports errors in the file."""
     parser = configparser.RawConfigParser(inline_comment_prefixes=(";",), strict=False)
     try:
         parser.read([path] if path else [], encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The operator's ``-e`` values as files: a value in Ansible's command line is seen by every user, and logged."""
+"""Pass the operator's ``-e`` values to Ansible as files: every user can read a command line, and Ansible logs it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gpustack.files import write_atomic
 
 
 def as_files(values: Sequence[str], directory: Path) -> list[str]:
-    """The arguments for Ansible, in the order of the values; what is a file already stays one.
+    """The arguments for Ansible, in the order of the values; ``@FILE`` stays unchanged.
 
-    :param values: each as ``-e`` takes it: ``@FILE``, YAML or JSON, or ``key=value`` words
+    :param values: each as ``-e`` accepts it: ``@FILE``, YAML or JSON, or ``key=value`` words
         (``ansible/utils/vars.py``, ``load_extra_vars``).
     :param directory: a private directory.
     """

@@ -1,4 +1,4 @@
-"""The hosts to work on: an operator's inventory, or one made of names."""
+"""Inventories of named hosts, of a spec, or of this machine."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ INVENTORY = "name hosts on the command line, or --local; `gpustack host apply` a
 
 
 def hosts_of(spec: Spec, where: str) -> tuple[str, ...]:
-    """Every host that the spec names by itself or through ranges, in the spec's order.
+    """All hosts that the spec names directly or by ranges, in the spec's order.
 
-    :raises UsageError: when a pattern holds ``*`` or ``?``, which stand for no list of names, or there is no host.
+    :raises UsageError: when a pattern contains ``*`` or ``?``, which can't be listed, or there is no host.
     """
     from gpustack.spec.hosts import expand
 
@@ -48,11 +48,11 @@ def inventory_of(hosts: Sequence[str]) -> str:
 
 def inventory_of_this_machine() -> str:
     """An inventory with this machine, under its own name."""
-    # Discovery may choose a Python that does not run, such as a shim of pyenv.
+    # Ansible's discovery may choose a Python that does not run, such as a shim of pyenv.
     variables = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     return json.dumps({"all": {"hosts": {platform.node(): variables}}}, indent=2)
 
 
 def limit_of(hosts: Iterable[str]) -> str:
-    """The text of a file for ``--limit @FILE``: one name a line."""
+    """The content of a file for ``--limit @FILE``: one name per line."""
     return "".join(f"{host}\n" for host in hosts)

@@ -1,4 +1,4 @@
-"""The log of a run: what ``ansible-playbook`` prints, which has hosts' own texts in it, made printable on its way."""
+"""The log of a run: the output of ``ansible-playbook``, made printable because it contains text from hosts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gpustack.text import LAYOUT, printable
 
 _PIECE = 1 << 16
 _PATIENCE = 10.0
-"""Seconds: a process that Ansible has left behind may have the pipe open for ever."""
+"""Seconds; a process left behind by Ansible may keep the pipe open indefinitely."""
 
 
 @contextmanager
 def printable_log(log: BinaryIO) -> Iterator[int]:
-    """The descriptor of a pipe whose text goes into a log; the log is complete at the end, once the writers are."""
+    """Yield the descriptor of a pipe that is copied into a log; at the end, wait until all writers have closed it."""
     reading, writing = os.pipe()
     thread = threading.Thread(target=_copy, args=(reading, log), daemon=True, name="log")
     thread.start()
@@ -29,7 +29,7 @@ def printable_log(log: BinaryIO) -> Iterator[int]:
 
 
 def _copy(reading: int, log: BinaryIO) -> None:
-    # The log is closed when the patience is over.
+    # The log is closed after _PATIENCE seconds.
     with suppress(ValueError), open(reading, encoding="utf-8", errors="replace", newline="") as texts:
         while piece := texts.readline(_PIECE):
             log.write(printable(piece, keep=LAYOUT).encode())

@@ -1,4 +1,4 @@
-"""What became of each host, out of the events that a run tells."""
+"""The state of each host, derived from the events of a run."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ _READS = ("gpustack_facts",)
 
 
 class Phase(enum.StrEnum):
-    """What the variable ``gpustack_phase`` of a play or a task says."""
+    """Values of the variable ``gpustack_phase`` of a play or task."""
 
     PLAN = "plan"
     """A play that changes nothing."""
     REBOOT = "reboot"
     """A task that reboots the host."""
     END = "end"
-    """The task that fails for an earlier failure of its host, once the host's batch is back."""
+    """The task that fails because of an earlier failure of its host, after the host's batch is restored."""
 
 
 class RunOutcome(enum.StrEnum):
-    """How it ended for a host."""
+    """The final state of a host."""
 
     DONE = "done"
-    """Everything that was to be done is done."""
+    """All planned changes are made, or the verification has succeeded."""
     NOTHING = "nothing to do"
-    """It was right already."""
+    """The host needs no change."""
     NOT_BEGUN = "not begun"
-    """The run ended before its turn came."""
+    """The run ended before the host's turn."""
     UNREACHABLE = "unreachable"
-    """It could not be reached or read; nothing was changed in this run, or the connection was lost."""
+    """The host was unreachable, or its facts could not be read."""
     REFUSED = "refused"
-    """An error finding stands against its plan; nothing was changed."""
+    """Its plan is blocked by an error; nothing was changed."""
     NOT_READY = "not ready"
     """Its verification found errors."""
     FAILED = "failed"
-    """A change could not be carried out."""
+    """A change failed."""
 
 
 @dataclass(kw_only=True)
 class HostRecord:
-    """One host, as far as the run has told.
+    """The state of one host during a run.
 
-    :ivar task: what is being done there.
-    :ivar begun: whether more than planning was begun there.
-    :ivar text: the last plan or verification that was shown, for people.
-    :ivar todo: whether the plan has anything to do.
-    :ivar reboot: why the plan needs a reboot.
-    :ivar details: the last verification with every check, for people.
-    :ivar checked: whether the run only looks (``--check``).
-    :ivar changed: whether something was changed, or would be.
-    :ivar planned: how many operations of each kind the plan has.
-    :ivar done: how many of them were carried out.
-    :ivar findings: those that stand against the host.
-    :ivar failure: what the last failure was, until the end of the host's turn repeats it.
-    :ivar malformed: why the host's answers can't be trusted.
+    :ivar task: the current task.
+    :ivar begun: whether anything beyond planning was started.
+    :ivar text: the last plan or verification that was shown.
+    :ivar todo: whether the plan contains changes.
+    :ivar reboot: the reasons why the plan needs a reboot.
+    :ivar details: the last verification with all checks.
+    :ivar checked: whether this is a dry run (``--check``).
+    :ivar changed: whether something was changed; in a dry run, whether something would be.
+    :ivar planned: the number of planned operations by kind.
+    :ivar done: the number of completed operations by kind.
+    :ivar findings: the findings of the last failed task.
+    :ivar failure: the last failure, which the host's last task repeats (:attr:`Phase.END`).
+    :ivar malformed: the reason why the host's results can't be trusted; empty if they can.
     """
 
     host: str
@@ -84,11 +84,11 @@ class HostRecord:
 
     @property
     def operations(self) -> dict[str, int]:
-        """How many operations were carried out; those of the plan, as long as nothing is carried out."""
+        """The number of completed operations by kind; those of the plan until the first change."""
         return self.planned if self.checked or not self.begun else self.done
 
     def notes(self) -> list[str]:
-        """What is worth reporting beside the outcome."""
+        """Details to print after the outcome."""
         if self.problem:
             return [self.problem.strip().partition("\n")[0].rstrip(":")]
         reboot = ["rebooted"] if self.rebooted else ["needs a reboot"] if self.reboot else []
@@ -96,7 +96,7 @@ class HostRecord:
         return [*show_counts(kinds), *reboot, *(["verified"] if self.verified else [])]
 
     def to_dict(self) -> dict[str, object]:
-        """The record as plain data."""
+        """The record as plain data for JSON."""
         return {
             "host": self.host,
             "outcome": str(self.outcome or "planned"),
@@ -112,12 +112,13 @@ class HostRecord:
 
 @dataclass(kw_only=True)
 class Record:
-    """A run, as far as it has told.
+    """The state of a run.
 
-    :param checked: whether the run only looks (``--check``): what it calls changed is then what would be.
-    :ivar ended: whether it came to its end, with totals.
-    :ivar planning: whether the play that is under way only plans.
-    :ivar active: the hosts of the batch that is under way.
+    :param checked: whether it is a dry run (``--check``): "changed" then means "would change".
+    :ivar ended: whether Ansible reported its totals.
+    :ivar no_hosts: whether Ansible reported that no host matched.
+    :ivar planning: whether the current play only plans.
+    :ivar active: the hosts of the current batch.
     """
 
     checked: bool = False
@@ -128,7 +129,10 @@ class Record:
     active: dict[str, None] = field(default_factory=dict)
 
     def take(self, event: Mapping[str, Any]) -> tuple[str, ...]:
-        """Take in one event; → the hosts whose turn is over with it. A malformed one is the failure of its host."""
+        """Apply one event and return the hosts whose turn ended with it.
+
+        A malformed event marks its host as failed.
+        """
         try:
             return self._take(event)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
@@ -194,13 +198,13 @@ class Record:
         host.failure = host.outcome, host.problem, host.findings
 
     def _well(self, host: HostRecord, event: Mapping[str, Any], result: Mapping[str, Any], action: str) -> None:
-        # A failure that a rescue has dealt with is followed by tasks that go well.
+        # Tasks after a rescued failure succeed, and clear it.
         host.outcome, host.problem, host.findings = None, "", ()
         if event["changed"]:
             host.changed = True
             host.rebooted = host.rebooted or (event["phase"] == Phase.REBOOT and not self.checked)
         if result.get("text"):
-            # What Nova needs is told beside what the host needs.
+            # The plan for Nova's services is shown below the plan of the host.
             host.text = f"{host.text}\n\n{result['text']}" if action == "gpustack_service" else str(result["text"])
             host.details = str(result.get("details") or "")
         if "counts" in result:
@@ -213,7 +217,7 @@ class Record:
             host.verified = True
 
     def _total(self, host: HostRecord, totals: Mapping[str, int]) -> None:
-        """Ansible's own count has the last word, but for a host whose answers are malformed."""
+        """Ansible's totals decide, except for a host with malformed results."""
         if host.malformed:
             host.outcome, host.problem = RunOutcome.FAILED, host.malformed
         elif totals.get("unreachable"):
@@ -232,7 +236,7 @@ def _good(host: HostRecord) -> RunOutcome:
 
 
 def _problem(event: Mapping[str, Any], result: Mapping[str, Any]) -> str:
-    """What went wrong on a host: the message, and what a command said last."""
+    """The problem on a host: the message, the command and the end of its output."""
     items: Sequence[Mapping[str, Any]] = result.get("items") or (result,)
     lines = []
     for item in items:

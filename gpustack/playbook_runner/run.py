@@ -1,4 +1,4 @@
-"""Runs ``ansible-playbook``: the one module of this package that starts a process."""
+"""Run ``ansible-playbook``: the only module of this package that starts a process."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from gpustack.playbook_runner.record import Record
 
 _TAIL = 12
 _NO_MATCH = b"Specified inventory, host pattern and/or --limit leaves us with no hosts to target"
-_NO_HOSTS = "no host of the inventory is meant"  # Ansible itself refuses a limit that no host fits
+_NO_HOSTS = "no host of the inventory is meant"  # Ansible itself rejects a limit that no host matches
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """What a playbook is called with.
+    """The arguments of a playbook run.
 
     :param playbook: its name: ``prepare``.
-    :param inventory: the inventory's file or directory, or what else Ansible's ``-i`` takes.
-    :param limit: a host pattern, or ``@FILE``.
+    :param inventory: the inventory's file or directory, or another value of Ansible's ``-i``.
+    :param limit: a host pattern, or ``@FILE``; None for all hosts.
     :param variables: Ansible variables of highest precedence.
     :param arguments: more arguments of ``ansible-playbook``.
+    :param check: whether it is a dry run (``--check``).
     """
 
     playbook: str
@@ -42,11 +43,11 @@ class Call:
     check: bool = False
 
     def argv(self) -> list[str]:
-        """The command. It is of the environment that gpustack itself runs in, since the plug-ins need gpustack."""
+        """The command. It uses the environment in which gpustack runs, since the plug-ins import gpustack."""
         limit = [f"--limit={self.limit}"] if self.limit else []
         check = ["--check", "--diff"] if self.check else ["--diff"]
         return [
-            *(sys.executable, "-P", "-m", "ansible", "playbook"),  # -P: no module of the current directory
+            *(sys.executable, "-P", "-m", "ansible", "playbook"),  # -P: no modules of the current directory
             f"--inventory={self.inventory}",
             *limit,
             *check,
@@ -57,8 +58,9 @@ class Call:
 
 
 def environment(descriptor: int, directory: Path) -> dict[str, str]:
-    """The environment: the operator's, with host keys checked and a log without colour.
+    """The operator's environment, with host key checks and a log without colour.
 
+    :param descriptor: the pipe of the callback plugin.
     :param directory: a private directory.
     """
     return {
@@ -70,14 +72,14 @@ def environment(descriptor: int, directory: Path) -> dict[str, str]:
 
 
 def play(call: Call, log: Path, directory: Path, listener: Callable[[Record, Sequence[str]], None]) -> Record:
-    """Run a playbook to its end.
+    """Run a playbook.
 
-    :param log: the file to which all goes that ``ansible-playbook`` prints.
+    :param log: the file for the output of ``ansible-playbook``; it must exist.
     :param directory: a private directory.
-    :param listener: is called after every event with the record so far and the hosts whose turn is over.
-    :raises ApplyError: when Ansible ended before it had done what there was to do.
-    :raises UsageError: when no host of the inventory is meant.
-    :raises KeyboardInterrupt: when it was interrupted; Ansible has ended then as well.
+    :param listener: called after every event with the record and the hosts whose turn has ended.
+    :raises ApplyError: when Ansible ended prematurely.
+    :raises UsageError: when no host of the inventory matches.
+    :raises KeyboardInterrupt: when it was interrupted; Ansible has then ended too.
     """
     argv = call.argv()
     start = log.stat().st_size
@@ -101,7 +103,7 @@ def play(call: Call, log: Path, directory: Path, listener: Callable[[Record, Seq
                 listener(record, record.take(json.loads(line)))
             code = process.wait()
         except BaseException:
-            # Ansible got the same interrupt from the terminal; it ends its tasks and itself.
+            # Ansible received the same interrupt from the terminal; it ends its tasks and itself.
             _end(process)
             raise
     if not record.hosts and (record.no_hosts or _names_no_host(log, start)):
@@ -120,14 +122,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _names_no_host(log: Path, start: int) -> bool:
-    """Whether Ansible has refused a limit that no host fits: it does so before any event (``ansible-playbook``)."""
+    """Whether Ansible rejected a limit that no host matches; it does so before any event."""
     with log.open("rb") as stream:
         stream.seek(start)
         return _NO_MATCH in stream.read()
 
 
 def _last_words(log: Path, start: int) -> str:
-    """What Ansible said last: it tells what kept it from working."""
+    """The end of Ansible's output, which contains the reason."""
     with log.open("rb") as stream:
         stream.seek(start)
         lines = stream.read().decode(errors="replace").strip().splitlines()

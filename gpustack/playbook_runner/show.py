@@ -1,4 +1,4 @@
-"""Records as text for people, and as an exit code."""
+"""Text and exit code for the records of a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _running(host: HostRecord) -> str:
 
 
 def problems(host: HostRecord) -> str:
-    """What stands against a host, at length; nothing when it is well."""
+    """The problem and remedies of a host in full; empty if there is none."""
     if not host.problem:
         return ""
     lines = [f"{host.host}: {host.problem}"]
@@ -43,15 +43,15 @@ def problems(host: HostRecord) -> str:
 
 
 def summary(records: Iterable[HostRecord], *, checked: bool = False) -> str:
-    """All hosts, one line each, the troubled ones last."""
+    """All hosts, one per line, those with problems last."""
     ordered = sorted(records, key=lambda host: (bool(host.problem), host.host))
     return "\n".join(line(host, checked=checked) for host in ordered)
 
 
 def verdict(records: Sequence[HostRecord], log: str) -> GpustackError | None:
-    """The error that a run ends with: that of the host where it went worst.
+    """The error for the most severe outcome; None if all hosts succeeded.
 
-    :param log: where all of it can be read.
+    :param log: path of the log, for the remedy.
     """
     for outcome, error, state in _GRAVEST:
         hosts = [record.host for record in records if record.outcome is outcome]

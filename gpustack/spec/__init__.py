@@ -1,1 +1,1 @@
-"""The spec: what an operator declares in ``gpustack.yaml``."""
+"""The spec (``gpustack.yaml``): models of GPUs, hosts, Nova's release and flavors."""

@@ -1,6 +1,6 @@
-"""Which GPUs and NVSwitches of a host a spec passes through, and which driver each of their functions gets.
+"""The GPUs and NVSwitches of a host that a spec assigns to passthrough, and the driver of each of their functions.
 
-Preparing the host, Nova's configuration and flavors all ask here, so that a GPU is never offered that is not bound.
+Host preparation, Nova's configuration and flavors all use it, so that Nova never offers a GPU that is not bound.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _BOUND_SWITCHES = (NvSwitch.FULL, NvSwitch.SHARED)
 
 @dataclass(frozen=True, kw_only=True)
 class Assigned:
-    """A GPU or NVSwitch that is passed through.
+    """A GPU or NVSwitch that is assigned to passthrough.
 
-    :ivar gpu: its functions; of an NVSwitch, the switch is the main function.
-    :ivar model: the spec's name for it; ``nvswitch`` for an NVSwitch.
-    :ivar driver: the driver that the spec asks for, ``vfio-pci`` or ``pci-stub``.
-    :ivar choices: the VFIO variant drivers that the host's kernels have for each function, where the spec leaves the
-        choice to the kernels, by address.
+    :ivar gpu: its functions; for an NVSwitch, the switch is the main function.
+    :ivar model: the name of the model in the spec; ``nvswitch`` for an NVSwitch.
+    :ivar driver: the driver in the spec, ``vfio-pci`` or ``pci-stub``.
+    :ivar choices: the VFIO variant driver that the host's kernels have for each function, by address; empty if the
+        spec does not permit variant drivers.
     """
 
     host: Host
@@ -62,7 +62,7 @@ class Assigned:
 
 
 def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
-    """The GPUs that a host passes through, in the order of their addresses."""
+    """The GPUs of a host that are assigned to passthrough, in the order of their addresses."""
     models = models_for(spec, host.hostname)
     gpu_models = [(gpu, model_of(spec.models, gpu.main)) for gpu in gpus(host)] if models else []
     return tuple(
@@ -73,7 +73,7 @@ def assigned_gpus(spec: Spec, host: Host) -> tuple[Assigned, ...]:
 
 
 def assigned_switches(spec: Spec, host: Host) -> tuple[Assigned, ...]:
-    """The NVSwitches that a host passes through, on the driver of its first GPU."""
+    """The NVSwitches of a host that are assigned to passthrough, with the driver of its first GPU."""
     if options_for(spec, host.hostname).nvswitch not in _BOUND_SWITCHES or not models_for(spec, host.hostname):
         return ()
     driver = next((assigned.driver for assigned in assigned_gpus(spec, host)), VFIO)

@@ -1,4 +1,4 @@
-"""Which model a function is of."""
+"""The model of a PCI function."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpustack.spec.model import Match, Model
 
 
 def matches(match: Match, function: Function) -> bool:
-    """Whether all that a match gives fits a function. What the facts don't know (``None``) fits nothing given."""
+    """Whether a function has all values of a match. A value that the facts lack (``None``) matches no given value."""
     return (
         (match.vendor, match.product) == (function.vendor, function.product)
         and match.subsystem_vendor in (None, function.subsystem_vendor)
@@ -20,7 +20,7 @@ def matches(match: Match, function: Function) -> bool:
 
 
 def narrowing(match: Match) -> dict[str, frozenset[str | None]]:
-    """What a match asks beyond vendor and product: each key that is given, with the values that fit it."""
+    """The keys of a match beyond vendor and product, each with its matching values."""
     required: dict[str, frozenset[str | None]] = {
         "subsystem_vendor": frozenset({match.subsystem_vendor}),
         "subsystem_product": frozenset({match.subsystem_product}),
@@ -31,7 +31,7 @@ def narrowing(match: Match) -> dict[str, frozenset[str | None]]:
 
 
 def disjoint(match: Match, other: Match) -> bool:
-    """Whether no function can fit both."""
+    """Whether no function can match both."""
     if (match.vendor, match.product) != (other.vendor, other.product):
         return True
     required, other_required = narrowing(match), narrowing(other)
@@ -39,7 +39,7 @@ def disjoint(match: Match, other: Match) -> bool:
 
 
 def within(narrow: Match, wide: Match) -> bool:
-    """Whether ``narrow`` asks all that ``wide`` asks, and more: then a card that fits both is of ``narrow``."""
+    """Whether ``narrow`` has all conditions of ``wide`` and more; a card that matches both belongs to ``narrow``."""
     if (narrow.vendor, narrow.product) != (wide.vendor, wide.product):
         return False
     required, wide_required = narrowing(narrow), narrowing(wide)
@@ -49,10 +49,10 @@ def within(narrow: Match, wide: Match) -> bool:
 
 
 def model_of(models: Mapping[str, Model], function: Function) -> str | None:
-    """The name of the model that a function is of, or None.
+    """The name of a function's model, or None.
 
-    Of several models that fit, it is the one that asks most: a board that the spec describes more closely is
-    not also one of the general kind. A checked spec leaves no other ambiguity.
+    If several models match, the most specific one is used: a board with a model of its own does not also belong to the
+    general model. :mod:`gpustack.spec.check` reports any other ambiguity as an error.
     """
     fitting = [name for name, model in models.items() if matches(model.match, function)]
     for name in fitting:

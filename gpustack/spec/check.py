@@ -1,7 +1,7 @@
-"""What a schema can't say of a spec: that names lead somewhere, and that every card is of one model.
+"""Checks of a spec beyond its schema: references between its parts, and exactly one model for each card.
 
-The checks read plain data, so that they also speak where the schema already found faults: what is too broken to
-be judged is passed over here.
+The checks read plain data, so that they also run if the schema has found errors. Malformed parts are skipped: the
+schema reports them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gpustack.spec.model import Match
 from gpustack.spec.problems import MAX_LISTED, Path, Problem, listed, nearest, quoted
 
 MAX_MODELS_OF_A_CARD = 100
-"""How many models may share vendor and product: telling them apart takes the square of that."""
+"""The largest number of models with the same vendor and product: the comparison takes quadratic time."""
 
 
 def check(document: Document) -> Iterator[Problem]:
-    """The problems between the parts of a spec, in no order."""
+    """The problems between the parts of a spec, in no particular order."""
     models, hosts, flavors = (_mapping(document.data, key) for key in ("models", "hosts", "flavors"))
     yield from _names(document, models, hosts)
     yield from _unmanaged(document, models)
@@ -43,7 +43,7 @@ def _mapping(data: object, key: str) -> Mapping[str, Any]:
 
 
 def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, Any]) -> Iterator[Problem]:
-    """Hosts name models that exist; every model is named; none is named twice for the same hosts."""
+    """Hosts must name existing models, every model must be used, and none must be repeated for the same hosts."""
     used: set[str] = set()
     guesses: dict[str, str | None] = {}
     for pattern, entry in hosts.items():
@@ -74,7 +74,7 @@ def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, An
 
 
 def _unmanaged(document: Document, models: Mapping[str, Any]) -> Iterator[Problem]:
-    """Cards on pci-stub that libvirt shall not bind: no guest would start with one."""
+    """Cards on pci-stub that libvirt must not bind: no instance could start with them."""
     for name, model in models.items():
         if isinstance(model, dict) and model.get("driver") == STUB and model.get("managed") is False:
             message = "guests need the card on a VFIO driver: with pci-stub, libvirt has to bind it (managed: true)"
@@ -90,7 +90,7 @@ def _matches(models: Mapping[str, Any]) -> Iterator[tuple[str, Match]]:
 
 
 def _ambiguous(document: Document, matches: Mapping[str, Match]) -> Iterator[Problem]:
-    """Two models that fit the same card, where neither asks more than the other."""
+    """Models that match the same card although neither is more specific."""
     by_ids: dict[tuple[str, str], list[str]] = {}
     for name, match in matches.items():
         others = by_ids.setdefault((match.vendor, match.product), [])
@@ -116,7 +116,7 @@ def _told_apart(match: Match, other: Match) -> bool:
 
 
 def _doubtful(document: Document, path: Path, match: Match) -> Iterator[Problem]:
-    """What is valid but probably not meant."""
+    """Valid entries that are probably mistakes."""
     if match.subsystem_product is not None and match.subsystem_vendor is None:
         message = "a subsystem id means something only with its vendor; give subsystem_vendor too"
         yield _warning(document, (*path, "subsystem_product"), message)

@@ -1,4 +1,4 @@
-"""What a schema can't say of the flavors of a spec: that models exist, sizes are given once, and names are Nova's."""
+"""Checks of a spec's flavors beyond its schema: existing models, sizes given once, names that Nova accepts."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _FIELDS = {
     HIDE: ("hide_hypervisor",),
     OLD_HIDE: ("hide_hypervisor",),
 }
-"""Extra specs that have a field of their own."""
+"""Extra specs that have a field of their own in the spec."""
 _MAX_NAME = 255
 
 
 def check_flavors(document: Document, models: Mapping[str, Any], flavors: Mapping[str, Any]) -> Iterator[Problem]:
-    """The problems of a spec's flavors, in no order; what is too broken to be judged is passed over."""
+    """The problems of a spec's flavors, in no particular order; malformed parts are left to the schema."""
     names: dict[str, str] = {}
     ids: dict[str, str] = {}
     for name, flavor in flavors.items():
@@ -132,7 +132,7 @@ def _name(document: Document, path: Path, name: str, flavor: Mapping[str, Any]) 
 
 
 def _is_printable(character: str) -> bool:
-    """As ``nova/api/validation/parameter_types.py`` has it."""
+    """The rule of ``nova/api/validation/parameter_types.py``."""
     category = unicodedata.category(character)
     return ord(character) <= 0xFFFF and not category.startswith("C") and (category == "Zs" or category[0] != "Z")
 
@@ -140,7 +140,7 @@ def _is_printable(character: str) -> bool:
 def _twice(
     document: Document, path: Path, attribute: str, template: str, flavor: Mapping[str, Any], entries: dict[str, str]
 ) -> Iterator[Problem]:
-    """Two entries whose names or ids are the same once ``{count}`` is replaced."""
+    """Two entries with the same name or id after ``{count}`` is replaced."""
     counts = flavor.get("count", 1)
     entry = str(path[1])
     for count in (counts if isinstance(counts, list) else [counts])[:MAX_LISTED]:

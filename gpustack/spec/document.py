@@ -1,9 +1,8 @@
-"""Reading YAML that nobody vouches for: plain data, the place of each value, and every reason not to trust it.
+"""Read untrusted YAML: plain data, the position of each value, and all syntax problems.
 
-PyYAML scans and parses; no object is ever built from a tag. Before data is made of it, a document is held to a
-size, a depth, and a number of nodes counted as its aliases would expand. What YAML 1.1 and YAML 1.2 read
-differently (``0o17``, ``08``, ``11e4``) is a number here, so that it is refused where text is expected and never
-becomes another text.
+PyYAML scans and parses; no object is ever built from a tag. Size, depth and number of nodes are limited before data is
+built; nodes are counted as aliases would expand. Scalars that YAML 1.1 and YAML 1.2 read differently (``0o17``,
+``08``, ``11e4``) are numbers here: they are refused where text is expected, and never become a different text.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ _UNFIT = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 @dataclass(frozen=True, kw_only=True)
 class Odd:
-    """A scalar that is neither text nor a truth value nor a plain number: a date, a tagged value."""
+    """A scalar that is not text, a boolean or a plain number: a date, or a tagged value."""
 
     text: str
 
 
 @dataclass(kw_only=True)
 class Document:
-    """A YAML document as plain data, and where each part of it is written."""
+    """A YAML document as plain data, with the position of each part."""
 
     data: Data = None
     values: dict[Path, yaml.Node] = field(default_factory=dict)
@@ -55,7 +54,7 @@ class Document:
         suggestion: str | None = None,
         severity: Severity = Severity.ERROR,
     ) -> Problem:
-        """A problem at a path, with the line and column of its value, or of its key or surroundings."""
+        """A problem at a path, with line and column of its value, or of its key or the nearest parent."""
         node = self.keys.get(path) if at_key else None
         for length in range(len(path), -1, -1):
             node = node or self.values.get(path[:length])
@@ -63,17 +62,17 @@ class Document:
         return replace(problem, suggestion=suggestion, severity=severity)
 
     def raw(self, path: Path) -> str | None:
-        """A scalar as it is written, when it has no quotes."""
+        """The source text of an unquoted scalar; None for anything else."""
         node = self.values.get(path)
         return node.value if isinstance(node, yaml.ScalarNode) and not node.style else None
 
 
 class _Refused(yaml.MarkedYAMLError):
-    """The document goes beyond a limit."""
+    """The document exceeds a limit."""
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's composer, with limits: what a document would expand to is counted before it is."""
+    """PyYAML's composer with limits: the expanded size of aliases is counted before they are expanded."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -123,13 +122,13 @@ def _children(node: yaml.Node | None) -> Iterator[yaml.Node]:
 
 
 def is_text(plain: str) -> bool:
-    """Whether YAML of every version reads a scalar without quotes as text, judged by its characters alone."""
+    """Whether every version of YAML reads an unquoted scalar as text, judged by its characters alone."""
     tag = _Loader("").resolve(yaml.ScalarNode, plain, (True, False))  # type: ignore[no-untyped-call]
     return bool(tag == _TEXT)
 
 
 def read(source: str | bytes) -> Document:
-    """Read one YAML document. Whatever is wrong with it is in ``problems``; nothing is raised."""
+    """Read one YAML document. Problems are collected in ``problems``; nothing is raised."""
     document = Document()
     text = _decode(source, document)
     if text is None:
@@ -162,7 +161,7 @@ def _compose(text: str, document: Document) -> yaml.Node | None:
         loader = _Loader(text)
         root = loader.get_single_node()
     except yaml.reader.ReaderError as error:
-        # Its position counts characters from the start: the whole text was given at once.
+        # The position counts characters from the start, since the text was passed at once.
         before = text[: error.position]
         character = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
         document.problems.append(
@@ -176,7 +175,7 @@ def _compose(text: str, document: Document) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         document.problems.append(_syntax(error))
     except (ValueError, OverflowError):
-        # PyYAML does not look at the numbers of an escape like "\Uffffffff" or of a %YAML directive.
+        # PyYAML does not check the numbers of an escape like "\Uffffffff" or of a %YAML directive.
         mark = loader.get_mark() if loader else None
         document.problems.append(_problem((), "not valid YAML: a number here is out of range", mark))
     else:
@@ -187,7 +186,7 @@ def _compose(text: str, document: Document) -> yaml.Node | None:
 
 
 def _syntax(error: yaml.MarkedYAMLError) -> Problem:
-    """What is wrong with the YAML, in words for somebody who writes a spec."""
+    """The YAML error, in terms of a spec."""
     description = f"{error.problem} ({error.context})" if error.context else str(error.problem)
     mark = error.problem_mark or error.context_mark
     if isinstance(error, _Refused):
@@ -213,7 +212,7 @@ def _problem(path: Path, message: str, mark: yaml.Mark | None = None) -> Problem
 
 
 class _Converter:
-    """Makes plain data of nodes, and notes where each part is written."""
+    """Converts nodes to plain data, and records the position of each part."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -239,7 +238,7 @@ class _Converter:
         return data
 
     def _pairs(self, node: yaml.MappingNode, path: Path) -> Iterator[tuple[yaml.Node, yaml.Node]]:
-        """The entries of a mapping: its own, then those that ``<<`` brings and that it has not got."""
+        """The entries of a mapping: its own, then those merged by ``<<`` under keys that it lacks."""
         first: dict[str, yaml.Node] = {}
         merged: list[yaml.Node] = []
         for key_node, value_node in node.value:

@@ -1,4 +1,4 @@
-"""What the schema expects at a path of a spec, in words for a message."""
+"""The part of the JSON schema for a path of a spec, and its description for a message."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Node = dict[str, Any]
 
 
 def at(path: Path, data: object) -> Node | None:
-    """The part of the schema that speaks of a path of ``data``; None where it speaks of none."""
+    """The part of the schema for a path of ``data``; None if the schema has none."""
     node = resolve(schema())
     for step in path:
         below = _step(_variant(node, data), step)
@@ -36,35 +36,35 @@ def _child(data: object, step: str | int) -> object:
 
 
 def _variant(node: Node, data: object) -> Node:
-    """Where there is a choice, the one that fits the kind of ``data``."""
+    """For a choice (``anyOf``), the variant for the type of ``data``."""
     variants = [resolve(variant) for variant in node.get("anyOf", ())]
     wanted = "array" if isinstance(data, list) else "object"
     return next((variant for variant in variants if variant.get("type") == wanted), node)
 
 
 def keys(node: Node | None) -> list[str]:
-    """The keys that a mapping may have; none where they are free."""
+    """The keys that a mapping may have; empty if they are free."""
     return list(_variant(node, {}).get("properties", ())) if node else []
 
 
 def words(node: Node | None) -> list[str]:
-    """The words of which one is expected, where they are fixed."""
+    """The permitted words; empty if they are not fixed."""
     return [value for value in node.get("enum", ()) if isinstance(value, str)] if node else []
 
 
 def takes_names(node: Node) -> bool:
-    """Whether a list of names may stand there, besides something else."""
+    """Whether a list of names is one of the permitted variants."""
     variants = [resolve(variant) for variant in node.get("anyOf", ())]
     return any(resolve(variant.get("items", {})).get("type") == "string" for variant in variants)
 
 
 def name_of_key(node: Node | None) -> str:
-    """What is expected of the keys of a mapping."""
+    """The expected form of a mapping's keys."""
     return _said(resolve(node["propertyNames"])) if node and "propertyNames" in node else "text"
 
 
 def describe(node: Node | None) -> str:
-    """What is expected, without the word "expected": ``true or false``."""
+    """The expected value, without the word "expected": ``true or false``."""
     if node is None:
         return "something else"
     node = resolve(node)

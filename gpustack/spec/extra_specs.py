@@ -1,4 +1,4 @@
-"""The extra specs of Nova's flavors that gpustack writes or reads, by name, and the request for GPUs among them."""
+"""The names of flavor extra specs that gpustack writes or reads, and the values of ``pci_passthrough:alias``."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ MAXPHYSADDR = "hw:maxphysaddr_mode"
 HIDE = "hw:hide_hypervisor_id"
 OLD_HIDE = "hide_hypervisor_id"
 NAMESPACE = "gpustack:"
-"""What the names of gpustack's own extra specs begin with."""
+"""The prefix of gpustack's own extra specs."""
 
 
 def alias_value(gpus: Mapping[str, int]) -> str:
-    """``K4200:2``, or ``K4200:1,P100:2``."""
+    """The value of ``pci_passthrough:alias``: ``K4200:2``, or ``K4200:1,P100:2``."""
     return ",".join(f"{alias}:{count}" for alias, count in gpus.items())
 
 
 def parse_alias(value: str) -> dict[str, int]:
-    """``K4200:1,P100:2`` as Nova reads it (``nova/pci/request.py``); what is no request is left out."""
+    """The number of GPUs by alias in ``K4200:1,P100:2``, as Nova reads it (``nova/pci/request.py``).
+
+    Malformed parts are ignored.
+    """
     counts: dict[str, int] = {}
     for part in value.split(","):
         name, _, count = part.partition(":")
@@ -32,5 +35,5 @@ def parse_alias(value: str) -> dict[str, int]:
 
 
 def alias_names(value: str) -> tuple[str, ...]:
-    """Every alias that a value names, those of malformed requests too."""
+    """Every alias in a value, including those of malformed parts."""
     return tuple(name for part in value.split(",") if (name := part.partition(":")[0].strip()))

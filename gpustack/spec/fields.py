@@ -1,4 +1,4 @@
-"""What the sections of the spec's model share: their base, names, and the words of messages."""
+"""Common parts of the spec's model: the base class, names, and the expectations in messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
 
 
 def described(pattern: str, expected: str, *examples: str) -> WithJsonSchema:
-    """The JSON schema of text with a pattern, and what an editor says was expected."""
+    """The JSON schema of text with a pattern, and the expectation that an editor shows."""
     schema = {"type": "string", "pattern": pattern, "patternErrorMessage": f"expected {expected}"}
     return WithJsonSchema(schema | ({"examples": list(examples)} if examples else {}))
 

@@ -17,7 +17,7 @@ FLAVOR_PATTERN = r"^\S(.{0,253}\S)?$"
 FLAVOR_ID_PATTERN = r"^[A-Za-z0-9._{}-]([A-Za-z0-9. _{}-]{0,253}[A-Za-z0-9._{}-])?$"
 EXTRA_SPEC_PATTERN = r"^[A-Za-z0-9_:. -]{1,255}$"
 MAX_INT = 0x7FFFFFFF
-"""The largest size that Nova takes (``nova/db/constants.py``)."""
+"""The largest size that Nova accepts (``nova/db/constants.py``)."""
 MAX_GPUS = 64
 _UNITS = {"MiB": 1, "GiB": 1 << 10, "TiB": 1 << 20}
 
@@ -37,7 +37,7 @@ def _number(least: int, most: int = MAX_INT) -> Callable[[object], int]:
 
 
 def _amount(unit: str, least: int) -> Callable[[object], int]:
-    """Reads ``32GiB`` or a plain number as so many of ``unit``."""
+    """A reader of ``32GiB`` or a plain number as a number of ``unit``."""
 
     def read(value: object) -> int:
         size = re.fullmatch(SIZE_PATTERN, value) if isinstance(value, str) else None
@@ -82,7 +82,7 @@ def _auto_schema(other: WithJsonSchema) -> WithJsonSchema:
 
 
 def _counts(value: object) -> tuple[int, ...]:
-    """One count is short for a list of one."""
+    """Counts as a tuple; a single count is short for a list of one."""
     counts = tuple(value) if isinstance(value, list | tuple) else (value,)
     if not counts or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= MAX_GPUS for n in counts):
         raise ValueError
@@ -229,7 +229,7 @@ class Flavor(SpecSection):
 
     @property
     def has_numa_nodes(self) -> bool:
-        """Whether Nova gives the guest NUMA nodes (nova/virt/hardware.py, numa_get_constraints)."""
+        """Whether Nova gives the instance NUMA nodes (nova/virt/hardware.py, numa_get_constraints)."""
         others = self.extra_specs
         return (
             self.numa.nodes is not None
@@ -241,14 +241,14 @@ class Flavor(SpecSection):
 
 
 def named(template: str, count: int) -> str:
-    """A flavor's name, id or description for so many GPUs."""
+    """Replace ``{count}`` in a flavor's name, id or description."""
     return template.replace("{count}", str(count))
 
 
 def amount(text: str, unit: str) -> int:
-    """A size as the command line gives it: ``32GiB``, or a plain number of ``unit`` (``MiB`` or ``GiB``).
+    """Parse a size of the command line: ``32GiB``, or a plain number of ``unit`` (``MiB`` or ``GiB``).
 
-    :raises ValueError: when it is no size, or no whole number of ``unit``.
+    :raises ValueError: when the text is not a size, or not a whole number of ``unit``.
     """
     try:
         return _amount(unit, 0)(int(text) if text.isdecimal() else text)

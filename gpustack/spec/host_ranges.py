@@ -1,4 +1,4 @@
-"""Folding host names into ranges: the reverse of expanding a pattern."""
+"""Fold host names into ranges: the reverse of expanding a pattern."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
-# The number that counts the hosts of a row is the last one before the domain: rack1-gpu07.dc2.example.org.
+# The number of a host in its row is the last one before the domain: rack1-gpu07.dc2.example.org.
 _NUMBERED = re.compile(r"(?P<head>[^.]*?)(?P<digits>[0-9]{1,9})(?P<tail>[^.0-9]*(?:\..*)?)", re.DOTALL)
 _RUNS = re.compile(r"([0-9]+)", re.ASCII)
 
 
 def fold(names: Iterable[str]) -> list[str]:
-    """Host patterns that stand for exactly these names, consecutive ones as ranges, in a natural order.
+    """Host patterns for exactly these names, consecutive ones as ranges, in natural order.
 
     >>> fold(["gpu02", "gpu01", "gpu03", "gpu7.example.org", "storage"])
     ['gpu[01:03]', 'gpu7.example.org', 'storage']
@@ -34,7 +34,7 @@ def fold(names: Iterable[str]) -> list[str]:
 
 
 def natural(name: str) -> tuple[tuple[int, str, int], ...]:
-    """A sort key by which ``gpu9`` comes before ``gpu10``, and ranges stand where their first host would."""
+    """A sort key: ``gpu9`` before ``gpu10``, ranges at the position of their first host."""
     parts = (part for part in _RUNS.split(name.replace("[", "")) if part)
     numbered = ((0, "", int(part[:18])) if part[0].isdigit() else (1, part, 0) for part in parts)
     return (*numbered, (2, name, 0))

@@ -1,12 +1,12 @@
-"""What a spec says about one host, by its name.
+"""The entries of a spec that apply to a host, by its name.
 
-The rule of names: a host is looked up by the very name under which it is reached, letter by letter: the name in
-the inventory, on the command line, or in the snapshot. ``gpu01`` and ``gpu01.example.org`` are two names, and a
-pattern fits one of them only when it is written so (``gpu01*`` fits both): a short name that silently stood for
-a machine of another domain would prepare the wrong host. ``nearby`` finds what was probably meant.
+A host is looked up by the exact, case-sensitive name under which it is reached: the name in the inventory, on the
+command line, or in the snapshot. ``gpu01`` and ``gpu01.example.org`` are two names; only a pattern such as ``gpu01*``
+matches both. Otherwise a short name could match a machine of another domain, and the wrong host would be prepared.
+``nearby`` finds patterns for a hint.
 
-A host that fits several patterns gives the models of all of them. Options go from the general to the particular:
-the spec's own, then those of patterns in the order of the file, then those of the host's plain name.
+A host that matches several patterns gets the models of all of them. Options are merged from general to specific: the
+spec's own, then those of patterns in the order of the file, then those of the host's plain name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpustack.spec.patterns import HostPattern
 
 
 def patterns_for(spec: Spec, hostname: str) -> tuple[str, ...]:
-    """The keys of the spec's ``hosts`` that fit a host: patterns in the order of the file, its plain name last."""
+    """The matching keys of the spec's ``hosts``: patterns in the order of the file, the plain name last."""
     keys = [pattern.text for pattern in spec.host_patterns if pattern.matches(hostname)]
     if hostname in spec.plain_hosts:
         keys.append(hostname)
@@ -27,9 +27,9 @@ def patterns_for(spec: Spec, hostname: str) -> tuple[str, ...]:
 
 
 def models_for(spec: Spec, hostname: str) -> dict[str, Model]:
-    """The models whose cards a host gives to guests, by name in the order of the spec; empty when no pattern fits.
+    """The models that a host passes through, by name in the order of the spec; empty when no pattern matches.
 
-    :raises KeyError: when the spec was not checked, and names a model that it has not got.
+    :raises KeyError: when the spec was not checked and names an undefined model.
     """
     wanted = {name for text in patterns_for(spec, hostname) for name in spec.hosts[text].models}
     if missing := wanted - spec.models.keys():
@@ -38,7 +38,7 @@ def models_for(spec: Spec, hostname: str) -> dict[str, Model]:
 
 
 def options_for(spec: Spec, hostname: str) -> Options:
-    """The options that hold for a host; the spec's own when no pattern fits."""
+    """The options of a host; the spec's own when no pattern matches."""
     options = spec.options
     for text in patterns_for(spec, hostname):
         options = options.overlaid(spec.hosts[text].options)
@@ -46,17 +46,17 @@ def options_for(spec: Spec, hostname: str) -> Options:
 
 
 def expand(pattern: str) -> Iterator[str]:
-    """The host names that a pattern's ranges stand for, in Ansible's order.
+    """The host names of a pattern's ranges, in Ansible's order.
 
-    :raises ValueError: when it is no host pattern, or holds ``*`` or ``?``.
+    :raises ValueError: when it is not a host pattern, or contains ``*`` or ``?``.
     """
     return HostPattern.parse(pattern).names()
 
 
 def nearby(spec: Spec, hostname: str) -> tuple[str, ...]:
-    """Patterns that miss a host only by its domain: for the message that no pattern fits.
+    """Patterns that do not match a host only because of its domain, for a hint.
 
-    They fit the host's short name, or their own part before the first dot fits it.
+    They match the host's short name, or their own part before the first dot matches it.
     """
     short = hostnames.head(hostname)
     patterns = []

@@ -1,4 +1,4 @@
-"""A first ``gpustack.yaml``, written from what a scan found: what an operator reads, changes and keeps."""
+"""Generate a first ``gpustack.yaml`` from a scan, for the operator to edit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NVSWITCH = {
 
 @dataclass(frozen=True, order=True)
 class _Kind:
-    """What makes a model of its own: the ids, and the subsystem where the catalogue tells boards apart by it."""
+    """The key of a model: the ids, and the subsystem if the catalogue distinguishes boards by it."""
 
     vendor: str
     product: str
@@ -45,12 +45,12 @@ class _Kind:
 
 
 def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: str = str(SCHEMA_FILE)) -> str:
-    """The text of a first spec, with comments, for these hosts and the GPUs that they have.
+    """The text of a first spec, with comments, for these hosts and their GPUs.
 
-    Integrated graphics are left out, and the GPU that a host boots on where the spec would take all of its displays:
-    the host needs them.
+    Integrated graphics are omitted. So is the GPU that a host boots on, if the spec would otherwise assign all of its
+    displays: the host needs them.
 
-    :param unread: hosts that were asked for and could not be read, for a comment.
+    :param unread: hosts that could not be read, for a comment.
     :param schema: path or URL of the JSON schema, for editors.
     :raises GpustackError: when no host has a GPU for a spec.
     """
@@ -74,7 +74,7 @@ def initial_spec(hosts: Sequence[Host], *, unread: Sequence[str] = (), schema: s
 
 
 def _remarks(by_host: Mapping[str, _Found], unread: Sequence[str]) -> Iterator[str]:
-    """Hosts and GPUs that are not in the spec, and why."""
+    """Comments about hosts and GPUs that are not in the spec."""
 
     def note(what: str, applies: Callable[[_Found], object]) -> list[str]:
         return _note(what, (name for name, of_host in by_host.items() if applies(of_host)))
@@ -107,13 +107,13 @@ def _nothing_found(by_host: Mapping[str, _Found]) -> GpustackError:
 
 @dataclass(kw_only=True)
 class _Found:
-    """What was found on one host, by address.
+    """The GPUs of one host by address, sorted by their use in the spec.
 
-    :ivar cards: the GPUs that the spec names.
+    :ivar cards: the GPUs that are in the spec.
     :ivar integrated: those that are part of the processor.
     :ivar emulated: the display adapters of a virtual machine.
-    :ivar console: the GPU that the host boots on, and those of the same ids, which a spec can't tell from it, where no
-        other display would remain.
+    :ivar console: if no other display would remain, the GPU that the host boots on, and those with the same ids, which
+        a spec can't distinguish from it.
     :ivar displays: every function that can show the host's console.
     """
 
@@ -124,7 +124,7 @@ class _Found:
     displays: set[str] = field(default_factory=set)
 
     def add(self, host: Host) -> None:
-        """Sort the GPUs of a scan. A host that was scanned twice is one host with the cards of both scans."""
+        """Sort the GPUs of a scan. A host that was scanned twice gets the cards of both scans."""
         for gpu in gpus(host):
             kind = self.cards
             if is_integrated(host, gpu.main):
@@ -135,7 +135,7 @@ class _Found:
         self.displays.update(function.address for function in displays(host))
 
     def keep_console(self) -> None:
-        """Leave the host the GPU that it boots on, where all its displays are GPUs of the spec."""
+        """Reserve the GPU that the host boots on, if all its displays are GPUs of the spec."""
         boots_on = {gpu.main.ids for gpu in self.cards.values() if any(f.boot_vga for f in gpu.functions)}
         if self.loses_its_console:
             self.console = {address: gpu for address, gpu in self.cards.items() if gpu.main.ids in boots_on}
@@ -150,7 +150,7 @@ class _Found:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no GPU was found at all."""
+        """Whether the host has no GPU at all."""
         return not (self.cards or self.integrated or self.emulated or self.console)
 
 
@@ -164,7 +164,7 @@ def _sort(hosts: Sequence[Host]) -> dict[str, _Found]:
 
 
 def _kinds(gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, _Kind]]:
-    """Each GPU's kind. The subsystem is part of it only where different cards share vendor and product."""
+    """Each GPU with its kind, which includes the subsystem only if different cards share vendor and product."""
     cards: dict[str, set[catalogue.Card | None]] = {}
     for gpu in gpus:
         cards.setdefault(gpu.main.ids, set()).add(card_of(gpu.main))
@@ -178,7 +178,7 @@ def _kinds(gpus: Sequence[Gpu]) -> Iterator[tuple[Gpu, _Kind]]:
 
 
 def _names(kinds: Iterable[_Kind]) -> dict[_Kind, str]:
-    """A name for each kind: the card's, short; with ids where two cards share it."""
+    """A name for each kind: the card's short name, with ids if two cards share it."""
     ordered = sorted(kinds, key=lambda kind: (natural(_slug(kind)), kind))
     slugs = Counter(map(_slug, ordered))
     ids = Counter((_slug(kind), kind.product) for kind in ordered)
@@ -245,7 +245,7 @@ def _quirks(kind: _Kind) -> tuple[catalogue.Quirk, ...]:
 
 
 def _boards(kind: _Kind, functions: Sequence[Function]) -> Iterator[str]:
-    """Boards of several makers under one kind: how to tell them apart, should that matter."""
+    """A comment for kinds with boards of several makers: the keys that distinguish them."""
     boards = Counter(f"{f.subsystem_vendor}:{f.subsystem_product}" for f in functions if f.subsystem_product)
     if len(boards) > 1 and not kind.subsystem:
         counts = listed([f"{ids} ({count})" for ids, count in boards.most_common()], 5)
@@ -286,7 +286,7 @@ def _hosts(models: Mapping[str, set[str]], switched: set[str], *, order: Sequenc
 
 
 def _note(text: str, hosts: Iterable[str]) -> list[str]:
-    """Hosts that the spec does not name, so that nobody wonders where they went."""
+    """A comment about hosts that the spec omits."""
     patterns = fold(hosts)
     if not patterns:
         return []
@@ -294,5 +294,5 @@ def _note(text: str, hosts: Iterable[str]) -> list[str]:
 
 
 def _scalar(text: str) -> str:
-    """A host pattern or a model's name, in quotes where YAML would read something else without them."""
+    """A host pattern or a model's name, quoted where YAML would otherwise read something else."""
     return text if _PLAIN.fullmatch(text) and is_text(text) else json.dumps(text)

@@ -1,4 +1,4 @@
-"""Loading a spec: all that is wrong with it is told at once, and nothing half-checked gets out."""
+"""Load a spec: report all its problems at once, and return only a valid spec."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from gpustack.spec.problems import Data, Path, Problem, SpecProblems, listed, ne
 
 _VENDORS = {"nvidia": "10de", "amd": "1002", "ati": "1002", "intel": "8086"}
 _TRUTH = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
-_KEY = "[key]"  # what pydantic puts after a key when the key itself is wrong
+_KEY = "[key]"  # pydantic's suffix of a location when the key itself is invalid
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """What became of reading a spec.
+    """The result of reading a spec.
 
     :ivar where: the file, for messages.
-    :ivar spec: the spec, when no error stands against it.
+    :ivar spec: the spec; None if there is an error.
     :ivar problems: errors and warnings, in the order of the file.
     """
 
@@ -42,7 +42,7 @@ class Examination:
     def checked(self) -> Spec:
         """The spec.
 
-        :raises SpecProblems: when it is not valid.
+        :raises SpecProblems: when the spec is not valid.
         """
         if self.spec is None:
             raise SpecProblems(self.problems, where=self.where)
@@ -52,21 +52,22 @@ class Examination:
 def load_spec(path: FilePath) -> Spec:
     """Read ``gpustack.yaml``.
 
-    :raises SpecError: when it can't be read; as ``SpecProblems`` with all that is wrong when it is not valid.
+    :raises SpecError: when it can't be read; as ``SpecProblems`` with all problems when it is not valid.
     """
     return examine_file(path).checked()
 
 
 def parse_spec(text: str | bytes, where: str) -> Spec:
-    """Read a spec from its text; ``where`` names it in messages.
+    """Read a spec from its text.
 
-    :raises SpecProblems: when it is not valid.
+    :param where: the name of the spec in messages.
+    :raises SpecProblems: when the spec is not valid.
     """
     return examine(text, where).checked()
 
 
 def examine_file(path: FilePath) -> Examination:
-    """Read ``gpustack.yaml`` and say all that is wrong with it.
+    """Read ``gpustack.yaml`` and collect its problems.
 
     :raises SpecError: when the file can't be read.
     """
@@ -82,7 +83,7 @@ def examine_file(path: FilePath) -> Examination:
 
 
 def examine(text: str | bytes, where: str) -> Examination:
-    """Read a spec from its text and say all that is wrong with it."""
+    """Read a spec from its text and collect its problems."""
     document = read(text)
     spec: Spec | None = None
     problems = list(document.problems)
@@ -91,7 +92,7 @@ def examine(text: str | bytes, where: str) -> Examination:
         if not faults:
             spec, faults = _validated(document)
             faults.extend(check(document))
-        # Where the YAML itself is at fault, what the schema says of the same place adds nothing.
+        # At the position of a YAML error, errors of the schema add nothing.
         positions = {(problem.line, problem.column) for problem in problems}
         problems.extend(fault for fault in faults if (fault.line, fault.column) not in positions)
     if any(problem.severity is Severity.ERROR for problem in problems):
@@ -100,13 +101,13 @@ def examine(text: str | bytes, where: str) -> Examination:
 
 
 def _ordered(problems: list[Problem]) -> tuple[Problem, ...]:
-    """In the order of the file; what an alias or a merge brings to several places is told once."""
+    """Problems in the order of the file; one that an alias or a merge repeats is reported once."""
     once = {(p.line, p.column, p.message): p for p in reversed(problems)}
     return tuple(sorted(once.values(), key=lambda p: (p.line or 0, p.column or 0, p.path)))
 
 
 def _version(document: Document) -> Iterator[Problem]:
-    """A spec of another version is not judged by the rules of this one."""
+    """A problem if the version is not 1. Rules of this version do not apply to others."""
     data = document.data
     version = data.get("version") if isinstance(data, dict) else None
     if isinstance(version, int) and not isinstance(version, bool) and version != 1:
@@ -122,7 +123,7 @@ def _validated(document: Document) -> tuple[Spec | None, list[Problem]]:
     try:
         return Spec.model_validate(document.data), faults
     except ValidationError as error:
-        # Of a list whose entries are all at fault, pydantic says that it is too short, too.
+        # If all entries of a list are invalid, pydantic also reports the list as too short.
         details = [d for d in error.errors(include_url=False) if d["type"] != "too_short" or not d["input"]]
         translated = (_translated(document, detail) for detail in details)
         return None, faults + [problem for path, problem in translated if path not in empty]
@@ -141,7 +142,7 @@ def _empty(document: Document, path: Path) -> Problem:
 
 
 def _place(data: Data, location: tuple[str | int, ...]) -> Path:
-    """Pydantic's location as a path of the document: without the steps that only the model has."""
+    """pydantic's location as a path of the document, without steps that only the model has."""
     path: list[str | int] = []
     for index, step in enumerate(location):
         if isinstance(data, dict):
@@ -158,7 +159,7 @@ def _place(data: Data, location: tuple[str | int, ...]) -> Path:
 
 
 def _translated(document: Document, detail: ErrorDetails) -> tuple[Path, Problem]:
-    """One of pydantic's errors in our words."""
+    """Translate one of pydantic's errors."""
     location, kind = detail["loc"], detail["type"]
     if location and location[-1] == _KEY:
         return _wrong_key(document, location[:-1], detail)
@@ -202,7 +203,7 @@ def _unknown_key(document: Document, path: Path) -> Problem:
 
 
 def _found(document: Document, path: Path) -> str:
-    """What stands at a path, for a message."""
+    """The value at a path, for a message."""
     value = _at(document.data, path)
     raw = document.raw(path)
     if isinstance(value, dict):
@@ -220,7 +221,7 @@ def _found(document: Document, path: Path) -> str:
 
 
 def _suggestion(document: Document, path: Path, node: expected.Node | None) -> str | None:
-    """What was probably meant: quotes around it, fewer quotes, the nearest word, a vendor's id for its name."""
+    """The probable intention: the text in quotes, without quotes, the nearest word, or a vendor's id for its name."""
     if node is None:
         return None
     value, raw = _at(document.data, path), document.raw(path)
@@ -240,7 +241,7 @@ def _suggestion(document: Document, path: Path, node: expected.Node | None) -> s
 
 
 def _fitting(text: str, pattern: str | None) -> str | None:
-    """The text in quotes, as it is or as a hexadecimal id, when it then fits."""
+    """The text in quotes, as it is or as a hexadecimal id, if it then matches the pattern."""
     if pattern is None or len(text) > 64:
         return None
     bare = text.strip().lower().removeprefix("0x").replace("_", "")

@@ -1,8 +1,7 @@
 """The schema of ``gpustack.yaml``, version 1.
 
-The JSON schema that editors use and the reference in the docs are generated from these classes: a field's
-description here is its documentation, and the words of a ``patternErrorMessage`` are what editors and
-``gpustack spec check`` say was expected.
+The JSON schema for editors and the reference in the docs are generated from these classes: a field's docstring is its
+documentation, and a ``patternErrorMessage`` is the expectation that editors and ``gpustack spec check`` show.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ HEX4_PATTERN = r"^[0-9A-Fa-f]{4}$"
 TRAIT_PATTERN = r"^[A-Za-z0-9_]{1,248}$"
 RELEASE_PATTERN = r"^[A-Za-z0-9.]{1,32}$"
 ADDRESS_PATTERN = r"^([0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[01][0-9A-Fa-f]\.[0-7]$"
-# What an editor can check of a host pattern; the ends of ranges are checked by HostPattern.
+# The part that an editor can check; HostPattern checks the ends of ranges.
 HOST_PATTERN = (
     r"^([A-Za-z0-9_*?]|\[[0-9A-Za-z]*:[0-9A-Za-z]+(:[0-9]+)?\])"
     r"([A-Za-z0-9_.*?-]|\[[0-9A-Za-z]*:[0-9A-Za-z]+(:[0-9]+)?\])*$"
@@ -47,17 +46,17 @@ def _pattern(text: str) -> str:
 
 
 def _off(placement: object) -> object:
-    """YAML 1.1 reads ``off`` as a truth value."""
+    """``off``, which YAML 1.1 reads as a boolean."""
     return "off" if placement is False else placement
 
 
 def _long_form(entry: object) -> object:
-    """``[k4200]`` is short for ``{models: [k4200]}``."""
+    """The long form ``{models: [k4200]}`` of ``[k4200]``."""
     return {"models": entry} if isinstance(entry, list | tuple) else entry
 
 
 Placement = Literal["off", "report", "schedule"]
-"""How far PCI in Placement is rolled out."""
+"""The stage of the roll-out of PCI in Placement."""
 Hex4 = Annotated[
     str,
     StringConstraints(pattern=HEX4_PATTERN),
@@ -137,7 +136,7 @@ class Options(SpecSection):
     """Blacklist the cards' host drivers where no other device of the host uses them."""
 
     def overlaid(self, other: Options) -> Options:
-        """These options, with those that ``other`` sets explicitly in their place."""
+        """These options, with those that ``other`` sets explicitly replaced."""
         return self.model_copy(update={name: getattr(other, name) for name in other.model_fields_set})
 
 
@@ -212,15 +211,15 @@ class Spec(SpecSection):
     """GPU flavors, by name; `{count}` in a name is replaced by the number of GPUs."""
 
     def alias_of(self, model: str) -> str:
-        """The alias by which flavors ask for a model."""
+        """The alias by which flavors request a model."""
         return self.models[model].alias or model
 
     @cached_property
     def plain_hosts(self) -> frozenset[str]:
-        """Those of ``hosts`` that are plain names: found by looking them up, however many there are."""
+        """The entries of ``hosts`` that are plain names, for lookup in constant time."""
         return frozenset(text for text in self.hosts if HostPattern.parse(text).is_name)
 
     @cached_property
     def host_patterns(self) -> tuple[HostPattern, ...]:
-        """Those of ``hosts`` that are patterns, in the order of the file."""
+        """The entries of ``hosts`` that are patterns, in the order of the file."""
         return tuple(HostPattern.parse(text) for text in self.hosts if text not in self.plain_hosts)

@@ -1,18 +1,17 @@
-"""Host patterns: names with ranges as an Ansible inventory writes them, and with ``*`` and ``?``.
+"""Host patterns: names with ranges in the syntax of Ansible inventories, and with ``*`` and ``?``.
 
 ========================  =================================================================================
 ``gpu-[01:16]``           ``gpu-01`` to ``gpu-16``: a leading zero keeps the width, both ends have the same
 ``gpu-[1:16]``            ``gpu-1`` to ``gpu-16``
 ``gpu-[01:16:2]``         every second one: ``gpu-01``, ``gpu-03``, … ``gpu-15``
 ``rack-[a:f]``            one letter, ``a`` to ``f``
-``gpu-*.example.org``     ``*`` stands for any run of characters, dots and none included
-``gpu-0?``                ``?`` stands for exactly one character
+``gpu-*.example.org``     ``*`` matches any number of characters, including dots and none
+``gpu-0?``                ``?`` matches exactly one character
 ========================  =================================================================================
 
-Ranges follow ``ansible/plugins/inventory/__init__.py`` (``expand_hostname_range``), but what Ansible lets pass
-to no good is an error here: a range that ends before it starts, a step of zero, a word of several letters.
-A name is matched against the parts of a pattern without expanding it, in time that grows with the lengths of
-both and not with the size of a range.
+Ranges follow ``ansible/plugins/inventory/__init__.py`` (``expand_hostname_range``), but some that Ansible accepts are
+errors here: a range that ends before it starts, a step of zero, a word of several letters. A name is matched without
+expanding the pattern: the time depends on the lengths of both, not on the size of a range.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from dataclasses import dataclass
 
 MAX_LENGTH = 254
 MAX_HOSTS = 100_000
-"""How many hosts the ranges of one pattern may stand for; more is taken for a slip."""
+"""The largest number of hosts that the ranges of one pattern may expand to; a larger one is probably a mistake."""
 
 _LETTERS = string.ascii_letters
 _TOKEN = re.compile(r"\[(?P<range>[^\[\]]*)\]|(?P<any>\*+)|(?P<one>\?)|(?P<text>[A-Za-z0-9_.-]+)")
@@ -70,7 +69,7 @@ class _Letters:
 @dataclass(frozen=True)
 class _Numbers:
     numbers: range
-    width: int  # 0: as many digits as the number needs
+    width: int  # 0: no padding
 
     def ends(self, name: str, start: int) -> tuple[int, ...]:
         widest = max(self.width, len(str(self.numbers[-1])))
@@ -98,16 +97,16 @@ _Part = _Text | _One | _Any | _Letters | _Numbers
 
 @dataclass(frozen=True)
 class HostPattern:
-    """A host pattern, taken apart."""
+    """A parsed host pattern."""
 
     text: str
     _parts: tuple[_Part, ...]
 
     @classmethod
     def parse(cls, text: str) -> HostPattern:
-        """Take a pattern apart.
+        """Parse a pattern.
 
-        :raises ValueError: when ``text`` is no host pattern; its message says what is wrong and what was expected.
+        :raises ValueError: when ``text`` is not a host pattern; the message names problem and expectation.
         """
         return _parse(text)
 
@@ -118,12 +117,12 @@ class HostPattern:
 
     @property
     def is_open(self) -> bool:
-        """Whether it holds ``*`` or ``?``, so that the hosts that it stands for can't be listed."""
+        """Whether it contains ``*`` or ``?``, so that its hosts can't be listed."""
         return any(isinstance(part, _Any | _One) for part in self._parts)
 
     @property
     def count(self) -> int:
-        """How many names its ranges stand for; 1 for a plain name."""
+        """The number of names that its ranges expand to; 1 for a plain name."""
         total = 1
         for part in self._parts:
             if isinstance(part, _Letters | _Numbers):
@@ -131,10 +130,10 @@ class HostPattern:
         return total
 
     def matches(self, name: str) -> bool:
-        """Whether ``name``, as it is spelt, is one that the pattern stands for."""
+        """Whether the pattern matches ``name`` (case-sensitive)."""
         positions = {0}
         for part in self._parts:
-            # What * reaches from anywhere it reaches from the leftmost place too.
+            # From the leftmost position, * reaches everything that it reaches from others.
             starts = {min(positions)} if isinstance(part, _Any) else positions
             positions = {end for start in starts for end in part.ends(name, start)}
             if not positions:
@@ -142,9 +141,9 @@ class HostPattern:
         return len(name) in positions
 
     def names(self) -> Iterator[str]:
-        """The names that it stands for, in Ansible's order.
+        """The names that it expands to, in Ansible's order.
 
-        :raises ValueError: when it holds ``*`` or ``?``.
+        :raises ValueError: when it contains ``*`` or ``?``.
         """
         if self.is_open:
             raise ValueError(f"{self.text!r} holds * or ?, so its hosts can't be listed")

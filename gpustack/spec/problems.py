@@ -1,4 +1,4 @@
-"""What is wrong with a spec: each problem with its path in the file, its line, and the word that was probably meant."""
+"""Problems of a spec: each with its path in the file, its line, and a suggestion."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from gpustack.errors import SpecError
 from gpustack.findings import Severity
 
 Path = tuple[str | int, ...]
-"""Where something is in a document: keys and list indexes from the top."""
+"""A path in a document: keys and list indexes from the top."""
 
 Data = Any
-"""Plain data of a document: mappings, lists, text, numbers, truth values, None."""
+"""Plain data of a document: mappings, lists, text, numbers, booleans, None."""
 
 MAX_LISTED = 50
-"""How many problems an error's message lists; ``problems`` holds them all."""
+"""The largest number of problems in an error's message; ``problems`` holds all of them."""
 _SHOWN = 60
 _COMPARED = 1000
 _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -28,13 +28,13 @@ _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One thing that is wrong with a spec, or, as a warning, is probably not meant.
+    """One error in a spec, or, as a warning, a probable mistake.
 
     :ivar path: JSONPath of the place, ``$.models.k4200.match.vendor``.
-    :ivar message: what is wrong and what was expected.
-    :ivar line: line of the place in the file, from 1; None when it has none.
-    :ivar column: column of the place in the file, from 1.
-    :ivar suggestion: what to write instead, when there is a likely word.
+    :ivar message: the problem and the expectation.
+    :ivar line: line in the file, from 1; None if there is no position.
+    :ivar column: column in the file, from 1.
+    :ivar suggestion: the value to write instead; None if there is no likely one.
     """
 
     path: str
@@ -45,7 +45,7 @@ class Problem:
     severity: Severity = Severity.ERROR
 
     def to_dict(self) -> dict[str, object]:
-        """The problem as plain data, for JSON."""
+        """The problem as plain data for JSON."""
         return {
             "severity": self.severity.value,
             "path": self.path,
@@ -66,7 +66,7 @@ class Problem:
 
 
 class SpecProblems(SpecError):  # noqa: N818 -- it is several
-    """A spec is not valid; ``problems`` says all that is wrong with it, warnings too, in the order of the file."""
+    """A spec is not valid; ``problems`` holds all errors and warnings, in the order of the file."""
 
     def __init__(self, problems: Sequence[Problem], *, where: str) -> None:
         self.problems = tuple(problems)
@@ -90,7 +90,7 @@ def _step(step: str | int) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text from the file in quotes, fit for a terminal: escaped, and cut where it is long."""
+    """A text from the file in quotes, safe for a terminal: escaped, and shortened if it is long."""
     return json.dumps(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
 
 
@@ -104,7 +104,7 @@ def listed(words: Iterable[str], *, most: int = 12) -> str:
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The one of ``words`` that ``word`` was probably meant to be."""
+    """The one of ``words`` that is most similar to ``word``; None if none is similar."""
     if len(word) > _SHOWN:
         return None
     plain = {_plain(known): known for known in itertools.islice(words, _COMPARED)}

@@ -1,4 +1,4 @@
-"""The reference of ``gpustack.yaml`` in Markdown, made from its schema.
+"""The reference of ``gpustack.yaml`` in Markdown, generated from its schema.
 
 ``python -m gpustack.spec.reference`` prints it.
 """
@@ -94,12 +94,12 @@ at most {MAX_HOSTS:,} hosts, unless by `*` or `?`.
 
 
 def markdown() -> str:
-    """The whole reference."""
+    """The complete reference."""
     return "\n".join([_INTRO, *_section("", schema(), "The file"), _RULES])
 
 
 def _section(path: str, node: Node, title: str) -> Iterator[str]:
-    """A mapping's keys as a table, then its own mappings as sections."""
+    """A mapping's keys as a table, then its nested mappings as sections."""
     node = resolve(node)
     yield f"## {title}\n"
     yield f"{_code(node['description'])}\n"
@@ -128,7 +128,7 @@ def _default(entry: Node) -> str:
 
 
 def _value(entry: Node) -> str:
-    """What is written as a value, in few words."""
+    """A short description of a value's form."""
     if "enum" in entry:
         return " or ".join(f"`{word}`" for word in entry["enum"])
     if "const" in entry:

@@ -1,6 +1,6 @@
-"""The JSON schema of ``gpustack.yaml``: made from the model, kept beside it for editors, and read for messages.
+"""The JSON schema of ``gpustack.yaml``: generated from the model, shipped for editors, and read for messages.
 
-``python -m gpustack.spec.schema`` writes ``schema.json`` anew after a change of the model.
+``python -m gpustack.spec.schema`` regenerates ``schema.json`` after a change of the model.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ SCHEMA_FILE = Path(__file__).with_name("schema.json")
 
 @functools.cache
 def schema() -> dict[str, Any]:
-    """The JSON schema (draft 2020-12) that is shipped."""
+    """The shipped JSON schema (draft 2020-12)."""
     document: dict[str, Any] = json.loads(SCHEMA_FILE.read_text(encoding="utf-8"))
     return document
 
 
 def made() -> dict[str, Any]:
-    """The JSON schema as the model makes it; a test holds the shipped one to it."""
+    """The JSON schema generated from the model; a test compares the shipped one with it."""
     from gpustack.spec.model import Spec
 
     generated = _tidy(Spec.model_json_schema(mode="validation"))
@@ -35,9 +35,9 @@ def made() -> dict[str, Any]:
 
 
 def _tidy(node: Any) -> Any:  # noqa: ANN401
-    """Drop what says nothing to an author, and write keyed mappings one way, whatever pydantic's release.
+    """Drop entries without information for an author, and write keyed mappings alike for all versions of pydantic.
 
-    ``null`` stands for "not given" in the model; in the file a key is left out instead.
+    ``null`` means "not given" in the model; in the file, the key is left out instead.
     """
     if isinstance(node, list):
         return [_tidy(item) for item in node]
@@ -66,7 +66,7 @@ def _says_nothing(default: Any) -> bool:  # noqa: ANN401
 
 
 def resolve(node: dict[str, Any]) -> dict[str, Any]:
-    """A part of the schema with its reference followed; what stands beside the reference holds too."""
+    """A part of the schema with its reference resolved; keys beside the reference are kept."""
     while "$ref" in node:
         target = schema()["$defs"][node["$ref"].rpartition("/")[2]]
         node = {**target, **{key: value for key, value in node.items() if key != "$ref"}}
