@@ -1,1 +1,1 @@
-"""The command line: commands parse, call and print; what they print is computed elsewhere."""
+"""The command line: commands parse arguments, call other packages, and print the results."""

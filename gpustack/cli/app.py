@@ -1,8 +1,7 @@
-"""The ``gpustack`` application: cliff's, with quick start-up, exit codes for each kind of error, and no shell.
+"""The ``gpustack`` application: cliff's, with fast start-up, an exit code for each kind of error, and no shell.
 
-What makes cliff slow is avoided: its manager loads every command to know their names, and its help looks up which
-distribution each command is from. Here the names are read from the entry points, and a command is loaded when it
-is wanted.
+cliff is slow because its manager loads every command to get their names, and its help looks up the distribution of
+each command. Here the names are read from the entry points, and a command is loaded on first use.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ _DESCRIPTION = "GPU PCI passthrough for OpenStack Nova, from a bare compute host
 
 
 class Commands(commandmanager.CommandManager):
-    """The commands by name; each is imported when it is used."""
+    """The commands by name; each is imported on first use."""
 
     def load_commands(self, namespace: str) -> None:
-        """Learn the names of a group of entry points (``host_plan`` is the command ``host plan``)."""
+        """Read the names of a group of entry points (``host_plan`` is the command ``host plan``)."""
         self.group_list.append(namespace)
         for entry in importlib.metadata.entry_points(group=namespace):
             self.commands[entry.name.replace("_", " ")] = entry
 
     def group(self, words: Sequence[str]) -> str | None:
-        """The group of commands that the words name, without an action: ``cleanup``."""
+        """The group of commands with this name, without an action: ``cleanup``; None if there is none."""
         name = words[0] if len(words) == 1 else None
         is_group = any(command.startswith(f"{name} ") for command in self.commands)
         return name if is_group and name not in self.commands else None
 
     def resembling(self, arguments: Sequence[str]) -> list[str]:
-        """Commands that somebody may have meant, best first."""
+        """Similar commands, most similar first."""
         typed = " ".join(arguments[:2])
         names = sorted(self.commands)
         started = [name for name in names if arguments and name.startswith(arguments[0])]
@@ -59,13 +58,13 @@ def _summary(entry: commandmanager.EntryPointT) -> str:
     """The first line of a command's description."""
     try:
         summary = (entry.load().__doc__ or "").strip().partition("\n")[0].rstrip(".")
-    except Exception as error:  # a broken plug-in must not take the list of commands away
+    except Exception as error:  # a broken plug-in must not hide the other commands
         return f"(can't be loaded: {error})"
     return summary[:1].lower() + summary[1:]
 
 
 class _LogFormatter(logging.Formatter):
-    """A log is read in a terminal as well."""
+    """A formatter with printable text: logs are also read in a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record), keep=LAYOUT)
@@ -80,13 +79,13 @@ class Gpustack(app.App):
         self.commands = Commands("gpustack.cli")
         self._handlers: list[logging.Handler] = []
         super().__init__(_DESCRIPTION, __version__, self.commands)
-        # Whatever a command prints, and from wherever it has it.
+        # Everything that commands print, from any source.
         self.stdout, self.stderr = SafeStream(self.stdout), SafeStream(self.stderr)
 
     def build_option_parser(
         self, description: str | None, version: str | None, argparse_kwargs: dict[str, Any] | None = None
     ) -> argparse.ArgumentParser:
-        """The options that stand before the command."""
+        """Add the options before the command."""
         parser = argparse.ArgumentParser(
             prog=NAME,
             description=description,
@@ -132,7 +131,7 @@ class Gpustack(app.App):
                 print(f"  {name:<15}  {_summary(entry)}", file=self.stdout)
 
     def configure_logging(self) -> None:
-        """Send warnings of libraries to stderr, more with ``-v``, and everything to ``--log-file``."""
+        """Send warnings of libraries to stderr (more with ``-v``), and all messages to ``--log-file``."""
         root = logging.getLogger()
         root.setLevel(logging.DEBUG)
         console = logging.StreamHandler(self.stderr)
@@ -142,14 +141,14 @@ class Gpustack(app.App):
         if self.options.log_file:
             from gpustack.files import make_private
 
-            make_private(Path(self.options.log_file))  # requests and answers are in it
+            make_private(Path(self.options.log_file))  # the log contains requests and responses
             self._handlers.append(logging.FileHandler(self.options.log_file, encoding="utf-8"))
             self._handlers[-1].setFormatter(_LogFormatter(self.LOG_FILE_MESSAGE_FORMAT))
         for handler in self._handlers:
             root.addHandler(handler)
 
     def close_logging(self) -> None:
-        """Leave logging as it was found."""
+        """Restore the previous logging configuration."""
         for handler in self._handlers:
             logging.getLogger().removeHandler(handler)
             handler.close()
@@ -161,7 +160,7 @@ class Gpustack(app.App):
             self.options, remainder = self.parser.parse_known_args(argv)
             self.options.color = environment.color(self.options.color, COLOR)
             self.configure_logging()
-            if remainder[:1] == ["help"]:  # cliff's own looks through all installed distributions
+            if remainder[:1] == ["help"]:  # cliff's own searches all installed distributions
                 self.options.help, remainder = True, remainder[1:]
             if not remainder:
                 self.print_help()
@@ -208,7 +207,7 @@ class Gpustack(app.App):
         )
 
     def _report(self, error: Exception) -> int:
-        """Say on stderr what went wrong, and return the exit code for it."""
+        """Print the error on stderr and return its exit code."""
         if self.options.debug:
             traceback.print_exception(error, file=self.stderr)
         if isinstance(error, GpustackError):
@@ -226,7 +225,7 @@ class Gpustack(app.App):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``gpustack`` with these arguments (the process's own by default) and return its exit code.
+    """Run ``gpustack`` with these arguments (default: ``sys.argv``) and return its exit code.
 
     The codes are those of :func:`gpustack.errors.exit_codes`.
     """
@@ -234,7 +233,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = Gpustack().run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except BrokenPipeError:
-        # Nobody reads any more. Python would complain once again when it flushes at exit.
+        # The reader has ended. Without this, Python would report a second error when it flushes at exit.
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE

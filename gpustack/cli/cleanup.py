@@ -1,4 +1,4 @@
-"""``gpustack cleanup plan`` and ``watch``: rows of ``pci_devices`` that are left behind, found and proved."""
+"""``gpustack cleanup plan`` and ``watch``: find stale rows of ``pci_devices``, with their evidence."""
 
 from __future__ import annotations
 
@@ -38,13 +38,11 @@ class ClassCell(FormattableColumn[str]):
     """A class: letter and name for people, the letter for scripts."""
 
     def human_readable(self) -> str:
-        """Letter and name."""
         from gpustack.cleanup.classes import label
 
         return label(self._value)
 
     def machine_readable(self) -> str:
-        """The letter."""
         return self._value
 
 
@@ -63,7 +61,6 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
     _answers: Mapping[str, Usage] | None = None
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The databases, the selection and what becomes of the plan."""
         parser = super().get_parser(prog_name)
         add_databases(parser)
         add_selection(parser)
@@ -81,7 +78,6 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        """Make the plan and list its verdicts."""
         from gpustack.cleanup import metrics
 
         cloud = cloud_of(parsed_args)
@@ -114,7 +110,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         ]
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Iterable[Any]) -> int:
-        """One line instead of an empty table."""
+        """Print one line instead of an empty table."""
         rows = list(data)
         if rows or parsed_args.formatter != "table" or self._plan.unread:
             return int(super().produce_output(parsed_args, column_names, rows))
@@ -139,7 +135,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         return CHANGES if parsed_args.exit_code and found else 0
 
     def _asked(self, parsed_args: argparse.Namespace) -> Iterator[str]:
-        """Which hosts answer, and why the others do not; or which apply is going to ask."""
+        """The hosts that answered, and why others did not; without --ask-hosts, the hosts that apply will query."""
         if self._answers is None:
             hosts = sorted({host for verdict in self._plan.repairs for host in verdict.asks})
             if hosts:
@@ -152,7 +148,7 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
 
 
 def held_lines(verdicts: Iterable[Verdict], *, complete: bool) -> Iterator[str]:
-    """How many devices are held by work in progress, and when the grace time is over."""
+    """The number of devices that are held by work in progress, and the end of the grace time."""
     from gpustack.cleanup.verdict import Status
 
     verdicts = list(verdicts)
@@ -177,7 +173,6 @@ class CleanupWatchCommand(Command):
     epilog = "gpustack cleanup watch --metrics /var/lib/node_exporter/gpustack.prom --interval 300"
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The databases, the file and the interval."""
         parser = super().get_parser(prog_name)
         add_databases(parser)
         add_selection(parser)
@@ -190,7 +185,7 @@ class CleanupWatchCommand(Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Plan, write the metrics, sleep; an unreachable database is reported and tried again."""
+        """Plan, write the metrics, sleep. If a database is unreachable, report that and retry."""
         import itertools
         import time
 

@@ -1,4 +1,4 @@
-"""``gpustack cleanup apply`` and ``undo``: stale rows of ``pci_devices`` repaired, and put back."""
+"""``gpustack cleanup apply`` and ``undo``: repair stale rows of ``pci_devices``, and revert repairs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,6 @@ gpustack cleanup apply --sql"""
     _failed: GpustackError | None = None
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The plan, and how it is carried out."""
         parser = super().get_parser(prog_name)
         parser.add_argument("plan", nargs="?", type=Path, metavar="PLAN", help="a plan saved by `cleanup plan --out`")
         add_databases(parser)
@@ -94,7 +93,7 @@ gpustack cleanup apply --sql"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Show, ask, carry out, sum up."""
+        """Show the plan, ask for confirmation, apply it, and print a summary."""
         from gpustack.cleanup import plan
         from gpustack.cleanup.apply import carry_out
         from gpustack.cleanup.hypervisor import Hypervisors
@@ -146,7 +145,7 @@ gpustack cleanup apply --sql"""
         return 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """End with the gravest of: a repair was not made, a cell is unreadable."""
+        """Return the exit code of the most severe problem: a missing repair, or an unreadable cell."""
         if self._failed:
             if self._plan.unread:
                 for _cell, reason in self._plan.unread:
@@ -158,7 +157,7 @@ gpustack cleanup apply --sql"""
     def _settled(
         self, wanted: Sequence[PlannedVerdict], hypervisors: Hypervisors, selection: Selection
     ) -> list[Verdict]:
-        """The planned repairs that are still in the present plan, after their hosts have answered."""
+        """The planned repairs that the current plan still contains, with the answers of their hosts."""
         from gpustack.cleanup.outcome import key
         from gpustack.cleanup.permission import answers, settle
 
@@ -228,7 +227,6 @@ class CleanupUndoCommand(Command):
     epilog = "gpustack cleanup undo --config-file /etc/nova/nova.conf journal.jsonl"
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The journal and the databases."""
         parser = super().get_parser(prog_name)
         parser.add_argument("journal", type=Path, metavar="JOURNAL", help="the journal that apply wrote")
         add_databases(parser)
@@ -236,7 +234,7 @@ class CleanupUndoCommand(Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Undo one repair after another, the last first."""
+        """Revert the repairs in reverse order."""
         from gpustack.cleanup import journal
         from gpustack.cleanup.undo import Undone, undo
 
@@ -253,7 +251,7 @@ class CleanupUndoCommand(Command):
 
 
 def default_journal() -> Path:
-    """A new journal's path: below the state directory of the user (XDG Base Directory Specification)."""
+    """The path of a new journal, below the user's state directory (XDG Base Directory Specification)."""
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
     return state / "gpustack" / f"cleanup-{stamp}.jsonl"

@@ -1,4 +1,4 @@
-"""``gpustack cleanup explain``: all that is known of one GPU or one instance, on one screen."""
+"""``gpustack cleanup explain``: all records of one GPU or one instance, on one screen."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ADDRESS = re.compile(r"([0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 
 
 def subject_of(subject: str, address: str | None) -> Subject:
-    """What is asked about.
+    """Parse the subject of the command.
 
     :raises UsageError: when it is neither a GPU nor an instance.
     """
@@ -57,7 +57,6 @@ gpustack cleanup explain gpu01 0000:81:00.0 --os-cloud admin;
 gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The GPU or the instance, and where to look."""
         parser = super().get_parser(prog_name)
         parser.add_argument("subject", metavar="HOST|INSTANCE", help="host of the GPU, or uuid of the instance")
         parser.add_argument("address", nargs="?", metavar="ADDRESS", help="address of the GPU, such as 0000:81:00.0")
@@ -68,7 +67,6 @@ gpustack cleanup explain 5f0c1b8e-6f5e-4b5f-9a55-1e1d6a1c2b3d --sudo"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Look everywhere, and print it source by source."""
         from gpustack.cleanup.explain import explain
         from gpustack.cleanup.hypervisor import Hypervisors
 

@@ -1,4 +1,4 @@
-"""Options for asking hosts over SSH, and the plan that their answers have settled."""
+"""Options for querying hosts over SSH, and the plan that takes their answers into account."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _WHY = "gpustack asks hosts over SSH which devices their domains use"
 
 
 def add_hypervisors(parser: argparse.ArgumentParser, why: str = _WHY) -> argparse._ArgumentGroup:
-    """Add the options for asking hosts over SSH."""
+    """Add the options for querying hosts over SSH."""
     group = parser.add_argument_group("hypervisors", why)
     add_ssh_options(group, timeout=15.0)
     return group
 
 
 def add_ask_hosts(parser: argparse.ArgumentParser) -> None:
-    """Add the comparison of domains and rows (class T)."""
+    """Add the option that compares domains and rows (class T)."""
     group = add_hypervisors(parser)
     group.add_argument(
         "--ask-hosts",
@@ -41,7 +41,7 @@ def asked_plan(
     selection: Selection,
     cloud: Connection | None = None,
 ) -> tuple[CleanupPlan, dict[str, Usage] | None]:
-    """The plan, and what the hosts answer; None where they are not to be asked."""
+    """The plan, and the answers of the hosts; None without ``--ask-hosts``."""
     from gpustack.cleanup import plan
     from gpustack.cleanup.hypervisor import Hypervisors, ask_all
 
@@ -55,6 +55,6 @@ def asked_plan(
 
         answers = ask(plan.hosts_to_ask(sources, selection))
         cleanup_plan = plan.make(sources, selection, cloud, answers)
-        # The other ends of migrations, and deleted compute nodes.
+        # Second round: the other hosts of migrations, and deleted compute nodes.
         answers |= ask({host for verdict in cleanup_plan.verdicts for host in verdict.asks} - answers.keys())
     return plan.settled(cleanup_plan, answers), answers

@@ -1,4 +1,4 @@
-"""What the commands of ``gpustack cleanup`` share: databases, the selection of rows, the cloud, hosts' facts."""
+"""Common options of ``gpustack cleanup``: databases, the selection of rows, the cloud, facts of hosts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 URL_VARIABLE = "GPUSTACK_DB_URL"
 CLOUD_TIMEOUT = 60.0
-"""Seconds that Placement may take to answer, unless clouds.yaml says otherwise (``api_timeout``)."""
+"""Seconds that Placement may take to answer, unless clouds.yaml has ``api_timeout``."""
 
 
 def seconds(text: str) -> float:
@@ -31,7 +31,7 @@ def seconds(text: str) -> float:
 
 
 def device(text: str) -> tuple[str, str]:
-    """A device as HOST/ADDRESS."""
+    """Parse a device as HOST/ADDRESS."""
     host, slash, address = text.rpartition("/")
     if not slash or not host or not re.fullmatch(r"[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", address):
         raise ValueError(text)
@@ -39,7 +39,7 @@ def device(text: str) -> tuple[str, str]:
 
 
 def class_letter(text: str) -> str:
-    """The letter of a class that is named by its letter or name; other text stays, and argparse refuses it."""
+    """The letter of a class given by letter or name; other text is returned unchanged, and argparse rejects it."""
     from gpustack.cleanup.classes import lookup
 
     named = lookup(text)
@@ -87,7 +87,7 @@ def add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def add_judgement(parser: argparse.ArgumentParser) -> None:
-    """Add what counts as recent, as down, and as stuck."""
+    """Add the thresholds for recent, down and stuck."""
     group = parser.add_argument_group("judgement")
     group.add_argument(
         "--grace",
@@ -218,9 +218,9 @@ def selection_of(parsed_args: argparse.Namespace, sources: Sources) -> Selection
 
 
 def require_known_hosts(plan: CleanupPlan, sources: Sources, hosts: list[str] | None) -> None:
-    """See that ``--host`` names hosts, where nothing was found of them.
+    """Check that ``--host`` names existing hosts, if the plan has no verdicts for them.
 
-    :raises UsageError: when it does not.
+    :raises UsageError: when no cell has a compute node of a host.
     """
     from gpustack.cleanup.plan import unknown_hosts
 
@@ -232,7 +232,7 @@ def require_known_hosts(plan: CleanupPlan, sources: Sources, hosts: list[str] | 
 
 
 def tell_unread(command: Command | Lister, made: CleanupPlan) -> None:
-    """Print which cells are unreadable, and end with the exit code for that if there are any.
+    """Print the unreadable cells.
 
     :raises DatabaseError: if a cell is unreadable.
     """

@@ -1,4 +1,4 @@
-"""What the commands share: where facts come from, findings on stderr, exit codes, columns in two languages.
+"""Common parts of the commands: sources of facts, findings on stderr, exit codes, columns for people and programs.
 
 Data goes to stdout, everything else to stderr. Nothing heavy is imported here.
 """
@@ -30,25 +30,25 @@ THIS_MACHINE = "this machine"
 
 
 class _Voice(command.Command):
-    """What all commands can do beside their action.
+    """Base class of all commands.
 
-    :cvar epilog: what stands below the options in a command's help: examples.
+    :cvar epilog: the examples at the end of a command's help.
     """
 
     epilog = ""
 
     def get_epilog(self) -> str:
-        """The epilog; cliff's would look through every installed distribution for it."""
+        """The epilog. cliff's implementation would search every installed distribution."""
         return self.epilog
 
     def report(self, text: str) -> None:
-        """Print a message on stderr, fit for a terminal."""
+        """Print a message on stderr, made printable."""
         decoration.write(self.app.stderr, text, self._color)
 
     def show(self, text: str, *, changes: bool = False) -> None:
         """Print text for people on stdout.
 
-        :param changes: whether it has lines of differences.
+        :param changes: whether it contains lines of a diff.
         """
         decoration.write(self.app.stdout, text, self._color, changes=changes)
 
@@ -68,7 +68,7 @@ class _Voice(command.Command):
 
     @property
     def verbosity(self) -> int:
-        """0 with ``--quiet``, 1 as usual, 2 and more with ``-v``."""
+        """0 with ``--quiet``, 1 by default, 2 and more with ``-v``."""
         level: int = getattr(self.app_args, "verbose_level", 1)
         return level
 
@@ -79,14 +79,14 @@ class _Voice(command.Command):
                 self.report(line)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """What is left to do when the data are printed: findings, failures. Returns the exit code.
+        """Work after the data are printed: findings, failures. Returns the exit code.
 
         :raises GpustackError: as an action may.
         """
         return 0
 
     def run(self, parsed_args: argparse.Namespace) -> int:
-        """Act, print, then do what comes after; cliff calls this."""
+        """Run the action, print its data, then run :meth:`after`. cliff calls this."""
         code = int(super().run(parsed_args))
         self.app.stdout.flush()
         return self.after(parsed_args) or code
@@ -94,7 +94,7 @@ class _Voice(command.Command):
     def _generate_columns_and_selector(
         self, parsed_args: argparse.Namespace, column_names: Sequence[str]
     ) -> tuple[list[str], list[bool] | None]:
-        """cliff's, with a word for a column that isn't there."""
+        """cliff's implementation, with an error message for unknown columns."""
         try:
             chosen: tuple[list[str], list[bool] | None] = super()._generate_columns_and_selector(  # type: ignore[misc]
                 parsed_args, column_names
@@ -129,12 +129,12 @@ class ShowOne(_Voice, show.ShowOne):
 
 
 def is_for_machines(parsed_args: argparse.Namespace) -> bool:
-    """Whether the format asked for keeps the structure of the data (JSON, YAML)."""
+    """Whether the output format keeps the structure of the data (JSON, YAML)."""
     return parsed_args.formatter in ("json", "yaml")
 
 
 def add_format(parser: argparse.ArgumentParser, output: str = "the output") -> None:
-    """Add the format of a command that prints text, or data for programs (:meth:`_Voice.show_data`)."""
+    """Add the output format of a command that prints text or data (:meth:`_Voice.show_data`)."""
     parser.add_argument(
         "-f",
         "--format",
@@ -145,12 +145,12 @@ def add_format(parser: argparse.ArgumentParser, output: str = "the output") -> N
 
 
 def add_exit_code(parser: argparse.ArgumentParser, condition: str) -> None:
-    """Add ``--exit-code``; :data:`gpustack.errors.CHANGES` is then the code if the condition holds."""
+    """Add ``--exit-code``: the exit code is :data:`gpustack.errors.CHANGES` if the condition holds."""
     parser.add_argument("--exit-code", action="store_true", help=f"exit with {CHANGES} if {condition}")
 
 
 def see_terminal(command: _Voice) -> None:
-    """Check that somebody can be asked for confirmation.
+    """Check that there is a terminal for the confirmation.
 
     :raises UsageError: if standard input is not a terminal.
     """
@@ -171,18 +171,19 @@ def confirm(command: _Voice, question: str) -> None:
         raise GpustackError("cancelled; nothing was changed")
 
 
-# --- where facts come from -----------------------------------------------------------------------------------
+# --- sources of facts --------------------------------------------------------------------------------------------
 
 
 def add_hosts(parser: argparse.ArgumentParser, selection: str, default: str) -> None:
-    """Add ``[HOST…]``, which may stand before, between and after options.
+    """Add ``[HOST…]``, which may be before, between and after options.
 
-    :param selection: which option makes HOST a selection, and of what.
+    :param selection: the option with which HOST is a selection, and what it selects from, for the help.
+    :param default: the hosts that are used without HOST, for the help.
     """
     parser.add_argument(
         "hosts",
         nargs="*",
-        default=[],  # without it, argparse calls HOST a required argument
+        default=[],  # without a default, argparse shows HOST as required
         metavar="HOST",
         help=f"hosts, as [user@]name; ranges such as gpu-[01:04] are expanded. {selection} (default: {default})",
     )
@@ -192,7 +193,7 @@ def add_hosts(parser: argparse.ArgumentParser, selection: str, default: str) -> 
 def add_source_options(parser: argparse.ArgumentParser, default: str = HOSTS_OF_SPEC) -> None:
     """Add ``[HOST…]``, ``--local``, ``--root``, ``--snapshot`` and the SSH options to a command.
 
-    :param default: the hosts that are read without any of them.
+    :param default: the hosts that are read without any of them, for the help.
     """
     add_hosts(parser, "With --snapshot, HOST selects from its hosts", default)
     source = parser.add_argument_group("other sources of facts").add_mutually_exclusive_group()
@@ -205,7 +206,7 @@ def add_source_options(parser: argparse.ArgumentParser, default: str = HOSTS_OF_
 
 
 def add_ssh_options(group: argparse._ArgumentGroup, *, timeout: float) -> None:
-    """Add how to reach hosts over SSH, for :func:`ssh_options`."""
+    """Add the SSH options that :func:`ssh_options` reads."""
     group.add_argument("--user", metavar="NAME", help="log in as this user")
     group.add_argument("--port", type=_port, metavar="N", help="connect to this port")
     group.add_argument("--identity", type=Path, metavar="FILE", help="log in with this private key first")
@@ -222,14 +223,14 @@ def add_ssh_options(group: argparse._ArgumentGroup, *, timeout: float) -> None:
 
 
 def add_jobs(group: argparse._ArgumentGroup) -> None:
-    """Add how many hosts are read at the same time."""
+    """Add the number of hosts that are read concurrently."""
     group.add_argument(
         "--jobs", type=positive, default=32, metavar="N", help="read N hosts at the same time (default: %(default)s)"
     )
 
 
 def ssh_options(parsed_args: argparse.Namespace) -> SshOptions:
-    """How to reach hosts over SSH, from the options of :func:`add_ssh_options`."""
+    """SSH options from the options of :func:`add_ssh_options`."""
     from gpustack.ssh.config import SshOptions
 
     return SshOptions(
@@ -244,12 +245,12 @@ def ssh_options(parsed_args: argparse.Namespace) -> SshOptions:
 
 
 def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None = None) -> Gathered:
-    """Read the facts that :func:`add_source_options` was asked for, with progress on a terminal.
+    """Read the facts selected by the options of :func:`add_source_options`, with progress on a terminal.
 
-    Hosts that failed are in the result: :func:`tell_failures` is for after the data.
+    Hosts that failed are in the result; call :func:`tell_failures` after the data are printed.
 
-    :param spec: names the hosts if the command line does not; this machine is read without either.
-    :raises UsageError: when the options contradict one another.
+    :param spec: names the hosts if the command line does not; without both, this machine is read.
+    :raises UsageError: when options exclude each other.
     """
     from gpustack.facts import gather as facts
 
@@ -278,10 +279,10 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
 
 
 def tell_failures(command: _Voice, failures: Sequence[GatherFailure], total: int) -> None:
-    """Say which hosts could not be read, and end with the exit code for that when there are any.
+    """Print the hosts that could not be read.
 
-    :param total: how many hosts there were to read.
-    :raises HostError: when there are failures; a single host's own error when it was the only host.
+    :param total: the number of hosts to read.
+    :raises HostError: when there are failures; if there was only one host, its own error.
     """
     if not failures:
         return
@@ -296,9 +297,9 @@ def tell_failures(command: _Voice, failures: Sequence[GatherFailure], total: int
 
 
 def expanded(patterns: Iterable[str]) -> list[str]:
-    """Hosts, with the ranges of ``[user@]gpu-[01:04]`` expanded, each once.
+    """The hosts with the ranges of ``[user@]gpu-[01:04]`` expanded, without duplicates.
 
-    :raises UsageError: for a range that makes no sense, or a pattern with ``*`` or ``?``, which name no hosts.
+    :raises UsageError: for an invalid range, or a pattern with ``*`` or ``?``, which can't be listed.
     """
     from gpustack.spec.hosts import expand
 
@@ -317,7 +318,7 @@ def expanded(patterns: Iterable[str]) -> list[str]:
 
 @contextlib.contextmanager
 def reading(command: _Voice, total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar on stderr while hosts are read; nothing in a pipe, or for a single host."""
+    """A progress bar on stderr while hosts are read; none in a pipe, or for a single host."""
     if total < 2 or not command.verbosity or not command.app.stderr.isatty():
         yield lambda host: None
         return

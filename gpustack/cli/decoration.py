@@ -1,4 +1,4 @@
-"""Colour and links on a terminal. They decorate text that is complete, and made printable, without them.
+"""Colour and links on a terminal. The text is complete, and made printable, without them.
 
 ``--color`` decides; with ``auto``, ``NO_COLOR`` (https://no-color.org) and the terminal.
 """
@@ -25,17 +25,17 @@ _WITHOUT_LINKS = ("linux", "vt100", "vt220")
 
 @dataclass(frozen=True, kw_only=True)
 class Decoration:
-    """What a stream shows beside text.
+    """The decorations of a stream.
 
-    :ivar color: whether severities and changes have colours.
-    :ivar link: the page of a finding's code; None for each where links are not shown.
+    :ivar color: whether severities and changes are coloured.
+    :ivar link: the page of a finding's code; always None if links are off.
     """
 
     color: bool
     link: Callable[[str], str | None]
 
     def findings(self, text: str) -> str:
-        """The text with its severities in colour, and each code of a finding linked to its page."""
+        """The text with coloured severities, and with each finding's code linked to its page."""
         return _FINDING.sub(lambda m: f"{m[1]}{self._colored(m[2], _SEVERITIES[m[2]])} {self.code(m[3])}", text)
 
     def code(self, code: str) -> str:
@@ -44,7 +44,7 @@ class Decoration:
         return f"\x1b]8;;{url}\x1b\\{code}\x1b]8;;\x1b\\" if url else code
 
     def changes(self, text: str) -> str:
-        """The text with the lines in colour that a difference adds, removes or changes; they are indented."""
+        """The text with the indented lines of a diff coloured."""
         return _CHANGED.sub(lambda m: f"{m[1]}{self._colored(m[2], _CHANGES[m[2][0]])}", text)
 
     def _colored(self, text: str, parameters: str) -> str:
@@ -52,7 +52,10 @@ class Decoration:
 
 
 def decoration(stream: TextIO, color: str = "auto") -> Decoration:
-    """What a stream shows: ``color`` is one of :data:`COLOR`."""
+    """The decorations of a stream.
+
+    :param color: one of :data:`COLOR`.
+    """
     terminal = os.environ.get("TERM", "")
     shows = stream.isatty() and terminal not in _WITHOUT_ESCAPES
     colors = color == "always" or (color == "auto" and shows and not os.environ.get("NO_COLOR"))
@@ -63,7 +66,7 @@ def decoration(stream: TextIO, color: str = "auto") -> Decoration:
 def write(stream: TextIO, text: str, color: str = "auto", *, changes: bool = False) -> None:
     """Print text on a stream, made printable, with findings decorated.
 
-    :param changes: whether lines that begin with a sign of a difference are coloured.
+    :param changes: whether lines of a diff are coloured.
     """
     look = decoration(stream, color)
     shown = look.findings(printable(text, keep=LAYOUT))

@@ -1,4 +1,4 @@
-"""``gpustack doctor``: whether this machine is ready to run gpustack, on one screen."""
+"""``gpustack doctor``: check whether this machine is ready to run gpustack, on one screen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class DoctorCommand(Command):
     epilog = "gpustack doctor; gpustack doctor gpustack.yaml --os-cloud admin; gpustack doctor -f json"
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The spec, the cloud, the databases, and the way to hosts."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
             "spec", nargs="?", type=Path, metavar="SPEC", help="the spec (default: gpustack.yaml, if it is here)"
@@ -43,7 +42,7 @@ class DoctorCommand(Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Make the checks one after the other; print each when it is made."""
+        """Run the checks one after the other; print each result at once."""
         from gpustack.doctor.check import exit_code
 
         checks = []
@@ -70,7 +69,7 @@ def _checks(parsed_args: argparse.Namespace) -> Iterator[Check]:
 
 
 def _shown(check: Check, width: int) -> str:
-    """A check as a line, the rest of its text below, and the remedy."""
+    """A result as a line, the rest of its text below, and the remedy."""
     head = f"{check.state.value:<14}  {check.name:<15}  "
     indent = " " * 16
     return "\n".join(

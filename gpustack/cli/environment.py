@@ -1,6 +1,6 @@
-"""Environment variables instead of options and arguments, for all commands in one place.
+"""Environment variables for options and arguments, in one place for all commands.
 
-A variable counts where the command line leaves the option out, and only for commands that have it.
+A variable is used if the command line omits the option, and only by commands that have the option.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SPEC_ENDINGS = (".yaml", ".yml", ".json")
 
 
 class Variables:
-    """The variables of a command's options and arguments. They are named in its help."""
+    """The variables of a command's options and arguments; adds their names to its help."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self._types: dict[str, Callable[[str], Any]] = {}
@@ -39,12 +39,12 @@ class Variables:
             action.help = f"{action.help}; environment: {name}"
             if not action.option_strings and os.environ.get(name):
                 action.nargs, action.required = "?", False
-                action.type = str  # as it was typed: a path forgets the slash of ./spec
+                action.type = str  # the text as typed: a Path would lose the slash of ./spec
 
     def complete(self, parsed_args: argparse.Namespace) -> None:
-        """Take what the command line leaves out from the environment.
+        """Set options that the command line omits from the environment.
 
-        :raises UsageError: when a variable has a value that the option refuses.
+        :raises UsageError: when the option rejects the value of its variable.
         """
         for action in self._actions:
             dest, name = action.dest, VARIABLES[action.dest]
@@ -64,12 +64,12 @@ class Variables:
 
 
 def _is_host(argument: str) -> bool:
-    """Whether the first argument is a host and no spec: no name of a host has these endings, or a slash."""
+    """Whether the first argument is a host, not a spec: host names have neither these endings nor a slash."""
     return "/" not in argument and not argument.endswith(_SPEC_ENDINGS)
 
 
 def color(option: str | None, choices: tuple[str, ...]) -> str:
-    """When there is colour: the option, else its variable.
+    """The value of ``--color``: the option, else its variable, else the default.
 
     :raises UsageError: when the variable has another value.
     """

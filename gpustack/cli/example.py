@@ -14,7 +14,7 @@ _COMMANDS = "gpustack_demo.examples.commands"
 
 
 def _demo() -> ModuleType:
-    """The functions of the demo's distribution, which an operator's installation does not have.
+    """The functions of the demo's distribution, which operators usually do not install.
 
     :raises GpustackError: when it is not installed.
     """
@@ -31,7 +31,7 @@ def _demo() -> ModuleType:
 
 class _Example(Command):
     def _print(self, text: str) -> None:
-        """Print a line at once: a cloud takes a while."""
+        """Print a line and flush it: starting a cloud takes a while."""
         print(text, file=self.app.stdout)
         self.app.stdout.flush()
 
@@ -45,13 +45,11 @@ class ExampleCreateCommand(_Example):
     epilog = "gpustack example create try; cd try; gpustack scan --root gpu01"
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Where to write."""
         parser = super().get_parser(prog_name)
         parser.add_argument("directory", type=Path, metavar="DIR", help="a new or empty directory")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Write the hosts."""
         _demo().create(parsed_args.directory, self._print)
         return 0
 
@@ -65,7 +63,6 @@ class ExampleCloudCommand(_Example):
     epilog = "gpustack example cloud --snapshot hosts.json --rendered nova"
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The hosts and their configuration."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
             "--snapshot",
@@ -84,7 +81,6 @@ class ExampleCloudCommand(_Example):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Run until Ctrl-C."""
         _demo().cloud(parsed_args.snapshot, parsed_args.rendered, self._print)
         return 0
 
@@ -95,7 +91,6 @@ class ExampleLeakCommand(_Example):
     epilog = "gpustack example leak vm1"
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The instance."""
         parser = super().get_parser(prog_name)
         parser.add_argument("server", metavar="SERVER", help="name or ID of an instance of the embedded cloud")
         parser.add_argument(
@@ -108,6 +103,5 @@ class ExampleLeakCommand(_Example):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Cause the leak."""
         _demo().leak(parsed_args.cloud / "demo.json", parsed_args.server, self._print)
         return 0

@@ -1,4 +1,4 @@
-"""``gpustack explain``: what a finding, a class of clean-up or a card is, from gpustack's own data."""
+"""``gpustack explain``: explain a finding, a class of clean-up or a card, from gpustack's own data."""
 
 from __future__ import annotations
 
@@ -33,13 +33,11 @@ class ExplainCommand(Command):
     )
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The subject."""
         parser = super().get_parser(prog_name)
         parser.add_argument("subject", nargs="+", metavar="CODE|CLASS|CARD", help="code of a finding, class, or card")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Find the subject and print its explanation."""
         subject = " ".join(parsed_args.subject)
         for line in explanation(subject):
             self.show(line)
@@ -49,7 +47,7 @@ class ExplainCommand(Command):
 def explanation(subject: str) -> Iterator[str]:
     """The paragraphs about a subject.
 
-    :raises UsageError: when there is none.
+    :raises UsageError: when the subject is unknown.
     """
     from gpustack.cleanup import classes
     from gpustack.pci import catalogue
@@ -77,7 +75,7 @@ def _definition(code: str) -> Definition:
 
 
 def _ranges(codes: Iterable[str]) -> list[str]:
-    """``GPU0``, ``GPU1``: the ranges in which there are codes."""
+    """The ranges that contain codes: ``GPU0``, ``GPU1``."""
     return sorted({code[:4] for code in codes})
 
 

@@ -1,7 +1,7 @@
-"""``gpustack flavor …``, and ``openstack gpu flavor …``: what all of them share; list, show and delete.
+"""``gpustack flavor …``, and ``openstack gpu flavor …``: the common base; list, show and delete.
 
-The same commands serve both programs. In ``openstack`` they use its connection, and options like ``--os-cloud`` are
-its own.
+The same commands serve both programs. In ``openstack`` they use its connection, and ``openstack`` itself parses options
+such as ``--os-cloud``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DONE = {"create_flavor": "created", "change_flavor": "changed", "delete_flavor"
 
 
 class InCloud(Command):
-    """What the flavor commands share: a cloud, and their exit codes in either program."""
+    """Base class of the flavor commands: a cloud, and the same exit codes in both programs."""
 
     @property
     def in_openstack(self) -> bool:
@@ -35,7 +35,7 @@ class InCloud(Command):
         return hasattr(self.app, "client_manager")
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The cloud, where no other program has chosen it already."""
+        """Add ``--os-cloud``, unless ``openstack`` has parsed it."""
         parser = super().get_parser(prog_name)
         if not self.in_openstack:
             parser.add_argument(
@@ -46,7 +46,7 @@ class InCloud(Command):
         return parser
 
     def cloud(self, parsed_args: argparse.Namespace) -> FlavorCloud:
-        """The cloud, signed in to."""
+        """A client of the cloud, with its connection."""
         from gpustack.cloudapi import connect
         from gpustack.flavor.cloud import FlavorCloud
 
@@ -56,7 +56,7 @@ class InCloud(Command):
         return FlavorCloud(connect(parsed_args.os_cloud))
 
     def run(self, parsed_args: argparse.Namespace) -> int:
-        """Run; ``openstack`` knows no exit codes for kinds of errors, so they are made here."""
+        """Run the command. ``openstack`` has no exit codes for kinds of errors, so they are set here."""
         if not self.in_openstack:
             return super().run(parsed_args)
         try:
@@ -78,7 +78,6 @@ gpustack flavor list --spec gpustack.yaml;
 gpustack flavor list --long -f json"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """What to list."""
         parser = super().get_parser(prog_name)
         parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec, for the models behind the aliases")
         parser.add_argument("--all", action="store_true", help="also list flavors without GPUs")
@@ -86,7 +85,7 @@ gpustack flavor list --long -f json"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        """One line a flavor."""
+        """One row for each flavor."""
         from gpustack.flavor.apply import answers
         from gpustack.flavor.compare import Questions
         from gpustack.flavor.flavors import readable
@@ -128,14 +127,12 @@ class FlavorShowCommand(InCloud, ShowOne):
     """Show a flavor with its GPUs, its extra specs, and who may use it."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Which flavor."""
         parser = super().get_parser(prog_name)
         parser.add_argument("flavor", metavar="NAME", help="a flavor's name or id")
         parser.add_argument("--spec", type=Path, metavar="SPEC", help="the spec, for the models behind the aliases")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], tuple[Any, ...]]:
-        """Its fields."""
         from gpustack.flavor.manual import find_flavor
 
         spec = read_spec(parsed_args.spec)
@@ -167,7 +164,6 @@ class FlavorDeleteCommand(InCloud):
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Which flavors."""
         parser = super().get_parser(prog_name)
         parser.add_argument("flavors", nargs="+", metavar="NAME", help="a flavor's name or id")
         parser.add_argument(
@@ -176,7 +172,6 @@ class FlavorDeleteCommand(InCloud):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Delete each."""
         from gpustack.errors import CloudError
         from gpustack.flavor.apply import carry_out
         from gpustack.flavor.manual import find_flavor
@@ -216,7 +211,7 @@ def _may_go(cloud: FlavorCloud, flavor: PresentFlavor) -> None:
 
 
 def read_spec(path: Path | None) -> Spec | None:
-    """The spec that is named; None when none is."""
+    """The spec, if a path is given."""
     from gpustack.spec.load import load_spec
 
     return load_spec(path) if path is not None else None
@@ -249,7 +244,7 @@ def _in_words(value: object) -> object:
 
 
 def tell_done(command: Command, operations: Sequence[FlavorOperation]) -> None:
-    """Say on stderr what was done."""
+    """Print the completed operations on stderr."""
     if command.verbosity:
         for operation in operations:
             command.report(f"{_DONE[operation.kind]} {operation.name}")

@@ -60,7 +60,6 @@ gpustack flavor create mixed --model k4200 --model a100:2 --vcpus 16 --ram 64GiB
 gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --project research --numa-policy required"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """All that a flavor has."""
         parser = super().get_parser(prog_name)
         parser.add_argument("name", metavar="NAME", help="the flavor's name")
         _add_gpus(parser)
@@ -77,7 +76,6 @@ gpustack flavor create lab --alias K4200 --vcpus 8 --ram 32GiB --disk 40GiB --pr
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Create it."""
         from gpustack.flavor.apply import answers, carry_out
         from gpustack.flavor.compare import Questions
         from gpustack.flavor.desired import extra_specs
@@ -115,7 +113,6 @@ gpustack flavor set g1.k4200.2 --numa-policy required --numa-nodes 1;
 gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """What to change."""
         parser = super().get_parser(prog_name)
         parser.add_argument("flavor", metavar="NAME", help="a flavor's name or id")
         _add_gpus(parser)
@@ -134,7 +131,6 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Change it."""
         from gpustack.flavor.apply import answers, carry_out
         from gpustack.flavor.compare import Questions
         from gpustack.flavor.desired import extra_specs
@@ -163,7 +159,7 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
         if not gpus:
             raise UsageError(f"{flavor.name} asks for no GPU", remedy="name --model or --alias, and --count")
         if specs.get(ALIAS) == alias_value(flavor.gpus):
-            specs[ALIAS] = flavor.extra_specs[ALIAS]  # the same request in other words is none
+            specs[ALIAS] = flavor.extra_specs[ALIAS]  # an equivalent request is not a change
         projects = frozenset(parsed_args.project) | frozenset(parsed_args.remove_project)
         questions = Questions(
             projects=projects, access=frozenset({flavor.id} if projects and not flavor.public else ())
@@ -265,7 +261,7 @@ def _properties(parsed_args: argparse.Namespace, spec: Spec | None) -> dict[str,
 
 
 def _spec_at_hand(parsed_args: argparse.Namespace) -> Spec | None:
-    """The spec of ``--spec``, or gpustack.yaml; a default that cannot be read matters only if a model is looked up."""
+    """The spec of ``--spec``, or gpustack.yaml; an unreadable gpustack.yaml is an error only if a model is needed."""
     default = Path("gpustack.yaml")
     if parsed_args.spec is not None or not default.exists():
         return read_spec(parsed_args.spec)
@@ -278,7 +274,7 @@ def _spec_at_hand(parsed_args: argparse.Namespace) -> Spec | None:
 
 
 def _aliases(command: InCloud, spec: Spec | None, options: Sequence[GpuOption]) -> list[GpuOption]:
-    """The options with models replaced by their aliases; an alias that the spec lacks is a warning."""
+    """The options with models replaced by their aliases; warns about aliases that the spec lacks."""
     aliases = []
     for option in options:
         alias = option.name

@@ -31,7 +31,6 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
     _plan: FlavorPlan
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The spec, and what is allowed."""
         parser = super().get_parser(prog_name)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         parser.add_argument(
@@ -63,17 +62,17 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
         return parser
 
     def add_more(self, parser: argparse.ArgumentParser) -> None:
-        """What only this command has."""
+        """Add the options of a subclass."""
         add_exit_code(parser, "the plan contains changes")
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Plan, and print it."""
+        """Print the plan."""
         self._planned(parsed_args)
         self._print(parsed_args)
         return CHANGES if parsed_args.exit_code and self._plan.operations else 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """The findings; with an error among them the plan refuses."""
+        """Report the findings; an error among them blocks the plan."""
         self._tell_findings()
         return 0
 
@@ -137,7 +136,6 @@ gpustack flavor apply gpustack.yaml --snapshot hosts.json;
 gpustack flavor apply gpustack.yaml --yes --prune"""
 
     def add_more(self, parser: argparse.ArgumentParser) -> None:
-        """What only this command has."""
         parser.add_argument("--yes", action="store_true", help="don't ask for confirmation")
         parser.add_argument(
             "--jobs",
@@ -148,7 +146,7 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
         )
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Plan, show, ask, and carry it out."""
+        """Show the plan, ask for confirmation, and apply it."""
         from gpustack.flavor.apply import apply
 
         cloud = self._planned(parsed_args)
@@ -164,7 +162,7 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
         return 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """Nothing: the findings were printed before the first change."""
+        """Report nothing: the findings were printed before the first change."""
         return 0
 
     def _tell_one(self, operation: FlavorOperation) -> None:

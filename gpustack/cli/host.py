@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpustack.host.plan import HostPlan
 
 TRIAL_SECONDS = 600
-"""As the role's default, gpustack_trial_seconds."""
+"""The same value as the role's default, gpustack_trial_seconds."""
 
 
 class HostPlanCommand(Command):
@@ -32,7 +32,6 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
     _plans: tuple[HostPlan, ...] = ()
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The spec, the hosts and the format."""
         parser = super().get_parser(prog_name)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         add_source_options(parser)
@@ -57,7 +56,6 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Read the spec and the hosts, and print one plan after another."""
         from gpustack.host.plan import plan_host
         from gpustack.host.show import show_plan
         from gpustack.spec.hosts import patterns_for
@@ -67,7 +65,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         self._gathered = gather(self, parsed_args, spec)
         hosts = self._gathered.hosts
         if parsed_args.snapshot and not parsed_args.hosts and len(hosts) > 1:
-            # A snapshot of a whole fleet may hold more than this spec is about.
+            # A snapshot may contain more hosts than this spec.
             spec_hosts = tuple(host for host in hosts if patterns_for(spec, host.hostname))
             for host in hosts:
                 if host not in spec_hosts:
@@ -94,7 +92,7 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
         return CHANGES if parsed_args.exit_code and any(plan.changes for plan in self._plans) else 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """What could not be read, and which plans are refused."""
+        """Report unreadable hosts and blocked plans."""
         failures = self._gathered.failures
         refused = [plan.host for plan in self._plans if plan.refused]
         if refused:

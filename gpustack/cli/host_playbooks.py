@@ -1,4 +1,4 @@
-"""``gpustack host apply``, ``verify`` and ``undo``: the playbooks with one log, a prompt and a summary."""
+"""``gpustack host apply``, ``verify`` and ``undo``: the playbooks with one log, a confirmation and a summary."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class _Change(Play):
-    """A command that shows what it would do, asks, and does it.
+    """A command that shows changes, asks for confirmation, and applies them.
 
-    :cvar first: the playbook that shows it, and whether with ``--check``.
+    :cvar first: the playbook that shows the changes, and whether it runs with ``--check``.
     """
 
     first: tuple[str, bool] = ("", False)
@@ -62,7 +62,6 @@ class _Change(Play):
         return {**variables, **{name: value for name, value in nova.items() if value}}
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Plan, show, ask, change."""
         from gpustack.playbook_runner.record import RunOutcome
 
         if parsed_args.local and parsed_args.reboot:
@@ -115,7 +114,6 @@ gpustack host apply gpustack.yaml --check; gpustack host apply gpustack.yaml gpu
 gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The spec, the hosts and what may be done."""
         parser = super().get_parser(prog_name)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         self._add_hosts(parser)
@@ -136,7 +134,7 @@ gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
         return _hosts_or_spec(parsed_args)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Check the spec before Ansible is started."""
+        """Check the spec before Ansible starts."""
         _check_spec(parsed_args)
         return super().take_action(parsed_args)
 
@@ -154,7 +152,6 @@ class HostUndoCommand(_Change):
     epilog = "gpustack host undo gpu01 --check; gpustack host undo -i inventory gpu01 --reboot"
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The hosts and what may be done."""
         parser = super().get_parser(prog_name)
         self._add_hosts(parser)
         self._add_choices(parser)
@@ -183,7 +180,6 @@ class HostVerifyCommand(Play):
     epilog = "gpustack host verify gpustack.yaml; gpustack host verify gpustack.yaml -i inventory --limit rack7 -f json"
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The spec and the hosts."""
         parser = super().get_parser(prog_name)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         self._add_hosts(parser)
@@ -196,7 +192,6 @@ class HostVerifyCommand(Play):
         return _hosts_or_spec(parsed_args)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Verify the hosts and print what was found."""
         _check_spec(parsed_args)
         with self._stage(parsed_args) as runner, progress(self, "verifying") as listener:
             records = list(runner.run(self.playbook, listener).values())

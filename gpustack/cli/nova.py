@@ -55,7 +55,6 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     _partly: bool
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The spec, the hosts, what is there, and where to write."""
         parser = super().get_parser(prog_name)
         parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
         add_source_options(parser)
@@ -97,7 +96,6 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
-        """Read the spec, the hosts and what is there; print or write the files."""
         from gpustack.findings import errors
         from gpustack.spec.load import load_spec
 
@@ -170,7 +168,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             print(file.text, end="", file=self.app.stdout)
 
     def _usual_root(self) -> Path:
-        """Below which directory the deployment tool's own is, where --out does not say."""
+        """The directory to compare with if there is no --out: the usual parent of the deployment tool's directory."""
         from gpustack.nova_conf.render import usual_root
 
         return usual_root(self._deployment)
@@ -211,9 +209,9 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         self.report(f"{changed} of {total} files {_WRITTEN} below {out}; the others were the same")
 
     def _stale(self, parsed_args: argparse.Namespace) -> list[tuple[Path, str]]:
-        """Files of an earlier rendering below ``--out`` that this one does not make, and what is left without it.
+        """Files of an earlier rendering below ``--out`` that this one does not include, with their remaining text.
 
-        A rendering of a part, or one without the facts of a host, tells nothing of the others' files.
+        Empty for a partial rendering, and if a host could not be read: files of other hosts are then unknown.
         """
         from gpustack.nova_conf.render import places
         from gpustack.nova_options.markers import without_ours
@@ -230,7 +228,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         return [(path, text) for path, text in remaining.items() if text != texts[path]]
 
     def _clear(self, parsed_args: argparse.Namespace) -> None:
-        """Take away what is stale, after it is named; what others wrote into the same file stays."""
+        """Remove stale files, and gpustack's part of shared files, after reporting each."""
         from gpustack.files import write_atomic
 
         for path, remaining in self._stale(parsed_args):
@@ -242,7 +240,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
                 path.unlink()
 
     def _placed(self, root: Path) -> list[tuple[RenderedFile, Path]]:
-        """Each file and its path below ``root``; the target's directory is left out where there is one target."""
+        """Each file with its path below ``root``; without the target's directory for a single target below ``/``."""
         targets = {file.target for file in self._rendering.files}
         single = len(targets) == 1 and root == Path("/")
         if root == Path("/") and len(targets) > 1:
@@ -255,7 +253,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         ]
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """The findings; with an error among them nothing was written."""
+        """Report the findings. If there is an error among them, nothing was written."""
         from gpustack.findings import errors
 
         self.report_findings(self._rendering.findings)
@@ -284,7 +282,6 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
     _report: Report
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The configurations, the release and the facts."""
         parser = super().get_parser(prog_name)
         parser.add_argument("paths", nargs="+", metavar="[SERVICE=]PATH", help="configuration of a service")
         parser.add_argument(
@@ -308,7 +305,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[tuple[Any, ...]]]:
-        """Run the checks, and lay out their results as nova-status does."""
+        """Run the checks and lay out their results like nova-status."""
         from gpustack.facts.store import load_snapshot
         from gpustack.nova_conf.lint import lint
         from gpustack.spec.load import load_spec
@@ -331,7 +328,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         return ("Check", "Result", "Details"), rows
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """The findings in words, and the exit code."""
+        """Report the findings and return the exit code."""
         from gpustack.findings import Severity
 
         self.report_findings(self._report.findings)
@@ -344,7 +341,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 
 
 def _details(findings: Sequence[Any], fit: Callable[..., str]) -> str:
-    """The codes and places, one a line: the messages are printed on stderr."""
+    """The codes and places, one per line; the messages are printed on stderr."""
     return "\n".join(fit(f"{finding.code} {finding.place}", keep="") for finding in findings)
 
 
@@ -363,7 +360,7 @@ def _release(name: str | None, spec: Spec | None) -> Release:
 
 
 def _aliases(spec: Spec) -> set[str]:
-    """The aliases of the models that hosts of the spec have."""
+    """The aliases of the models that the spec's hosts use."""
     return {spec.alias_of(model) for host in spec.hosts.values() for model in host.models}
 
 

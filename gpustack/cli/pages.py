@@ -1,4 +1,4 @@
-"""Addresses of pages of the documentation, where it is published."""
+"""Addresses of documentation pages, if the documentation is published."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def cards() -> str | None:
 
 
 def _page(path: str) -> str | None:
-    """The address of a page; None where no documentation is known."""
+    """The address of a page; None if the documentation is not published."""
     root = os.environ.get(VARIABLE) or _published()
     return f"{quote(root.rstrip('/'), safe=':/?=&%~')}/{path}" if root else None
 
 
 @functools.cache
 def _published() -> str:
-    """Where the documentation of this distribution is published: its project URL ``Documentation``."""
+    """The address of the published documentation: the distribution's project URL ``Documentation``."""
     try:
         urls = importlib.metadata.metadata("nova-gpustack").get_all("Project-URL") or []
-    except importlib.metadata.PackageNotFoundError:  # a checkout that is not installed
+    except importlib.metadata.PackageNotFoundError:  # a checkout without an installation
         return ""
     found = (re.fullmatch(r"Documentation, *(\S+)", url) for url in urls)
     return next((match[1] for match in found if match), "")

@@ -23,7 +23,6 @@ gpustack playbook path prepare;
 ansible-playbook -i inventory "$(gpustack playbook path prepare)" -e gpustack_spec=gpustack.yaml --check --diff"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Which path."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
             "name", nargs="?", metavar="NAME", help="a playbook (prepare, verify, undo, nova, …), roles or templates"
@@ -31,7 +30,7 @@ ansible-playbook -i inventory "$(gpustack playbook path prepare)" -e gpustack_sp
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The directories, each of which must be there."""
+        """Check that all directories exist and return their paths."""
         playbooks, templates = share_dir("playbooks"), share_dir("templates")
         directories = {"playbooks": playbooks, "roles": playbooks / "roles", "templates": templates}
         for name, path in directories.items():
@@ -54,7 +53,7 @@ ansible-playbook -i inventory "$(gpustack playbook path prepare)" -e gpustack_sp
         return path
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
-        """The path alone for a NAME, unless another format is chosen."""
+        """Print only the path for a NAME, unless another format is chosen."""
         if parsed_args.name is None or parsed_args.formatter != "table":
             return int(super().produce_output(parsed_args, column_names, data))
         print(*data, file=self.app.stdout)

@@ -1,4 +1,4 @@
-"""What ``gpustack host apply``, ``verify`` and ``undo`` share: options, an inventory, a log, and the summary."""
+"""Common parts of ``gpustack host apply``, ``verify`` and ``undo``: options, inventory, log and summary."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Play(Command):
-    """What the three have in common.
+    """Base class of the three commands.
 
-    :cvar playbook: the playbook that does it.
-    :cvar default_hosts: the hosts if none is named.
+    :cvar playbook: the playbook that the command runs.
+    :cvar default_hosts: the hosts that are used if none is named, for the help.
     """
 
     playbook = ""
@@ -68,12 +68,12 @@ class Play(Command):
         return {}
 
     def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
-        """The hosts when there is no inventory."""
+        """The hosts of the generated inventory (used without -i)."""
         return tuple(expanded(parsed_args.hosts))
 
     @contextlib.contextmanager
     def _stage(self, parsed_args: argparse.Namespace) -> Iterator[PlaybookRunner]:
-        """Make the inventory and the log, and drive playbooks with them."""
+        """Write the inventory and the log, and yield a runner that uses them."""
         directory = tempfile.mkdtemp(prefix="gpustack-")
         try:
             self._report_configuration()
@@ -141,7 +141,7 @@ class Play(Command):
             self.show(text)
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """End with the error of the host where it went worst."""
+        """End with the error of the most severe outcome."""
         from gpustack.playbook_runner.show import verdict
 
         if self.verbosity:
@@ -172,9 +172,9 @@ class PlaybookRunner:
     def run(
         self, playbook: str, listener: ProgressListener, *, check: bool = False, hosts: Sequence[str] | None = None
     ) -> dict[str, HostRecord]:
-        """Run a playbook; → what became of each host.
+        """Run a playbook and return the records of its hosts.
 
-        :param hosts: only these; all that are meant when None.
+        :param hosts: a subset of the hosts; all of the inventory (within the limit) when None.
         """
         from gpustack.files import write_atomic
         from gpustack.playbook_runner.inventory import limit_of
@@ -205,16 +205,16 @@ def _arguments(parsed_args: argparse.Namespace, directory: Path) -> list[str]:
 
 
 def default_log(playbook: str) -> Path:
-    """A new log's path: below the state directory of the user (XDG Base Directory Specification)."""
+    """The path of a new log, below the user's state directory (XDG Base Directory Specification)."""
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     return state / "gpustack" / "log" / f"{playbook}-{stamp}-{os.getpid()}.log"
 
 
 def make_log(path: Path) -> None:
-    """Make a log that only its owner can read: plans and addresses of hosts are in it. One that is there is kept.
+    """Create a log with mode 0600, since it contains plans and addresses of hosts. An existing file is kept.
 
-    :raises GpustackError: when it can't be made.
+    :raises GpustackError: when it can't be created.
     """
     from gpustack.files import file_remedy, make_private
 

@@ -19,7 +19,7 @@ ProgressListener = Callable[["Record", Sequence[str]], None]
 
 @contextlib.contextmanager
 def progress(command: Command, doing: str) -> Iterator[ProgressListener]:
-    """Show progress on stderr: on a terminal a moving line for each host, in a pipe one line for each finished host."""
+    """Show progress on stderr: on a terminal a live line for each host, in a pipe one line for each finished host."""
     if not command.verbosity:
         yield lambda record, over: None
         return

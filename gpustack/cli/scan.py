@@ -1,4 +1,4 @@
-"""``gpustack scan``: the GPUs of hosts, and whether they are available for passthrough."""
+"""``gpustack scan``: list the GPUs of hosts, and whether they are available for passthrough."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ if TYPE_CHECKING:
 
 
 class TableCell(FormattableColumn[Any]):
-    """A field as people read it, sorted by what it stands for."""
+    """A field with a text for people, sorted by its value."""
 
     def __init__(self, value: object, text: str) -> None:
         super().__init__(value)
         self._text = printable(text, keep="")
 
     def human_readable(self) -> str:
-        """The text."""
         return self._text
 
     def machine_readable(self) -> str:
-        """The text: the formats that ask for this (csv, value) have no structure."""
+        """The text: the formats that use this (csv, value) have no structure."""
         return self._text
 
     def __lt__(self, other: object) -> bool:
@@ -58,7 +57,6 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
     _rows: tuple[Row, ...] = ()
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The sources of facts, and where to save them."""
         parser = super().get_parser(prog_name)
         add_source_options(parser, THIS_MACHINE)
         parser.add_argument(
@@ -70,7 +68,6 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], list[list[Any]]]:
-        """Read the hosts, and lay out their GPUs."""
         from gpustack.facts.store import save_snapshot
         from gpustack.readiness.table import COLUMNS, FIELDS, describe, rows, text
 
@@ -92,7 +89,7 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
         ]
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """The reasons in words, and the hosts that could not be read."""
+        """Report the findings, and the hosts that could not be read."""
         from gpustack.readiness.host import host_reasons
 
         for host in self._gathered.hosts:
@@ -108,9 +105,9 @@ gpustack scan gpu01 --save gpu01.json, then anywhere: gpustack scan --snapshot g
 
 
 def _chosen(requested: Sequence[str], titles: Mapping[str, str], known: Sequence[str]) -> list[str]:
-    """The keys of the columns asked for, by key or title, in the order of the listing.
+    """The keys of the requested columns, given by key or title, in the order of the listing.
 
-    :raises UsageError: when one of them is no column.
+    :raises UsageError: when a column is unknown.
     """
     names = {**{key: key for key in known}, **{_normal(title): key for key, title in titles.items()}}
     unknown = [name for name in requested if _normal(name) not in names]

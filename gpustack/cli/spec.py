@@ -34,13 +34,12 @@ class SpecCheckCommand(ShowOne):
     _examination: Examination
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """The one argument: the file."""
         parser = super().get_parser(prog_name)
         parser.add_argument("file", type=Path, metavar="FILE", help="the spec, usually gpustack.yaml")
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
-        """What the file says, and what is wrong with it."""
+        """The counts of the spec, or of its problems."""
         from gpustack.spec.load import examine_file
 
         self._examination = examination = examine_file(parsed_args.file)
@@ -58,7 +57,7 @@ class SpecCheckCommand(ShowOne):
         return tuple(fields), tuple(fields.values())
 
     def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
-        """One line for people, unless another format or a column is asked for."""
+        """Print one line for people, unless another format or a column is requested."""
         if parsed_args.formatter != "table" or parsed_args.columns:
             return int(super().produce_output(parsed_args, column_names, data))
         spec = self._examination.spec
@@ -68,7 +67,7 @@ class SpecCheckCommand(ShowOne):
         return 0
 
     def after(self, parsed_args: argparse.Namespace) -> int:
-        """Tell warnings, then errors as the error they are."""
+        """Report warnings; raise errors as one SpecError."""
         for problem in self._examination.problems:
             if problem.severity is Severity.WARNING:
                 self.report(f"warning: {self._examination.where}:{problem}")
@@ -84,7 +83,6 @@ class SpecInitCommand(Command):
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Where facts come from, and where the spec goes."""
         parser = super().get_parser(prog_name)
         add_source_options(parser, THIS_MACHINE)
         parser.add_argument("--out", type=Path, metavar="FILE", help="write FILE instead of standard output")
@@ -92,7 +90,7 @@ class SpecInitCommand(Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Gather, write; nothing is written when there is nothing to write of."""
+        """Read the hosts and write the spec; without a GPU, nothing is written."""
         from gpustack.files import write_atomic
         from gpustack.spec.initial import initial_spec
 
@@ -117,14 +115,16 @@ class SpecSchemaCommand(Command):
     """Print the JSON schema of the spec, for editors and other tools."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Print the schema that is shipped."""
         from gpustack.spec.schema import SCHEMA_FILE
 
         print(SCHEMA_FILE.read_text(encoding="utf-8"), end="", file=self.app.stdout)
 
 
 def _refuse(out: Path | None, *, force: bool) -> None:
-    """Stand against writing over what is there, unless that was asked for and is a plain file."""
+    """Refuse to replace an existing file without ``--force``, and anything but a regular file.
+
+    :raises UsageError: when the file must not be replaced.
+    """
     if out is None or not (out.exists() or out.is_symlink()):
         return
     if not force:

@@ -1,6 +1,6 @@
-"""Tables that fit a terminal: texts wrap between words only, so that an address or a uuid stays in one piece.
+"""Tables that fit a terminal. Text wraps between words only, so that addresses and UUIDs stay in one piece.
 
-cliff's own table breaks words. Where even single words leave no room, each row becomes a block of lines.
+cliff's own table breaks words. If single words are too wide, each row becomes a block of lines.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class FittingTable(TableFormatter):
         if fitting is None:
             stdout.write(_blocks(column_names, rows))
             return
-        # What fits is left as it is; cliff would measure the terminal again.
+        # A table that fits stays unchanged; cliff would query the terminal's width again.
         unlimited = argparse.Namespace(**{**vars(parsed_args), "max_width": 0, "fit_width": False})
         super().emit_list(column_names, fitting, stdout, unlimited)
 
@@ -42,14 +42,14 @@ def _text(cell: Any) -> Any:  # noqa: ANN401 - numbers stay numbers, which are a
 
 
 def _width(stdout: TextIO, parsed_args: argparse.Namespace) -> int:
-    """How many columns there are; 0 without a limit."""
+    """The width in columns; 0 without a limit."""
     if int(parsed_args.max_width) > 0:
         return int(parsed_args.max_width)
     return shutil.get_terminal_size().columns if stdout.isatty() or parsed_args.fit_width else 0
 
 
 def _fitted(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]] | None:
-    """The rows with texts wrapped so that the table fits; None where single words are too wide."""
+    """The rows with text wrapped so that the table fits; None if single words are too wide."""
     columns = [[str(cell) for cell in column] for column in zip(*rows, strict=True)] or [[] for _ in names]
     natural = [
         _widest(name, (line for cell in column for line in cell.splitlines()))
@@ -85,7 +85,6 @@ def _wrapped(cell: Any, width: int) -> Any:  # noqa: ANN401
 
 
 def _blocks(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """A block for each row, with a line for each cell."""
     indent = max(map(len, names)) + 2
     blocks = (
         "".join(
