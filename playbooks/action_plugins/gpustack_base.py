@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Base class of the action plugins that call gpustack on the controller.
 
-Plugins beside playbooks are no package, so they get this class from Ansible's own plugin loader. Ansible loads a plugin
-once and forks for each task and host: an import inside a function would run again in every fork.
+Plugins beside playbooks are not a package, so they load this class with Ansible's plugin loader. Ansible loads a plugin
+once and forks for each task and host; an import inside a function would run again in every fork.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ except ImportError as error:
 
 
 class ActionModule(ActionBase):
-    """Validates the arguments, calls the controller, and shows its text. ``gpustack_base`` itself is no task.
+    """Validates the arguments, calls gpustack, and shows its text. ``gpustack_base`` itself is not a task.
 
     :cvar arguments: the argument spec of the plugin.
     """
@@ -38,7 +38,7 @@ class ActionModule(ActionBase):
     arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
-        """Call the controller; → the result of the task, with ``text`` to show."""
+        """Call gpustack and return the result of the task, with ``text`` to show."""
         raise NotImplementedError
 
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -50,9 +50,9 @@ class ActionModule(ActionBase):
         except GpustackError as error:
             raise AnsibleActionFail(str(error)) from error
         if outcome.get("text") and outcome["text"] not in (args.get("shown"), outcome.get("msg")):
-            # The log of `gpustack host verify` has the details, too.
+            # The log of `gpustack host verify` has the details too.
             detailed = "details" in outcome and (Display().verbosity > 0 or "GPUSTACK_EVENTS_FD" in os.environ)
             Display().display(outcome["details" if detailed else "text"])
         if outcome.get("failed"):
-            outcome.pop("text", None)  # Ansible prints all of a failed result
+            outcome.pop("text", None)  # Ansible prints the complete result of a failed task
         return {**result, "changed": False, **outcome}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides on the controller the content of a host's Nova configuration, from the spec and the facts of all hosts."""
+"""Action plugin that renders a host's Nova configuration on the controller, from the spec and all hosts' facts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpustack.task_results import TaskResult  # noqa: E402
 
 
 class ActionModule(Base):
-    """``gpustack_nova``: without ``decided`` the common needs of all hosts, with it one host's files and commands."""
+    """``gpustack_nova``: without ``decided`` the settings of all hosts, with it the files and commands of one."""
 
     _requires_connection = True
     arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {
@@ -35,11 +35,10 @@ class ActionModule(Base):
     }
 
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
-        """Decide."""
         return self._for_host(args, task_vars) if args["decided"] else self._overall(args, task_vars)
 
     def _overall(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> plugin_api.NovaNeeds:
-        """Use the facts of the play's compute hosts, registered by an earlier task, and a file with those of others."""
+        """Use the facts of the play's compute hosts, registered by an earlier task, and a snapshot of other hosts."""
         facts = {}
         for name in task_vars["ansible_play_hosts"]:
             variables = task_vars["hostvars"][name]
@@ -78,7 +77,7 @@ class ActionModule(Base):
     def _checked(
         self, outcome: plugin_api.NovaHostResult, args: Mapping[str, Any], task_vars: Mapping[str, Any]
     ) -> plugin_api.NovaHostResult | TaskResult:
-        """The outcome, unless nova-compute must not be restarted: then nothing of it is carried out."""
+        """Check whether nova-compute may be restarted; if not, the task fails and nothing is changed."""
         answer = self._execute_module(
             module_name="gpustack_domains", module_args={"root": args["root"]}, task_vars=task_vars
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans a host on the controller, shows the plan, and fails if the plan refuses."""
+"""Action plugin that plans a host on the controller and shows the plan; an error in the plan fails the task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpustack.task_results import TaskResult  # noqa: E402
 
 
 class ActionModule(Base):
-    """``gpustack_plan``: spec and facts in, plan out."""
+    """``gpustack_plan``: a plan from spec and facts."""
 
     arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "spec": {"type": "str", "required": True},
@@ -27,6 +27,6 @@ class ActionModule(Base):
     }
 
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
-        """Plan the host that the task runs for."""
+        """Plan the host of the task."""
         modes = {name: args[name] for name in ("adopt", "live", "trial")}
         return plugin_api.plan(args["spec"], args["facts"], args["hostname"], **modes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes a host out of service before its reboot and returns it, on the controller, through Nova's API."""
+"""Action plugin that takes a host out of service before its reboot and returns it, through Nova's API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ActionModule(Base):
     }
 
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
-        """Carry the phase out; under ``--check`` only ``plan`` does anything."""
+        """Run the phase; with ``--check``, only ``plan`` runs."""
         if self._task.check_mode and args["phase"] != "plan":
             return {"skipped": True}
         choices = ("guests", "device_guests", "live_migratable", "spec", "plain_ports")
@@ -53,7 +53,7 @@ class ActionModule(Base):
 
 
 def _others(task_vars: Mapping[str, Any]) -> list[str]:
-    """The names of all other hosts: those of the inventory, and those that the play's hosts have in Nova."""
+    """The names of all other hosts: those in the inventory, and the Nova and spec names of the play's hosts."""
     own_name = task_vars["inventory_hostname"]
     names = [name for name in task_vars["groups"]["all"] if name != own_name]
     playing = (task_vars["hostvars"][name] for name in task_vars["ansible_play_hosts_all"] if name != own_name)

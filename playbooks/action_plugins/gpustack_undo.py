@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans the undo of a host on the controller, or verifies it, and shows either."""
+"""Action plugin that plans the undo of a host on the controller, or verifies it, and shows the result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpustack.task_results import TaskResult  # noqa: E402
 
 
 class ActionModule(Base):
-    """``gpustack_undo``: facts in, plan out; with ``verify`` checks and findings out."""
+    """``gpustack_undo``: a plan from facts; with ``verify``, checks and findings."""
 
     arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "facts": {"type": "dict", "required": True},
@@ -25,7 +25,7 @@ class ActionModule(Base):
     }
 
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
-        """Plan the undo of the host that the task runs for, or verify it."""
+        """Plan the undo of the host of the task, or verify it."""
         if args["verify"]:
             return plugin_api.verify_undone(args["facts"], args["initramfs"], args["hostname"])
         return plugin_api.undo(args["facts"], args["hostname"], force=args["force"])

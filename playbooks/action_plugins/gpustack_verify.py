@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verifies a running host on the controller, shows the checks, and fails if one of them fails."""
+"""Action plugin that verifies a running host on the controller and shows the checks; a failed check fails the task."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpustack.task_results import TaskResult  # noqa: E402
 
 
 class ActionModule(Base):
-    """``gpustack_verify``: spec, facts and content of the initramfs images in, checks and findings out."""
+    """``gpustack_verify``: checks and findings from spec, facts and the content of the initramfs images."""
 
     arguments: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "spec": {"type": "str", "required": True},
@@ -26,7 +26,7 @@ class ActionModule(Base):
     }
 
     def outcome(self, args: Mapping[str, Any], task_vars: Mapping[str, Any]) -> TaskResult:
-        """Verify the host that the task runs for, or with ``next`` its boot entries."""
+        """Verify the host of the task, or with ``next`` its boot entries."""
         spec, facts, hostname = args["spec"], args["facts"], args["hostname"]
         if args["next"]:
             return plugin_api.verify_next(spec, facts, hostname)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: ANN401 - Ansible has no types
-"""Tells ``gpustack host apply`` and its siblings what happens, as JSON lines on a file descriptor.
+"""Callback plugin that reports events to gpustack's host commands, as JSON lines on a file descriptor.
 
-It does nothing unless the environment variable GPUSTACK_EVENTS_FD names the descriptor, so a plain
-``ansible-playbook`` is not touched by it.
+It is disabled unless the environment variable GPUSTACK_EVENTS_FD names the descriptor, so that it does not affect a
+plain ``ansible-playbook``.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ description: Writes one JSON object a line for each thing that happens, to the d
 """
 
 _ANY = ("msg", "cmd", "rc")
-"""What any task may report."""
+"""Keys that any task may report."""
 _OURS = ("text", "details", "counts", "todo", "reboot", "findings", "plan", "verification", "service")
-"""What only action plugins report: they run on the controller, while the answer of a module is the host's."""
+"""Keys that only action plugins report: they run on the controller, while a host controls its modules' results."""
 _PLUGINS = frozenset(path.stem for path in (Path(__file__).parent.parent / "action_plugins").glob("gpustack_*.py"))
 _PHASE = "gpustack_phase"
-"""The variable of a play, block or task that names its phase: names of tasks are for people, and may change."""
+"""The variable of a play, block or task with its phase. Task names are for people and may change."""
 _COUNTED = {"gpustack_files": ("file", "paths"), "gpustack_live": ("card", "bound")}
-"""The kind of operations that a module carries out, and the list in its answer that names them."""
+"""For each module, the kind of its operations, and the list in its result that names the completed ones."""
 _TAIL = 2000
 _LONGEST = 64 << 10
 
 
 class CallbackModule(CallbackBase):
-    """One event for each start and end of a task on a host; one for each play, and one with the totals."""
+    """One event for each start and end of a task on a host, one for each play, and one with the totals."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "notification"
@@ -49,7 +49,7 @@ class CallbackModule(CallbackBase):
         self._failed_items: dict[tuple[str, str], list[dict[str, str]]] = {}
         number = os.environ.get("GPUSTACK_EVENTS_FD", "")
         if number.isdigit():
-            # Nothing that outlives this process (an SSH master, say) may keep the pipe open.
+            # Processes that outlive this one, such as an SSH master, must not keep the pipe open.
             os.set_inheritable(int(number), False)
             self._stream = os.fdopen(int(number), "w", encoding="utf-8")
         else:
@@ -60,13 +60,13 @@ class CallbackModule(CallbackBase):
             return
         try:
             text = json.dumps({"event": event, **more}, default=str)
-        except (RecursionError, TypeError, ValueError):  # a host's answer: gpustack reports that it is malformed
+        except (RecursionError, TypeError, ValueError):  # a malformed result of a host, which gpustack reports
             text = json.dumps({"event": event, **more, "result": None}, default=str)
         try:
             self._stream.write(text + "\n")
             self._stream.flush()
         except OSError:
-            self._stream = None  # nobody listens any more; the run goes on
+            self._stream = None  # the reader has ended; the run continues
 
     def _tell_result(self, state: str, result: Any, *, ignored: bool = False) -> None:
         answer = result._result
@@ -122,12 +122,12 @@ class CallbackModule(CallbackBase):
 
 
 def _phase(owner: Any) -> str:
-    """The phase that the playbooks' own text names: no host and no variable of the operator can change it."""
+    """The phase from the playbook's text; neither hosts nor the operator's variables can change it."""
     return str(owner.get_vars().get(_PHASE, ""))
 
 
 def _done(action: str, answer: Mapping[str, Any]) -> dict[str, int]:
-    """How many operations of the plan a task has carried out, also one that failed midway."""
+    """The number of completed operations of a task by kind, including those of a task that failed midway."""
     if action == "gpustack_run":
         return {"command": 1} if answer.get("changed") and not answer.get("failed") else {}
     kind, key = _COUNTED.get(action, ("", ""))
@@ -136,7 +136,7 @@ def _done(action: str, answer: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _short(value: Any) -> Any:
-    """A text, a number or a list of words, of bounded length: a host may answer anything."""
+    """Text, a number or a list of words with limited length, since a host may return anything."""
     if isinstance(value, list):
         return [str(item)[:_TAIL] for item in value[:100]]
     return value if isinstance(value, int) else str(value)[:_LONGEST]

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Reads which PCI functions the instances of a host use."""
+"""Module that reads which PCI functions the instances of a host use."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ from ansible.module_utils.gpustack_domains import look  # noqa: E402
 
 
 def main() -> None:
-    """Read the host and answer."""
+    """Read the host and return the result."""
     module = AnsibleModule(argument_spec={"root": {"type": "path", "default": "/"}}, supports_check_mode=True)
     root = module.params["root"]
-    if root != "/" and not os.path.isdir(os.path.join(root, "proc/1")):  # an image: nothing runs there
+    if root != "/" and not os.path.isdir(os.path.join(root, "proc/1")):  # an image has no processes
         module.exit_json(changed=False, used={}, unread=[], functions={}, libvirt=False, nova_compute=[], names=[])
     module.exit_json(changed=False, **look(root))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what GPU passthrough depends on from a host."""
+"""Module that reads the facts of a host that GPU passthrough depends on."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from ansible.module_utils.gpustack_initramfs import InitramfsError, read_initram
 
 
 def images(root: str, facts: Dict[str, Any]) -> Dict[str, Any]:
-    """What is in the image of each kernel that has one; why not, for an image that can't be read."""
+    """The content of each kernel's initramfs image, by kernel release; ``error`` for an unreadable image."""
     contents = {}
     root = os.path.realpath(root)
     for kernel in facts["boot"]["kernels"]:
@@ -81,7 +81,7 @@ def images(root: str, facts: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def guests(root: str) -> List[str]:
-    """The guests of libvirt's that run: it keeps a file for each."""
+    """The running libvirt domains: libvirt keeps a file for each in /run/libvirt/qemu."""
     try:
         with os.scandir(os.path.join(root, "run/libvirt/qemu")) as entries:
             names = [entry.name for entry in entries if entry.is_file()]
@@ -91,7 +91,7 @@ def guests(root: str) -> List[str]:
 
 
 def main() -> None:
-    """Read the host and answer."""
+    """Read the host and return the facts."""
     module = AnsibleModule(
         argument_spec={
             "root": {"type": "path", "default": "/"},

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Writes and removes the files that a host plan names."""
+"""Module that writes and removes the files of a host plan."""
 
 from __future__ import annotations
 
@@ -99,10 +99,10 @@ MADE = OWN + "/directories"
 
 
 class Module(AnsibleModule):
-    """A module whose failures say what to do."""
+    """A module that adds remedies to its failures."""
 
     def fail_json(self, msg: str, **result: object) -> None:
-        """Fail, with the remedy for what the system has said."""
+        """Fail, with the remedies for system errors that the message contains."""
         remedies = [remedy for number, remedy in REMEDIES.items() if os.strerror(number) in msg]
         super().fail_json(msg="; ".join([msg, *remedies]), **result)
 
@@ -117,7 +117,7 @@ class Files:
         self.diffs: List[Dict[str, str]] = []
 
     def place(self, path: str) -> str:
-        """Where a path lies on the disk; fails when a link on the way leads out of the root."""
+        """The real path of a file; fails if a symbolic link leads out of the root."""
         if not path.startswith("/") or ".." in path.split("/"):
             self.module.fail_json(msg="not an absolute path without '..': " + path)
         directory, name = os.path.split(os.path.join(self.root, path.lstrip("/")))
@@ -127,7 +127,11 @@ class Files:
         return os.path.join(real, name)
 
     def expect(self, path: str, expected: Optional[str]) -> None:
-        """Fail when a file is not what it was when the plan was made."""
+        """Check that a file is unchanged since the plan was made.
+
+        :param expected: the SHA-256 of its content; empty for no file, None to skip the check.
+        :raises ValueError: when the file differs or is a symbolic link.
+        """
         if expected is None:
             return
         target = self.place(path)
@@ -141,7 +145,7 @@ class Files:
             raise ValueError(path + " has changed since it was read: nothing was written; run the playbook again")
 
     def write(self, path: str, content: str, mode: str) -> None:
-        """Write one file, when it is not there as it should be."""
+        """Write one file, unless content and mode are already correct."""
         target = self.place(path)
         before, after = self.current(target), (content, int(mode, 8))
         if before == after:
@@ -160,7 +164,7 @@ class Files:
         self.module.set_mode_if_different(target, after[1], True)
 
     def remove(self, path: str) -> None:
-        """Remove one file, when it is there."""
+        """Remove one file if it exists."""
         target = self.place(path)
         before = self.current(target)
         if before is None and not os.path.islink(target):
@@ -170,7 +174,7 @@ class Files:
             os.unlink(target)
 
     def make(self, directory: str) -> None:
-        """Make a directory, and those above it that are missing, remembering all of them before."""
+        """Create a directory and its missing parents. All of them are recorded first, for :meth:`tidy`."""
         missing: List[str] = []
         while not os.path.isdir(directory):
             missing.insert(0, directory)
@@ -179,7 +183,7 @@ class Files:
         foreign = [path for path in missing if path != own_directory]
         if foreign:
             os.makedirs(own_directory, mode=0o755, exist_ok=True)
-            # A link in its place could lead out of the root.
+            # A symbolic link as record could lead out of the root.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
             with os.fdopen(os.open(self.place(MADE), flags, 0o644), "a", encoding="utf-8") as stream:
                 stream.write("".join("/{}\n".format(os.path.relpath(path, self.root)) for path in foreign))
@@ -189,7 +193,7 @@ class Files:
             os.makedirs(path, mode=0o755, exist_ok=True)
 
     def tidy(self) -> None:
-        """Remove the directories that :meth:`make` has made and that are empty, and then what it remembered."""
+        """Remove the recorded directories that are empty, then the record."""
         record = self.place(MADE)
         own_directory = self.place(OWN)
         if self.module.check_mode or not os.path.isdir(own_directory):
@@ -204,20 +208,20 @@ class Files:
 
     @staticmethod
     def remove_empty(place: str) -> None:
-        """Remove a directory when nothing is in it."""
+        """Remove a directory if it is empty."""
         if os.path.isdir(place) and not os.path.islink(place) and not os.listdir(place):
             os.rmdir(place)
 
     @staticmethod
     def current(place: str) -> Optional[Tuple[str, int]]:
-        """The content and mode of a file; None when there is no such file, or a link in its place."""
+        """The content and mode of a file; None if it does not exist or is a symbolic link."""
         if not os.path.lexists(place) or os.path.islink(place):
             return None
         with open(place, "rb") as stream:
             return stream.read().decode("utf-8", "replace"), stat.S_IMODE(os.fstat(stream.fileno()).st_mode)
 
     def note(self, path: str, before: Optional[Tuple[str, int]], after: Optional[Tuple[str, int]]) -> None:
-        """Remember a change, for the answer and for ``--diff``; None stands for no file."""
+        """Record a change for the result and ``--diff``; None means no file."""
 
         def header(state: Optional[Tuple[str, int]]) -> str:
             return "/dev/null" if state is None else "{} (mode {:04o})".format(path, state[1])
@@ -234,7 +238,7 @@ class Files:
 
 
 def main() -> None:
-    """Write, remove and answer."""
+    """Write and remove files, and return the result."""
     entry = {
         "path": {"type": "str", "required": True},
         "content": {"type": "str", "required": True},
@@ -260,7 +264,7 @@ def main() -> None:
             files.remove(path)
         if module.params["tidy"]:
             files.tidy()
-    except Exception as error:  # ansible-core 2.19 has atomic_move raise no narrower one
+    except Exception as error:  # atomic_move of ansible-core 2.19 raises a plain Exception
         cause = error.__cause__
         if not isinstance(cause or error, (OSError, ValueError)):
             raise

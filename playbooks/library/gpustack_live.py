@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Binds PCI functions to another driver on the running host, when nothing uses them."""
+"""Module that binds PCI functions to another driver on the running host, if nothing uses them."""
 
 from __future__ import annotations
 
@@ -105,17 +105,17 @@ from typing import Any, Dict, List, Optional  # noqa: E402
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 from ansible.module_utils.gpustack_collector import collect  # noqa: E402
 
-PATIENCE = 10  # seconds for a driver to take a function back: it may have none to go back to
+PATIENCE = 10  # seconds to wait for a host driver to bind again; there may be none
 RECORD = "run/gpustack/devices"
 WRITE = "import os, sys; os.write(os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC), sys.argv[2].encode())"
 
 
 class LiveError(Exception):
-    """A card that was not bound, and why."""
+    """A card was not bound; the message is the reason."""
 
 
 class Bus:
-    """The PCI bus in one sysfs."""
+    """The PCI bus in sysfs below a root."""
 
     def __init__(self, module: AnsibleModule) -> None:
         self.module = module
@@ -127,7 +127,7 @@ class Bus:
         return os.path.join(self.bus, "devices", address, name)
 
     def driver(self, address: str) -> Optional[str]:
-        """The driver that has a function now."""
+        """The current driver of a function; None for none."""
         try:
             return os.path.basename(os.readlink(self.device(address, "driver")))
         except OSError as error:
@@ -136,9 +136,10 @@ class Bus:
             return None
 
     def write(self, path: str, text: str, action: str) -> None:
-        """Write to a file of sysfs, in a process of its own: the kernel may keep it as long as it likes.
+        """Write to a file of sysfs in a separate process, since the write may block in the kernel indefinitely.
 
-        :raises LiveError: when it does not return in time, or the kernel refuses.
+        :param action: the action, for messages.
+        :raises LiveError: when the write does not return in time, or the kernel refuses it.
         """
         child = subprocess.Popen(
             [sys.executable, "-c", WRITE, path, text],
@@ -158,7 +159,7 @@ class Bus:
             raise LiveError("{} failed: the kernel refused to write {!r} to {}".format(action, text.strip(), path))
 
     def wait(self, address: str, driver: Optional[str]) -> bool:
-        """Wait until a driver has a function; None stands for no driver."""
+        """Wait until a function has this driver (None: no driver); False after the timeout."""
         end = time.monotonic() + self.timeout
         while self.driver(address) != driver:
             if time.monotonic() > end:
@@ -167,7 +168,10 @@ class Bus:
         return True
 
     def load(self, driver: str) -> None:
-        """Load a driver's module where the driver is not there yet."""
+        """Load the driver's module if the driver is not registered yet.
+
+        :raises LiveError: when the driver is still missing.
+        """
         directory = os.path.join(self.bus, "drivers", driver)
         if not os.path.isdir(directory):
             self.module.run_command(self.module.params["command_prefix"] + ["modprobe", driver], check_rc=True)
@@ -175,7 +179,10 @@ class Bus:
             raise LiveError("modprobe {} succeeded, and there is no such driver".format(driver))
 
     def move(self, address: str, driver: str) -> None:
-        """Take a function from its driver, and give it to another."""
+        """Unbind a function from its driver, and bind it to another.
+
+        :raises LiveError: when it still has no new driver after the timeout.
+        """
         self.write(self.device(address, "driver_override"), driver + "\n", "setting driver_override of " + address)
         before = self.driver(address)
         if before not in (None, driver):
@@ -189,7 +196,7 @@ class Bus:
             raise LiveError("{} did not take {}: see journalctl -k".format(driver, address))
 
     def give_back(self, address: str) -> None:
-        """Let a function have the driver that the kernel finds for it."""
+        """Restore the driver that the kernel selects for a function."""
         self.write(self.device(address, "driver_override"), "\n", "clearing driver_override of " + address)
         current = self.driver(address)
         if current is not None:
@@ -205,7 +212,7 @@ class Bus:
             time.sleep(0.05)
 
     def record(self, address: str, driver: str) -> None:
-        """Tell, until the next boot, that gpustack has bound a function."""
+        """Record below /run, until the next boot, that gpustack has bound a function."""
         path = os.path.join(self.root, RECORD)
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         with open(path, "a", encoding="utf-8") as stream:
@@ -213,7 +220,7 @@ class Bus:
 
 
 def against(card: Dict[str, Any], facts: Dict[str, Any]) -> List[str]:
-    """Why a card must be left alone now."""
+    """The reasons why a card must not be bound now; empty if there are none."""
     by_address = {entry["address"]: entry for entry in facts["pci"]}
     reasons = []
     for wanted in card["functions"]:
@@ -236,9 +243,11 @@ def against(card: Dict[str, Any], facts: Dict[str, Any]) -> List[str]:
 
 
 def bind(bus: Bus, card: Dict[str, Any]) -> None:
-    """Bind the functions of a card; on a failure those that were moved go back.
+    """Bind the functions of a card. On a failure, restore those that were already bound.
 
-    :raises LiveError: when the card is in use or was not bound.
+    If a write blocks in the kernel, nothing is restored: further writes could block too.
+
+    :raises LiveError: when the card is in use, has changed, or was not bound.
     """
     reasons = against(card, collect(bus.root))
     if reasons:
@@ -262,7 +271,7 @@ def bind(bus: Bus, card: Dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Bind one card after another, and answer."""
+    """Bind one card after another, and return the bound functions."""
     function = {
         "address": {"type": "str", "required": True},
         "before": {"type": "str"},

@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Reads what a host's Nova configuration says of PCI devices and filters, and writes a marked block into a file."""
+"""Module that reads a host's PCI and filter settings of Nova, and writes a marked block into a configuration file."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ UNITS = ("etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system", "
 
 
 def blanked(text: str) -> str:
-    """The text with every line blanked that has nothing to do with PCI devices and filters."""
+    """The text with all lines blanked that do not concern PCI devices or filters: passwords stay on the host."""
     lines, section, inside = [], "", False
     for line in text.splitlines():
         header = re.match(r"\[([^\]]*)\]", line)
@@ -119,7 +119,7 @@ def blanked(text: str) -> str:
 
 
 def read(root: str, patterns: Iterable[str]) -> List[Dict[str, str]]:
-    """The files that fit, without what does not matter."""
+    """The matching files, with unrelated lines blanked."""
     files = []
     for pattern in patterns:
         for path in sorted(glob.glob(os.path.join(root, pattern))):
@@ -130,7 +130,7 @@ def read(root: str, patterns: Iterable[str]) -> List[Dict[str, str]]:
 
 
 def units(root: str) -> List[str]:
-    """The names of Nova's units."""
+    """The names of Nova's systemd units."""
     names = set()
     for directory in UNITS:
         for path in glob.glob(os.path.join(root, directory, "*nova-*.service")):
@@ -139,13 +139,13 @@ def units(root: str) -> List[str]:
 
 
 def started(root: str) -> Dict[str, List[str]]:
-    """For each service that runs, the words of its command line that name files and directories."""
+    """For each running service, its command-line arguments ``--config-file`` and ``--config-dir``."""
     by_service: Dict[str, List[str]] = {}
     for path in sorted(glob.glob(os.path.join(root, "proc/[0-9]*/cmdline"))):
         try:
             with open(path, encoding="utf-8", errors="replace") as stream:
                 arguments = stream.read().split("\0")
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended
             continue
         programs = [SERVICE.match(os.path.basename(argument)) for argument in arguments[:3]]
         service = next((match.group(1) for match in programs if match), None)
@@ -158,7 +158,7 @@ def started(root: str) -> Dict[str, List[str]]:
 
 
 def pending(root: str) -> List[str]:
-    """The services that the note of an interrupted run names."""
+    """The services whose restart an interrupted run did not complete, from its note."""
     path = os.path.join(root, NOTE)
     if not os.path.isfile(path) or os.path.islink(path):
         return []
@@ -167,7 +167,7 @@ def pending(root: str) -> List[str]:
 
 
 def engine(root: str) -> str:
-    """The container engine."""
+    """The installed container engine; empty for none."""
     for name in ("docker", "podman"):
         if os.path.exists(os.path.join(root, "usr/bin", name)):
             return name
@@ -175,19 +175,22 @@ def engine(root: str) -> str:
 
 
 def with_block(text: str, block: str) -> str:
-    """The text with the block at its end, in place of an older one."""
+    """The text with the block at its end; an existing block is replaced."""
     foreign = re.sub(r"\n*^%s.*?^%s[^\n]*\n?" % (re.escape(BEGIN), re.escape(END)), "\n", text, flags=re.M | re.S)
     return "{}\n\n{}\n{}\n{}\n".format(foreign.rstrip("\n"), BEGIN, block.strip("\n"), END)
 
 
 def block_of(text: str) -> str:
-    """The block of a text, for showing it."""
+    """The block of a text, for the diff."""
     block = re.search(r"^%s.*?^%s[^\n]*\n?" % (re.escape(BEGIN), re.escape(END)), text, re.M | re.S)
     return block.group(0) if block else ""
 
 
 def write(module: AnsibleModule, root: str, block: Dict[str, str]) -> Dict[str, str]:
-    """Write one block; answers what is shown of it, or nothing when it is there already."""
+    """Write one block.
+
+    :returns: the diff of the block; empty if the file is unchanged.
+    """
     path = os.path.realpath(os.path.join(root, block["path"].lstrip("/")))
     if os.path.commonpath([root, path]) != root:
         module.fail_json(msg="{} leads out of {}".format(block["path"], root))
@@ -217,7 +220,7 @@ def write(module: AnsibleModule, root: str, block: Dict[str, str]) -> Dict[str, 
 
 
 def main() -> None:
-    """Read, and write what was asked."""
+    """Write the blocks, read the configuration, and return the result."""
     block = {"path": {"type": "str", "required": True}, "text": {"type": "str", "required": True}}
     module = AnsibleModule(
         argument_spec={

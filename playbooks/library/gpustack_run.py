@@ -1,6 +1,6 @@
 #!/usr/bin/python
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one command that remakes an initramfs or a boot menu, while nobody else can do the same."""
+"""Module that runs one command that rebuilds an initramfs or a boot menu, and excludes concurrent runs by locks."""
 
 from __future__ import annotations
 
@@ -67,25 +67,28 @@ from typing import Callable  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 
-# What apt and dpkg lock, and what rpm does; all of them with fcntl.
+# The fcntl locks of apt, dpkg and rpm.
 OF_PACKAGES = (
     "var/lib/dpkg/lock-frontend",
     "var/lib/dpkg/lock",
     "var/lib/rpm/.rpm.lock",
     "usr/lib/sysimage/rpm/.rpm.lock",
 )
-# A directory that is there and that can be locked without a trace.
+# An existing directory, which can be locked without creating a file.
 OWN = "boot"
 FLOCK = "hhqqi"  # struct flock
 EXT4_IOC_CHECKPOINT = 0x4004662B  # _IOW('f', 43, __u32)
 
 
 class HeldError(Exception):
-    """Somebody else holds a lock."""
+    """Another process holds a lock."""
 
 
 def take(path: str) -> int:
-    """Take a package manager's lock; answers the open file."""
+    """Take a package manager's lock and return its file descriptor.
+
+    :raises HeldError: when another process holds it.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,7 +115,10 @@ def _holder(descriptor: int) -> str:
 
 
 def take_own(path: str) -> int:
-    """Take gpustack's own lock; answers the open directory."""
+    """Take gpustack's own lock and return its file descriptor.
+
+    :raises HeldError: when another run's command holds it.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,7 +129,11 @@ def take_own(path: str) -> int:
 
 
 def take_all(root: str, wait: float) -> int:
-    """Take all locks; answers the one that the command is to keep."""
+    """Take all locks and return the descriptor of the one that the command inherits; -1 without the directory /boot.
+
+    :param wait: the time limit in seconds.
+    :raises HeldError: when a lock is still held after that time.
+    """
     end = time.monotonic() + wait
     for name in OF_PACKAGES:
         path = os.path.join(root, name)
@@ -134,7 +144,7 @@ def take_all(root: str, wait: float) -> int:
 
 
 def patient(step: Callable[[str], int], path: str, end: float) -> int:
-    """Try until it works or the time is over."""
+    """Repeat a step until it succeeds or the deadline has passed."""
     while True:
         try:
             return step(path)
@@ -145,7 +155,7 @@ def patient(step: Callable[[str], int], path: str, end: float) -> int:
 
 
 def settle(path: str) -> None:
-    """Empty a file system's journal: GRUB does not read it, and after a power cut it would find the files of before."""
+    """Write back the journal of a file system: GRUB ignores it, and would find the old files after a power failure."""
     os.sync()
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -157,7 +167,7 @@ def settle(path: str) -> None:
 
 
 def main() -> None:
-    """Take the locks, run, answer."""
+    """Take the locks, run the command, and return its result."""
     module = AnsibleModule(
         argument_spec={
             "argv": {"type": "list", "elements": "str", "required": True},
@@ -173,7 +183,7 @@ def main() -> None:
     except OSError as error:
         module.fail_json(msg="can't take a lock: {}".format(error))
     code, out, err = module.run_command(module.params["argv"], pass_fds=[own_lock] if own_lock >= 0 else None)
-    if own_lock >= 0 and module.params["root"] == "/":  # nothing boots from another root right afterwards
+    if own_lock >= 0 and module.params["root"] == "/":  # another root is not booted right afterwards
         settle(os.path.join(module.params["root"], OWN))
     result = {"rc": code, "stdout": out, "stderr": err, "changed": True}
     if code != 0:
