@@ -1,10 +1,11 @@
-"""Keystone, Placement and the Nova API of one release, each a process of its own on loopback.
+"""Keystone, Placement and the Nova API of one release, each in a separate process on loopback.
 
->>> with Cloud("2025.2") as cloud, cloud.connection() as connection:
+>>> with EmbeddedCloud("2025.2") as cloud, cloud.connection() as connection:
 ...     connection.compute.create_flavor(name="g1", ram=8192, vcpus=4, disk=40)
 ...     cloud.openstack("flavor", "list")
 
-It keeps flavors, projects, quotas; no scheduler or compute runs, so it builds no servers (see :mod:`.nova` for those).
+It stores flavors, projects and quotas. Without a scheduler or compute service, it cannot boot servers
+(:mod:`gpustack_demo.embedded.nova` can).
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _APPLICATIONS = {
 class EmbeddedCloud(RunningCloud):
     """Keystone, Placement and the Nova API of one release, as a context manager.
 
-    :param config: more nova.conf for the API: texts, files, drop-in directories.
+    :param config: additional nova.conf for the API: texts, files, drop-in directories.
     """
 
     password: str
@@ -116,7 +117,7 @@ class EmbeddedCloud(RunningCloud):
                 files.append(f"{number:02d}-{len(files):02d}.conf")
                 write_atomic(directory / files[-1], content, mode=0o600)
         (directory / "api-paste.ini").symlink_to(self.environment.path / "etc" / "nova" / "api-paste.ini")
-        # OS_NOVA_CONFIG_FILES would name them as well, but not before Antelope.
+        # OS_NOVA_CONFIG_FILES also names them, but only since Antelope.
         arguments = [argument for name in files for argument in ("--config-file", str(directory / name))]
         return self._serve("nova", directory, {"OS_NOVA_CONFIG_DIR": str(directory)}, arguments)
 
@@ -147,7 +148,7 @@ class EmbeddedCloud(RunningCloud):
 
 
 def _map_cells(directory: Path) -> None:
-    """Tell the API database of its cells, as ``nova-manage cell_v2 map_cell0`` and ``create_cell`` do."""
+    """Map the cells in the API database, like ``nova-manage cell_v2 map_cell0`` and ``create_cell``."""
     cells = ((_CELL0, "cell0", "none:///"), (_CELL1, "cell1", "fake:///"))
     with closing(sqlite3.connect(directory / "api.sqlite")) as database, database:
         database.executemany(

@@ -1,7 +1,4 @@
-"""The verbs of a running embedded Nova, from outside: services, faults, and what hypervisors and trackers hold.
-
-Everything that a cloud's own API offers is not here: use the API.
-"""
+"""Control of a running embedded Nova beyond its API: services, faults, records of hypervisors and trackers."""
 
 from __future__ import annotations
 
@@ -46,11 +43,11 @@ STEPS: Mapping[str, str] = {
     "destroy": "driver.destroy",
     "terminate": "manager.terminate_instance",
 }
-"""Short names of steps that are known to leave something behind; any ``PART.METHOD`` may be named as well."""
+"""Short names of steps whose failure is known to leave something behind; any ``PART.METHOD`` is valid too."""
 
 
 class ControlError(GpustackError):
-    """A verb failed: what Nova raised is in ``kind`` (its class) and in the message."""
+    """A verb failed; ``kind`` is the class of Nova's exception."""
 
     def __init__(self, kind: str, message: str, trace: str) -> None:
         super().__init__(f"{kind}: {message}")
@@ -59,7 +56,7 @@ class ControlError(GpustackError):
 
 
 class Control:
-    """The verbs; each raises :class:`ControlError` when Nova does not take it."""
+    """The verbs; each raises :class:`ControlError` when Nova refuses it."""
 
     def __init__(self, port: int, token: str) -> None:
         self._port = port
@@ -71,7 +68,7 @@ class Control:
         return self._port, self._token
 
     def call(self, verb: str, **arguments: object) -> Any:  # noqa: ANN401 - JSON
-        """Any verb by name."""
+        """Call any verb by name."""
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
         try:
             headers = {"X-Gpustack-Token": self._token, "Content-Type": "application/json"}
@@ -91,30 +88,30 @@ class Control:
         return {name: entry["running"] for name, entry in self.call("hosts").items()}
 
     def stop_compute(self, host: str) -> None:
-        """Stop nova-compute in an orderly way. Its guests keep running."""
+        """Stop nova-compute gracefully. Its guests keep running."""
         self.call("stop", name=host)
 
     def kill_compute(self, host: str, *, unseen: bool = True) -> None:
-        """Stop nova-compute as SIGKILL would: what it was doing stays half done. Its guests keep running.
+        """Stop nova-compute like SIGKILL: its current work stays incomplete. Its guests keep running.
 
-        :param unseen: let its service look long gone at once, so that the API takes it for down.
+        :param unseen: whether to set its last report to long ago, so that the API considers it down.
         """
         self.call("kill", name=host)
         if unseen:
             self.call("unseen", name=host)
 
     def power_off_host(self, host: str) -> None:
-        """The host is gone: nova-compute, its guests, and its last sign of life."""
+        """Power off the host: nova-compute and its guests are gone, and the last report is long ago."""
         self.call("power_off", name=host)
 
     def wipe_host(self, host: str) -> None:
-        """Wipe the disks of a host that is down: it has no guests any more when it comes back."""
+        """Wipe the disks of a powered-off host: it returns without guests."""
         self.call("wipe", name=host)
 
     def restart_compute(self, host: str, *, kill: bool = False, **changes: object) -> None:
         """Stop nova-compute if it runs, and start it; the guests stay.
 
-        :param changes: what is different from now on: ``pci`` (a sequence of :class:`Device`), ``node`` (the hypervisor
+        :param changes: changes of the host: ``pci`` (a sequence of :class:`EmbeddedDevice`), ``node`` (the hypervisor
             hostname), ``compute_id`` (a UUID: the host was reinstalled), ``config`` (a list of files).
         """
         if "pci" in changes:
@@ -122,11 +119,11 @@ class Control:
         self.call("restart", name=host, changes=changes, kill=kill)
 
     def periodic(self, host: str | None = None, task: str = "update_available_resource") -> None:
-        """Run a periodic task of the compute manager, now, on one host or on all that run."""
+        """Run a periodic task of the compute manager now, on one host or on all that run."""
         self.call("periodic", name=host, task=task)
 
     def unseen(self, host: str, seconds: int = 3600) -> None:
-        """Let a stopped nova-compute look as if it last reported ``seconds`` ago."""
+        """Set the last report of a stopped nova-compute to ``seconds`` ago."""
         self.call("unseen", name=host, seconds=seconds)
 
     # -- faults ----------------------------------------------------------------------------------------------
@@ -145,28 +142,28 @@ class Control:
         """Make a step of the nova-compute on ``host`` fail.
 
         :param step: a short name of :data:`STEPS`, or ``PART.METHOD``.
-        :param action: ``raise`` ``error``, ``hang`` (until :meth:`clear_faults`, or for ever after
-            :meth:`kill_compute`), or ``skip`` (the step does nothing: a message that was lost; at ``migrate``: the
-            hypervisor's job fails and says so by its state alone).
-        :param when: ``before`` the step is done, or ``after``.
-        :param error: a class, with its module, that takes a message.
-        :param times: how often; 0 is always.
+        :param action: ``raise`` ``error``, ``hang`` (until :meth:`clear_faults`, or forever after
+            :meth:`kill_compute`), or ``skip`` (the step does nothing, like a lost message; at ``migrate``, the
+            hypervisor's job fails, and only its state shows that).
+        :param when: ``before`` or ``after`` the step is done.
+        :param error: an exception class with its module; its constructor takes a message.
+        :param times: the number of times; 0 for always.
         """
         step = STEPS.get(step, step)
         self.call("fault", name=host, step=step, action=action, when=when, error=error, message=message, times=times)
 
     def clear_faults(self, host: str) -> None:
-        """Take the faults of a host off; what hangs goes on."""
+        """Remove the faults of a host; hanging threads continue."""
         self.call("clear_faults", name=host)
 
     def hits(self, host: str, step: str) -> int:
-        """How often the fault at ``step`` happened so far."""
+        """The number of times that the fault at ``step`` has happened."""
         return self._fault(host, step).get("hits", 0)
 
     def wait_for_fault(self, host: str, step: str, *, seconds: float = 30) -> None:
         """Wait until the fault at ``step`` has happened.
 
-        :raises GpustackError: when it does not.
+        :raises GpustackError: when the time is over.
         """
         deadline = time.monotonic() + seconds
         while not self.hits(host, step):
@@ -179,19 +176,19 @@ class Control:
         fault: dict[str, int] = next((entry for entry in self.call("faults", name=host) if entry["step"] == wanted), {})
         return fault
 
-    # -- what there is ---------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------
 
     def domains(self, host: str) -> list[dict[str, Any]]:
-        """The hypervisor's word on its guests: ``uuid``, ``name``, ``state``, ``hostdevs`` (addresses)."""
+        """The hypervisor's guests: ``uuid``, ``name``, ``state``, ``hostdevs`` (addresses)."""
         domains: list[dict[str, Any]] = self.call("domains", name=host)
         return domains
 
     def domain_xml(self, host: str, server: str) -> str:
-        """The domain document of one guest, as ``virsh dumpxml`` prints it."""
+        """The domain XML of one guest, as from ``virsh dumpxml``."""
         return str(self.call("domain_xml", name=host, uuid=server))
 
     def hostdevs(self, server: str) -> dict[str, list[str]]:
-        """The devices that a guest's domains have, on every host where there is one."""
+        """The devices of a guest's domains, by host."""
         by_host = {}
         for host in self.hosts():
             for domain in self.domains(host):
@@ -200,10 +197,10 @@ class Control:
         return by_host
 
     def tracker(self, host: str) -> dict[str, Any]:
-        """What a nova-compute has in memory: ``devices`` (with status and owner) and ``pools`` (of the free ones)."""
+        """The tracker of a nova-compute in memory: ``devices`` (with status and owner) and ``pools`` of free ones."""
         state: dict[str, Any] = self.call("tracker", name=host)
         return state
 
     def option(self, service: str, group: str | None, option: str) -> Any:  # noqa: ANN401 - whatever the option is
-        """An option as ``api``, ``scheduler``, ``conductor`` or the nova-compute of a host reads it."""
+        """The value of an option in ``api``, ``scheduler``, ``conductor`` or the nova-compute of a host."""
         return self.call("option", service=service, group=group, option=option)

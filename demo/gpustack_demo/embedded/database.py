@@ -1,8 +1,8 @@
-"""A MariaDB or PostgreSQL server of one's own, on a loopback port and a temporary data directory.
+"""A private MariaDB or PostgreSQL server on a loopback port with a temporary data directory.
 
->>> with DatabaseServer("mariadb") as server, Nova("2025.2", database=server.url) as nova: ...
+>>> with DatabaseServer("mariadb") as server, EmbeddedNova("2025.2", database=server.url) as nova: ...
 
-The programs are those of the distribution's packages; nothing of the system's own server is touched.
+The programs are those of the distribution's packages; the system's own server is not touched.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpustack.files import write_atomic
 from gpustack_demo.embedded.process import ServiceError, ServiceProcess, free_port
 
 KINDS = ("mariadb", "postgresql")
-# Debian has my_print_defaults, which mariadb-install-db runs, in a package of its own.
+# Debian has my_print_defaults, which mariadb-install-db runs, in a separate package.
 _NEEDED = {"mariadb": ("mariadbd", "mariadb-install-db", "my_print_defaults"), "postgresql": ("initdb", "postgres")}
 _PACKAGES = {"mariadb": "mariadb-server-core mariadb-client-core", "postgresql": "postgresql"}
 _SECONDS = 60.0
@@ -32,7 +32,7 @@ _USER = "nova"
 
 
 def _programs() -> str:
-    """A search path that has the servers: Debian and RHEL keep them out of the ordinary one."""
+    """A search path with the servers: Debian and RHEL install them outside of the usual one."""
     postgres = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/libexec", *map(str, postgres)])
 
@@ -43,7 +43,7 @@ def find(kind: str) -> bool:
 
 
 class DatabaseServer:
-    """One server, as a context manager; :attr:`url` is what SQLAlchemy needs to reach it."""
+    """One server, as a context manager; :attr:`url` is its SQLAlchemy URL."""
 
     url: str
 
@@ -54,7 +54,7 @@ class DatabaseServer:
         self._exit = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        """Make the data directory and start the server.
+        """Create the data directory and start the server.
 
         :raises ServiceError: when it does not start.
         """
@@ -67,7 +67,7 @@ class DatabaseServer:
             directory = Path(tempfile.mkdtemp(prefix=f"gpustack-{self._kind}-"))
             self._exit.callback(shutil.rmtree, directory, ignore_errors=True)
             self._account = _unprivileged(self._kind)
-            # Temporary tables of two servers that initialise at once have the same names.
+            # Temporary tables of two servers that initialise concurrently have the same names.
             self._temporary = directory / "tmp"
             self._temporary.mkdir(mode=0o700)
             self._hand_over(directory, self._temporary)
@@ -79,7 +79,7 @@ class DatabaseServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the server; its data are gone."""
+        """Stop the server; its data are removed."""
         self._exit.close()
 
     def _hand_over(self, *paths: Path) -> None:
@@ -142,13 +142,15 @@ class DatabaseServer:
         return ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", *full]
 
     def _environment(self) -> dict[str, str]:
-        """This process's, with a directory for temporary files that the account may write."""
+        """This process's environment, with a directory for temporary files that the account can write."""
         return {**os.environ, "TMPDIR": str(self._temporary)}
 
 
 def _unprivileged(kind: str) -> tuple[int, int] | None:
-    """The user and group to run under if this process is root, which the servers refuse; numbers, for
-    ``nobody``'s group has another name than the account."""
+    """The user and group for the server if this process is root, which the servers refuse.
+
+    They are numbers, since the group of ``nobody`` may have another name.
+    """
     if os.geteuid() != 0:
         return None
     names = ({"mariadb": "mysql", "postgresql": "postgres"}[kind], "nobody")

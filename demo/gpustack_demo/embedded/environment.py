@@ -1,7 +1,8 @@
 """The virtual environment of a release, in which an embedded cloud runs.
 
-It is made once, outside of any checkout, under a name that says what is in it (:meth:`Release.environment`). A marker
-is written last: an environment without it was interrupted, and is made again. Two that want it at once take turns.
+It is created once, outside of any checkout, under a name derived from its content
+(:meth:`EmbeddedRelease.environment`). A marker is written last; an environment without it is incomplete and is
+recreated. A lock serialises concurrent processes.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Environment:
         return self.path / "bin" / name
 
     def variables(self) -> dict[str, str]:
-        """Environment variables for its programs: this process's, without what would lead Python elsewhere."""
+        """Environment variables for its programs: this process's, without those that change Python's import path."""
         inherited = {
             key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "OS_", "VIRTUAL_ENV"))
         }
@@ -51,11 +52,11 @@ class Environment:
 
 
 def ensure(name: str, *, report: Report = lambda text: None) -> Environment:
-    """The environment of release ``name``, made if need be.
+    """The environment of release ``name``, created if needed.
 
-    :param report: is called with one line for each step.
-    :raises UsageError: no such release.
-    :raises GpustackError: no Python that fits, or pip failed.
+    :param report: called with one line for each step.
+    :raises UsageError: when there is no such release.
+    :raises GpustackError: when there is no suitable Python, or pip failed.
     """
     entry = release(name)
     python = require_interpreter(entry)
@@ -74,7 +75,7 @@ def _minor(entry: EmbeddedRelease, python: Path) -> str:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold ``path`` as a lock between processes; it is created, and stays."""
+    """Hold ``path`` as a lock between processes; the file is created, and stays."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
@@ -89,11 +90,11 @@ def _make(entry: EmbeddedRelease, python: Path, path: Path, report: Report) -> N
         shutil.rmtree(path)
     log = path.parent / f"{path.name}.log"
     log.unlink(missing_ok=True)
-    # -I: no module of the current directory.
+    # -I: no modules of the current directory.
     pip = [str(path / "bin" / "python"), "-I", "-m", "pip", "--disable-pip-version-check", "--no-input"]
     quiet = ["--quiet", "--progress-bar", "off"]
     _run([str(python), "-I", "-m", "venv", str(path)], log)
-    # The pins are complete and have hashes: nothing else is installed, and nothing of another content.
+    # The pins are complete and have hashes: no other package or content is installed.
     _run([*pip, "install", *quiet, "--require-hashes", "--no-deps", "-r", str(entry.pins)], log)
     write_atomic(path / _MARKER, f"{entry.name}\n")
     report(f"OpenStack {entry.name}: installed in {time.monotonic() - began:.0f} s")

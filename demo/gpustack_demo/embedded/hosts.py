@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 Config = Sequence[str | Path]
-"""nova.conf of one service, in the order of reading: texts, and paths of files or of drop-in directories."""
+"""nova.conf of one service, in reading order: texts, and paths of files or drop-in directories."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedDevice:
     """One PCI function of a host; the fields are those of a gpustack snapshot.
 
-    ``sriov_totalvfs`` makes it a physical function (``type-PF``; 0 is enough), ``physical_function`` a virtual one.
+    ``sriov_totalvfs`` makes it a physical function (``type-PF``; 0 is enough), ``physical_function`` a virtual
+    function.
     """
 
     address: str
@@ -30,7 +31,6 @@ class EmbeddedDevice:
     class_: str | None = None
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON has it."""
         entry = asdict(self)
         entry["class"] = entry.pop("class_")
         return entry
@@ -41,12 +41,12 @@ class EmbeddedHost:
     """One compute host.
 
     :param pci: its devices.
-    :param config: its own nova.conf; None when it has what the API has.
-    :param cell: the cell its nova-compute belongs to.
+    :param config: its own nova.conf; None for that of the API.
+    :param cell: the cell of its nova-compute.
     :param numa_nodes: NUMA nodes, with ``cpus_per_node`` CPUs and an equal share of ``memory_mib`` each.
     :param sockets: CPU sockets, with an equal number of the NUMA nodes each.
-    :param node: the hypervisor hostname, when it is another than ``name``.
-    :param running: start nova-compute with the cloud.
+    :param node: the hypervisor hostname, if it differs from ``name``.
+    :param running: whether nova-compute starts with the cloud.
     """
 
     name: str
@@ -64,9 +64,9 @@ class EmbeddedHost:
 def gpus(
     count: int, *, vendor: str = "10de", product: str = "11b4", bus: int = 0x81, sriov_totalvfs: int | None = None
 ) -> tuple[EmbeddedDevice, ...]:
-    """``count`` GPUs without SR-IOV, bound to vfio-pci, one IOMMU group each, spread over two NUMA nodes.
+    """``count`` GPUs without SR-IOV, bound to vfio-pci, each in its own IOMMU group, spread over two NUMA nodes.
 
-    They lie at ``0000:81:00.0``, ``0000:82:00.0`` and so on, and are Quadro K4200s unless told otherwise.
+    Their addresses are ``0000:81:00.0``, ``0000:82:00.0`` and so on. The default model is Quadro K4200.
     """
     return tuple(
         EmbeddedDevice(
@@ -83,7 +83,7 @@ def gpus(
 
 
 def devices_of_snapshot(pci: Iterable[Mapping[str, Any]]) -> tuple[EmbeddedDevice, ...]:
-    """The devices of a host as gpustack's collector found them (the ``pci`` list of a snapshot)."""
+    """The devices of a host from facts of gpustack's collector (the ``pci`` list of a snapshot)."""
     return tuple(_device(entry) for entry in pci)
 
 

@@ -1,4 +1,4 @@
-"""Keystone on loopback: the first service of a cloud that checks tokens, and the clouds.yaml that leads to it."""
+"""Keystone on loopback: the first service of a cloud that checks tokens, and clouds.yaml for clients."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ project_name = admin
 project_domain_name = Default
 region_name = RegionOne
 """
-"""What a service needs to sign in; ``[keystone_authtoken]`` takes it as well."""
+"""The credentials of a service, also for ``[keystone_authtoken]``."""
 
 
 def inside_command(environment: Environment, service: str, description: Path) -> list[str]:
-    """The command that runs what lies in ``inside/``."""
+    """The command that runs the code of ``inside/``."""
     return [str(environment.program("python")), str(_INSIDE), service, str(description)]
 
 
@@ -57,8 +57,8 @@ def start_keystone(
 ) -> ServiceProcess:
     """Start a Keystone whose only user is ``admin`` (of project ``admin``, domain ``Default``).
 
-    :param directory: gets its database, keys, configuration and log.
-    :param catalog: the URL of every service type, ``identity`` too.
+    :param directory: for its database, keys, configuration and log.
+    :param catalog: the URL of every service type, including ``identity``.
     """
     directory.mkdir(mode=0o700)
     copy_template(environment, "keystone", directory / "keystone.sqlite")
@@ -96,13 +96,13 @@ def clouds_with_keystone(port: int, password: str) -> dict[str, object]:
 
 
 def clouds_without_keystone(endpoints: Mapping[str, str], token: str) -> dict[str, object]:
-    """The entry of clouds.yaml for services that all take this one token."""
+    """The entry of clouds.yaml for services that all accept this one token."""
     entry: dict[str, object] = {"auth_type": "admin_token", "auth": {"endpoint": endpoints["compute"], "token": token}}
     return {**entry, **{f"{kind}_endpoint_override": url for kind, url in endpoints.items()}}
 
 
 def write_clouds(path: Path, entry: Mapping[str, object]) -> None:
-    """Write clouds.yaml with one cloud, ``embedded``, readable by its owner alone."""
+    """Write clouds.yaml with one cloud, ``embedded``. Mode 0600."""
     import yaml
 
     write_atomic(path, yaml.safe_dump({"clouds": {"embedded": dict(entry)}}), mode=0o600)

@@ -1,4 +1,4 @@
-"""``python -m gpustack_demo.embedded.install 2025.2``: what an embedded cloud runs on, made ahead of its first use."""
+"""``python -m gpustack_demo.embedded.install 2025.2``: prepare an embedded cloud before its first use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpustack_demo.embedded.templates import ensure_templates
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """``python -m gpustack_demo.embedded.install [RELEASE …]``; without a release: those with an interpreter here."""
+    """``python -m gpustack_demo.embedded.install [RELEASE …]``; default: all releases with an installed interpreter."""
     description = "Install what embedded clouds run on."
     parser = argparse.ArgumentParser(prog="python -m gpustack_demo.embedded.install", description=description)
     names = ", ".join(releases())

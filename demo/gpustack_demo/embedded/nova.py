@@ -1,6 +1,6 @@
-"""The whole of Nova in one process beside this one: it builds, moves and deletes servers with GPUs.
+"""All of Nova in one separate process: it boots, moves and deletes servers with GPUs.
 
->>> with Nova("2025.2", hosts=[Host(name="gpu1", pci=gpus(2))], config=[rendered_text]) as nova:
+>>> with EmbeddedNova("2025.2", hosts=[EmbeddedHost(name="gpu1", pci=gpus(2))], config=[rendered_text]) as nova:
 ...     with nova.connection() as cloud:
 ...         flavor = cloud.compute.create_flavor(name="g", ram=512, vcpus=1, disk=1)
 ...     nova.control.domains("gpu1")
@@ -58,18 +58,17 @@ class EmbeddedNova(RunningCloud):
     """Nova of one release, as a context manager; its API listens on loopback.
 
     :param hosts: the compute hosts.
-    :param config: nova.conf of the API, and of every service that has none of its own: texts, files, drop-in
-        directories.
+    :param config: nova.conf of the API, and of every service without its own: texts, files, drop-in directories.
     :param scheduler_config: nova.conf of the scheduler.
     :param conductor_config: nova.conf of the conductor.
-    :param database: a server to keep the databases on instead of SQLite files, as SQLAlchemy writes it
-        (``mysql+pymysql://root@127.0.0.1:3306``, ``postgresql+psycopg2://…``): databases called ``PREFIX_api``,
-        ``PREFIX_cell0`` … are made there, or emptied, and stay.
-    :param database_prefix: what their names begin with.
-    :param cells: the names of the cells, beside ``cell0``.
-    :param policy: rules of the API's policy that are other than Nova's defaults, by name.
-    :param keystone: start a real Keystone, and ask every request for its token; without, for the one in clouds.yaml.
-    :param debug: log at level DEBUG.
+    :param database: the SQLAlchemy URL of a server for the databases instead of SQLite files
+        (``mysql+pymysql://root@127.0.0.1:3306``, ``postgresql+psycopg2://…``). The databases ``PREFIX_api``,
+        ``PREFIX_cell0`` … are created or emptied, and kept afterwards.
+    :param database_prefix: the prefix of their names.
+    :param cells: the names of the cells, in addition to ``cell0``.
+    :param policy: rules of the API's policy that differ from Nova's defaults, by name.
+    :param keystone: whether a real Keystone runs and checks tokens; otherwise the token is the one in clouds.yaml.
+    :param debug: whether to log at level DEBUG.
     """
 
     control: Control
@@ -103,7 +102,7 @@ class EmbeddedNova(RunningCloud):
 
     @property
     def nova_conf(self) -> Path:
-        """A nova.conf with ``[database]`` (cell1) and ``[api_database]``, as nova-manage wants it. Mode 0600."""
+        """A nova.conf with ``[database]`` (cell1) and ``[api_database]``, as nova-manage needs it. Mode 0600."""
         return self.directory / "nova.conf"
 
     @property
@@ -119,15 +118,15 @@ class EmbeddedNova(RunningCloud):
         return f"{base.rstrip('/')}/{self._prefix}_{name}{question}{query}"
 
     def start_compute(self, host: EmbeddedHost) -> None:
-        """Start nova-compute on a new host, or on one that was stopped.
+        """Start nova-compute on a new or stopped host.
 
-        :raises ControlError: when nova-compute refuses to start (its configuration is wrong, say).
+        :raises ControlError: when nova-compute does not start (because of a wrong configuration, for example).
         """
         self._hosts[host.name] = host
         self.control.call("start", host=self._entry(host))
 
     def manage(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-        """Run the release's own ``nova-manage`` against these databases.
+        """Run the release's own ``nova-manage`` on these databases.
 
         :raises subprocess.CalledProcessError: when it fails and ``check`` is set.
         """
@@ -135,7 +134,7 @@ class EmbeddedNova(RunningCloud):
         return run_captured(command, self.environment.variables(), check=check)
 
     def write_config(self, service: str, config: Config) -> list[str]:
-        """Put a configuration where a service can read it, after what all need; → the files, in order of reading."""
+        """Write a configuration for a service, after the common part; return the files in reading order."""
         files = [str(self.nova_conf)]
         directory = self.directory / "etc" / service
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Child processes that serve: started, waited for, and reliably stopped, with their log at hand when they fail."""
+"""Child processes that serve: start them, wait for them, stop them reliably, and report their log if they fail."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _STOP_SECONDS = 5.0
 
 
 class ServiceError(GpustackError):
-    """An embedded service did not start, or died."""
+    """An embedded service did not start, or ended unexpectedly."""
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nothing listens on at the moment."""
+    """A TCP port of 127.0.0.1 that is currently free."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -30,7 +30,7 @@ def free_port() -> int:
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
-    """The last lines of a log, empty when there is none."""
+    """The last lines of a log; empty if the log does not exist."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -39,9 +39,9 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
 
 
 class ServiceProcess:
-    """One child process, in a process group of its own so that nothing of it outlives :meth:`stop`.
+    """A child process in its own process group, so that :meth:`stop` also ends its descendants.
 
-    Its output goes to ``log``. The child is told to end when this process ends, where the kernel can do that.
+    Its output goes to ``log``. Where the kernel supports it, the child ends when this process ends.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class ServiceProcess:
         return self._process.pid
 
     def check(self) -> None:
-        """Complain when the process has ended.
+        """Check that the process runs.
 
-        :raises ServiceError: with the end of its log.
+        :raises ServiceError: with the end of its log, when the process has ended.
         """
         code = self._process.poll()
         if code is not None:
@@ -78,7 +78,7 @@ class ServiceProcess:
             )
 
     def wait_for_port(self, port: int, *, seconds: float) -> None:
-        """Wait until ``port`` of 127.0.0.1 takes connections.
+        """Wait until ``port`` of 127.0.0.1 accepts connections.
 
         :raises ServiceError: when the process ends first, or the time is over.
         """
@@ -90,7 +90,7 @@ class ServiceProcess:
             self._sleep_until(deadline, f"listen on port {port}")
 
     def wait_for_file(self, path: Path, *, seconds: float) -> None:
-        """Wait until ``path`` exists (it must be put there in one step).
+        """Wait until ``path`` exists (it must be created atomically).
 
         :raises ServiceError: when the process ends first, or the time is over.
         """
@@ -107,7 +107,7 @@ class ServiceProcess:
         time.sleep(0.05)
 
     def stop(self) -> None:
-        """End the process and everything it started: politely, then for good."""
+        """End the process group: with SIGTERM first, then with SIGKILL."""
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()

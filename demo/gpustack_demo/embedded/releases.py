@@ -1,4 +1,4 @@
-"""The releases that can be run here: their versions, their pins and the interpreters that fit."""
+"""The releases that can run here: their versions, their pins and suitable interpreters."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ from gpustack.errors import GpustackError, UsageError
 
 _HERE = Path(__file__).resolve().parent
 _LAYOUT = 1
-"""Goes up when an environment of the same pins must be made anew."""
+"""Increment this if environments with the same pins must be recreated."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddedRelease:
     """One OpenStack release.
 
-    :param name: ``2025.2``, or ``yoga`` from the time of codenames.
-    :param versions: of the distributions that differ by release (``nova``, ``openstack-placement``, ``keystone``).
-    :param python: the ``major.minor`` of the interpreters it was tried with, best first.
+    :param name: ``2025.2``, or a codename such as ``yoga``.
+    :param versions: versions of the distributions that differ by release (``nova``, ``openstack-placement``,
+        ``keystone``).
+    :param python: the tested ``major.minor`` versions of Python, best first.
     """
 
     name: str
@@ -39,7 +40,7 @@ class EmbeddedRelease:
         return _HERE / "constraints" / f"{self.name}.txt"
 
     def interpreter(self) -> Path | None:
-        """An installed Python that fits: this one, one on the path, or one of pyenv's; None when there is none."""
+        """A suitable Python: this one, one on the path, or one of pyenv; None when there is none."""
         for version in self.python:
             if version == f"{sys.version_info.major}.{sys.version_info.minor}":
                 return Path(sys.executable)
@@ -49,7 +50,7 @@ class EmbeddedRelease:
         return None
 
     def environment(self, python: str) -> Path:
-        """Where the virtual environment of this release under Python ``major.minor`` belongs (it may not exist)."""
+        """The path of this release's virtual environment under Python ``major.minor`` (it may not exist)."""
         content = f"{_LAYOUT} {python}\n".encode() + self.pins.read_bytes()
         return cache_dir() / f"nova-{self.name}-{hashlib.sha256(content).hexdigest()[:12]}"
 
@@ -72,7 +73,7 @@ def _is_version(python: Path, version: str) -> bool:
 
 
 def cache_dir() -> Path:
-    """Where environments and database templates are kept: ``$GPUSTACK_CACHE``, else ``~/.cache/gpustack``."""
+    """The directory of environments and database templates: ``$GPUSTACK_CACHE``, else ``~/.cache/gpustack``."""
     chosen = os.environ.get("GPUSTACK_CACHE")
     if chosen:
         return Path(chosen).absolute()
@@ -85,12 +86,12 @@ def _table() -> dict[str, Any]:
 
 
 def packages() -> tuple[str, ...]:
-    """The distributions that embedded clouds use by name; the pins hold them and all that they need."""
+    """The distributions that embedded clouds use by name; the pins include their dependencies."""
     return tuple(_table()["packages"])
 
 
 def releases() -> dict[str, EmbeddedRelease]:
-    """Every release that can be run, newest first."""
+    """Every release that can run, newest first."""
     distributions = (("nova", "nova"), ("placement", "openstack-placement"), ("keystone", "keystone"))
     return {
         name: EmbeddedRelease(
@@ -105,7 +106,7 @@ def releases() -> dict[str, EmbeddedRelease]:
 def release(name: str) -> EmbeddedRelease:
     """The release called ``name``.
 
-    :raises UsageError: when there is none of that name.
+    :raises UsageError: when there is no release of that name.
     """
     entry = releases().get(name.lower())
     if entry is None:
@@ -115,7 +116,7 @@ def release(name: str) -> EmbeddedRelease:
 
 
 def available() -> list[EmbeddedRelease]:
-    """The releases that this machine has an interpreter for."""
+    """The releases with an installed interpreter."""
     return [entry for entry in releases().values() if entry.interpreter() is not None]
 
 

@@ -1,4 +1,4 @@
-"""What both clouds share: a directory of their own, child processes, and a client that leads to them."""
+"""Common parts of both clouds: a directory, child processes, and clients that connect to them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ NAME = "embedded"
 
 
 class RunningCloud:
-    """A cloud that runs as long as the context lasts; everything it wrote is gone afterwards.
+    """A cloud that runs until the context ends; its files are then removed.
 
     :param release: ``2025.2``, …
-    :param directory: keep configuration, databases and logs there (it must not exist) instead of a temporary one.
-    :param report: is called before long steps (installing).
+    :param directory: keeps configuration, databases and logs there (must not exist), instead of a temporary directory.
+    :param report: called before long steps (installing).
     """
 
     environment: Environment
@@ -43,7 +43,7 @@ class RunningCloud:
     def __enter__(self) -> Self:
         """Start everything.
 
-        :raises GpustackError: when something does not start; with the end of its log.
+        :raises GpustackError: with the end of its log, when a service does not start.
         """
         self.environment = ensure(self.release, report=self._report)
         ensure_templates(self.environment, report=self._report)
@@ -69,7 +69,7 @@ class RunningCloud:
         return directory
 
     def _hold_databases(self) -> None:
-        """Keep a connection to each SQLite file: without, SQLite ends and begins its log with each request."""
+        """Keep a connection to each SQLite file: otherwise SQLite removes and creates its WAL with each request."""
         for path in self.directory.rglob("*.sqlite"):
             connection = sqlite3.connect(path, check_same_thread=False)
             self._exit.callback(connection.close)
@@ -84,7 +84,7 @@ class RunningCloud:
         return self.directory / "clouds.yaml"
 
     def variables(self) -> dict[str, str]:
-        """Environment variables with which any OpenStack client talks to this cloud."""
+        """Environment variables with which any OpenStack client connects to this cloud."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("OS_")}
         return {**inherited, "OS_CLIENT_CONFIG_FILE": str(self.clouds_yaml), "OS_CLOUD": NAME}
 
@@ -108,7 +108,7 @@ class RunningCloud:
 
 
 def run_captured(command: list[str], variables: Mapping[str, str], *, check: bool) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end with no input, keeping what it says.
+    """Run a program without input and capture its output.
 
     :raises subprocess.CalledProcessError: when it fails and ``check`` is set.
     """

@@ -1,4 +1,4 @@
-"""Booting and moving servers on an embedded Nova, each step waited for."""
+"""Boot and move servers on an embedded Nova, and wait for each step."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ if TYPE_CHECKING:
 
 SECONDS = 60.0
 _PAUSE = 0.1
-"""Seconds between two looks at a server."""
+"""Seconds between two queries of a server."""
 
 
 def gpu_flavor(
     cloud: Connection, name: str, alias: str, count: int = 1, extra_specs: Mapping[str, str] = MappingProxyType({})
 ) -> Flavor:
-    """A small flavor that asks for ``count`` devices of ``alias``."""
+    """A small flavor that requests ``count`` devices of ``alias``."""
     flavor = cloud.compute.create_flavor(name=name, ram=512, vcpus=2, disk=1)
     cloud.compute.create_flavor_extra_specs(flavor, {"pci_passthrough:alias": f"{alias}:{count}", **extra_specs})
     return flavor
 
 
 def boot(cloud: Connection, name: str, flavor: Flavor, *, host: str | None = None, seconds: float = SECONDS) -> Server:
-    """Boot a server without network and wait until it is ACTIVE or ERROR: look at its ``status``.
+    """Boot a server without network and wait until its ``status`` is ACTIVE or ERROR.
 
-    :param host: the only host it may go to.
+    :param host: the only permitted host.
     """
     placement = {"host": host} if host else {}
     server = cloud.compute.create_server(name=name, flavor_id=flavor.id, image_id=IMAGE, networks="none", **placement)
@@ -40,7 +40,7 @@ def boot(cloud: Connection, name: str, flavor: Flavor, *, host: str | None = Non
 
 
 def settled(cloud: Connection, server: Server, *, seconds: float = SECONDS) -> Server:
-    """Wait until nothing is being done to ``server`` any more; → how it is then."""
+    """Wait until ``server`` has no task any more; return its final state."""
     return until(
         cloud, server, lambda current: current.task_state is None and current.status not in _MOVING, seconds=seconds
     )
@@ -52,7 +52,7 @@ _MOVING = frozenset({"BUILD", "RESIZE", "MIGRATING", "REVERT_RESIZE", "REBUILD"}
 def until(cloud: Connection, server: Server, done: Callable[[Server], bool], *, seconds: float = SECONDS) -> Server:
     """Wait until ``done(server)``.
 
-    :raises CloudError: when it does not come.
+    :raises CloudError: when the time is over.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -76,7 +76,7 @@ def delete(cloud: Connection, server: Server, *, seconds: float = SECONDS) -> No
 def service_id(cloud: Connection, host: str) -> str:
     """The id of the nova-compute service of ``host``.
 
-    :raises CloudError: when it has none (any more).
+    :raises CloudError: when there is none.
     """
     for service in cloud.compute.services(host=host, binary="nova-compute"):
         return str(service.id)
@@ -84,5 +84,5 @@ def service_id(cloud: Connection, host: str) -> str:
 
 
 def force_down(cloud: Connection, host: str, down: bool = True) -> None:
-    """Tell Nova that the nova-compute of ``host`` is down, or that it is not."""
+    """Set or clear ``forced_down`` of the nova-compute of ``host``."""
     cloud.compute.update_service_forced_down(service_id(cloud, host), host, "nova-compute", forced=down)

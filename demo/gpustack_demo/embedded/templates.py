@@ -1,7 +1,7 @@
-"""Databases with their schema, made once for each environment and copied for every run.
+"""Databases with their schema, created once for each environment and copied for every run.
 
 Four SQLite files: ``api`` and ``main`` (a Nova cell; cell0 has the same schema), ``placement`` and ``keystone``. They
-are in WAL mode, so that a reader (``gpustack cleanup plan``) and Nova do not wait for each other.
+use WAL mode, so that a reader (``gpustack cleanup plan``) and Nova do not block each other.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ _NAMES = ("api", "main", "placement", "keystone")
 
 
 def ensure_templates(environment: Environment, *, report: Report = lambda text: None) -> Path:
-    """The directory of the database files for ``environment``, made if need be.
+    """The directory of the database files for ``environment``, created if needed.
 
-    :raises GpustackError: when one of the services' own commands fails; with the end of what it said.
+    :raises GpustackError: with the end of its output, when a command of a service fails.
     """
     directory = environment.path / "gpustack-databases"
     with locked(environment.path.parent / f"{environment.path.name}.lock"):
@@ -86,9 +86,9 @@ def _run(environment: Environment, command: list[str], log: Path) -> None:
 
 
 def copy_template(environment: Environment, name: str, to: Path) -> None:
-    """Put a fresh copy of database ``name`` (``api``, ``main``, ``placement``, ``keystone``) at ``to``.
+    """Copy the template of database ``name`` (``api``, ``main``, ``placement``, ``keystone``) to ``to``.
 
-    :raises GpustackError: when the templates had to be made, and could not be.
+    :raises GpustackError: when the templates did not exist and could not be created.
     """
     shutil.copyfile(ensure_templates(environment) / f"{name}.sqlite", to)
     to.chmod(0o600)

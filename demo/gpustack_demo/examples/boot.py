@@ -1,9 +1,8 @@
-"""A stand-in for a boot: GRUB's entry, the kernel, the initramfs and the start of the system, as far as binding goes.
+"""A stand-in for a boot, as far as binding: GRUB's entry, the kernel, the initramfs and the start of the system.
 
-The order is that of initramfs-tools(7) and systemd: the scripts of ``init-top`` come first, and among them udev,
-which asks for the modules of every function; then the modules of ``conf/modules``. On the root file system udev
-asks again, now with everything there is, and the modules of ``modules-load.d`` follow: of two things that happen at
-the same time, the one that is worse for passthrough comes first here.
+The order is that of initramfs-tools(7) and systemd: first the scripts of ``init-top``, among them udev, which requests
+the modules of every function; then the modules of ``conf/modules``. On the root file system udev requests all modules
+again, then those of ``modules-load.d`` are loaded. If two steps are concurrent, the worse one for passthrough is first.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ _DEFAULT_ON = ("CONFIG_INTEL_IOMMU_DEFAULT_ON", "CONFIG_INTEL_IOMMU_DEFAULT_ON_I
 
 
 def boot(root: Path, *, at: int | None = None) -> str:
-    """Boot an example host; answers what came up.
+    """Boot an example host; return a description.
 
-    :param at: when, in seconds since the epoch. By default now: it waits for the next full second, so that
-        whatever was written before is older.
+    :param at: the time of the boot, in seconds since the epoch. The default is now, after waiting for the next full
+        second, so that all files written before are older.
     """
     machine = Machine.load(root)
     once, entry = _chosen(root, machine)
@@ -64,7 +63,7 @@ def boot(root: Path, *, at: int | None = None) -> str:
 
 
 def _chosen(root: Path, machine: Machine) -> tuple[str | None, grub.Entry]:
-    """The entry that is booted, and its id where GRUB boots it this time only."""
+    """The entry to boot, and its id if GRUB boots it only once."""
     if redhat.is_redhat(machine):
         return None, redhat.default_entry(root, machine)
     if machine.loader == "systemd-boot":
@@ -84,7 +83,7 @@ def _next_second() -> int:
 
 
 def iommu_on(machine: Machine, release: InstalledKernel, arguments: Sequence[str]) -> bool:
-    """Whether the kernel turns the IOMMU on (Documentation/admin-guide/kernel-parameters.txt)."""
+    """Whether the kernel enables the IOMMU (Documentation/admin-guide/kernel-parameters.txt)."""
 
     def words(name: str) -> list[str]:
         return [value for a in arguments if a.startswith(f"{name}=") for value in a.partition("=")[2].split(",")]
@@ -99,7 +98,7 @@ def iommu_on(machine: Machine, release: InstalledKernel, arguments: Sequence[str
 
 
 def _initramfs(kernel: RunningKernel, files: Mapping[str, tuple[int, bytes]]) -> dict[str, str]:
-    """Play the initramfs; answers the files that it leaves below ``/run``."""
+    """Play the initramfs; return the files that it leaves below ``/run``."""
     run: dict[str, str] = {}
     texts = {name: content.decode(errors="replace") for name, (_, content) in files.items()}
     configuration = Configuration.read(
@@ -126,7 +125,7 @@ def _initramfs(kernel: RunningKernel, files: Mapping[str, tuple[int, bytes]]) ->
 
 
 def _dracut(userspace: Userspace, texts: Mapping[str, str]) -> dict[str, str]:
-    """Play an image of dracut's: its pre-udev hooks, the modules of ``rd.driver.pre``, then udev (dracut.bootup(7))."""
+    """Play a dracut image: its pre-udev hooks, the modules of ``rd.driver.pre``, then udev (dracut.bootup(7))."""
     run: dict[str, str] = {}
     for name in sorted(name for name in texts if name.startswith("usr/lib/dracut/hooks/pre-udev/")):
         run.update(run_script(name, texts[name], userspace))

@@ -21,11 +21,11 @@ from gpustack_demo.examples.ssh_server import ExampleSshServer
 
 Print = Callable[[str], None]
 RELEASE = "2025.2"
-"""The Nova that the demo runs."""
+"""The release of Nova in the demo."""
 _PERIOD = 5.0
-"""Seconds between two runs of nova-compute's periodic tasks, which load the processor; Nova's own period is 60."""
+"""Seconds between two runs of nova-compute's periodic tasks, which cost CPU time; Nova's default is 60."""
 _TICK = 15.0
-"""Seconds between two reports of a long installation."""
+"""Seconds between two progress messages of a long installation."""
 
 
 class NotInstalledError(GpustackError):
@@ -33,7 +33,7 @@ class NotInstalledError(GpustackError):
 
 
 def install(report: Print) -> Environment:
-    """Nova, ready to run: from the cache, or installed now.
+    """An environment with Nova, from the cache or newly installed.
 
     :raises NotInstalledError: if it cannot be installed.
     """
@@ -48,9 +48,7 @@ def install(report: Print) -> Environment:
 
 
 def nova_of(directory: Path, snapshot: Path, rendered: Path) -> EmbeddedNova:
-    """A Nova with rendered configuration: each nova-compute of a snapshot's hosts with its own, the rest with
-    ``control``.
-    """
+    """A Nova with rendered configuration: each nova-compute has its host's own, the other services ``control``."""
     return EmbeddedNova(
         RELEASE,
         hosts=[_host(facts, rendered) for facts in _facts(snapshot)],
@@ -64,7 +62,7 @@ def nova_of(directory: Path, snapshot: Path, rendered: Path) -> EmbeddedNova:
 def running(base: Path, snapshot: Path, rendered: Path) -> Iterator[tuple[EmbeddedNova, ExampleSshServer]]:
     """Run :func:`nova_of` in ``base/cloud``, with frequent periodic tasks, and SSH to its hosts below ``base``.
 
-    :param snapshot: its hosts.
+    :param snapshot: the snapshot with the hosts.
     :param rendered: the output of ``gpustack nova render``.
     """
     directory = base / "cloud"
@@ -75,7 +73,7 @@ def running(base: Path, snapshot: Path, rendered: Path) -> Iterator[tuple[Embedd
         server = stack.enter_context(ExampleSshServer(roots, base / "ssh"))
 
         def tick() -> None:
-            with contextlib.suppress(GpustackError, OSError, HTTPException):  # Nova is being stopped
+            with contextlib.suppress(GpustackError, OSError, HTTPException):  # Nova is stopping
                 write_domains(nova, roots)
                 nova.control.periodic()
 
@@ -85,11 +83,11 @@ def running(base: Path, snapshot: Path, rendered: Path) -> Iterator[tuple[Embedd
 
 
 def write_domains(nova: EmbeddedNova, roots: Mapping[str, Path]) -> None:
-    """Write the status files that libvirt keeps of a host's running domains, into the directory of each host."""
+    """Write libvirt's status files of running domains into the directory of each host."""
     for name, root in roots.items():
         status = root / "run/libvirt/qemu"
         status.mkdir(parents=True, exist_ok=True)
-        # Process 1 shows that no other process is hidden.
+        # An entry for process 1 shows that processes are not hidden (hidepid).
         (root / "proc/1/fd").mkdir(parents=True, exist_ok=True)
         running = {
             f"{domain['name']}.xml": nova.control.domain_xml(name, domain["uuid"])
@@ -126,7 +124,7 @@ def _host(facts: Mapping[str, Any], rendered: Path) -> EmbeddedHost:
 
 @contextlib.contextmanager
 def repeatedly(seconds: float, do: Callable[[], object]) -> Iterator[None]:
-    """Do something every so many seconds, meanwhile."""
+    """Call a function every ``seconds`` seconds while the context lasts."""
     done = threading.Event()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""The functions behind ``gpustack example …``; :mod:`gpustack.cli.example` calls them by name."""
+"""The functions of ``gpustack example …``; :mod:`gpustack.cli.example` calls them by name."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ HOSTS: Mapping[str, Callable[[str], Machine]] = {
     "gpu07": hosts.systemd_boot_host,
     "gpu08": hosts.epyc_host,
 }
-"""The example hosts by the names that the tutorial gives them."""
+"""The example hosts by their names in the tutorial."""
 
 
 def create(directory: Path, report: Print) -> None:
     """Write the example hosts and ``inventory.yaml`` into a new or empty directory.
 
-    :raises UsageError: when the directory has content.
+    :raises UsageError: when the directory is not empty.
     """
     if directory.is_dir() and any(directory.iterdir()):
         raise UsageError("the directory is not empty", where=str(directory), remedy="choose a new directory")
@@ -84,10 +84,10 @@ def cloud(snapshot: Path, rendered: Path, report: Print, wait: Callable[[], obje
 
 
 def leak(access: Path, name: str, report: Print) -> None:
-    """Migrate an instance, with a libvirt that fails on the old host when the migration is confirmed.
+    """Migrate an instance, and make libvirt fail on the source host when the migration is confirmed.
 
     :param access: ``cloud/demo.json``, which :func:`cloud` wrote.
-    :raises GpustackError: when the cloud or the instance is not there.
+    :raises GpustackError: when the cloud or the instance does not exist.
     """
     import openstack.connection
     from openstack.config import loader

@@ -1,6 +1,6 @@
-"""``python -m gpustack_demo.examples.devices CLOUD.json``: who has each GPU, by Nova's and the hypervisor's records.
+"""``python -m gpustack_demo.examples.devices CLOUD.json``: the owner of each GPU by Nova and by the hypervisor.
 
-Beside a real cloud one would read ``nova.pci_devices`` with a database client, and ask ``virsh dumpxml`` on each host.
+With a real cloud, read ``nova.pci_devices`` with a database client, and run ``virsh dumpxml`` on each host.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ WHERE p.deleted = 0 AND c.deleted = 0 ORDER BY c.host, p.address
 
 
 def write_access(nova: EmbeddedNova, path: Path) -> None:
-    """Write how to reach the hypervisors and the cell's database of an embedded Nova. Mode 0600."""
+    """Write the access data of an embedded Nova's hypervisors and cell database. Mode 0600."""
     port, token = nova.control.access
     database = nova.database_url().removeprefix("sqlite:///")
     write_atomic(path, json.dumps({"port": port, "token": token, "database": database}), mode=0o600)
 
 
 def rows(database: str, control: Control) -> list[tuple[str, str, str, str]]:
-    """Host, address, what the row says, and what the hypervisor says, of every device."""
+    """Host, address, state in the row, and state on the hypervisor, of every device."""
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as cell:
         names = dict(cell.execute("SELECT uuid, display_name FROM instances WHERE deleted = 0"))
         records = list(cell.execute(_ROWS))
@@ -56,7 +56,7 @@ def rows(database: str, control: Control) -> list[tuple[str, str, str, str]]:
 
 
 def table(lines: Iterable[tuple[str, ...]]) -> str:
-    """The lines, in columns."""
+    """The rows in aligned columns."""
     all_lines = [("Host", "Address", "pci_devices", "Hypervisor"), *lines]
     widths = [max(map(len, column)) for column in zip(*all_lines, strict=True)]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in all_lines)

@@ -1,4 +1,4 @@
-"""The files that Debian and Ubuntu put on a host's disk, as far as booting and binding go."""
+"""The files of Debian and Ubuntu on a host's disk that concern booting and binding."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from gpustack_demo.examples import redhat, systemd_boot
 from gpustack_demo.examples.machine import InstalledKernel, Machine, Module
 
-# Modules whose files are spelt with _; those of the others have - for it.
+# Modules whose file names contain _; others use -.
 _UNDERSCORED = frozenset({"mlx5_core", "vfio_iommu_type1", "vfio_virqfd"})
-# The functions that an initramfs-tools hook may call (initramfs-tools(7)); they only note what the hook asks for.
+# The functions that an initramfs-tools hook may call (initramfs-tools(7)); they only record the request.
 HOOK_FUNCTIONS = """\
 manual_add_modules() { for _m in "$@"; do echo "$_m" >> "$DESTDIR/.modules"; done; }
 force_load() { manual_add_modules "$1"; mkdir -p "$DESTDIR/conf"; echo "$*" >> "$DESTDIR/conf/modules"; }
@@ -18,8 +18,8 @@ copy_modules_dir() { echo "$1/" >> "$DESTDIR/.modules"; }
 copy_file() { mkdir -p "$DESTDIR/$(dirname "${3:-$2}")"; cp "$2" "$DESTDIR/${3:-$2}"; }
 copy_exec() { :; }
 """
-# The boot scripts of the distribution's initramfs that matter here: their names and order. udev's is played by
-# gpustack_demo.examples.boot.
+# The relevant boot scripts of the distribution's initramfs: their names and order. gpustack_demo.examples.boot plays
+# udev's.
 _INIT_TOP = """\
 #!/bin/sh
 PREREQ=""
@@ -29,7 +29,7 @@ esac
 """
 _TOOLS = ("update-initramfs", "update-grub", "grub-mkconfig", "mkinitramfs")
 _NO_TOOL = "#!/bin/sh\necho 'an example host: its tools are played by gpustack_demo.examples.standin' >&2\nexit 1\n"
-# modprobe(8) as far as hooks ask it: whether a kernel has a module, as a file or built in.
+# modprobe(8) as hooks use it: whether a kernel has a module, as a file or built in.
 _MODPROBE = """\
 #!/bin/sh
 name=
@@ -93,14 +93,14 @@ FSTYPE=auto
 }
 
 
-# What a host has not got without its distribution's family, or without its boot loader.
+# Files that a host lacks because of its distribution family or boot loader.
 _DEBIAN_ONLY = ("boot/grub", "etc/grub.d", "etc/initramfs-tools", "etc/modules", "usr/share/initramfs-tools")
 _GRUB_ONLY = ("boot/grub", "etc/grub.d")
 _GRUB_TOOLS = ("update-grub", "grub-mkconfig")
 
 
 def write_distribution(root: Path, machine: Machine) -> None:
-    """Write everything of the disk but the boot menu and the initramfs images, which the stand-ins build."""
+    """Write the complete disk, except the boot menu and the initramfs images, which the stand-ins build."""
     redhats = redhat.is_redhat(machine)
     missing = _DEBIAN_ONLY if redhats else _GRUB_ONLY if machine.loader != "grub" else ()
     specific = redhat if redhats else systemd_boot if machine.loader == "systemd-boot" else None
@@ -154,7 +154,7 @@ def _write_kernel(root: Path, kernel: InstalledKernel) -> None:
 
 
 def object_path(module: Module) -> str:
-    """Where a module lies below ``/lib/modules/RELEASE``: ``kernel/drivers/vfio/pci/vfio-pci.ko``."""
+    """The path of a module below ``/lib/modules/RELEASE``: ``kernel/drivers/vfio/pci/vfio-pci.ko``."""
     directory = module.path.removeprefix("../") if module.path.startswith("../") else f"kernel/{module.path}"
     name = module.name if module.name in _UNDERSCORED else module.name.replace("_", "-")
     return f"{directory}/{name}.ko"

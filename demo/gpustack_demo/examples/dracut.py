@@ -1,8 +1,8 @@
-"""A stand-in for dracut: builds real images from what the directory of an example host holds.
+"""A stand-in for dracut: builds real images from the directory of an example host.
 
-It follows dracut.conf(5) and dracut.modules(7): the drivers that are forced, which dracut loads before udev
-(``rd.driver.pre``), the items that are installed, and the modules of dracut's that are asked for, whose ``install`` is
-run for real by bash. ``/etc/modprobe.d`` comes along only with ``hostonly=yes``.
+It follows dracut.conf(5) and dracut.modules(7): the forced drivers, which dracut loads before udev
+(``rd.driver.pre``), the installed items, and the requested dracut modules, whose ``install`` is run by a real bash.
+``/etc/modprobe.d`` is included only with ``hostonly=yes``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ install
 
 
 def dracut(root: Path, arguments: list[str]) -> str:
-    """Play ``dracut --force IMAGE RELEASE``; answers what was done."""
+    """Play ``dracut --force IMAGE RELEASE``; return a description."""
     machine = Machine.load(root)
     if len(arguments) != 3 or arguments[0] != "--force":
         raise StandInError("the stand-in for dracut only plays --force IMAGE RELEASE")
@@ -50,7 +50,7 @@ def dracut(root: Path, arguments: list[str]) -> str:
 
 
 def build(root: Path, kernel: InstalledKernel) -> bytes:
-    """The image of one kernel."""
+    """Build the image of one kernel."""
     forced, items, requested, hostonly = (value.split() for value in _bash(_CONFIGURATION, str(root)).split("\0")[:-1])
     for name in forced:
         if kernel.module(name) is None:

@@ -1,4 +1,4 @@
-"""What the stand-ins say when a real machine would not go on, or when they don't know what it would do."""
+"""The error of the stand-ins: a real machine would fail here, or its behaviour is unknown."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from gpustack.errors import GpustackError
 
 
 class StandInError(GpustackError):
-    """A stand-in can't do what it is asked for."""
+    """A stand-in can't do the requested action."""

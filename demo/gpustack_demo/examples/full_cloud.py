@@ -165,7 +165,7 @@ def _servers(stage: Stage) -> None:
 
 
 def _no_valid_host(stage: Stage) -> int:
-    """For how many instances Nova has found no host so far."""
+    """The number of instances so far for which Nova found no valid host."""
     output = stage.run("grep", "-o", "Failed to compute_task_build_instances: .*", "cloud/nova.log")
     return output.count("No valid host was found")
 

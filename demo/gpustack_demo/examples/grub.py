@@ -1,7 +1,7 @@
-"""A stand-in for ``update-grub``, and for GRUB itself when the machine starts.
+"""A stand-in for ``update-grub``, and for GRUB itself at boot.
 
-``/etc/default/grub`` and ``grub.d/*.cfg`` are shell scripts, and a shell evaluates them here, as ``grub-mkconfig``
-has it done (Debian's ``grub-mkconfig_lib`` and ``grub.d/10_linux``).
+``/etc/default/grub`` and ``grub.d/*.cfg`` are shell scripts, and a shell evaluates them here, as in ``grub-mkconfig``
+(Debian's ``grub-mkconfig_lib`` and ``grub.d/10_linux``).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ fi
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What a menu entry boots."""
+    """The kernel, initramfs and arguments of a menu entry."""
 
     title: str
     release: str
@@ -61,7 +61,7 @@ class Entry:
 
 
 def update_grub(root: Path) -> str:
-    """Write ``/boot/grub/grub.cfg`` from the defaults and the kernels in ``/boot``; answers what was done."""
+    """Write ``/boot/grub/grub.cfg`` from the defaults and the kernels in ``/boot``; return a description."""
     machine = Machine.load(root)
     always, default, distributor, chosen, no_recovery = _defaults(root)
     if chosen != "0":
@@ -100,7 +100,7 @@ def update_grub(root: Path) -> str:
 
 
 def _further(root: Path, ordinary: str) -> str:
-    """The output of the scripts in ``/etc/grub.d``, beside a 10_linux that writes one ordinary entry."""
+    """The output of the scripts in ``/etc/grub.d``, with a 10_linux that writes one ordinary entry."""
     scripts = [path for path in sorted((root / "etc/grub.d").glob("*")) if os.access(path, os.X_OK)]
     return "".join(_output(script, ordinary) for script in scripts)
 
@@ -134,7 +134,7 @@ def write_environment(root: Path, variables: Mapping[str, str]) -> None:
 
 
 def take_once(root: Path) -> str | None:
-    """The id of the entry to boot this time only; GRUB takes it out of its environment."""
+    """Remove the id of the entry for this boot only from GRUB's environment, and return it."""
     variables = environment(root)
     once = variables.get("next_entry") or None
     if once is not None:
@@ -161,7 +161,7 @@ def _version(release: str) -> list[tuple[int, str]]:
 
 
 def default_entry(root: Path, once: str | None = None) -> Entry:
-    """The entry that GRUB boots when nobody touches a key: the one with the id ``once``, else the first one."""
+    """The entry that GRUB boots by default: the one with the id ``once``, else the first one."""
     text = (root / CONFIGURATION).read_text(encoding="utf-8")
     start = re.search(rf"^menuentry .*--id {re.escape(once)} ", text, re.MULTILINE) if once else None
     text = text[start.start() if start else 0 :]

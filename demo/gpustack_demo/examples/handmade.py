@@ -1,4 +1,4 @@
-"""An example host that somebody has set up for passthrough by hand, from guides of several years."""
+"""An example host that was set up for passthrough manually, from guides of several years."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ ACTION=="add", KERNEL=="0000:88:00.1", SUBSYSTEM=="pci", RUN+="/bin/sh -c 'echo 
 
 
 def hand_made_host(name: str = "gpu05") -> Machine:
-    """The talk's host as a reader of the talk, and then of other guides, has left it: pci-stub has the cards.
+    """The talk's host after a reader followed the talk and then other guides: pci-stub has the cards.
 
-    Its sources disagree among themselves, and with what is wanted today.
+    The guides contradict one another and current practice.
     """
     machine = talk_host(name)
     return machine.model_copy(

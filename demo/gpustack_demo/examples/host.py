@@ -1,4 +1,4 @@
-"""Writing an example host as a directory that looks like a host's ``/``."""
+"""Write an example host as a directory that looks like a host's ``/``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UP_FOR = 86_400
 
 
 def write_host(root: Path, machine: Machine) -> Path:
-    """Write a machine below ``root`` as it is before anybody prepares it: installed a month ago, up for a day.
+    """Write an unprepared machine below ``root``: installed a month ago, up for a day.
 
     :param root: a directory that does not exist yet; its parent does.
     :returns: ``root``.
@@ -43,7 +43,7 @@ def write_host(root: Path, machine: Machine) -> Path:
 
 
 def _write_entries(root: Path, machine: Machine) -> None:
-    """What the boot loader starts, as the packages leave it."""
+    """Write the boot loader's entries as the packages leave them."""
     if machine.loader == "systemd-boot":
         for kernel in machine.kernels:
             kernel_install(root, ["add", kernel.release, f"/boot/vmlinuz-{kernel.release}"])

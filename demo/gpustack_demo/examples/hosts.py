@@ -1,4 +1,4 @@
-"""The example hosts: machines as they stand before anybody has prepared them."""
+"""The example hosts: machines before gpustack prepares them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _UBUNTU = {
     "ID": "ubuntu",
     "ID_LIKE": "debian",
 }
-# Debian turns the IOMMU on for everything but Intel's own graphics; Ubuntu for everything.
+# Debian's default enables the IOMMU for everything but Intel's integrated graphics; Ubuntu's for everything.
 _DEBIAN_CONFIG = {"CONFIG_INTEL_IOMMU": "y", "CONFIG_INTEL_IOMMU_DEFAULT_ON_INTGPU_OFF": "y", "CONFIG_AMD_IOMMU": "y"}
 _UBUNTU_CONFIG = {"CONFIG_INTEL_IOMMU": "y", "CONFIG_INTEL_IOMMU_DEFAULT_ON": "y", "CONFIG_AMD_IOMMU": "y"}
 _RHEL_CONFIG = {"CONFIG_INTEL_IOMMU": "y", "CONFIG_AMD_IOMMU": "y"}
-# Where plymouth is installed, its initramfs hook brings the graphics drivers.
+# The initramfs hook of plymouth adds the graphics drivers.
 _PLYMOUTH = frozenset({"drm", "nouveau", "amdgpu", "radeon", "ast"})
 
 _INTEL = ("vmx", "ept")
@@ -66,7 +66,7 @@ def _grub(distribution: str, default: str, always: str = "") -> dict[str, str]:
 def talk_host(name: str = "gpu01") -> Machine:
     """The host of the talk "GPU on OpenStack" (2017): two Quadro K4200, each with its HDMI audio function.
 
-    One slot has 0000:84:00, the other 0000:88:00; nouveau comes with the initramfs and takes both cards at boot.
+    The cards are at 0000:84:00 and 0000:88:00; nouveau is in the initramfs and binds both cards at boot.
     """
     return Machine(
         name=name,
@@ -98,17 +98,17 @@ def talk_host(name: str = "gpu01") -> Machine:
 
 
 def rhel9_host(name: str = "gpu05") -> Machine:
-    """The talk's cards in a host of the RHEL 9 family: dracut, boot entries with their whole command line."""
+    """The talk's cards in a host of the RHEL 9 family: dracut, boot entries with the complete command line."""
     return _rhel(name, "9.4", "9.4 (Blue Onyx)", ("5.14.0-427.42.1.el9_4.x86_64", "5.14.0-427.13.1.el9_4.x86_64"))
 
 
 def rhel8_host(name: str = "gpu06") -> Machine:
-    """The same in one of the RHEL 8 family, whose entries name ``$kernelopts``."""
+    """The talk's cards in a host of the RHEL 8 family, whose entries reference ``$kernelopts``."""
     return _rhel(name, "8.10", "8.10 (Green Obsidian)", ("4.18.0-553.27.1.el8_10.x86_64",))
 
 
 def systemd_boot_host(name: str = "gpu07") -> Machine:
-    """The talk's cards in a host that systemd-boot starts, as Debian's package of that name leaves it."""
+    """The talk's cards in a host with systemd-boot, as installed by Debian's package."""
     return talk_host(name).model_copy(update={"loader": "systemd-boot", "files": {}})
 
 
@@ -180,7 +180,7 @@ def nvswitch_host(name: str = "gpu02") -> Machine:
 
 
 def shared_group_host(name: str = "gpu03") -> Machine:
-    """A workstation whose card sits behind a bridge without ACS, together with the network card in use."""
+    """A workstation with a card behind a bridge without ACS, together with the network card in use."""
     bridge = "0000:00:1c.0"
     return Machine(
         name=name,
@@ -240,7 +240,7 @@ def shared_group_host(name: str = "gpu03") -> Machine:
 
 
 def epyc_host(name: str = "gpu04") -> Machine:
-    """An AMD EPYC server with two Instinct MI210; nothing on the command line turns its IOMMU on."""
+    """An AMD EPYC server with two Instinct MI210; its command line does not enable the IOMMU."""
     return Machine(
         name=name,
         vendor="GIGABYTE",

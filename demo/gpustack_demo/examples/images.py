@@ -15,7 +15,7 @@ _DIRECTORY = stat.S_IFDIR | 0o755
 
 
 def write_image(members: Mapping[str, tuple[int, bytes]], *, early: bytes = b"") -> bytes:
-    """An image of ``members`` (path → permission bits and content), behind ``early`` as it is."""
+    """An image of ``members`` (path → permission bits and content), after the unchanged ``early``."""
     directories = sorted({str(p) for name in members for p in PurePosixPath(name).parents if str(p) != "."})
     entries = [(name, _DIRECTORY, b"") for name in directories]
     entries += [(name, stat.S_IFREG | mode, content) for name, (mode, content) in sorted(members.items())]
@@ -23,7 +23,6 @@ def write_image(members: Mapping[str, tuple[int, bytes]], *, early: bytes = b"")
 
 
 def archive(entries: list[tuple[str, int, bytes]]) -> bytes:
-    """A cpio archive of (path, mode, content), padded to the 512 bytes that the kernel's reader skips by."""
     out = bytearray()
     for number, (name, mode, content) in enumerate([*entries, ("TRAILER!!!", 0, b"")], start=1):
         encoded = name.encode() + b"\0"
@@ -50,7 +49,7 @@ def read_image(image: bytes) -> dict[str, tuple[int, bytes]]:
 
 
 def _read_archive(data: bytes, start: int, files: dict[str, tuple[int, bytes]]) -> int:
-    """Read one archive into ``files``; answers where it ends."""
+    """Read one archive into ``files``; return its end position."""
     while True:
         fields = [int(data[start + 6 + 8 * n : start + 14 + 8 * n], 16) for n in range(13)]
         mode, size, name_size = fields[1], fields[6], fields[11]

@@ -1,8 +1,8 @@
-"""A stand-in for ``update-initramfs``: builds real images from what the directory of an example host holds.
+"""A stand-in for ``update-initramfs``: builds real images from the directory of an example host.
 
-It follows mkinitramfs(8) of Debian and Ubuntu: the modules of ``MODULES=most``, those of
-``/etc/initramfs-tools/modules`` and of hooks, what they need and what their soft dependencies name, and the files
-of ``modprobe.d``. Hooks are run for real, by the shell, with their absolute paths turned to the host's directory.
+It follows mkinitramfs(8) of Debian and Ubuntu: the modules of ``MODULES=most``, of ``/etc/initramfs-tools/modules`` and
+of hooks, their dependencies and soft dependencies, and the files of ``modprobe.d``. Hooks are run by a real shell, with
+absolute paths redirected to the host's directory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IDENT = {
 
 
 def update_initramfs(root: Path, arguments: list[str]) -> str:
-    """Play ``update-initramfs -u|-c [-k RELEASE|all]``; answers what was done."""
+    """Play ``update-initramfs -u|-c [-k RELEASE|all]``; return a description."""
     machine = Machine.load(root)
     wanted, remaining = [], list(arguments)
     action = None
@@ -56,14 +56,14 @@ def update_initramfs(root: Path, arguments: list[str]) -> str:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Put an image into its place in one step."""
+    """Replace an image atomically."""
     new = path.with_name(f"{path.name}.new")
     new.write_bytes(content)
     new.replace(path)
 
 
 def build(root: Path, kernel: InstalledKernel) -> bytes:
-    """The image of one kernel."""
+    """Build the image of one kernel."""
     with tempfile.TemporaryDirectory(prefix="mkinitramfs-") as temporary:
         destination = Path(temporary)
         (destination / "conf").mkdir()
@@ -97,7 +97,7 @@ def build(root: Path, kernel: InstalledKernel) -> bytes:
 
 
 def closure(root: Path, kernel: InstalledKernel, requested: Iterable[str]) -> Iterator[Module]:
-    """The modules of an image: the usual and the asked for, and what ``modprobe --show-depends`` adds to them."""
+    """The modules of an image: the default and requested ones, and those that ``modprobe --show-depends`` adds."""
     directories = [
         {p.name: p.read_text(encoding="utf-8", errors="replace") for p in (root / d).glob("*.conf")}
         for d in _MODPROBE_DIRECTORIES
@@ -119,7 +119,7 @@ def closure(root: Path, kernel: InstalledKernel, requested: Iterable[str]) -> It
 
 
 def at_root(script: str, root: Path) -> str:
-    """A shell script with its absolute paths turned to a host's directory."""
+    """A shell script with absolute paths redirected to a host's directory."""
     return _ABSOLUTE.sub(lambda match: f"{root}{match.group(1)}", script)
 
 
@@ -151,10 +151,10 @@ def _run_hook(root: Path, hook: Path, kernel: InstalledKernel, destination: Path
 
 
 def _copy_scripts(root: Path, destination: Path) -> None:
-    """The distribution's boot scripts and the administrator's, with the order file that ``init`` goes by.
+    """Copy the distribution's and the administrator's boot scripts, with the order file that ``init`` uses.
 
-    The order is made as initramfs-tools makes it (``cache_run_scripts`` of its ``hook-functions``): each script is
-    asked for its prerequisites, and tsort(1) is asked for the order.
+    As in initramfs-tools (``cache_run_scripts`` of its ``hook-functions``), each script reports its prerequisites, and
+    tsort(1) computes the order.
     """
     for scripts in (root / "usr/share/initramfs-tools/scripts", root / "etc/initramfs-tools/scripts"):
         for stage in sorted(p for p in scripts.iterdir() if p.is_dir()):
@@ -181,7 +181,7 @@ def _run(argv: list[str], step: str, text: str = "") -> str:
 
 
 def _scripts(directory: Path) -> list[Path]:
-    """What initramfs-tools runs of a directory: files that are executable, with names of letters, digits, ``_ -``."""
+    """The files of a directory that initramfs-tools runs: executable, with names of letters, digits, ``_ -``."""
     return [
         path
         for path in sorted(directory.iterdir())
@@ -190,7 +190,7 @@ def _scripts(directory: Path) -> list[Path]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a file without comments and blanks."""
+    """The lines of a file without comments and blank lines."""
     if not path.exists():
         return []
     lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())

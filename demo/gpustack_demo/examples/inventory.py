@@ -1,4 +1,4 @@
-"""The Ansible inventory of example hosts: directories, on which stand-ins play the tools and the boot."""
+"""The Ansible inventory of example hosts, with stand-ins for the tools and the boot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How modules are loaded and functions bound: what kmod does with ``modprobe.d``, and the kernel's PCI core.
+"""Load modules and bind functions: the rules of kmod for ``modprobe.d``, and of the kernel's PCI core.
 
 Sources: modprobe.d(5), modprobe(8), modules-load.d(5); kmod's ``libkmod-module.c`` for the order of soft
 dependencies; the kernel's ``drivers/pci/pci-driver.c`` (``driver_override`` first, then dynamic ids, then the
@@ -16,13 +16,13 @@ from gpustack_demo.examples.machine import Device, InstalledKernel, Machine, Mod
 
 
 def plain(name: str) -> str:
-    """A module's name as the kernel spells it."""
+    """A module's name in the kernel's notation."""
     return name.replace("-", "_")
 
 
 @dataclass
 class Configuration:
-    """What ``modprobe.d`` and the kernel command line say together."""
+    """The combined configuration of ``modprobe.d`` and the kernel command line."""
 
     blacklist: set[str] = field(default_factory=set)
     options: dict[str, list[str]] = field(default_factory=dict)
@@ -33,9 +33,9 @@ class Configuration:
 
     @classmethod
     def read(cls, directories: Sequence[Mapping[str, str]], arguments: Sequence[str]) -> Configuration:
-        """Read configuration directories (name → text, the most important first) and the command line's arguments.
+        """Read configuration directories (name → text, highest precedence first) and the command line's arguments.
 
-        A file hides those of the same name in the directories after it; files count in the order of their names.
+        A file hides those of the same name in later directories; files are read in the order of their names.
         """
         configuration = cls()
         files: dict[str, str] = {}
@@ -75,7 +75,7 @@ class Configuration:
 
 
 class RunningKernel:
-    """A running kernel: its loaded modules, and which driver has which function."""
+    """A running kernel: its loaded modules, and the driver of each function."""
 
     def __init__(self, machine: Machine, release: InstalledKernel, arguments: Sequence[str], *, iommu: bool) -> None:
         self.release = release
@@ -91,7 +91,7 @@ class RunningKernel:
                 self.start(module, built_in.get(module.name, ()))
 
     def start(self, module: Module, parameters: Iterable[str]) -> None:
-        """Let a module in: its drivers take every function that fits and is free."""
+        """Insert a module: its drivers bind every matching, unbound function."""
         if module.name in self.loaded:
             return
         split = (p.partition("=") for p in parameters)
@@ -103,7 +103,7 @@ class RunningKernel:
                     self.drivers[device.address] = driver
 
     def probe(self, device: Device) -> None:
-        """What a write to ``drivers_probe`` does: offer a function that is free to every driver that is there."""
+        """The effect of a write to ``drivers_probe``: offer an unbound function to all registered drivers."""
         for module in self.release.modules:
             values = self.loaded.get(module.name)
             for driver, aliases in module.drivers.items() if values is not None else ():
@@ -112,7 +112,7 @@ class RunningKernel:
 
     def _takes(self, driver: str, aliases: Iterable[str], values: Mapping[str, str], device: Device) -> bool:
         if driver == "vfio-pci" and (not self.iommu or device.pci_class.startswith("0604")):
-            return False  # vfio wants an IOMMU group, and leaves bridges alone
+            return False  # vfio requires an IOMMU group and ignores bridges
         override = self.overrides.get(device.address)
         if override is not None:
             return override == driver
@@ -122,7 +122,7 @@ class RunningKernel:
 
 
 def _fits(entry: str, device: Device) -> bool:
-    """Whether an entry of ``ids``, ``vendor:device[:subvendor[:subdevice[:class[:mask]]]]``, names a device."""
+    """Whether an entry of ``ids``, ``vendor:device[:subvendor[:subdevice[:class[:mask]]]]``, matches a device."""
     wanted = [int(part, 16) for part in entry.split(":")]
     sub_vendor, sub_product = device.subsystem or ("0", "0")
     have = [int(x, 16) for x in (device.vendor, device.product, sub_vendor, sub_product)]
@@ -135,7 +135,7 @@ def _fits(entry: str, device: Device) -> bool:
 
 
 class Userspace:
-    """A place that modules are loaded from, the initramfs or the root file system: its modules and configuration."""
+    """A source of modules, the initramfs or the root file system, with its modules and configuration."""
 
     def __init__(self, kernel: RunningKernel, modules: Iterable[Module], configuration: Configuration) -> None:
         self.kernel = kernel
@@ -143,7 +143,7 @@ class Userspace:
         self.configuration = configuration
 
     def coldplug(self) -> None:
-        """What udev does at start: ask for the modules of every function that is there."""
+        """udev's coldplug: request the modules of every function."""
         for device in self.kernel.devices:
             aliases = [
                 target
@@ -159,13 +159,13 @@ class Userspace:
                 self.load(name, respect_blacklist=True)
 
     def load_line(self, line: str, *, respect_blacklist: bool) -> None:
-        """Load what a line of ``/etc/modules`` or of an initramfs's ``conf/modules`` names: a module and parameters."""
+        """Load the module in a line of ``/etc/modules`` or an initramfs's ``conf/modules``: a name and parameters."""
         fields = shlex.split(line, comments=True)
         if fields:
             self.load(fields[0], fields[1:], respect_blacklist=respect_blacklist)
 
     def load(self, name: str, parameters: Sequence[str] = (), *, respect_blacklist: bool) -> None:
-        """Load a module, what it needs, and the soft dependencies of each of them around it."""
+        """Load a module, its dependencies, and the soft dependencies before and after each of them."""
         by_alias = {plain(pattern): target for pattern, target in reversed(self.configuration.aliases)}
         name = by_alias.get(plain(name), plain(name))
         if name not in self.modules or (respect_blacklist and name in self.configuration.blacklist):

@@ -1,7 +1,7 @@
-"""A stand-in for a kernel that runs: what is written to the example host's sysfs has the effect that it has there.
+"""A stand-in for a running kernel: writes to the example host's sysfs have the same effect as on a real host.
 
 Sources: the kernel's ``Documentation/ABI/testing/sysfs-bus-pci`` (``bind``, ``unbind``, ``driver_override``,
-``drivers_probe``). A real write returns when its effect is there; here the effect follows within moments.
+``drivers_probe``). A real write returns after its effect; here the effect follows shortly after the write.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CLASSES = ("drm", "sound", "net", "block", "graphics")
 
 
 class LiveKernel:
-    """Serves the sysfs below a root, from ``with`` on."""
+    """Serves the sysfs below a root while the context lasts."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -46,7 +46,7 @@ class LiveKernel:
         self.stop()
 
     def stop(self) -> None:
-        """Let the kernel end, as before a boot."""
+        """Stop the kernel, as before a boot."""
         self._stop.set()
         self._thread.join()
 
@@ -76,7 +76,7 @@ class LiveKernel:
         return link.readlink().name if link.is_symlink() else None
 
     def unbind(self, address: str, driver: str) -> None:
-        """Take a function from its driver, with everything that the driver has made of it."""
+        """Unbind a function from its driver, and remove everything that the driver created."""
         if self._driver(address) != driver:
             return
         directory = (self.bus / "devices" / address).resolve()
@@ -90,7 +90,7 @@ class LiveKernel:
         self._free_memory(address)
 
     def _free_memory(self, address: str) -> None:
-        """Take the names out of ``/proc/iomem`` that stand below the registers of a function."""
+        """Remove the names below a function's BARs from ``/proc/iomem``."""
         iomem = self.root / "proc/iomem"
         remaining: list[str] = []
         inside = False
@@ -103,7 +103,7 @@ class LiveKernel:
         iomem.write_text("".join(remaining), encoding="utf-8")
 
     def probe(self, address: str) -> None:
-        """Offer a function that is free to the drivers that are there."""
+        """Offer an unbound function to the registered drivers."""
         device = self.devices.get(address)
         if device is None or self._driver(address) is not None:
             return
@@ -127,7 +127,7 @@ class LiveKernel:
 
 
 def _written(path: Path) -> list[str]:
-    """What was written to a file of sysfs since it was looked at last."""
+    """The lines written to a file of sysfs since the last call."""
     with contextlib.suppress(OSError):
         if path.is_file() and (text := path.read_text(encoding="utf-8")):
             path.write_text("", encoding="utf-8")
@@ -136,7 +136,7 @@ def _written(path: Path) -> list[str]:
 
 
 def modprobe(root: Path, arguments: list[str]) -> str:
-    """Play ``modprobe MODULE``: the module, what it needs, and the drivers that they register."""
+    """Play ``modprobe MODULE``: load the module with its dependencies, and register their drivers."""
     machine = Machine.load(root)
     kernel = machine.kernel((root / "proc/sys/kernel/osrelease").read_text(encoding="utf-8").strip())
     wanted = [plain(name) for name in arguments]

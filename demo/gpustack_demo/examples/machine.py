@@ -1,7 +1,6 @@
-"""What a machine is made of: its PCI functions, its kernels and their modules, its distribution.
+"""The parts of a machine: PCI functions, kernels and their modules, distribution.
 
-An example host keeps its description in ``.example/machine.json`` of its directory: that is the hardware that
-the stand-in kernel finds when it boots.
+An example host keeps its description in ``.example/machine.json``: the hardware that the stand-in kernel detects.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ class Device(_Part):
     """A PCI function.
 
     :ivar parent: address of the bridge above it; None on a root bus.
-    :ivar group: the IOMMU group that the kernel puts it into once an IOMMU is on.
-    :ivar net, block, usb: what a driver of the host makes of it, once bound (``eno1``, ``sda``, a USB product).
+    :ivar group: its IOMMU group if an IOMMU is enabled.
+    :ivar net, block, usb: the devices that a host driver creates once bound (``eno1``, ``sda``, a USB product).
     """
 
     address: str
@@ -61,7 +60,7 @@ class Device(_Part):
 
     @property
     def modalias(self) -> str:
-        """The alias by which udev asks for a driver (kernel: ``drivers/pci/pci-sysfs.c``, ``modalias_show``)."""
+        """The alias by which udev requests a driver (kernel: ``drivers/pci/pci-sysfs.c``, ``modalias_show``)."""
         sub_vendor, sub_product = self.subsystem or ("0000", "0000")
         base, sub, interface = self.pci_class[:2], self.pci_class[2:4], self.pci_class[4:]
         return (
@@ -74,10 +73,10 @@ class Device(_Part):
 class Module(_Part):
     """A kernel module.
 
-    :ivar drivers: the PCI drivers that it registers, and the aliases of the functions that each one takes.
-    :ivar needs: the modules that it needs, as ``modules.dep`` has them.
-    :ivar early: whether the distribution's initramfs has it without being asked.
-    :ivar builtin: whether it is part of the kernel image.
+    :ivar drivers: the PCI drivers that it registers, each with the aliases of its functions.
+    :ivar needs: its dependencies, as in ``modules.dep``.
+    :ivar early: whether the distribution's initramfs contains it by default.
+    :ivar builtin: whether it is built into the kernel image.
     """
 
     name: str
@@ -89,14 +88,14 @@ class Module(_Part):
 
 
 class InstalledKernel(_Part):
-    """An installed kernel; ``config`` holds the options of its ``/boot/config-…`` that matter here."""
+    """An installed kernel; ``config`` holds the relevant options of its ``/boot/config-…``."""
 
     release: str
     config: Mapping[str, str] = {}
     modules: tuple[Module, ...]
 
     def module(self, name: str) -> Module | None:
-        """The module of that name; ``-`` and ``_`` are the same, as to ``modprobe``."""
+        """The module of that name; ``-`` and ``_`` are equal, as in ``modprobe``."""
         wanted = name.replace("-", "_")
         return next((m for m in self.modules if m.name == wanted), None)
 
@@ -113,11 +112,11 @@ class Processor(_Part):
 
 
 class Machine(_Part):
-    """A whole host: hardware, distribution and what its administrator wrote.
+    """A complete host: hardware, distribution and the administrator's files.
 
-    :ivar files: files of the distribution and the administrator by path, beside those every example host has.
-    :ivar loader: what starts a machine of Debian's family; one of the RHEL family has GRUB.
-    :ivar panics_with: kernel arguments with which this machine does not come up.
+    :ivar files: files of the distribution and the administrator by path, in addition to those of every example host.
+    :ivar loader: the boot loader of a machine of Debian's family; the RHEL family uses GRUB.
+    :ivar panics_with: kernel arguments with which this machine does not boot.
     """
 
     name: str
@@ -139,14 +138,14 @@ class Machine(_Part):
 
     @classmethod
     def load(cls, root: Path) -> Self:
-        """The machine whose directory ``root`` is.
+        """The machine in the directory ``root``.
 
         :raises OSError: when it is not the directory of an example host.
         """
         return cls.model_validate_json((root / _DESCRIPTION).read_text(encoding="utf-8"))
 
     def save(self, root: Path) -> None:
-        """Keep the description in the machine's directory."""
+        """Write the description into the machine's directory."""
         path = root / _DESCRIPTION
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")

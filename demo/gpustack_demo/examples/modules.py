@@ -1,4 +1,4 @@
-"""The kernel modules of the example hosts: what takes which function, as ``modinfo`` of Debian's kernels lists it."""
+"""The kernel modules of the example hosts, with the functions that they match, from ``modinfo`` of Debian's kernels."""
 
 # ruff: noqa: E501  (a table: one module a line)
 
@@ -18,7 +18,7 @@ def _function(vendor: str, product: str) -> str:
 
 
 _MODULES = (
-    # What every kernel has, and what holds storage and consoles.
+    # In every kernel, and for storage and consoles.
     Module(name="pcieport", path="", drivers={"pcieport": (f"{_ANY}bc06sc04i*",)}, builtin=True),
     Module(name="ahci", path="drivers/ata", drivers={"ahci": (f"{_ANY}bc01sc06i01*",)}, early=True),
     Module(name="nvme", path="drivers/nvme/host", drivers={"nvme": (f"{_ANY}bc01sc08i02*",)}, early=True),
@@ -28,7 +28,7 @@ _MODULES = (
     Module(name="igb", path="drivers/net/ethernet/intel/igb", drivers={"igb": (_function("8086", "1521"), _function("8086", "1533"))}, early=True),
     Module(name="mlx5_core", path="drivers/net/ethernet/mellanox/mlx5/core", drivers={"mlx5_core": (_function("15b3", "101d"), _function("15b3", "1021"))}, early=True),
     Module(name="i2c_i801", path="drivers/i2c/busses", drivers={"i801_smbus": (_function("8086", "8d22"),)}),
-    # Sound: takes the audio function of graphics cards too.
+    # Sound: also binds the audio function of graphics cards.
     Module(name="snd_hda_intel", path="sound/pci/hda", drivers={"snd_hda_intel": (f"{_NVIDIA}bc04sc03i00*", f"{_AMD}bc04sc03i00*", _function("8086", "8d20"))}, needs=("snd_hda_codec",)),
     Module(name="snd_hda_codec", path="sound/pci/hda"),
     # Graphics.
@@ -41,7 +41,7 @@ _MODULES = (
     Module(name="nvidia_uvm", path="../updates/dkms", needs=("nvidia",)),
     Module(name="amdgpu", path="drivers/gpu/drm/amd/amdgpu", drivers={"amdgpu": (_function("1002", "740f"), _function("1002", "74a1"))}, needs=("drm",)),
     Module(name="radeon", path="drivers/gpu/drm/radeon", drivers={"radeon": (_function("1002", "6779"),)}, needs=("drm",)),
-    # Passthrough. vfio-pci and pci-stub take nothing unless an ids parameter or driver_override tells them to.
+    # Passthrough. vfio-pci and pci-stub bind nothing without an ids parameter or driver_override.
     Module(name="irqbypass", path="virt/lib"),
     Module(name="vfio", path="drivers/vfio"),
     Module(name="vfio_virqfd", path="drivers/vfio", needs=("vfio",)),
@@ -68,11 +68,10 @@ def kernel(
 ) -> InstalledKernel:
     """A kernel with the modules of the example hosts.
 
-    :param early: modules that this distribution's initramfs has beside the usual
-        (``plymouth`` brings the graphics drivers).
-    :param builtin: modules that are part of this kernel's image.
+    :param early: additional modules in this distribution's initramfs (``plymouth`` adds the graphics drivers).
+    :param builtin: modules that are built into this kernel's image.
     :param nvidia: whether the vendor's driver is installed.
-    :param virqfd: whether the kernel is older than 6.2, which made ``vfio_virqfd`` a part of ``vfio``.
+    :param virqfd: whether the kernel is older than 6.2, in which ``vfio_virqfd`` became a part of ``vfio``.
     """
     modules = []
     for module in _MODULES:

@@ -1,4 +1,4 @@
-"""What the example hosts are made of: boards, network ports, disks and cards, with their BARs and functions."""
+"""Parts of the example hosts: boards, network ports, disks and cards, with their BARs and functions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
 def wide(index: int, start: int, size: int) -> MemoryBar:
-    """A prefetchable 64-bit register: a card's own memory."""
+    """A prefetchable 64-bit BAR: a card's own memory."""
     return MemoryBar(index=index, start=start, size=size, prefetchable=True, bits=64)
 
 
@@ -21,7 +21,7 @@ def root_port(address: str, ids: str, *, group: int, numa_node: int = 0) -> Devi
 
 
 def network(address: str, ids: str, *, group: int, name: str, parent: str | None = None, state: str = "up") -> Device:
-    """An Ethernet controller that carries the interface ``name``."""
+    """An Ethernet controller with the interface ``name``."""
     vendor, product = ids.split(":")
     return Device(
         address=address,
@@ -39,7 +39,7 @@ def network(address: str, ids: str, *, group: int, name: str, parent: str | None
 
 
 def console_and_storage(disk: str, *, amd: bool = False) -> Iterable[Device]:
-    """What every server board has: a host bridge, the BMC's console, a disk and a USB controller with a keyboard."""
+    """Common parts of server boards: a host bridge, the BMC's console, a disk and a USB controller with a keyboard."""
     maker, host_bridge, port, usb = ("1022", "1480", "1483", "148c") if amd else ("8086", "2f00", "8d1e", "8d31")
     yield Device(address="0000:00:00.0", vendor=maker, product=host_bridge, pci_class="060000", group=0)
     yield root_port("0000:00:1c.7", f"{maker}:{port}", group=1)

@@ -1,8 +1,8 @@
-"""What RHEL and its kin put on a host's disk, as far as booting goes, and stand-ins for grubby and for GRUB.
+"""Boot files of RHEL and derivatives, and stand-ins for grubby and GRUB.
 
-They are written from grubby(8), the Boot Loader Specification and ``grub-core/lib/envblk.c``; they have not been held
-against a real RHEL. RHEL 9 writes the whole command line into each entry, RHEL 8 names ``$kernelopts`` there, which
-GRUB's environment block holds.
+They follow grubby(8), the Boot Loader Specification and ``grub-core/lib/envblk.c``; they have not been compared with a
+real RHEL. RHEL 9 writes the complete command line into each entry; RHEL 8 references ``$kernelopts``, which is in
+GRUB's environment block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FAMILY = frozenset({"rhel", "rocky", "almalinux", "centos"})
 _ENTRIES = Path("boot/loader/entries")
 _GRUB = Path("boot/grub2")
 _MACHINE_ID = "4f0c1d7a9b3e4c55a1b2c3d4e5f60718"
-_BLOCK = 1024  # GRUB's environment block has a fixed size
+_BLOCK = 1024  # size of GRUB's environment block
 _HEAD = "# GRUB Environment Block\n"
 _OPTIONS = "root=/dev/mapper/rl-root ro crashkernel=1G-4G:192M,4G-64G:256M,64G-:512M rd.lvm.lv=rl/root rhgb quiet"
 DIRECTORIES = ("boot/grub2", "boot/loader/entries", "etc/dracut.conf.d", "etc/kernel", "usr/lib/dracut/modules.d")
@@ -26,17 +26,17 @@ TOOLS = ("dracut", "grub2-mkconfig", "grubby", "kernel-install")
 
 
 def is_redhat(machine: Machine) -> bool:
-    """Whether a machine has a distribution of this family."""
+    """Whether a machine runs RHEL or a derivative."""
     return machine.os_release["ID"] in FAMILY
 
 
 def image_of(machine: Machine, release: str) -> Path:
-    """Where the initramfs of a kernel is, below the root."""
+    """The path of a kernel's initramfs, below the root."""
     return Path(f"boot/initramfs-{release}.img" if is_redhat(machine) else f"boot/initrd.img-{release}")
 
 
 def files(machine: Machine) -> dict[str, str]:
-    """The files of the distribution that matter here."""
+    """The boot-related files of the distribution."""
     is_8 = machine.os_release["VERSION_ID"].startswith("8")
     name = f"{machine.os_release['NAME']} ({{}}) {machine.os_release['VERSION']}"
     texts = {
@@ -76,10 +76,10 @@ def _variables(root: Path) -> dict[str, str]:
 
 
 def grubby(root: Path, arguments: list[str]) -> str:
-    """Play ``grubby --update-kernel=ALL [--remove-args=…] [--args=…] --no-etc-grub-update``; answers what was done.
+    """Play ``grubby --update-kernel=ALL [--remove-args=…] [--args=…] --no-etc-grub-update``; return a description.
 
-    An argument that is added takes the place of those of its name. Entries that name ``$kernelopts`` are changed in
-    GRUB's environment block, all others one by one; ``/etc/kernel/cmdline`` follows where it is there.
+    An added argument replaces those of the same name. For entries with ``$kernelopts``, GRUB's environment block is
+    changed, for all others the entry itself; ``/etc/kernel/cmdline`` is changed too if it exists.
     """
     options = dict(argument.partition("=")[::2] for argument in arguments)
     if options.pop("--update-kernel", None) != "ALL" or options.pop("--no-etc-grub-update", None) != "":
@@ -116,7 +116,7 @@ def grubby(root: Path, arguments: list[str]) -> str:
 
 
 def default_entry(root: Path, machine: Machine) -> Entry:
-    """The entry that GRUB boots when nobody touches a key: that of the newest kernel."""
+    """The entry that GRUB boots by default: that of the newest kernel."""
     release = machine.kernels[0].release
     text = (root / _ENTRIES / f"{_MACHINE_ID}-{release}.conf").read_text(encoding="utf-8")
     fields = dict(line.split(" ", 1) for line in text.splitlines())

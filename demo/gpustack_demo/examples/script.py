@@ -1,7 +1,7 @@
-"""Boot scripts of an initramfs: run for real by the shell, on a ``/sys`` of files that stands in for the kernel's.
+"""Boot scripts of an initramfs: run by a real shell, with a ``/sys`` of files in place of the kernel's.
 
-What a script writes is handed to the stand-in kernel: ``driver_override`` and ``unbind`` of functions, the modules
-that it asks modprobe for, and the addresses that it writes to ``drivers_probe`` (kernel:
+The script's writes are applied to the stand-in kernel: ``driver_override`` and ``unbind`` of functions, modules
+requested from modprobe, and addresses written to ``drivers_probe`` (kernel:
 ``Documentation/ABI/testing/sysfs-bus-pci``).
 """
 
@@ -23,9 +23,9 @@ _PIPE_SIZE = 65536
 
 
 def run_script(name: str, text: str, userspace: Userspace) -> dict[str, str]:
-    """Run a boot script at the start of the initramfs; answers the files that it leaves below ``/run``.
+    """Run a boot script at the start of the initramfs; return the files that it leaves below ``/run``.
 
-    Modules are loaded and functions probed in the order in which the script asked for it, once it has ended.
+    After the script has ended, modules are loaded and functions probed in the order of its requests.
 
     :raises StandInError: when the script fails.
     """
@@ -34,7 +34,7 @@ def run_script(name: str, text: str, userspace: Userspace) -> dict[str, str]:
         root = Path(temporary)
         for directory in ("dev", "run", "sbin", "sys/bus/pci/devices"):
             (root / directory).mkdir(parents=True)
-        # All that is asked of the kernel goes through one pipe, so that the order is kept.
+        # All requests to the kernel go through one pipe, so that their order is kept.
         os.mkfifo(root / _PROBE)
         pipe = os.open(root / _PROBE, os.O_RDWR | os.O_NONBLOCK)
         try:

@@ -1,7 +1,7 @@
-"""A stand-in for the SSH servers of the example hosts: one server on loopback, which knows each host by its user name.
+"""A stand-in for the SSH servers of the example hosts: one server on loopback, where the user name selects the host.
 
-Whatever command a client sends, the server runs the Python program from the client's standard input on the directory
-of the host, as a forced command in ``authorized_keys`` would. Keys and known hosts are made for each run.
+For any command of a client, the server runs the Python program from the client's standard input on the directory of
+the host, like a forced command in ``authorized_keys``. Keys and known hosts are created for each run.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _SECONDS = 60.0
 
 
 class ExampleSshServer:
-    """Serve hosts until the context ends; :attr:`config` and :attr:`known_hosts` lead a client to them.
+    """Serve hosts until the context ends; :attr:`config` and :attr:`known_hosts` are for clients.
 
     :param roots: the directory of each host by its name.
-    :param directory: where keys and configuration are written.
+    :param directory: for keys and configuration.
     """
 
     def __init__(self, roots: Mapping[str, Path], directory: Path) -> None:

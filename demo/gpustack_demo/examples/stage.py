@@ -1,4 +1,4 @@
-"""The stage of the demo's chapters: a directory, commands that are printed and run, and checks."""
+"""The environment of the demo's chapters: a directory, commands that are printed and run, and checks."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Surprise(Exception):  # noqa: N818  (a result of the demo, not an error of
 
 
 class Stage:
-    """A directory in which commands run, and the services beside them; a context manager, which ends the services."""
+    """A directory in which commands run, with the services for them; a context manager that stops the services."""
 
     environment: MutableMapping[str, str]
     """The environment of the commands."""
     nova: EmbeddedNova | None = None
-    """The Nova that was started."""
+    """The running Nova; None before :meth:`start_cloud`."""
     log: Path
     """Each command with its complete output, and the messages of the set-up."""
 
@@ -44,7 +44,7 @@ class Stage:
         self.directory = directory
         self.log = directory / "demo.log"
         self.names: dict[str, str] = {}
-        """What one chapter leaves to a later one."""
+        """Names that one chapter passes to a later one."""
         self._exit = contextlib.ExitStack()
         self._colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
         (directory / "ansible.cfg").touch()
@@ -71,7 +71,7 @@ class Stage:
         return self._exit.enter_context(context)
 
     def start_cloud(self, snapshot: str, rendered: str) -> None:
-        """Start Nova and its hosts' SSH servers; from here on the commands reach the cloud and find ``openstack``."""
+        """Start Nova and its hosts' SSH servers; afterwards commands use the cloud and find ``openstack``."""
         environment = install(self.note)
         began = time.monotonic()
         nova, _server = self.enter(running(self.directory, self.directory / snapshot, self.directory / rendered))
@@ -80,14 +80,14 @@ class Stage:
         self.environment.update(OS_CLIENT_CONFIG_FILE=str(nova.clouds_yaml), OS_CLOUD="embedded")
         self.program(environment.program("openstack"))
 
-    # --- to the reader ---
+    # --- output ---
 
     def title(self, text: str) -> None:
         """Begin a chapter."""
         self._print(f"\n{text}", "1")
 
     def report(self, text: str) -> None:
-        """Explain something."""
+        """Print an explanation."""
         self._print("\n" + textwrap.fill(text, _WIDTH))
 
     def note(self, text: str) -> None:
@@ -96,20 +96,20 @@ class Stage:
             stream.write(f"{text}\n")
 
     def show(self, name: str) -> str:
-        """Print a file, and answer what is in it."""
+        """Print a file and return its content."""
         self._print(f"$ cat {name}", "36")
         text = (self.directory / name).read_text(encoding="utf-8")
         self._print(text.rstrip("\n"))
         return text
 
     def excerpt(self, name: str, start: str) -> None:
-        """Print a file from the line that holds ``start``."""
+        """Print a file from the line that contains ``start``."""
         lines = (self.directory / name).read_text(encoding="utf-8").splitlines()
         first = next(number for number, line in enumerate(lines) if start in line)
         self._print("\n" + "\n".join(lines[first:]))
 
     def check(self, holds: bool, what: str) -> None:
-        """Print a result that holds.
+        """Print a result after checking it.
 
         :raises Surprise: when it does not hold.
         """
@@ -118,7 +118,7 @@ class Stage:
 
     @staticmethod
     def expect(holds: bool, what: str) -> None:
-        """Go on if a result holds.
+        """Check a result without printing it.
 
         :raises Surprise: when it does not hold.
         """
@@ -145,16 +145,16 @@ class Stage:
         return state
 
     def write(self, name: str, text: str) -> None:
-        """Write a file of the administrator's."""
+        """Write a file as the administrator."""
         (self.directory / name).write_text(text, encoding="utf-8")
 
     def append(self, name: str, text: str) -> None:
-        """Append to a file of the administrator's."""
+        """Append to a file as the administrator."""
         with (self.directory / name).open("a", encoding="utf-8") as stream:
             stream.write(text)
 
     def edit(self, name: str, *changes: tuple[str, str]) -> None:
-        """Change a file of the administrator's.
+        """Change a file as the administrator.
 
         :raises Surprise: when the file lacks the text to change.
         """
@@ -166,7 +166,7 @@ class Stage:
         self.write(name, text)
 
     def program(self, path: Path) -> None:
-        """Let the commands find a program by its name."""
+        """Make a program available to commands by its name."""
         (self.directory / "bin").mkdir(exist_ok=True)
         (self.directory / "bin" / path.name).symlink_to(path)
 
@@ -179,10 +179,10 @@ class Stage:
     def run(self, *command: str, code: int = 0, into: str | None = None, only: str | None = "") -> str:
         """Print a command, run it and print its output.
 
-        :param code: the exit code that it must have.
-        :param into: the file that its standard output goes to.
-        :param only: print the lines that contain this pattern, or nothing, not even the command, if it is None.
-        :returns: its output and its messages.
+        :param code: the expected exit code.
+        :param into: the file for its standard output.
+        :param only: print only lines that match this pattern; None prints nothing, not even the command.
+        :returns: its standard output and standard error.
         :raises Surprise: when the exit code differs.
         """
         line = f"$ {shlex.join(command)}" + (f" > {into}" if into else "")
@@ -215,7 +215,7 @@ class Stage:
 
 
 def _wrapped(line: str) -> str:
-    """A line that fits the width; a table's stay as they are."""
+    """A line wrapped to the width; lines of a table are unchanged."""
     if len(line) <= _WIDTH or line.startswith(("|", "+")):
         return line
     return textwrap.fill(line, _WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)

@@ -1,8 +1,8 @@
-"""``python -m gpustack_demo.examples.standin --root DIR COMMAND ARGS…``: plays a command on an example host.
+"""``python -m gpustack_demo.examples.standin --root DIR COMMAND ARGS…``: play a command on an example host.
 
 The commands are ``update-grub``, ``update-initramfs``, ``dracut``, ``grubby``, ``kernel-install``, ``modprobe``,
-``mv``, ``reboot``, and those that a trial boot needs. They stand in for the distribution's tools and the kernel, which
-can't run in a directory; what they read and write are the real files in their real formats.
+``mv``, ``reboot``, and those of a trial boot. They replace the distribution's tools and the kernel, which can't run in
+a directory; they read and write the real files in their real formats.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpustack_demo.examples.systemd_boot import kernel_install
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Play one command; answers its exit code."""
+    """Play one command; return its exit code."""
     parser = argparse.ArgumentParser(
         prog="gpustack_demo.examples.standin", description="play a command on an example host"
     )

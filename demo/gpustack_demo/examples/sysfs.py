@@ -1,4 +1,4 @@
-"""What a running kernel shows of a machine: ``/sys`` and ``/proc``, written as files."""
+"""Write ``/sys`` and ``/proc`` of a running kernel as files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from gpustack_demo.examples.machine import Device, Machine, MemoryBar
 
 _GRAPHICS = frozenset({"nouveau", "ast", "amdgpu", "radeon", "nvidia"})
-# What a driver calls its memory in /proc/iomem, where it names it at all.
+# The names of drivers' memory in /proc/iomem, for drivers that set one.
 _REGIONS = {
     "ahci": "ahci",
     "igb": "igb",
@@ -29,7 +29,7 @@ class RunningHost:
     :ivar modules: the loaded modules, in the order of loading.
     :ivar drivers: the driver of each bound function, by address.
     :ivar overrides: ``driver_override`` of functions, by address.
-    :ivar iommu: whether the kernel turned the IOMMU on.
+    :ivar iommu: whether the kernel enabled the IOMMU.
     :ivar unsafe_interrupts: the parameter of vfio_iommu_type1.
     :ivar run: files that the boot left below ``/run``.
     """
@@ -53,7 +53,7 @@ def write_running(root: Path, machine: Machine, running: RunningHost) -> None:
 
 
 class Offspring:
-    """What drivers make of functions: their links to each other, and the devices that a host's driver adds."""
+    """The entries that drivers create for functions: links in both directions, and the devices of host drivers."""
 
     def __init__(self, root: Path, machine: Machine) -> None:
         self.root = root
@@ -62,7 +62,7 @@ class Offspring:
         self.cards |= {"event": self.taken("input"), "usb": self.taken("input") + 1}
 
     def taken(self, kind: str) -> int:
-        """How many devices of a class there are."""
+        """The number of devices of a class so far."""
         return len(list((self.root / "sys/class" / kind).glob("*")))
 
     def file(self, path: str, content: str | bytes) -> None:
@@ -77,14 +77,14 @@ class Offspring:
         source.symlink_to("../" * path.count("/") + target)
 
     def place(self, device: Device) -> str:
-        """The directory of a function, below the bridges on its way from the root bus."""
+        """The directory of a function, below its bridges up to the root bus."""
         if device.parent is None:
             domain, bus, _ = device.address.split(":")
             return f"sys/devices/pci{domain}:{bus}/{device.address}"
         return f"{self.place(self.devices[device.parent])}/{device.address}"
 
     def bind(self, device: Device, driver: str) -> None:
-        """Give a function to a driver."""
+        """Bind a function to a driver."""
         directory = self.place(device)
         (self.root / f"sys/bus/pci/drivers/{driver}").mkdir(parents=True, exist_ok=True)
         self.link(f"{directory}/driver", f"sys/bus/pci/drivers/{driver}")
@@ -92,7 +92,7 @@ class Offspring:
         self.offspring(device, directory, driver)
 
     def offspring(self, device: Device, directory: str, driver: str) -> None:
-        """What a driver of the host makes of its function; vfio-pci and pci-stub make nothing of it."""
+        """The devices that a host driver creates for its function; vfio-pci and pci-stub create none."""
         if driver in ("vfio-pci", "pci-stub"):
             return
         if device.net is not None:
@@ -249,7 +249,7 @@ class _Writer(Offspring):
 
 
 def _resources(bars: tuple[MemoryBar, ...]) -> Iterator[str]:
-    """The lines of ``resource``: start, end and flags of six registers and the ROM (include/linux/ioport.h)."""
+    """The lines of ``resource``: start, end and flags of six BARs and the ROM (include/linux/ioport.h)."""
     by_index = {bar.index: bar for bar in bars}
     for index in range(7):
         bar = by_index.get(index)
@@ -262,7 +262,7 @@ def _resources(bars: tuple[MemoryBar, ...]) -> Iterator[str]:
 
 
 def _config(device: Device) -> bytes:
-    """The configuration space: identifiers, class, and the Device Serial Number capability where there is one."""
+    """The configuration space: identifiers, class, and the Device Serial Number capability if there is one."""
     data = bytearray(4096 if device.link else 256)
     data[0:4] = bytes.fromhex(device.vendor)[::-1] + bytes.fromhex(device.product)[::-1]
     data[8:12] = bytes.fromhex(device.revision) + bytes.fromhex(device.pci_class)[::-1]

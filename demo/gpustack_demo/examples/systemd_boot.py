@@ -1,7 +1,7 @@
-"""What systemd-boot has on a host's boot partition, and a stand-in for the kernel-install that puts it there.
+"""The files of systemd-boot on a host's boot partition, and a stand-in for kernel-install, which writes them.
 
-Written from kernel-install(8) and the Boot Loader Specification, and held against systemd 252 and 257 of Debian: their
-90-loaderentry.install and 55-initrd.install do the same with an image of initramfs-tools.
+It follows kernel-install(8) and the Boot Loader Specification, and was compared with systemd 252 and 257 of Debian:
+their 90-loaderentry.install and 55-initrd.install do the same with an image of initramfs-tools.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TOOLS = ("bootctl", "kernel-install")
 
 
 def files(machine: Machine) -> dict[str, str]:
-    """The files of the distribution that matter here; like Debian's, without ``/etc/kernel/cmdline``."""
+    """The boot-related files of the distribution; as in Debian, without ``/etc/kernel/cmdline``."""
     return {
         "/etc/machine-id": f"{_TOKEN}\n",
         f"/{_BOOT}/loader/loader.conf": f"#timeout 3\ndefault {_TOKEN}-*\n",
@@ -31,12 +31,12 @@ def files(machine: Machine) -> dict[str, str]:
 
 
 def image_of(release: str) -> Path:
-    """Where the initramfs of a kernel is that the boot loader starts, below the root."""
+    """The path of the kernel's initramfs that the boot loader starts, below the root."""
     return _BOOT / _TOKEN / release / f"initrd.img-{release}"
 
 
 def kernel_install(root: Path, arguments: list[str]) -> str:
-    """Play ``kernel-install add RELEASE IMAGE``; answers what was done."""
+    """Play ``kernel-install add RELEASE IMAGE``; return a description."""
     if len(arguments) != 3 or arguments[0] != "add":
         raise StandInError("the stand-in for kernel-install only plays add RELEASE IMAGE")
     _, release, image = arguments
@@ -60,7 +60,7 @@ def kernel_install(root: Path, arguments: list[str]) -> str:
 
 
 def _line(root: Path, machine: Machine) -> str:
-    """The kernels' arguments: those of ``/etc/kernel/cmdline``, else those that the running kernel was started with."""
+    """The kernels' arguments: those of ``/etc/kernel/cmdline``, else those of the running kernel."""
     cmdline, running = root / "etc/kernel/cmdline", root / "proc/cmdline"
     if cmdline.exists():
         return " ".join(cmdline.read_text(encoding="utf-8").split())
@@ -71,7 +71,7 @@ def _line(root: Path, machine: Machine) -> str:
 
 
 def default_entry(root: Path, machine: Machine) -> Entry:
-    """The entry that systemd-boot starts when nobody touches a key: that of the newest kernel."""
+    """The entry that systemd-boot starts by default: that of the newest kernel."""
     release = machine.kernels[0].release
     text = (root / _ENTRIES / f"{_TOKEN}-{release}.conf").read_text(encoding="utf-8")
     fields = dict(re.findall(r"^(\S+)[ \t]+(.*)$", text, re.MULTILINE))

@@ -1,5 +1,5 @@
-"""What runs beside OpenStack's own code, by the Python of a release's virtual environment (3.9 and later).
+"""Code that runs with OpenStack's own code, on the Python of a release's virtual environment (3.9 and later).
 
-Nothing here is imported by gpustack: ``python …/inside DESCRIPTION.json`` is the only way in (see ``__main__``), and
-nothing here may import gpustack.
+``python …/inside DESCRIPTION.json`` is the only entry point (see ``__main__``). gpustack must not import this package,
+and this package must not import gpustack.
 """

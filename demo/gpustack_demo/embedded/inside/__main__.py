@@ -1,6 +1,6 @@
-"""``python …/embedded/inside SERVICE DESCRIPTION.json``: serve until stopped, or until stdin ends.
+"""``python …/embedded/inside SERVICE DESCRIPTION.json``: serve until stopped, or until stdin is closed.
 
-SERVICE is ``nova`` (the whole of Nova), ``keystone``, or ``wsgi`` (any one WSGI application).
+SERVICE is ``nova`` (all of Nova), ``keystone``, or ``wsgi`` (any one WSGI application).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _PACKAGE = "gpustack_inside"
 
 
 def _die_with_parent() -> None:
-    """End when stdin does: whoever started this holds the other end, and may be killed without a word.
+    """End when stdin is closed: the parent process holds the other end, and may be killed.
 
-    To be called before eventlet replaces threads and reading by its own.
+    Call this before eventlet replaces threads and reading.
     """
     read, leave = os.read, os._exit
 
@@ -34,7 +34,7 @@ def _die_with_parent() -> None:
 
 
 def _load_package() -> None:
-    """Make this directory a package of its own name, without putting it (or gpustack) on the path of Nova's Python."""
+    """Import this directory as a package without adding it (or gpustack) to the path of Nova's Python."""
     directory = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != directory]
     spec = importlib.util.spec_from_file_location(
@@ -52,13 +52,13 @@ def main() -> None:
     service, path = sys.argv[1:3]
     _load_package()
     description = json.loads(Path(path).read_text(encoding="utf-8"))
-    del sys.argv[1:]  # OpenStack's code parses it, too
+    del sys.argv[1:]  # OpenStack's code parses it too
     leave = os._exit
     signal.signal(signal.SIGTERM, lambda number, frame: leave(0))
     _die_with_parent()
     if service == "nova":
-        sys.modules["mock"] = unittest.mock  # what Yoga's fixtures import is a backport of it
-        # Replaces threads, locks and thread-local data by eventlet's, before any other code of Nova takes hold of them;
+        sys.modules["mock"] = unittest.mock  # Yoga's fixtures import the backport of it
+        # Replaces threads, locks and thread-local data by eventlet's before other code of Nova imports them;
         # the oldest releases do it on import.
         getattr(importlib.import_module("nova.monkey_patch"), "patch", lambda: None)()
     module = {"nova": "nova_server", "keystone": "identity", "wsgi": "wsgi"}[service]

@@ -1,6 +1,6 @@
 # ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,misc"
-"""Real databases for Nova: files, or schemas on a MariaDB or PostgreSQL server."""
+"""Real databases for Nova: SQLite files, or schemas on a MariaDB or PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEEP = {"alembic_version", "migrate_version"}
 
 
 def create(url: str) -> None:
-    """Create the database that ``url`` names on its server, unless it is there (a file is made by whoever opens it)."""
+    """Create the database of ``url`` on its server if it is missing; SQLite creates files itself."""
     target = sqlalchemy.engine.make_url(url)
     if target.drivername.startswith("sqlite"):
         return
@@ -43,13 +43,13 @@ def _databases(connection: Any) -> list[str]:
 
 
 def prepare(engine: Any, database: str) -> None:
-    """Give an empty database (``api`` or ``main``) its schema; empty every table of one that has it."""
+    """Create the schema in an empty database (``api`` or ``main``); if it exists, empty all tables."""
     names = set(sqlalchemy.inspect(engine).get_table_names())
     if not names & _KEEP:
         migration.db_sync(database=database)
         return
     if engine.dialect.name == "sqlite":
-        return  # a fresh copy of a template
+        return  # a new copy of a template
     with engine.begin() as connection:
         tables = sorted(names - _KEEP)
         if engine.dialect.name == "postgresql":
@@ -66,7 +66,7 @@ class ApiDatabase(nova_fixtures.Database):
     """The API database at ``[api_database] connection``."""
 
     def setUp(self) -> None:
-        """Create it before it is first connected to."""
+        """Create the database before the first connection."""
         create(nova.conf.CONF.api_database.connection)
         super().setUp()
 
@@ -75,14 +75,14 @@ class ApiDatabase(nova_fixtures.Database):
 
 
 class Serializer(nova_fixtures.CheatingSerializer):
-    """Marks what a service is asked to do as that service's."""
+    """Marks incoming requests as work of the service that receives them."""
 
     def __init__(self, base: Any, mark: marks.Mark | None) -> None:
         super().__init__(base)
         self._mark = mark
 
     def deserialize_context(self, values: Any) -> Any:
-        """The context of a call, marked."""
+        """The marked context of a call."""
         context = super().deserialize_context(values)
         if self._mark is not None:
             self._mark.put_on(context)
@@ -90,10 +90,10 @@ class Serializer(nova_fixtures.CheatingSerializer):
 
 
 class CellDatabases(nova_fixtures.CellDatabases):
-    """Cell databases at the URLs that the cell mappings name.
+    """Cell databases at the URLs of the cell mappings.
 
-    Nova's own fixture keeps them in memory and moves one global "current cell" about. Here a context that names no cell
-    gets that of the running service.
+    Nova's own fixture keeps them in memory and switches one global "current cell". Here, a context without a cell gets
+    the cell of the running service.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class CellDatabases(nova_fixtures.CellDatabases):
         self._cells: dict[str, Any] = {}
 
     def add(self, name: str, url: str) -> None:
-        """Use the database at ``url``, which is given its schema, for the cell called ``name``."""
+        """Use the database at ``url`` for the cell ``name``, and create its schema."""
         create(url)
         manager = main_api.create_context_manager(connection=url)
         self._ctxt_mgrs[url] = self._cells[name] = manager

@@ -1,6 +1,6 @@
 # ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,misc"
-"""The PCI devices of a host, as libvirt would describe them."""
+"""The PCI devices of a host as libvirt describes them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def node_device_name(address: str) -> str:
 
 
 def node_device_xml(device: dict[str, Any]) -> str:
-    """The node device document (https://libvirt.org/formatnode.html) of one device of a description."""
+    """The node device XML (https://libvirt.org/formatnode.html) of one device of a description."""
     address = device["address"]
     root = ET.Element("device")
     ET.SubElement(root, "name").text = node_device_name(address)
@@ -67,12 +67,12 @@ class NodeDevice(fakelibvirt.FakePCIDevice):
 
     @property
     def address(self) -> str:
-        """Its address as the kernel spells it."""
+        """The address in the kernel's notation."""
         return str(self.device["address"])
 
 
 def devices_of(host: dict[str, Any]) -> Any:
-    """What ``pci_info`` of a fake libvirt connection wants to be, for a host of a description."""
+    """The ``pci_info`` of a fake libvirt connection for a host of a description."""
     info = fakelibvirt.HostPCIDevicesInfo(num_pci=0, num_pfs=0, num_vfs=0)
     for device in host.get("pci") or []:
         info.devices[node_device_name(device["address"])] = NodeDevice(device)

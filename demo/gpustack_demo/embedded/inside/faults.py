@@ -1,6 +1,6 @@
 # ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,misc"
-"""Steps that fail: what a nova-compute does is made to raise, to hang, or not to happen at all."""
+"""Fault injection: steps of a nova-compute that raise, hang or are skipped."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _PARTS: dict[str, Callable[[Any], Any]] = {
 
 
 class InjectedFault:
-    """What happens at one step of one service.
+    """A fault at one step of one service.
 
     :param step: ``PART.METHOD``; PART is ``driver``, ``manager``, ``rt`` (the resource tracker), ``report`` (the
-        Placement client), ``compute_rpc`` (what it asks of other computes), or ``domain`` for ``domain.migrate``.
-    :param action: ``raise``, ``hang`` until released (for ever, when the service is killed), or ``skip``.
-    :param when: ``before`` the step is done, or ``after``.
-    :param times: how often; 0 is always.
+        Placement client), ``compute_rpc`` (requests to other computes), or ``domain`` for ``domain.migrate``.
+    :param action: ``raise``, ``hang`` until released (forever, if the service is killed), or ``skip``.
+    :param when: ``before`` or ``after`` the step is done.
+    :param times: the number of times; 0 for always.
     """
 
     def __init__(self, step: str, action: str, when: str, error: str, message: str, times: int) -> None:
@@ -41,12 +41,12 @@ class InjectedFault:
         self._released = threading.Event()
 
     def release(self) -> None:
-        """Let what hangs go on, and let nothing more hang."""
+        """Release hanging threads, and stop hanging."""
         self.left = 0
         self._released.set()
 
     def run(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Do the step, with the fault."""
+        """Run the step with the fault."""
         if not self.left:
             return original(*args, **kwargs)
         self.left -= 1
@@ -67,7 +67,7 @@ class InjectedFault:
             self.waiting -= 1
 
     def state(self) -> dict[str, Any]:
-        """What has become of it."""
+        """The state of the fault as plain data."""
         return {"step": self.step, "hits": self.hits, "waiting": self.waiting}
 
 
@@ -78,7 +78,7 @@ def _exception(name: str, message: str) -> BaseException:
 
 
 def put(service: Any, fault: InjectedFault) -> None:
-    """Make ``fault`` happen in ``service``; one already at the same step is replaced."""
+    """Inject ``fault`` into ``service``; an existing fault at the same step is replaced."""
     mark = service.gpustack_mark
     mark.faults[fault.step] = fault
     part, _, name = fault.step.partition(".")
@@ -96,14 +96,14 @@ def put(service: Any, fault: InjectedFault) -> None:
 
 
 def clear(service: Any) -> None:
-    """Take every fault off ``service``, and let what hangs go on."""
+    """Remove all faults from ``service``, and release hanging threads."""
     for fault in service.gpustack_mark.faults.values():
         fault.release()
     service.gpustack_mark.faults.clear()
 
 
 def migrate_domain(connections: dict[str, Any]) -> Callable[..., None]:
-    """A stand-in for libvirt's live migration: the domain is started at the other end, then the job is complete."""
+    """Replacement for libvirt's live migration: the domain is started on the destination, then the job is complete."""
 
     def migrate(domain: Any, destination: str, params: dict[str, Any], flags: int) -> None:
         source = domain._connection
@@ -119,7 +119,7 @@ def migrate_domain(connections: dict[str, Any]) -> Callable[..., None]:
             )
             target.createXML(params["destination_xml"], 0)
             domain.complete_job()
-            # The migration that Nova asks for undefines the domain at the source.
+            # The migration that Nova requests undefines the domain on the source.
             domain._state = fakelibvirt.VIR_DOMAIN_SHUTOFF
             source._vms.pop(domain.name(), None)
             for number in [vm_number for vm_number, other in source._running_vms.items() if other is domain]:

@@ -1,6 +1,6 @@
 # ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,no-any-return"
-"""Which requests reach a service: loopback is open to every user of the machine, so each one needs a token."""
+"""Token checks: loopback is open to every user of the machine, so each request needs a token."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from typing import Any
 from .http import App
 
 _VERSIONS = {"", "v2", "v2.1"}
-"""Paths of version documents, which real services show without a token, too; clients ask for them first."""
+"""Paths of version documents, which real services also show without a token; clients read them first."""
 
 
 def checked(app: App, token: str | None) -> App:
-    """``app`` for requests with this token; None: with a token that Keystone accepts (``[keystone_authtoken]``)."""
+    """``app``, restricted to requests with a token.
+
+    :param token: the token; None for any token that Keystone accepts (``[keystone_authtoken]``).
+    """
     inner = _by_keystone(app) if token is None else _by_comparison(app, token)
 
     def wrapped(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
@@ -26,7 +29,7 @@ def checked(app: App, token: str | None) -> App:
 
 
 def equal(presented: str, token: str) -> bool:
-    """Compare tokens in constant time; a header may hold any character."""
+    """Compare tokens in constant time; a header may contain any character."""
     return hmac.compare_digest(presented.encode("utf-8", "replace"), token.encode())
 
 

@@ -1,10 +1,10 @@
 # ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,misc,attr-defined,no-any-return"
-"""The whole of Nova in this process, on Nova's own functional test fixtures.
+"""All of Nova in this process, on Nova's own functional test fixtures.
 
-What is real: the API, scheduler, conductor, nova-compute and its libvirt driver, the resource and PCI trackers,
-Placement, the databases. What stands in: libvirt itself (Nova's fake, which keeps domains and node devices), the
-message bus (in memory), Glance, Neutron and Cinder (fixtures), the copying of disks.
+Real: the API, scheduler, conductor, nova-compute and its libvirt driver, the resource and PCI trackers, Placement, the
+databases. Replaced: libvirt itself (Nova's fake, which keeps domains and node devices), the message bus (in memory),
+Glance, Neutron and Cinder (fixtures), the copying of disks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOG = logging.getLogger("gpustack")
 
 
 class _Logging(fixtures.Fixture):
-    """Nova's own fixture keeps the log in memory; here it goes to stderr, which is the log file."""
+    """Logs to stderr, which is the log file; Nova's own fixture keeps the log in memory."""
 
     class _Nothing:
         output = ""
@@ -54,11 +54,11 @@ class _Logging(fixtures.Fixture):
 
 CONF_DEBUG = False
 _LIBVIRT, _QEMU = 10_000_000, 8_002_002
-"""10.0.0 and 8.2.2: the oldest with which Nova lets passed-through devices migrate live."""
+"""10.0.0 and 8.2.2: the oldest versions with which Nova permits live migration with passed-through devices."""
 
 
 class _Nothing(fixtures.Fixture):
-    """Stands in for a fixture that is not wanted."""
+    """Replaces an unneeded fixture."""
 
 
 def _replace_fixtures(description: dict[str, Any]) -> None:
@@ -68,10 +68,10 @@ def _replace_fixtures(description: dict[str, Any]) -> None:
     nova_fixtures.Database = ApiDatabase
     nova_fixtures.DefaultFlavorsFixture = _Nothing  # a cloud starts without flavors
     nova_fixtures.WarningsFixture = _Nothing
-    nova_fixtures.CastAsCallFixture = lambda testcase: _Nothing()  # before 2023.2 every test had it
+    nova_fixtures.CastAsCallFixture = lambda testcase: _Nothing()  # before 2023.1, every test used it
 
     class WithFiles:
-        """nova.config, but the one call that parses the command line is given our files."""
+        """Replaces nova.config: the call that parses the command line gets the harness's files."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(config, name)
@@ -84,7 +84,7 @@ def _replace_fixtures(description: dict[str, Any]) -> None:
 
 
 class Harness(base.ServersTestBase):
-    """Runs :meth:`serve` once everything is up; see :func:`run`."""
+    """Calls :meth:`serve` when everything runs; see :func:`run`."""
 
     CAST_AS_CALL = False
     ADMIN_API = True
@@ -93,7 +93,7 @@ class Harness(base.ServersTestBase):
     ready: Any = None
 
     def setUp(self) -> None:
-        """Start everything but the computes."""
+        """Start everything except the computes."""
         self.lock = threading.RLock()
         self.connections: dict[str, Any] = {}
         self.hosts: dict[str, dict[str, Any]] = {}
@@ -104,10 +104,10 @@ class Harness(base.ServersTestBase):
         self._stub_hypervisor()
 
     def serve(self) -> None:
-        """Hand over to whoever asked for this, who does not return."""
+        """Call the function that was passed to :func:`run`; it does not return."""
         type(self).ready(self)
 
-    # -- what Nova's test base asks of its subclasses --------------------------------------------------------
+    # -- requirements of Nova's test base ------------------------------------------------------------------------
 
     def _setup_cells(self) -> None:
         self.cells = CellDatabases()
@@ -145,7 +145,7 @@ class Harness(base.ServersTestBase):
         size = {"total": 100_000, "used": 0, "free": 100_000}
         for name, value in {
             "nova.virt.libvirt.LibvirtDriver._get_local_gb_info": lambda *args: dict(size),
-            # Nova runs uptime(1), which a minimal machine does not have.
+            # Nova runs uptime(1), which a minimal machine lacks.
             "nova.virt.libvirt.LibvirtDriver.get_host_uptime": lambda driver: "up 1 day",
             "nova.virt.libvirt.LibvirtDriver.migrate_disk_and_power_off": hypervisor.migrate_disk_and_power_off,
             "nova.virt.libvirt.host.Host.get_online_cpus": lambda host: set(
@@ -165,7 +165,7 @@ class Harness(base.ServersTestBase):
     # -- computes --------------------------------------------------------------------------------------------
 
     def launch(self, host: dict[str, Any]) -> Any:
-        """Start a nova-compute; the domains of an earlier one on this host are still there."""
+        """Start a nova-compute; domains of an earlier one on this host are kept."""
         name = host["name"]
         if name in self.computes:
             raise ValueError(f"{name} is running")
@@ -194,7 +194,7 @@ class Harness(base.ServersTestBase):
         node = host.get("node") or name
         sockets = host["sockets"]
         shape = fakelibvirt.HostInfo(
-            cpu_nodes=host["numa_nodes"] // sockets,  # of each socket
+            cpu_nodes=host["numa_nodes"] // sockets,  # per socket
             cpu_sockets=sockets,
             cpu_cores=host["cpus_per_node"],
             cpu_threads=1,
@@ -216,10 +216,11 @@ class Harness(base.ServersTestBase):
         return connection
 
     def _restore_lost_mapping(self, host: dict[str, Any]) -> None:
-        """The API deletes a host mapping with its service, and Nova's test base makes none for a host that it knows.
+        """Restore a host mapping that the API deleted with its service.
 
-        It can't be left to it either: 2025.2's then looks for the compute node by the new service, which one that is
-        undeleted belongs to only after the next periodic.
+        Nova's test base creates none for a host that it already knows. It can't be called again either: in 2025.2 it
+        then searches the compute node by the new service, and an undeleted compute node belongs to that service only
+        after the next periodic task.
         """
         name = host["name"]
         if name not in self.host_mappings:
@@ -242,7 +243,7 @@ class Harness(base.ServersTestBase):
         service.manager.periodic_tasks = periodic_tasks
 
     def halt(self, name: str, *, kill: bool) -> None:
-        """End a nova-compute: in an orderly way, or as if killed (what it was doing stays as it is, for ever)."""
+        """Stop a nova-compute: gracefully, or as if killed (its current work is never completed)."""
         service = self.computes.pop(name)
         with service.gpustack_mark.active():
             if not kill:
@@ -267,9 +268,9 @@ def _local_node_uuid(uuid: str) -> Any:
 
 
 def run(description: dict[str, Any], ready: Any) -> None:
-    """Start Nova, then call ``ready`` with the harness; it must not return.
+    """Start Nova, then call ``ready`` with the harness; ``ready`` must not return.
 
-    :raises SystemExit: when Nova does not start; why is in the log.
+    :raises SystemExit: when Nova does not start; the log contains the reason.
     """
     import unittest
 

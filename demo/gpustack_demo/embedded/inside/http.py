@@ -1,5 +1,5 @@
 # mypy: disable-error-code="import-not-found,import-untyped,no-any-return"
-"""WSGI applications on a port of 127.0.0.1."""
+"""Serve WSGI applications on ports of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _READING = ("GET", "HEAD", "OPTIONS")
 
 
 def one_writer(app: App) -> App:
-    """``app``, with requests that may write one after the other.
+    """Serialise the requests to ``app`` that may write.
 
-    A transaction on a SQLite file that begins by reading and then writes fails at once ("database is locked"), without
-    waiting, when another one has written in between; the services don't try again. Requests that read go on beside.
+    A SQLite transaction that reads first and then writes fails at once ("database is locked") if another one has
+    written meanwhile, and the services do not retry. Read requests still run concurrently.
     """
     lock = threading.Lock()
 
@@ -31,16 +31,16 @@ def one_writer(app: App) -> App:
 
 
 def run(app: App, port: int, *, threads: int = 8) -> None:
-    """Serve ``app`` on ``port``, for ever."""
+    """Serve ``app`` on ``port``; does not return."""
     import waitress
 
-    # The reports on task queue depth are noise here; requests beyond `threads` simply wait.
+    # Warnings about the task queue depth are noise here; requests beyond `threads` simply wait.
     server = waitress.create_server(app, host="127.0.0.1", port=port, threads=threads, ident=None)
     server.run()
 
 
 def run_in_thread(app: App, port: int, *, threads: int = 8) -> None:
-    """Serve ``app`` on ``port`` from a thread of its own; the port is open on return."""
+    """Serve ``app`` on ``port`` in a new thread; the port is open on return."""
     import waitress
 
     server = waitress.create_server(app, host="127.0.0.1", port=port, threads=threads, ident=None)

@@ -1,8 +1,8 @@
 # ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,misc,no-any-return"
-"""What Nova's fake libvirt lacks: a device has one running owner, and a domain remembers its host devices.
+"""Features that Nova's fake libvirt lacks: a device has one running owner, and a domain keeps its host devices.
 
-Before 2023.2 the fake forgets the PCI devices of a domain; they are kept beside it then.
+Before 2023.2 the fake drops the PCI devices of a domain; then they are stored separately.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _NUMBERS = ("domain", "bus", "slot", "function")
 
 
 def migrate_disk_and_power_off(driver: Any, context: Any, instance: Any, *args: Any, **kwargs: Any) -> str:
-    """In place of the libvirt driver's: power the guest off; there is no disk to copy."""
+    """Replacement for the libvirt driver's method: power the guest off, without copying disks."""
     driver.power_off(instance)
     return "{}"
 
 
 def hostdevs(domain: Any) -> list[str]:
-    """The addresses of the PCI devices that a domain has."""
+    """The addresses of the PCI devices of a domain."""
     if _FORGETS:
         return sorted(domain.gpustack_hostdevs)
     devices = domain._def["devices"].get("hostdevs", [])
@@ -31,7 +31,7 @@ def hostdevs(domain: Any) -> list[str]:
 
 
 def document(domain: Any) -> str:
-    """The domain's document."""
+    """The domain's XML."""
     text: str = domain.XMLDesc(0)
     if not _FORGETS:
         return text
@@ -45,7 +45,7 @@ def document(domain: Any) -> str:
 
 
 def remembering(parse: Any) -> Any:
-    """Keep the PCI devices of a definition beside what the fake makes of it."""
+    """Wrap the parser of the fake to keep the PCI devices of a definition."""
 
     def parse_definition(domain: Any, xml: str) -> Any:
         addresses = ET.fromstring(xml).findall("./devices/hostdev[@type='pci']/source/address")  # noqa: S314 - Nova wrote it
@@ -56,7 +56,7 @@ def remembering(parse: Any) -> Any:
 
 
 def exclusive(create: Any) -> Any:
-    """Starting a domain fails, as libvirt has it, when a running one holds one of its devices."""
+    """Wrap the start of a domain: as in libvirt, it fails if a running domain holds one of its devices."""
 
     def create_with_flags(domain: Any, flags: int) -> Any:
         wanted = set(hostdevs(domain))

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="import-not-found,import-untyped"
-"""Keystone, with its first user and its catalog written before it serves."""
+"""Keystone, with its first user and its catalog created before it serves."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _bootstrap(password: str, catalog: dict[str, str]) -> None:
     from keystone.cmd import bootstrap
     from keystone.common import provider_api
 
-    bootstrap.backends.load_backends = lambda: None  # the application has done it, and it can't be done twice
+    bootstrap.backends.load_backends = lambda: None  # loaded by the application; a second time fails
     first = bootstrap.Bootstrapper()
     first.admin_username = first.project_name = first.admin_role_name = "admin"
     first.admin_password = password

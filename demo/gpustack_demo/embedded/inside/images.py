@@ -1,4 +1,4 @@
-"""As much of the image API as clients ask before they boot a server: one image, the one Nova's test double has."""
+"""The part of the image API that clients use before they boot a server: the one image of Nova's test double."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _VERSIONS = {"versions": [{"id": "v2.9", "status": "CURRENT", "links": [{"rel": 
 
 
 def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    """The versions, the list of images (by name, too), and the image (WSGI)."""
+    """The versions, the list of images (also by name), and the image (WSGI)."""
     path = environ["PATH_INFO"].strip("/")
     content: dict[str, Any] | None = None
     if path in ("", "v2"):

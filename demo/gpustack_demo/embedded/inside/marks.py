@@ -1,23 +1,23 @@
 # ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,misc,no-any-return"
-"""Which service the running code belongs to.
+"""Track the service that the running code belongs to.
 
-Every service runs in this one process, where Nova has one configuration, one set of locks and one default database.
-In a cloud each service has its own. So each gets a *mark*, the code that runs for it carries it, and what is global in
-Nova is looked up by it:
+All services run in this one process, where Nova has one configuration, one set of locks and one default database. In a
+real cloud each service has its own. So each service gets a *mark*, which the code that runs for it carries. Nova's
+global objects are looked up by the mark:
 
 * options: from the service's own configuration files, and ``host``;
-* locks between threads, and pools of threads: a nova-compute that hangs must not hold up the others;
-* the database of code that names no cell: the one of the service's cell;
-* sysfs questions about devices: answered from the host's own devices.
+* locks between threads, and thread pools: a hanging nova-compute must not block the others;
+* the database of code without a cell: that of the service's cell;
+* sysfs queries about devices: answered from the host's own devices.
 
-The mark rides on the request context, which Nova itself carries into every thread that it starts for a request; a
-context that is made on the way inherits it.
+The mark is attached to the request context, which Nova itself passes to every thread that it starts for a request; new
+contexts inherit it.
 
-oslo.context keeps the context of a thread in a thread-local object, which eventlet makes a greenlet-local one. That
-one swaps its ``__dict__`` before each access, so that a native thread (eventlet.tpool runs libvirt's calls in such)
-can make another thread find no context in the middle of its work: the code that ran for a nova-compute then had the
-API's options. Context variables belong to a greenlet, too, and are safe.
+oslo.context keeps the context of a thread in a thread-local object, which eventlet makes greenlet-local by swapping
+its ``__dict__`` before each access. A native thread (eventlet.tpool runs libvirt calls in them) can therefore make
+another thread lose its context: code of a nova-compute then used the API's options. Context variables are
+greenlet-local too, and safe.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _stack: contextvars.ContextVar[tuple[Mark, ...]] = contextvars.ContextVar("gpust
 class Mark:
     """One running service; a restarted one has a new mark.
 
-    :param files: its configuration files in the order they are read, or None when it shares the API's.
+    :param files: its configuration files in reading order, or None when it shares the API's.
     """
 
     def __init__(self, kind: str, host: str, cell: str, files: list[str] | None) -> None:
@@ -58,7 +58,7 @@ class Mark:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Run the block, and what it calls in this thread, as this service."""
+        """Run the block, and everything that it calls in this thread, as this service."""
         stack = _stack.get()
         before = oslo_context.get_current()
         _stack.set((*stack, self))
@@ -66,15 +66,15 @@ class Mark:
             yield
         finally:
             _stack.set(stack)
-            # Contexts that were made meanwhile are marked; the thread goes on to other work.
+            # Contexts created meanwhile are marked; the thread continues with other work.
             oslo_context._request_store.context = before
 
     def put_on(self, context: Any) -> None:
-        """Let everything that is done for ``context`` be done as this service."""
+        """Run all work of ``context`` as this service."""
         setattr(context, _ATTRIBUTE, self)
 
     def option(self, conf: Any, name: str, group: Any) -> Any:
-        """The value of an option in this service's own files, else its default; ``_ABSENT`` when they don't matter."""
+        """The value of an option in this service's files, else its default; ``_ABSENT`` if the files do not apply."""
         key = (group.name if isinstance(group, cfg.OptGroup) else group, name)
         if key == (None, "host"):
             return self.host
@@ -91,12 +91,12 @@ class Mark:
             namespace = cfg._Namespace(conf)
             for path in self._files or []:
                 cfg.ConfigParser._parse_file(path, namespace)
-            self._namespace = namespace  # only when it is whole: others may be about to read it
+            self._namespace = namespace  # set only when complete: other threads may read it
         return self._namespace
 
 
 def current() -> Mark | None:
-    """The mark of the running code, None for the API and for this server itself."""
+    """The mark of the running code; None for the API and for this server itself."""
     stack = _stack.get()
     if stack:
         return stack[-1]
@@ -105,7 +105,7 @@ def current() -> Mark | None:
 
 
 class _Store:
-    """In place of oslo.context's ``threading.local()``: the same, by a context variable."""
+    """Replaces oslo.context's ``threading.local()`` by a context variable."""
 
     def __init__(self) -> None:
         self._context: contextvars.ContextVar[Any] = contextvars.ContextVar("gpustack_request_context", default=None)
@@ -135,7 +135,7 @@ def install(conf: Any) -> None:
 
 
 def _install_inheritance() -> None:
-    """A context that is made while a service is at work belongs to that service (Nova makes one for each cell, say)."""
+    """Let new contexts inherit the mark of the running service (Nova creates one for each cell, for example)."""
     original = oslo_context.RequestContext.update_store
 
     def update_store(self: Any) -> None:
@@ -176,7 +176,7 @@ def _install_locks() -> None:
 
 
 def _install_executors() -> None:
-    """Since 2026.2 a process has one pool of threads of each kind; that of live migrations has one thread."""
+    """One thread pool of each kind per service. Since 2026.2 Nova has one per process (live migrations: one thread)."""
     try:
         from nova import thread_pool_factory
     except ImportError:
@@ -197,7 +197,7 @@ def _install_executors() -> None:
 
 
 def _install_aliases() -> None:
-    """Newer releases read the alias once for each process: here it is once for each service."""
+    """Cache aliases per service; newer releases of Nova cache them per process."""
     from nova.pci import request
 
     cached: Any = getattr(request, "get_alias_from_config", None)

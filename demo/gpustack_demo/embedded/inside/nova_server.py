@@ -31,7 +31,7 @@ LOG = logging.getLogger("gpustack")
 
 
 def serve(description: dict[str, Any]) -> None:
-    """Start Nova and serve it, for ever."""
+    """Start Nova and serve it; does not return."""
 
     def ready(harness: Any) -> None:
         ports = description["ports"]
@@ -53,7 +53,7 @@ def serve(description: dict[str, Any]) -> None:
 
 
 def _as_admin(app: App, project: str) -> App:
-    """What Keystone's middleware would add for the administrator (a request may say otherwise)."""
+    """Add the headers that Keystone's middleware adds for the administrator, unless the request has them."""
 
     def wrapped(environ: dict[str, Any], start_response: Any) -> Any:
         environ.pop("HTTP_X_AUTH_TOKEN", None)  # Nova's test double takes it for the name of a user
@@ -78,7 +78,7 @@ def _placement(harness: Any) -> App:
 
 
 def _control(verbs: Verbs, token: str) -> App:
-    """``POST /VERB`` with its arguments as JSON → its result; 500 with the error otherwise."""
+    """A WSGI application: ``POST /VERB`` with arguments as JSON returns the result, or 500 with the error."""
 
     def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
         presented = environ.get("HTTP_X_GPUSTACK_TOKEN", "")

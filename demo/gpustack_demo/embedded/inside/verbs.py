@@ -1,6 +1,6 @@
 # ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped,misc,no-any-return"
-"""What can be asked of the running Nova next to its API: every public method of :class:`Verbs` is one."""
+"""Requests to the running Nova beyond its API: every public method of :class:`Verbs` is one."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class Verbs:
         return {name: {"running": name in self._harness.computes} for name in self._harness.hosts}
 
     def start(self, host: dict[str, Any]) -> None:
-        """Start a nova-compute on ``host`` (a whole description), new or stopped."""
+        """Start a nova-compute on a new or stopped ``host`` (a complete description)."""
         with self._harness.lock:
             self._launch(host)
 
     def stop(self, name: str) -> None:
-        """Stop nova-compute in an orderly way: what it is doing is finished first. Guests keep running."""
+        """Stop nova-compute gracefully: its current work is completed. Guests keep running."""
         with self._harness.lock:
             self._harness.halt(name, kill=False)
 
     def kill(self, name: str) -> None:
-        """Stop nova-compute as SIGKILL would: what it was doing stays half done. Guests keep running."""
+        """Stop nova-compute like SIGKILL: its current work stays incomplete. Guests keep running."""
         with self._harness.lock:
             self._harness.halt(name, kill=True)
 
@@ -58,10 +58,10 @@ class Verbs:
 
     def _launch(self, host: dict[str, Any]) -> None:
         self._harness.launch(host)
-        self.unseen(host["name"], seconds=0)  # else it is first heard of some seconds after it starts
+        self.unseen(host["name"], seconds=0)  # otherwise its first report comes some seconds after the start
 
     def power_off(self, name: str) -> None:
-        """The whole host goes down: nova-compute is killed, its guests are gone, its service is long unseen."""
+        """Power off the host: nova-compute is killed, its guests are gone, its last report is long ago."""
         with self._harness.lock:
             if name in self._harness.computes:
                 self._harness.halt(name, kill=True)
@@ -72,13 +72,13 @@ class Verbs:
         self.unseen(name)
 
     def wipe(self, name: str) -> None:
-        """The disks of a host that is down are wiped: libvirt knows no guest any more."""
+        """Wipe the disks of a powered-off host: libvirt has no guests any more."""
         connection = self._harness.connections[name]
         connection._running_vms.clear()
         connection._vms.clear()
 
     def unseen(self, name: str, seconds: int = 3600) -> None:
-        """Let the service look as if it last reported ``seconds`` ago (for one that is not running)."""
+        """Set the last report of a stopped service to ``seconds`` ago."""
         engine = self._harness.cells.engine(self._harness.hosts[name]["cell"])
         last_report = timeutils.utcnow() - datetime.timedelta(seconds=seconds)
         statement = "UPDATE services SET last_seen_up = :seen, updated_at = :seen WHERE host = :host AND deleted = 0"
@@ -108,15 +108,15 @@ class Verbs:
         put(self._harness.computes[name], InjectedFault(step, action, when, error, message, times))
 
     def faults(self, name: str) -> list[dict[str, Any]]:
-        """The faults put on a nova-compute: how often each was hit, and how many threads hang there."""
+        """The faults of a nova-compute: the number of hits and of hanging threads."""
         return [fault.state() for fault in self._harness.computes[name].gpustack_mark.faults.values()]
 
     def clear_faults(self, name: str) -> None:
-        """Take the faults off again; what hangs goes on."""
+        """Remove the faults; hanging threads continue."""
         clear(self._harness.computes[name])
 
     def domains(self, name: str) -> list[dict[str, Any]]:
-        """The hypervisor's own word on every guest of a host: state, and the addresses of the devices it has."""
+        """The hypervisor's records of every guest of a host: state, and the addresses of its devices."""
         return [
             {
                 "uuid": domain.UUIDString(),
@@ -128,11 +128,11 @@ class Verbs:
         ]
 
     def domain_xml(self, name: str, uuid: str) -> str:
-        """What ``virsh dumpxml`` says."""
+        """The domain XML, as from ``virsh dumpxml``."""
         return document(self._harness.connections[name].lookupByUUIDString(uuid))
 
     def tracker(self, name: str) -> dict[str, Any]:
-        """What the PCI tracker of a nova-compute has in memory: its devices, and the pools of the free ones."""
+        """The PCI tracker of a nova-compute in memory: its devices, and the pools of the free ones."""
         tracker = self._harness.computes[name].manager.rt.pci_tracker
         if tracker is None:
             return {"devices": [], "pools": []}
@@ -149,7 +149,7 @@ class Verbs:
         )
 
         def known(device: Any, field: str) -> Any:
-            """A device that is gone has, in older releases, fields that nobody has set."""
+            """A field of a device; None if it is unset, as in older releases for removed devices."""
             return getattr(device, field, None) if device.obj_attr_is_set(field) else None
 
         return {
@@ -158,7 +158,7 @@ class Verbs:
         }
 
     def option(self, service: str, group: str | None, option: str) -> Any:
-        """The value of a configuration option as a service has it: ``api``, ``scheduler``, ``conductor`` or a host."""
+        """The value of a configuration option in a service: ``api``, ``scheduler``, ``conductor`` or a host."""
         from .harness import CONF
 
         def read() -> Any:

@@ -13,9 +13,10 @@ from .http import one_writer, run
 
 
 def serve(description: dict[str, Any]) -> None:
-    """Serve the first of ``applications`` that this release has (``module:attribute``, called when it is a factory).
+    """Serve the first of ``applications`` that this release has (``module:attribute``, called if it is a factory).
 
-    ``environment`` and ``arguments`` are set before the import: there the services look for their configuration.
+    ``environment`` and ``arguments`` are set before the import, because the services read their configuration from
+    them.
     """
     os.environ.update(description["environment"])
     sys.argv[1:] = description["arguments"]
