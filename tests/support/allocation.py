@@ -1,4 +1,4 @@
-"""An allocation of one device in Placement, and the verdict on it."""
+"""The verdict of clean-up on an allocation of one device in Placement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CASE = {"rows": [{"status": "available"}], "service": {"seen": 5}, "owners": OWN
 
 
 def judged(said: dict[str, Any], owners: dict[str, Any] = OWNERS, **headers: str) -> Verdict:
-    """The verdict on the one device of the case, of which ``stranger`` has an allocation."""
+    """The verdict on the one device of the case, which ``stranger`` has allocated."""
     view = neighbourhood.view({**CASE, "owners": owners})
     device = Provider(uuid="gpu", name="gpu1_X", root="node", address=view.rows[0].address, held={"stranger": 1})
     answer = SimpleNamespace(status_code=200, headers=headers, json=lambda: said)

@@ -1,6 +1,6 @@
-"""What hostile input may do to a reader: nothing but be refused, within bounds of time and memory.
+"""Run readers on hostile input: they must refuse it with gpustack's errors, within limits of time and memory.
 
-A run takes examples that are always the same; ``GPUSTACK_FUZZ_EXAMPLES=5000`` looks longer, and at others.
+By default, the examples are the same in every run; ``GPUSTACK_FUZZ_EXAMPLES=5000`` generates more and random ones.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from gpustack.errors import GpustackError
 
 _WISHED = int(os.environ.get("GPUSTACK_FUZZ_EXAMPLES", "0"))
 SECONDS = 10.0
-"""Of processor time for one example of some kilobytes: hundreds of times what it takes."""
+"""Limit of CPU time for one example of some kilobytes: hundreds of times the usual time."""
 MOST_WORDS = 100_000
-"""Characters of an error."""
+"""Limit of an error's length, in characters."""
 MEBIBYTES = 1024
-"""That the process may grow by in one example."""
+"""Limit of the process's growth in one example, in MiB."""
 
 
 def examples(usual: int) -> settings:
     """The settings of one attack.
 
-    :param usual: how many examples ``make test`` tries.
+    :param usual: the number of examples in ``make test``.
     """
     return settings(
         max_examples=_WISHED or usual,
@@ -49,15 +49,15 @@ _started = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "socke
 
 
 class _Watch:
-    """Sees what the interpreter opens for writing, starts and connects to, while it is on."""
+    """Records files opened for writing, started processes and connections of the interpreter, while enabled."""
 
     def __init__(self) -> None:
         self.allowed: tuple[str, ...] | None = None
         self.seen: list[str] = []
-        sys.addaudithook(self._event)  # it stays for the life of the process
+        sys.addaudithook(self._event)  # audit hooks can't be removed
 
     def _event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if self.allowed is None or (arguments and isinstance(arguments[0], int)):  # a file that is open already
+        if self.allowed is None or (arguments and isinstance(arguments[0], int)):  # an already open file
             return
         writes = event in _writing or (event == "open" and isinstance(arguments[2], int) and arguments[2] & 3)
         if (writes and not str(arguments[0]).startswith(self.allowed)) or event in _started:
@@ -69,7 +69,7 @@ _watch = _Watch()
 
 @contextmanager
 def attack(*own: Path) -> Iterator[None]:
-    """Run a reader on hostile input: gpustack's own errors are its answer, anything else is a fault.
+    """Run a reader on hostile input: errors of gpustack are expected, anything else is a failure.
 
     :param own: the directories in which it may write.
     """
@@ -89,7 +89,7 @@ def attack(*own: Path) -> Iterator[None]:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEBIBYTES << 10
 
 
-# --- what to attack with --------------------------------------------------------------------------------------
+# --- inputs ---------------------------------------------------------------------------------------------------
 
 WORDS = st.sampled_from(
     [
@@ -142,7 +142,7 @@ BYTES = st.one_of(
 
 @st.composite
 def damaged(draw: st.DrawFn, document: Any, most: int = 3) -> Any:
-    """A document in which some places have another value, are missing, or are there twice."""
+    """A document with some values replaced, missing or repeated."""
     document = json.loads(json.dumps(document))
     for _ in range(draw(st.integers(1, most))):
         place = document

@@ -1,4 +1,4 @@
-"""The books that are checked after a walk: what the hypervisors, the rows, Nova and gpustack say must fit."""
+"""Checks after a walk: the records of the hypervisors, the database, Nova and gpustack must be consistent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.cloudworld import World
 from support.walks import Step, Walk
 
 TURNS = 5
-"""So often is a plan made and carried out; then nothing may be left that can be repaired."""
+"""The maximum number of plans and repairs; then nothing repairable may be left."""
 
 Device = tuple[str, str]
 """Host and address."""
@@ -38,21 +38,21 @@ class Row(NamedTuple):
     status: str
     owner: str | None
     managed: bool
-    """Neither the row nor its compute node is deleted."""
+    """Whether neither the row nor its compute node is deleted."""
     live: bool
 
     @property
     def taken(self) -> bool:
-        """Whether it is taken for somebody."""
+        """Whether it is claimed or allocated."""
         return self.status in ("claimed", "allocated")
 
 
 @dataclass
 class Books:
-    """The books of a walk.
+    """The records of a walk.
 
-    :ivar repaired: class and repair of everything that was repaired.
-    :ivar freed: the devices that were written free.
+    :ivar repaired: class and repair of every completed repair.
+    :ivar freed: the devices whose rows were set to available.
     """
 
     walk: Walk
@@ -65,7 +65,7 @@ class Books:
         return self.walk.world
 
     def check(self, directory: Path) -> list[str]:
-        """Look into the books, repair, look again, fill every device that is free; → what was repaired."""
+        """Check, repair, check again, boot instances on all free devices; return the repairs."""
         self._rest()
         verdicts = self._judge()
         self.walk.done += [f"{v.klass} {v.status} {v.host} {v.owner}: {v.because}" for v in verdicts]
@@ -81,10 +81,10 @@ class Books:
         self._all_has_healed()
         return self.repaired
 
-    # --- what there is --------------------------------------------------------------------------------------------
+    # --- records --------------------------------------------------------------------------------------------------
 
     def devices(self) -> dict[Device, list[str]]:
-        """The hypervisors' word: every device in use, with the uuids of the guests that have it."""
+        """Every device in use by the hypervisors' records, with the UUIDs of its guests."""
         found: dict[Device, list[str]] = {}
         for host in self.walk.hosts:
             for domain in self.world.nova.control.domains(host):
@@ -94,7 +94,7 @@ class Books:
         return found
 
     def rows(self) -> list[Row]:
-        """Every row of the walk's hosts."""
+        """All rows of the walk's hosts."""
         query = sa.text(
             "SELECT p.id, c.host, p.address, p.status, p.instance_uuid, p.deleted = 0 AND c.deleted = 0, p.deleted = 0"
             " FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id ORDER BY p.id"
@@ -108,24 +108,24 @@ class Books:
         ]
 
     def homes(self) -> dict[str, str | None]:
-        """Where the database says that each living guest is."""
+        """The host of each living guest in the database."""
         with self.world.engine.connect() as connection:
             return dict(connection.execute(sa.text("SELECT uuid, host FROM instances WHERE deleted = 0")).all())
 
     def leaked(self) -> list[Row]:
-        """The rows that are taken for a guest which is not on their host, and does not run there."""
+        """The rows of guests that are not on the row's host in the database and do not run there."""
         homes, devices = self.homes(), self.devices()
         return [
             row
             for row in self.rows()
             if row.taken
-            and (row.live or row.owner in homes)  # nobody asks for the devices of a guest that is gone
+            and (row.live or row.owner in homes)  # soft-deleted rows of deleted guests are harmless
             and not (row.managed and homes.get(row.owner or "") == row.device[0])
             and row.owner not in devices.get(row.device, ())
         ]
 
     def lost(self) -> list[Row]:
-        """The rows that leaked, and those that are neither free nor taken by a guest that is at home on their host."""
+        """The leaked rows, and those that are neither free nor owned by a guest of their host."""
         homes, devices = self.homes(), self.devices()
         return self.leaked() + [
             row
@@ -136,7 +136,7 @@ class Books:
         ]
 
     def waiting(self) -> set[str]:
-        """The guests whose resize is to be confirmed or reverted, and can be: both of their hosts are up."""
+        """The guests with a resize to confirm or revert, whose hosts are both up."""
         query = sa.text(
             "SELECT i.uuid, m.source_compute, m.dest_compute FROM instances i JOIN migrations m"
             " ON m.instance_uuid = i.uuid WHERE i.deleted = 0 AND i.vm_state = 'resized' AND i.task_state IS NULL"
@@ -147,7 +147,7 @@ class Books:
             return {uuid for uuid, *hosts in connection.execute(query) if all(host in running for host in hosts)}
 
     def out_of_pools(self) -> set[str]:
-        """The hosts whose scheduler's pools count other than their free rows."""
+        """The hosts whose pools for the scheduler do not match their free rows."""
         free: dict[str, int] = dict.fromkeys(self.walk.running(), 0)
         for row in self.rows():
             if row.managed and row.status == "available" and row.owner is None and row.device[0] in free:
@@ -158,14 +158,14 @@ class Books:
         return {host for host, count in free.items() if pools.get(host) != count}
 
     def exposed(self) -> set[Device]:
-        """Devices that a guest has by the hypervisor's word, and that Nova would give to another."""
+        """Devices that a guest has on the hypervisor, and that Nova would offer to another guest."""
         owners = {row.device: row.owner for row in self.rows() if row.taken and row.managed}
         return {device for device, users in self.devices().items() if owners.get(device) not in users}
 
     # --- gpustack -------------------------------------------------------------------------------------------------
 
     def _plan(self, *stopped: str) -> tuple[Sources, Selection, tuple[Verdict, ...]]:
-        """A plan for the walk's hosts without any grace."""
+        """A plan for the walk's hosts without grace time."""
         sources = Sources.from_nova_conf([self.world.nova.nova_conf])
         hosts = frozenset(self.walk.hosts)
         selection = Selection(grace=timedelta(0), stuck_after=timedelta(0), hosts=hosts, stopped=frozenset(stopped))
@@ -176,13 +176,13 @@ class Books:
         return self._plan()[2]
 
     def _ask(self, host: str) -> Usage:
-        """What a host says over SSH."""
+        """The devices in use on a host, over SSH."""
         users = {address: frozenset(who) for (one, address), who in self.devices().items() if one == host}
         sources = Sources.from_nova_conf([self.world.nova.nova_conf])
         return answering(sources, users)(host)
 
     def _repair(self, path: Path) -> list[Outcome]:
-        """Stop what must be stopped, carry a fresh plan out, start what must be started."""
+        """Stop the services that must be stopped, apply a new plan, start them again."""
         control, running = self.world.nova.control, self.walk.running()
         stop = sorted({v.host for v in self._judge() if v.status is Status.STALE and v.stop and v.host in running})
         for host in stop:
@@ -209,10 +209,10 @@ class Books:
         assert not taken, self._story("freed, and in use by the hypervisor's word", taken)
         return outcomes
 
-    # --- what must hold -------------------------------------------------------------------------------------------
+    # --- invariants -----------------------------------------------------------------------------------------------
 
     def _rest(self) -> None:
-        """Let what still goes on come to its end, and each nova-compute that runs do what it does every minute."""
+        """Wait for running work, and run the periodic tasks of each running nova-compute."""
         for host in self.walk.running():
             self.world.nova.control.clear_faults(host)
         for server in self.walk.guests():
@@ -226,9 +226,9 @@ class Books:
             self.world.nova.control.periodic(host)
 
     def _all_is_told(self, verdicts: Iterable[Verdict]) -> None:
-        """Each GPU that no guest uses is free or reported, and so is each device that may be given away twice.
+        """Each GPU without a guest is free or reported, and so is each device that Nova may offer twice.
 
-        Nothing moves any more: *protected* is no report, except where a person has to confirm or revert a resize.
+        No work is running: *protected* does not count as reported, unless a person has to confirm or revert a resize.
         """
         verdicts = list(verdicts)
         reported = {row.id for v in verdicts if v.status is not Status.PROTECTED for row in v.rows}
@@ -240,13 +240,13 @@ class Books:
         homes, devices = self.homes(), self.devices()
         warned = {(v.host, v.owner) for v in verdicts}
         for device in self.exposed():
-            # A guest that Nova has moved away, or deleted, while it still runs here is known to the hypervisor alone.
+            # Only the hypervisor has a record of a guest that Nova moved away or deleted although it still runs here.
             at_home = [user for user in devices[device] if homes.get(user) == device[0]]
             told = all((device[0], user) in warned for user in at_home)
             assert told, self._story("in use, offered, and not reported", device)
 
     def _fill(self, before: set[Device]) -> None:
-        """Boot on everything that is free: what Nova says of it afterwards is the proof."""
+        """Boot instances on all free devices; Nova's records afterwards are the proof."""
         for host in sorted(set(self.walk.hosts) - set(self.walk.running())):
             self.walk.return_(host)
         for host in self.walk.hosts:
@@ -259,15 +259,15 @@ class Books:
         assert shared <= before, self._story("with two owners", shared)
         rows = [row for row in self.rows() if row.device in self.freed and self._lost(row, homes)]
         assert not rows, self._story("freed, and leaked again", rows)
-        # What Placement holds for a move that is under way is told, and left alone.
+        # Allocations of a running move are reported, but not changed.
         held = {(v.host, one) for v in self._judge() if v.allocation for one in v.allocation.addresses.split()}
-        # Where Nova offers a device in use besides, a boot may take that one, and fail.
+        # If Nova also offers a device in use, a boot may select that one and fail.
         offers_one_in_use = {host for host, _address in before}
         empty = {device for device in self.freed - devices.keys() - held if device[0] not in offers_one_in_use}
         assert not empty, self._story("freed, and no guest can be booted on it", empty)
 
     def _all_has_healed(self) -> None:
-        """What Nova puts right by itself, at the latest when it starts, is right once each nova-compute was started."""
+        """Problems that Nova fixes itself, at the latest at its start, are fixed after a restart of each nova-compute."""
         for host in self.walk.hosts:
             self.walk.return_(host)
         late = [verdict for verdict in self._judge() if verdict.status is Status.HEALS]

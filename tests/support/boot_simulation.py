@@ -1,8 +1,8 @@
-"""Hosts for tests: snapshots with changes, and what becomes of them when a plan is carried out.
+"""Hosts for tests: snapshots with changes, and the result of applying a plan to them.
 
-The simulation knows as much of a real host as the plan relies on: update-grub puts GRUB's defaults into the menu's
-ordinary entries, update-initramfs makes an image of the files that are there, and a boot starts the first entry
-and binds what the image says.
+The simulation covers the behaviour that plans rely on: update-grub copies GRUB's defaults into the menu's ordinary
+entries, update-initramfs builds an image from the current files, and a boot starts the first entry and binds according
+to the image.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gpustack.operations import Operation, Reboot, RemoveFile, RunCommand, Trial
 from support.host_samples import Raw
 
 START = 1_763_700_000
-"""Unix seconds, later than everything in the snapshots."""
+"""Unix time, later than all times in the snapshots."""
 
 
 def grub_arguments(texts: Mapping[str, str]) -> str:
-    """The arguments of ordinary entries, as the shell that runs ``grub-mkconfig`` reads its defaults."""
+    """The arguments of ordinary entries, evaluated by a shell as in ``grub-mkconfig``."""
     paths = sorted(path for path in texts if path.startswith("/etc/default/grub.d/") and path.endswith(".cfg"))
     parts = [texts[path] for path in ("/etc/default/grub", *paths) if path in texts]
     parts.append('printf %s "$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"')
@@ -35,7 +35,7 @@ def grub_arguments(texts: Mapping[str, str]) -> str:
 
 
 def module_options(texts: Mapping[str, str], module: str, option: str) -> Iterator[str]:
-    """The values of a module's option in modprobe.d: a file in /etc hides one of the same name elsewhere."""
+    """The values of a module's option in modprobe.d; a file in /etc hides one of the same name elsewhere."""
     directories = ("/usr/lib/modprobe.d/", "/lib/modprobe.d/", "/run/modprobe.d/", "/etc/modprobe.d/")
     files = {
         path.removeprefix(directory): text
@@ -50,7 +50,7 @@ def module_options(texts: Mapping[str, str], module: str, option: str) -> Iterat
 
 
 class Machine:
-    """A host that plans are carried out on."""
+    """A host to which plans are applied."""
 
     def __init__(self, raw: Raw) -> None:
         self.raw = copy.deepcopy(raw)
@@ -60,7 +60,7 @@ class Machine:
 
     @property
     def host(self) -> Host:
-        """The facts as they stand."""
+        """The current facts."""
         return parse_host(copy.deepcopy(self.raw), "test")
 
     def texts(self) -> dict[str, str]:
@@ -68,12 +68,12 @@ class Machine:
         return {path: file["text"] for path, file in self.raw["files"].items()}
 
     def carry_out(self, plan: HostPlan, *, reboot: bool = True) -> None:
-        """Do what a plan says."""
+        """Apply a plan."""
         for operation in plan.operations:
             self.do(operation, reboot=reboot)
 
     def do(self, operation: Operation, *, reboot: bool = True) -> None:
-        """Do one operation; each takes ten seconds."""
+        """Apply one operation; each takes ten seconds."""
         self.now += 10
         match operation:
             case WriteFile():
@@ -116,13 +116,13 @@ class Machine:
         files["/scripts/init-top/ORDER"] = {"text": "".join(f'/scripts/init-top/{name} "$@"\n' for name in names)}
         files["/conf/modules"] = {"text": "".join(f"{name}\n" for name in early)}
         image = {"releases": [release], "modules": sorted(early), "files": files, "links": {}}
-        if self.raw["boot"]["loader"] == "systemd-boot":  # it is kernel-install that brings it to where it boots from
+        if self.raw["boot"]["loader"] == "systemd-boot":  # only kernel-install copies it to the boot partition
             self.made[f"/boot/initrd.img-{release}"] = release, image
         else:
             self._put(f"/boot/initrd.img-{release}", (release, image))
 
     def _kernel_install(self, release: str, source: str) -> None:
-        """What kernel-install(8) says: the initramfs goes to the boot partition, the file's line into the entry."""
+        """Simulate kernel-install(8): the initramfs goes to the boot partition, the file's command line into the entry."""
         kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
         assert source == kernel["source"]
         if self.raw["initramfs_tool"] == "dracut":
@@ -134,7 +134,7 @@ class Machine:
         entry["arguments"] = " ".join([*line.split(), f"systemd.machine_id={kernel['image'].split('/')[-3]}"])
 
     def _dracut(self, release: str) -> tuple[str, Raw]:
-        """An image as dracut makes it of its configuration, with ``hostonly=no``."""
+        """An image built by dracut from its configuration, with ``hostonly=no``."""
         kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
         texts = self.texts()
         found: dict[str, list[str]] = {}
@@ -159,7 +159,7 @@ class Machine:
         self.images[release] = image
 
     def _grubby(self, option: str, words: str) -> None:
-        """What grubby(8) says: ``--args`` takes the place of what has the same name, ``--remove-args`` takes out."""
+        """Simulate grubby(8): ``--args`` replaces arguments of the same name, ``--remove-args`` removes arguments."""
         for entry in self.raw["boot"]["entries"]:
             line = entry["arguments"].split()
             if option == "--args":
@@ -218,7 +218,7 @@ class Machine:
         self.now += 60
 
     def _forget_addresses(self) -> None:
-        """Nothing of the last boot's binding by address outlives it."""
+        """Reset all bindings by address of the previous boot."""
         record = self.raw["files"].pop("/run/gpustack/devices", {"text": ""})["text"]
         kept = {line.split()[0] for line in record.splitlines() if " is kept for " in line}
         for entry in self.raw["pci"]:
@@ -227,7 +227,7 @@ class Machine:
                 entry.update(driver_override=None, driver=modules[0])
 
     def _bind_addresses(self) -> set[str]:
-        """What the script does: each line of it is a device that must be the one it names."""
+        """Simulate the script: each of its lines names a device with its expected identity."""
         texts = self.texts()
         lines = [line for path in SCRIPTS for line in texts.get(path, "").splitlines()]
         functions = {entry["address"]: entry for entry in self.raw["pci"]}
@@ -237,7 +237,7 @@ class Machine:
             keys = ("vendor", "product", "subsystem_vendor", "subsystem_product", "class")
             is_taken = wanted[len(keys) :] == ["take"]
             wanted = wanted[: len(keys)]
-            # A driver that is built in (the test's function has one and no module) was there before.
+            # A built-in driver (a function with a driver and no module) was bound before.
             is_held = bool(entry.get("driver")) and not entry.get("modules") and not entry.get("driver_override")
             if is_held and not is_taken:
                 record += f"{address} is left alone: a host driver has it already\n"

@@ -12,13 +12,13 @@ FREE += " WHERE c.host = :host AND p.status = 'available') AS free)"
 
 
 def stop(world: World, host: str) -> None:
-    """Stop nova-compute; its guests run on. It was last heard of a minute and a half ago."""
+    """Stop nova-compute; its guests keep running. Its last report is 90 seconds ago."""
     world.nova.control.stop_compute(host)
     world.nova.control.unseen(host, seconds=90)
 
 
 def repair_stopped(world: World, host: str, *arguments: str) -> None:
-    """Stop, repair, start: what the playbook does."""
+    """Stop, repair, start, as in the playbook."""
     assert world.apply(*arguments, code=14).out.startswith("skipped")  # not while it runs
     stop(world, host)
     world.apply("--stopped", host, *arguments)

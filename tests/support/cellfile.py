@@ -1,6 +1,6 @@
-"""Small cells in databases: Nova's tables as far as clean-up reads them, and rows in the words of a test.
+"""Small cells in databases: the part of Nova's tables that clean-up reads, with rows from a test's short notation.
 
-Times are ages in seconds, an hour unless said otherwise.
+Times are ages in seconds; the default is one hour.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CELL_TABLES = ("pci_devices", "compute_nodes", "services", "instances", "instanc
 
 
 def answering(sources: Sources, users: Mapping[str, frozenset[str]] | None = None) -> Callable[[str], Usage]:
-    """A stand-in for all hosts: each has the devices of its rows, and answers completely.
+    """A stand-in for all hosts: each has the devices of its rows, and its answer is complete.
 
     :param users: the devices in use, on every host.
     """
@@ -56,7 +56,7 @@ def ago(seconds: float = 3600) -> datetime:
 
 
 def create(engine: sa.Engine) -> None:
-    """An empty cell."""
+    """Create an empty cell."""
     tables.metadata.create_all(engine, [tables.metadata.tables[name] for name in CELL_TABLES])
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL)")
@@ -65,7 +65,7 @@ def create(engine: sa.Engine) -> None:
 
 @dataclass
 class CellFile:
-    """A cell to fill."""
+    """A cell with methods to insert rows."""
 
     url: str
     engine: sa.Engine = field(init=False)
@@ -76,7 +76,7 @@ class CellFile:
         create(self.engine)
 
     def insert(self, table: str, **values: object) -> int:
-        """A row; its id."""
+        """Insert a row; return its id."""
         number = next(self._ids)
         row = {"id": number, "deleted": 0, "created_at": ago(90000), "updated_at": ago(), **values}
         with self.engine.begin() as connection:
@@ -84,7 +84,10 @@ class CellFile:
         return number
 
     def host(self, name: str, *, seen: float = 864000, deleted: bool = False) -> int:
-        """A compute node with its service, which was seen so long ago; the node's id."""
+        """Insert a compute node with its service; return the node's id.
+
+        :param seen: the age of the service's last report in seconds.
+        """
         if not deleted:
             last = ago(seen)
             self.insert(
@@ -108,12 +111,12 @@ class CellFile:
         return number
 
     def device(self, node: int, address: str, status: str = "available", **values: object) -> int:
-        """A row of pci_devices."""
+        """Insert a row of pci_devices; return its id."""
         row = {"vendor_id": "10de", "product_id": "11b4", "dev_type": "type-PCI", "label": "label_10de_11b4", **values}
         return self.insert("pci_devices", compute_node_id=node, address=address, status=status, **row)
 
     def instance(self, uuid: str, host: str | None, *, wants: tuple[str, ...] = ("r1",), **values: object) -> str:
-        """An instance that asks for devices."""
+        """Insert an instance that requests devices."""
         requests = [{"count": 1, "alias_name": "k4200", "request_id": one, "spec": []} for one in wants]
         row = {"host": host, "node": host, "vm_state": "active", **values}
         self.insert("instances", uuid=uuid, **row)
@@ -121,14 +124,14 @@ class CellFile:
         return uuid
 
     def move(self, uuid: str, source: str, destination: str, status: str, **values: object) -> int:
-        """A migration."""
+        """Insert a migration."""
         ends = {"source_compute": source, "source_node": source, "dest_compute": destination, "dest_node": destination}
         return self.insert(
             "migrations", instance_uuid=uuid, status=status, migration_type="migration", **ends, **values
         )
 
     def dump(self) -> dict[str, list[tuple[object, ...]]]:
-        """Everything in it."""
+        """All rows of the cell."""
         with self.engine.connect() as connection:
             return {
                 name: [tuple(row) for row in connection.execute(sa.select(table).order_by(table.c.id))]
@@ -138,7 +141,7 @@ class CellFile:
 
 
 def nova_conf(directory: Path, cells: dict[str, str]) -> Path:
-    """An API database whose mappings name cells by URL, and the nova.conf that leads to it."""
+    """Create an API database whose mappings name cells by URL, and a nova.conf for it."""
     engine = sa.create_engine(f"sqlite:///{directory}/api.sqlite", poolclass=sa.NullPool)
     with engine.begin() as connection:
         for statement in (
@@ -163,7 +166,7 @@ def nova_conf(directory: Path, cells: dict[str, str]) -> Path:
 
 
 def fill(cell: CellFile) -> None:
-    """A leak of each class that is repaired in the database, on hosts that are down, deleted, stopped, or up."""
+    """Insert a leak of each class that is repaired in the database, on hosts that are down, deleted, stopped, or up."""
     old, orphan, up, stopped = (
         cell.host("old"),
         cell.host("orphan", deleted=True),

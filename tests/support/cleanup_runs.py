@@ -1,4 +1,4 @@
-"""Clean-up of a small cell in this process: what is stale, repairs, and changes by somebody else."""
+"""Clean-up of a small cell in this process: stale rows, repairs, and concurrent changes."""
 
 from __future__ import annotations
 

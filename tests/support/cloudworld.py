@@ -1,4 +1,4 @@
-"""What the tests do with a real Nova: boot, move, break, look at rows, run gpustack, and ask Nova whether it agrees."""
+"""Actions on a real Nova: boot, move, break, read rows, run gpustack, and check that Nova agrees."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ report_in_placement = true
 pci_in_placement = true
 """
 _POLICY = {"compute:servers:resize:cross_cell": "rule:admin_api"}
-"""Nobody may resize into another cell otherwise; where there is but one, it means nothing."""
+"""Permits resize into another cell; without effect in clouds with one cell."""
 GPUS = 2
 
 
 def _named() -> tuple[str, ...]:
-    """2025.2 and 2026.2, or what ``GPUSTACK_NOVA_RELEASES`` names (``all``: what fits)."""
+    """2025.2 and 2026.2, or the releases in ``GPUSTACK_NOVA_RELEASES`` (``all``: all with an interpreter)."""
     named = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
     return tuple(entry.name for entry in available()) if named == ["all"] else tuple(named)
 
 
 NAMED = _named()
 DATABASES = os.environ.get("GPUSTACK_CLEANUP_DATABASES", "").split()
-"""Kinds of database servers, at which the releases take turns; without, every Nova has SQLite files."""
+"""Kinds of database servers, used in turn by the releases; if empty, every Nova has SQLite files."""
 
 
 def world_of(release: str, placement: bool, database: str | None = None) -> pytest.ParameterSet:
-    """What ``cloud`` is made with: a release, PCI in Placement or not, the kind of database server or None."""
+    """The parameters of ``cloud``: a release, PCI in Placement or not, the kind of database server or None."""
     if database is None and DATABASES:
         database = DATABASES[NAMED.index(release) % len(DATABASES)]
     words = (release, database, "placement" if placement else None)
@@ -77,9 +77,9 @@ WORLDS = [world_of(name, name == "2026.2") for name in NAMED]
 BOTH_WAYS = [
     world_of(name, placement) for name in NAMED for placement in (False, True) if not placement or name != "yoga"
 ]
-"""Every release, with PCI in Placement and without; Yoga had none."""
+"""Every release, with PCI in Placement and without; Yoga has none."""
 NOT_LIVE = ("yoga", "2023.1")
-"""Guests with GPUs can be moved live since 2025.1."""
+"""Releases before 2025.1, in which guests with GPUs can't be live-migrated."""
 LIVE_WORLDS = [
     pytest.param((*values, "live"), id=world.id)
     for world in WORLDS
@@ -91,8 +91,9 @@ LIVE_WORLDS = [
 def nova_conf(release: str, *, placement: bool, live: bool = False, once: bool = False) -> str:
     """The nova.conf of the hosts and of the API.
 
-    :param live: let guests with GPUs be moved live (since 2025.1); without, they may be resized where they are.
-    :param once: let each GPU be used once (since 2025.2, with PCI in Placement).
+    :param live: whether guests with GPUs can be live-migrated (since 2025.1); otherwise resize to the same host is
+        permitted.
+    :param once: whether each GPU is for one use only (since 2025.2, with PCI in Placement).
     """
     basic = _NOVA.replace("device_spec", "passthrough_whitelist") if release == "yoga" else _NOVA
     if live:
@@ -115,7 +116,7 @@ def running(
     live: bool = False,
     cells: tuple[str, ...] = ("cell1",),
 ) -> Iterator[World]:
-    """A Nova without hosts, and an SSH server that stands for all hosts that are up.
+    """A Nova without hosts, and an SSH server that serves all running hosts.
 
     :param url: the server of its databases; SQLite files when None.
     """
@@ -145,7 +146,7 @@ def running(
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run of gpustack left."""
+    """The result of a run of gpustack."""
 
     code: int
     out: str
@@ -163,15 +164,15 @@ class World:
     api: Connection
     placement: bool
     request_ids: bool
-    """Whether rows tell the request of a flavor, since Zed: a foreign row then keeps a guest from starting."""
+    """Whether rows contain the request id of a flavor (since Zed): a foreign row then keeps a guest from starting."""
     undeletes: bool
-    """Whether a compute node that was deleted with its service comes back as the same one, since 2023.1."""
+    """Whether a compute node that was deleted with its service returns as the same one (since 2023.1)."""
     ssh: Sshd
     engine: sa.Engine
     flavors: dict[int, Flavor]
     journal: Path = Path()
     plain: Flavor | None = None
-    """A flavor that asks for no device, where there is one."""
+    """A flavor without devices, if there is one."""
     made: list[Server] = field(default_factory=list)
     used: list[str] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)
@@ -184,7 +185,7 @@ class World:
     def hosts(
         self, count: int, pci: tuple[EmbeddedDevice, ...] | None = None, config: str | None = None, cell: str = "cell1"
     ) -> list[str]:
-        """Start new hosts with two GPUs each; and with a nova.conf of their own."""
+        """Start new hosts with two GPUs each, with a nova.conf of their own if given."""
         names = [f"gpu{next(self._numbers)}" for _ in range(count)]
         for name in names:
             self.nova.start_compute(
@@ -197,26 +198,26 @@ class World:
         return names
 
     def boot(self, host: str, count: int = 1) -> Server:
-        """A guest with so many GPUs on a host."""
+        """Boot a guest with ``count`` GPUs on a host."""
         server = servers.boot(self.api, f"vm{next(self._numbers)}", self.flavors[count], host=host)
         self.made.append(server)
         return server
 
     def die(self, host: str) -> None:
-        """The host loses power, and Nova is told so."""
+        """Power off the host, and set its service to forced_down."""
         self.nova.control.power_off_host(host)
         servers.force_down(self.api, host)
         self.silent.add(host)
 
     def back(self, host: str, **changes: Any) -> None:
-        """The host comes back."""
+        """Power on the host."""
         self.silent.discard(host)
         self.nova.control.restart_compute(host, **changes)
         servers.force_down(self.api, host, False)
         self.nova.control.periodic(host)
 
     def evacuate(self, server: Server, host: str) -> Server:
-        """Rebuild a guest of a dead host elsewhere."""
+        """Evacuate a guest from a dead host."""
         self.api.compute.evacuate_server(server, host=None)
         return servers.until(
             self.api,
@@ -227,23 +228,23 @@ class World:
         )
 
     def migrate(self, server: Server, host: str) -> Server:
-        """Move a guest, as far as VERIFY_RESIZE, or as far as it comes."""
+        """Migrate a guest, up to VERIFY_RESIZE or the last state that it reaches."""
         self.api.compute.migrate_server(server, host=host)
         return servers.settled(self.api, server)
 
     def live(self, server: Server, host: str, move: str) -> Server:
-        """Move a running guest, and wait until its move is in that status; how the guest is then."""
+        """Live-migrate a guest, wait until its migration has that status, and return the guest."""
         self.api.compute.live_migrate_server(server.id, host=host, block_migration="auto")
         return self.moved(server, move)
 
     def moves(self, server: Server) -> list[str]:
-        """The statuses of the moves of a guest, the last one first."""
+        """The statuses of a guest's migrations, newest first."""
         last = "SELECT status FROM migrations WHERE instance_uuid = :vm ORDER BY id DESC"
         with self.engine.connect() as connection:
             return list(connection.execute(sa.text(last), {"vm": server.id}).scalars())
 
     def moved(self, server: Server, move: str) -> Server:
-        """Wait until the last move of a guest is in a status, and the guest is left alone if the move is over."""
+        """Wait until the last migration of a guest has a status, and if it is over, until the guest has no task."""
 
         def done(one: Server) -> bool:
             settled = one.task_state is None and (move != ERROR or one.status == "ERROR")
@@ -252,14 +253,14 @@ class World:
         return servers.until(self.api, server, done)
 
     def confirm(self, server: Server) -> Server:
-        """Confirm the move."""
+        """Confirm the migration."""
         self.api.compute.confirm_server_resize(server)
         return servers.until(
             self.api, server, lambda instance: instance.status != "VERIFY_RESIZE" and instance.task_state is None
         )
 
     def state(self, server: Server, action: str, status: str) -> Server:
-        """Stop, start or reboot a guest; it must get there."""
+        """Stop, start or reboot a guest, and check its final status."""
         act = {
             "stop": lambda: self.api.compute.stop_server(server),
             "start": lambda: self.api.compute.start_server(server),
@@ -272,7 +273,7 @@ class World:
         return found
 
     def runs(self, server: Server) -> Server:
-        """Start a guest that was evacuated. Up to Yoga (before API 2.95) it runs already: then it is rebooted."""
+        """Start a guest that was evacuated. Up to Yoga (before API 2.95) it already runs, and is rebooted."""
         stopped = self.api.compute.get_server(server.id).status == "SHUTOFF"
         return self.state(server, "start" if stopped else "reboot", "ACTIVE")
 
@@ -285,7 +286,7 @@ class World:
         return bool(servers.settled(self.api, server).status == "ACTIVE")
 
     def tidy(self) -> None:
-        """Delete the guests, and let the hosts be gone."""
+        """Delete the guests, and remove the hosts."""
         for host in self.used:
             self.nova.control.clear_faults(host) if self.nova.control.hosts().get(host) else None
         for server in self.made:
@@ -297,7 +298,7 @@ class World:
         self.silent.clear()
 
     def leave(self) -> None:
-        """Let the hosts be gone, and the guests with them: not every one can be deleted after what was done to it."""
+        """Remove the hosts with their guests; some guests can't be deleted after their test."""
         for host in self.used:
             self.nova.control.power_off_host(host)
         self.made.clear()
@@ -310,12 +311,12 @@ class World:
         return self.engine if name == "cell1" else sa.create_engine(self.nova.database_url(name), poolclass=sa.NullPool)
 
     def sql(self, statement: str, *, cell: str = "cell1", **values: object) -> int:
-        """Write to a cell as an operator does by hand; the number of rows that it changed."""
+        """Run a statement on a cell, as an operator would; return the number of changed rows."""
         with self.cell(cell).begin() as connection:
             return connection.execute(sa.text(statement), values).rowcount
 
     def rows(self, host: str) -> list[tuple[str, str, str | None]]:
-        """Address, status and owner of every row of a host, soft-deleted ones too."""
+        """Address, status and owner of every row of a host, including soft-deleted ones."""
         query = sa.text(
             "SELECT p.address, p.status, p.instance_uuid FROM pci_devices p JOIN compute_nodes c "
             "ON c.id = p.compute_node_id WHERE c.host = :host ORDER BY p.id"
@@ -324,7 +325,7 @@ class World:
             return [tuple(row) for row in connection.execute(query, {"host": host})]
 
     def dump(self, cell: str = "cell1") -> dict[str, list[tuple[Any, ...]]]:
-        """Everything that a repair may touch, to compare."""
+        """Everything that a repair may change, for comparisons."""
         with self.cell(cell).connect() as connection:
             return {
                 name: [tuple(row) for row in connection.execute(sa.text(f"SELECT * FROM {name} ORDER BY id"))]
@@ -334,7 +335,7 @@ class World:
     # --- gpustack -------------------------------------------------------------------------------------------------
 
     def gpustack(self, *arguments: str, grace: str = "0") -> Ran:
-        """Run ``gpustack cleanup …`` in this process: one of its own spends nearly all its time on imports."""
+        """Run ``gpustack cleanup …`` in this process: a separate one would spend nearly all its time on imports."""
         command = ["cleanup", *arguments, "--config-file", str(self.nova.nova_conf)]
         if arguments[0] != "undo":
             command += ["--grace", grace]
@@ -354,7 +355,7 @@ class World:
         return Ran(code, out.getvalue(), err.getvalue())
 
     def scan(self, root: Path, facts: Path) -> None:
-        """Save the facts of a host whose files lie below a directory."""
+        """Save the facts of a host whose files are below a directory."""
         with contextlib.redirect_stdout(io.StringIO()):
             assert main(["scan", "--root", str(root), "--save", str(facts)]) == 0
 
@@ -373,7 +374,7 @@ class World:
         )
 
     def leftovers(self, *hosts: str) -> list[tuple[str, str, str]]:
-        """Host, resource provider and consumer of every allocation that class Q tells of."""
+        """Host, resource provider and consumer of every allocation that class Q reports."""
         named = [word for host in hosts for word in ("--host", host)]
         ran = self.gpustack("plan", *named, "--class", "Q", "--os-cloud", "embedded", "-f", "json")
         assert ran.code == 0, ran
@@ -382,18 +383,18 @@ class World:
         return [(one["host"], one["allocation"]["provider"], one["allocation"]["consumer"]) for one in document]
 
     def allocations(self, server: Server) -> dict[str, dict[str, int]]:
-        """What a guest has in Placement, by provider."""
+        """The allocations of a guest in Placement, by provider."""
         found = self.api.placement.get(f"/allocations/{server.id}", microversion="1.28").json()["allocations"]
         return {provider: one["resources"] for provider, one in found.items()}
 
     def unset_leftovers(self) -> Ran:
-        """Repair what Placement has left."""
+        """Remove stale allocations in Placement."""
         return self.apply("--class", "Q", "--os-cloud", "embedded")
 
     def apply(self, *arguments: str, code: int | None = 0, nothing: bool = False) -> Ran:
-        """Repair what is stale on the hosts of this test.
+        """Repair the stale rows on the hosts of this test.
 
-        :param nothing: whether nothing is stale.
+        :param nothing: whether no stale rows are expected.
         """
         self.hypervisors()
         named = [word for host in self.used for word in ("--host", host)]
@@ -407,7 +408,7 @@ class World:
     # --- hypervisors ----------------------------------------------------------------------------------------------
 
     def _reachable(self, host: str, pci: tuple[EmbeddedDevice, ...]) -> None:
-        """Let a host answer over SSH: with what libvirt's status files would be, below a directory of its own."""
+        """Make a host answer over SSH, with libvirt's status files in a directory of its own."""
         root = self.ssh.directory / "roots" / host
         (root / "proc/sys/kernel").mkdir(parents=True)
         (root / "proc/sys/kernel/hostname").write_text(f"{host}\n")
@@ -424,7 +425,7 @@ class World:
         (self.ssh.directory / "known_hosts").write_text(self.ssh.known())
 
     def hypervisors(self) -> None:
-        """Write the status files of the domains that run now, as libvirt would keep them, and who can be reached."""
+        """Write libvirt's status files of the running domains, and update the reachable hosts."""
         (self.ssh.directory / "config").write_text(
             "".join(
                 f"Host {host}\n  HostName 127.0.0.1\n  Port {1 if host in self.silent else self.ssh.port}\n"
@@ -442,7 +443,7 @@ class World:
                     (directory / f"{domain['name']}.xml").write_text(f"<domstatus state='running'>{xml}</domstatus>")
 
     def against_restart(self, host: str) -> set[str]:
-        """The findings against a restart of the nova-compute of a host, as nova.yml has them."""
+        """The findings that block a restart of a host's nova-compute in nova.yml."""
         self.hypervisors()
         answer = domains.look(str(self.ssh.directory / "roots" / host))
         return {
@@ -450,16 +451,16 @@ class World:
         }
 
     def booted(self, host: str, *, seconds: int) -> None:
-        """Let a host have booted so long ago, as its kernel has it."""
+        """Set a host's boot time to ``seconds`` ago."""
         (self.ssh.directory / "roots" / host / "proc/uptime").write_text(f"{seconds}.00 {seconds}.00\n")
 
     def log_excerpt(self) -> str:
-        """The last lines of the log of Nova about faults."""
+        """The last lines of Nova's log about errors and claims."""
         lines = self.nova.log.read_text(errors="replace").splitlines()
         return "\n".join([line for line in lines if re.search("ERROR|WARNING|Error|in use|claim", line)][-40:])
 
     def exclusive(self) -> None:
-        """No device has two owners by the hypervisor's word, and none has another than its row says."""
+        """Check that no device belongs to two running domains of a host."""
         for host in self.used:
             taken = [
                 address
@@ -470,7 +471,7 @@ class World:
             assert len(taken) == len(set(taken)), host
 
     def agrees_beside(self, host: str, server: Server | None = None) -> None:
-        """Nova's own word where a guest still has the host's other GPU."""
+        """Check Nova's view if a guest still has the host's other GPU."""
         new = self.boot(host)
         assert new.status == "ACTIVE", (new.fault, self.log_excerpt())
         self.exclusive()
@@ -479,7 +480,7 @@ class World:
             self.exclusive()
 
     def agrees(self, freed: str, server: Server | None = None) -> None:
-        """Nova's own word after a repair: a new guest fills the host, and the old one lives and dies well."""
+        """Check Nova's view after a repair: a new guest fills the host, and the old one can be started and deleted."""
         new = self.boot(freed, GPUS)
         assert new.status == "ACTIVE", (new.fault, self.log_excerpt())
         self.exclusive()

@@ -1,4 +1,4 @@
-"""A model of the part of Nova that a host in service needs: states, tasks that take a while, and what was asked."""
+"""A model of the part of Nova that host maintenance uses: states, tasks that take time, and the requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Nova:
 
     :param dies_at: the number of the request at which the run is killed.
     :param carried_out: whether that request is still carried out.
-    :param slow: how many looks a task takes.
+    :param slow: the number of queries that a task takes.
     """
 
     service: ComputeService
@@ -55,7 +55,7 @@ class Nova:
             self.asked[one] = [Action(name="create", request="r-create")]
 
     def request(self, write: str = "") -> None:
-        """Count it; what is under way goes on meanwhile."""
+        """Count the request, and advance running tasks."""
         number, self._requests = self._requests, self._requests + 1
         self._die_after = number == self.dies_at and self.carried_out
         if number == self.dies_at and not self.carried_out:
@@ -168,7 +168,7 @@ class Nova:
         self.answered()
 
     def do(self, server_id: str, action: str, user: str) -> None:
-        """Somebody asks for something."""
+        """An action by a user."""
         one = self.guests[server_id]
         wanted = {"stop": "ACTIVE", "start": "SHUTOFF", "confirm": "VERIFY_RESIZE"}.get(action, "ACTIVE")
         if one.task is not None or one.status != wanted:

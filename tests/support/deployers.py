@@ -1,7 +1,7 @@
 """kolla-ansible and kayobe, unpacked from PyPI into gpustack's cache.
 
-``python tests/nova/merges/deployers.py`` makes it ahead of its first use. Only their Ansible plugins and files are run,
-on the ansible-core of the tests, so that nothing else of theirs is installed.
+``python tests/nova/merges/deployers.py`` prepares it ahead of its first use. Only their Ansible plugins and files are
+used, with the ansible-core of the tests, so that none of their dependencies are installed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REQUIREMENTS = Path(__file__).parents[1] / "nova" / "merges" / "requirements.txt
 
 
 def ensure() -> Path:
-    """The directory that the packages are in."""
+    """The directory of the packages, created if needed."""
     name = f"deployers-{hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]}"
     path = cache_dir() / name
     with locked(path.parent / f"{name}.lock"):

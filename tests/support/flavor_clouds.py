@@ -1,4 +1,4 @@
-"""An embedded cloud whose requests go through a proxy: what the tests of flavors share with the benchmark."""
+"""An embedded cloud whose requests go through a proxy, for the tests of flavors and the benchmark."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Proxied:
-    """A cloud and the traffic to it."""
+    """A cloud, and the traffic to it."""
 
     cloud: EmbeddedCloud
     traffic: Traffic
     clouds_yaml: Path
 
     def variables(self) -> dict[str, str]:
-        """The environment in which clients go through the proxies."""
+        """The environment in which clients use the proxies."""
         return {**self.cloud.variables(), "OS_CLIENT_CONFIG_FILE": str(self.clouds_yaml)}
 
     def connection(self) -> Connection:
@@ -41,9 +41,9 @@ class Proxied:
 
 @contextlib.contextmanager
 def proxied(release: str, directory: Path) -> Iterator[Proxied]:
-    """Start a cloud with proxies before Keystone and Nova.
+    """Start a cloud with proxies in front of Keystone and Nova.
 
-    :param directory: gets the clouds.yaml that leads through them.
+    :param directory: for the clouds.yaml with the proxies' addresses.
     """
     traffic = Traffic()
     with (
@@ -56,7 +56,7 @@ def proxied(release: str, directory: Path) -> Iterator[Proxied]:
             kinds = {service["id"]: service["type"] for service in _get(connection, "/services")["services"]}
             for endpoint in _get(connection, "/endpoints")["endpoints"]:
                 url = urls.get(kinds[endpoint["service_id"]])
-                if url is not None and endpoint["interface"] == "public":  # Nova's own way to Keystone is another
+                if url is not None and endpoint["interface"] == "public":  # Nova itself connects to Keystone directly
                     body = {"endpoint": {"url": url}}
                     assert connection.identity.patch(f"/endpoints/{endpoint['id']}", json=body).ok
         content: dict[str, Any] = yaml.safe_load(cloud.clouds_yaml.read_text())

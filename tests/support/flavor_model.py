@@ -1,4 +1,4 @@
-"""A model of the flavors' part of Nova's API, as strict as Nova where it matters, that dies when told to."""
+"""A model of the flavors' part of Nova's API, as strict as Nova where it matters, with failures on demand."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 class NovaModel:
     """Flavors in memory.
 
-    :param dies_at: the number of the request (from 0) from which on nothing is answered.
-    :param fails_at: the number of the request that is answered with an error of the server.
-    :param carried_out: whether that very request is carried out although its answer is lost, or an error.
-    :param comes_back: whether requests after that one are answered again.
+    :param dies_at: the number of the request (from 0) from which on there are no answers.
+    :param fails_at: the number of the request that is answered with a server error.
+    :param carried_out: whether that request is carried out although its answer is lost, or an error.
+    :param comes_back: whether later requests are answered again.
     """
 
     def __init__(self, flavors: Iterable[PresentFlavor] = (), *, projects: dict[str, str] | None = None) -> None:
@@ -46,7 +46,7 @@ class NovaModel:
         return next((flavor for flavor in self.by_id.values() if flavor.name == name), None)
 
     def state(self) -> dict[str, Any]:
-        """All flavors by name, without ids that Nova would make up."""
+        """All flavors by name, without generated ids."""
         found = {}
         for flavor in self.by_id.values():
             entry = {**flavor.to_dict(), "access": sorted(self.lists.get(flavor.id, ()))}

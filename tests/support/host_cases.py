@@ -16,12 +16,12 @@ from support.host_samples import changed, snapshot
 SPEC = parse_spec(
     'version: 1\nmodels:\n  k4200: {match: {vendor: "10de", product: "11b4"}}\nhosts: {gpu01: [k4200]}\n', "test"
 )
-"""The cards of the talk, on one host."""
+"""The talk's cards, on one host."""
 CASES = sorted((Path(__file__).parents[1] / "unit" / "host" / "cases").glob("*.yaml"))
 
 
 def load(path: Path) -> tuple[dict[str, Any], Spec, Machine]:
-    """A case: its data, its spec and its host. ``after`` says how far an earlier spec was carried out before."""
+    """A case: its data, its spec, and its host after the steps in ``before``."""
     case = yaml.safe_load(path.read_text(encoding="utf-8"))
     machine = Machine(changed(snapshot(case["host"]), case.get("changes", {})))
     spec = parse_spec(yaml.safe_dump({"version": 1, **case["spec"]}), path.name)
@@ -36,7 +36,7 @@ def load(path: Path) -> tuple[dict[str, Any], Spec, Machine]:
             machine.carry_out(plan_host(spec, machine.host), reboot=False)
         elif step == "booted":
             machine.boot()
-        elif "only" in step:  # the run broke after so many operations
+        elif "only" in step:  # the run was interrupted after this number of operations
             for operation in plan_host(spec, machine.host).operations[: step["only"]]:
                 machine.do(operation)
         else:

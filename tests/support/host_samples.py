@@ -1,4 +1,4 @@
-"""Hosts for tests as plain data: snapshots of hosts, with changes, and small ones of as little as a test needs."""
+"""Hosts for tests as plain data: snapshots with changes, and minimal hosts."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Raw = dict[str, Any]
 
 
 def snapshot(name: str) -> Raw:
-    """The plain data of the only host of a snapshot."""
+    """The plain data of a snapshot's only host."""
     raw: dict[str, Any]
     (raw,) = json.loads((SNAPSHOTS / f"{name}.json").read_text(encoding="utf-8"))["hosts"]
     return raw
 
 
 def changed(raw: Raw, changes: Raw) -> Raw:
-    """A host with changes, as the test cases write them.
+    """A host with changes in the notation of the test cases.
 
-    :param changes: ``set`` (dotted path to value), ``pci`` (address to changed fields; null takes the function out,
-        an unknown address adds one), ``files`` (path to text; null takes the file out), ``kernels`` (modules by
-        release, null takes a kernel out), ``vfio_aliases`` (by release, each a pattern and a module),
+    :param changes: ``set`` (dotted path to value), ``pci`` (address to changed fields; null removes the function,
+        an unknown address adds one), ``files`` (path to text; null removes the file), ``kernels`` (modules by
+        release, null removes a kernel), ``vfio_aliases`` (by release, each a pattern and a module),
         ``arguments`` (of every ordinary menu entry and the running kernel).
     """
     raw = copy.deepcopy(raw)
@@ -77,7 +77,7 @@ def changed(raw: Raw, changes: Raw) -> Raw:
 
 
 def function(address: str, *, ids: str = "10de:15f8", pci_class: str = "030200", **more: Any) -> Raw:
-    """One function; a bare Tesla P100, ready for a guest, unless said otherwise."""
+    """One function; by default a Tesla P100 without companions, bound to vfio-pci."""
     vendor, _, product = ids.partition(":")
     bars = [{"index": 1, "start": 1 << 40, "size": 16 << 30, "bits": 64, "prefetchable": True}]
     said = {"driver": "vfio-pci", "iommu_group": 1, "reset_methods": ["bus"], "bars": bars}
@@ -92,7 +92,7 @@ def raw_host(*functions: Raw, **more: Any) -> Raw:
 
 
 def host(*functions: Raw, **more: Any) -> Host:
-    """:func:`raw_host`, checked."""
+    """:func:`raw_host`, parsed."""
     return parse_host(raw_host(*functions, **more), "test")
 
 

@@ -1,4 +1,4 @@
-"""Ends a process at one of the moments at which ``cleanup apply`` writes."""
+"""End a process at one of the writes of ``cleanup apply``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ REPAIRS = (
     ("J", Repair.CLEAR_OWNER),
 )
 READS = 40
-"""Statements that only read are many, and change nothing: of them every so many is a step."""
+"""Reading statements change nothing; only every READS-th of them counts as a step."""
 
 
 class Killer:
-    """Counts what writes, and ends the process at one of them."""
+    """Counts writes, and ends the process at one of them."""
 
     def __init__(self, at: int) -> None:
         self._at = at

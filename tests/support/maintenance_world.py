@@ -40,15 +40,15 @@ device_spec = {"vendor_id": "10de", "product_id": "2330", "live_migratable": "ye
 enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,PciPassthroughFilter
 """
 RELEASES = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
-"""The first is that of most tests, the last that of several hosts at a time. 2025.1 is the first that fits CONFIG."""
+"""The first is used by most tests, the last by those with several hosts. CONFIG requires 2025.1 or later."""
 SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\nhosts: {"talk*": [k4200]}\n'
 CLOUD = "mycloud"
 HOST, OTHER = "talk", "other"
-"""The host that is rebooted has two K4200 for guests, the other one has one. Both have a card that can migrate live."""
+"""The rebooted host has two K4200 for passthrough, the other one has one; both have a live-migratable card."""
 
 
 _PROCESSORS = 8
-"""Of each: enough for one guest of the flavor "more-than-half", and not for two."""
+"""Per host: enough for one guest of the flavor "more-than-half", but not for two."""
 
 
 def nova_hosts() -> list[EmbeddedHost]:
@@ -70,20 +70,20 @@ class World:
     flavors: dict[str, Flavor]
 
     def new_host(self, name: str = HOST) -> Path:
-        """A host that was never prepared, in the place of the last one."""
+        """Replace the example host by an unprepared one."""
         number = len(list(self.path.glob(f"{name}-*")))
         root = self.path / f"{name}-{number}"
         write_host(root, hosts.talk_host(name))
         return root
 
     def play(self, playbook: str, roots: Path | Mapping[str, Path], *arguments: str, **given: Any) -> tuple[int, str]:
-        """Run a playbook on the example host, or on several by name; → its exit code and all that it says."""
+        """Run a playbook on the example host, or on several by name; return its exit code and output."""
         path = share_dir("playbooks") / f"{playbook}.yml"
         variables = json.dumps({"gpustack_reboot": True, "gpustack_cloud": CLOUD, **given})
         return self._run(roots, ["ansible-playbook", "-i", "inventory", str(path), "-e", variables, *arguments])
 
     def shell(self, root: Path, script: str) -> tuple[int, str]:
-        """Run commands as somebody would type them."""
+        """Run commands in a shell."""
         return self._run(root, ["bash", "-ec", script])
 
     def _run(self, roots: Path | Mapping[str, Path], command: list[str]) -> tuple[int, str]:
@@ -121,7 +121,7 @@ class World:
         return process.returncode, process.stdout + process.stderr
 
     def _clouds(self) -> Path:
-        """A clouds.yaml with the name that an operator would choose."""
+        """A clouds.yaml with a cloud name of the operator's choice."""
         path = self.path / "clouds.yaml"
         found = yaml.safe_load(self.nova.clouds_yaml.read_text(encoding="utf-8"))["clouds"]
         path.write_text(yaml.safe_dump({"clouds": {CLOUD: found["embedded"]}}), encoding="utf-8")
@@ -160,7 +160,7 @@ class World:
         until(self.cloud, server, lambda instance: instance.status == "ACTIVE" and instance.task_state is None)
 
     def clear(self) -> None:
-        """Take everything away that a test left."""
+        """Remove everything that a test left."""
         for host in self.nova.control.hosts():
             self.nova.control.clear_faults(host)
         for server in list(self.cloud.compute.servers(all_projects=True)):
@@ -182,12 +182,12 @@ def _variables(root: Path) -> dict[str, Any]:
 
 
 def prepared(root: Path) -> bool:
-    """Whether the example host was rebooted with its GPUs for guests."""
+    """Whether the example host was rebooted with its GPUs available for passthrough."""
     return {one["driver"] for one in collect(str(root))["pci"] if one["vendor"] == "10de"} == {"vfio-pci"}
 
 
 def panic_with(root: Path, *arguments: str) -> None:
-    """Have the kernel of the example host's trial boots panic when it is started with one of these."""
+    """Make the kernel of the example host's trial boots panic with one of these arguments."""
     path = root / ".example/machine.json"
     machine = {**json.loads(path.read_text(encoding="utf-8")), "panics_with": arguments}
     path.write_text(json.dumps(machine), encoding="utf-8")

@@ -1,7 +1,7 @@
-"""A compute node, its rows and their owners, from the short words of a case.
+"""A compute node, its rows and their owners, from the short notation of a case.
 
-Times are ages in seconds. What a case does not say is ordinary: everything is an hour old, the host is ``gpu1`` and its
-nova-compute was seen an hour ago (so it is down), and instances are active with one device wanted.
+Times are ages in seconds. Defaults: everything is an hour old, the host is ``gpu1`` and its nova-compute reported an
+hour ago (so it is down), and instances are active and request one device.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _hardware(said: dict[str, Any]) -> Hardware:
 
 
 def _right_pools(case: dict[str, Any]) -> str:
-    """The pools that a nova-compute makes of these rows."""
+    """The pools that a nova-compute computes from these rows."""
     free = Counter(
         row.get("type", "type-PCI")
         for row in case.get("rows", ())
@@ -117,7 +117,7 @@ def _service(host: str, said: dict[str, Any]) -> Service:
 
 
 def _services(case: dict[str, Any]) -> dict[str, Service]:
-    """Every other host that a case names is up, unless it says otherwise."""
+    """All other hosts that a case names are up, unless the case overrides that."""
     said = {"gpu1": case.get("service", {}), **case.get("services", {})}
     hosts = ("gpu1", "gpu2", "gpu3")
     known = {host: said.get(host, {"seen": 5}) for host in (*hosts, *said)}

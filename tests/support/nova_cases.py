@@ -23,7 +23,7 @@ class Case:
     data: dict[str, Any]
 
     def written(self, directory: Path) -> list[Path]:
-        """The files, written below a directory."""
+        """Write the files below a directory."""
         paths = []
         for name, text in self.data["files"].items():
             paths.append(directory / name)
@@ -32,7 +32,7 @@ class Case:
         return paths
 
     def words(self, directory: Path) -> list[str]:
-        """What stands on the command line."""
+        """The arguments of the command line."""
         words = []
         for word in self.data.get("words", self.data["files"]):
             service, separator, path = word.rpartition("=")
@@ -41,13 +41,13 @@ class Case:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """The hosts whose facts the linter is given."""
+        """The hosts whose facts are passed to the linter."""
         named = self.data.get("snapshot")
         return (_host(named),) if named and not self.data.get("judge_only_snapshot") else ()
 
     @property
     def judged_on(self) -> Host:
-        """The host on which Nova judges."""
+        """The host on which Nova evaluates the case."""
         return _host(self.data.get("snapshot", "k4200-prepared"))
 
 

@@ -1,4 +1,4 @@
-"""Nova's own parsers of one release, as a process that answers questions."""
+"""Nova's own parsers of one release, in a separate process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCRIPT = Path(__file__).parents[1] / "nova" / "parsers" / "judge.py"
 
 
 class Judge:
-    """A process on the release's Python that reads configurations with Nova's code; use it as a context manager."""
+    """A process on the release's Python that reads configurations with Nova's code; a context manager."""
 
     def __init__(self, environment: Environment) -> None:
         self.release = environment.release.name
@@ -40,7 +40,7 @@ class Judge:
         self._process.stdout.close()
 
     def asked(self, files: Iterable[Path], host: Host | None = None) -> dict[str, Any]:
-        """What Nova makes of configuration files on a host with these functions."""
+        """Nova's result for configuration files on a host."""
         job = {
             "files": [str(file) for file in files],
             "functions": functions(host) if host else [],
@@ -55,7 +55,7 @@ class Judge:
 
 
 def functions(host: Host) -> Sequence[dict[str, Any]]:
-    """A host's functions as the judge takes them."""
+    """A host's functions in the format of the process."""
     return [
         {
             "address": f.address,

@@ -1,4 +1,4 @@
-"""Renderings of one spec for three hosts, one of each maker or kind, below a directory of a test."""
+"""Renderings of one spec for three hosts of different makers or kinds, below a test's directory."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def rendered(
     directory: str | None = None,
     spec: str = SPEC,
 ) -> Rendering:
-    """What `gpustack nova render --out ROOT` makes."""
+    """The output of `gpustack nova render --out ROOT`."""
     text = spec.replace("RELEASE", release).replace("PLACEMENT", placement)
     desired = wanted(parse_spec(text, "gpustack.yaml"), HOSTS, release=releases.release(release))
     existing = existing_for(deployment, arguments=words, root=root, directory=directory)
@@ -48,5 +48,5 @@ def written(root: Path, rendering: Rendering) -> None:
 
 
 def codes(rendering: Rendering, *wanted_codes: str) -> list[tuple[str, str]]:
-    """Code and place of some findings, the place from the file's name on."""
+    """Code and place of some findings; the place is shortened to the file's name and the rest."""
     return [(f.code, f.place.rpartition("/")[2]) for f in rendering.findings if f.code in wanted_codes]

@@ -1,4 +1,4 @@
-"""A place with example hosts, an inventory and a spec, where the real ansible-playbook runs."""
+"""A directory with example hosts, an inventory and a spec, in which the real ansible-playbook runs."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ hosts:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished ansible-playbook."""
+    """The result of an ansible-playbook run."""
 
     code: int
     output: str
 
     def count(self, host: str, what: str) -> int:
-        """A number of the recap, for example of ``changed`` tasks."""
+        """A count of the recap, for example of ``changed`` tasks."""
         line = re.search(rf"^{re.escape(host)}\s+:.*$", self.output, re.MULTILINE)
         assert line is not None, self.output
         number = re.search(rf"\b{what}=(\d+)", line.group(0))
@@ -60,7 +60,7 @@ class Run:
         return int(number.group(1))
 
     def fatal(self, host: str) -> str:
-        """What a failed host's result says."""
+        """The message of a failed host's result."""
         line = re.search(rf"^fatal: \[{re.escape(host)}\]: .*$", self.output, re.MULTILINE)
         assert line is not None, self.output
         return line.group(0)
@@ -75,7 +75,7 @@ class Place:
     variables: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, example: str, name: str | None = None, **variables: Any) -> Path:
-        """Add an example host to the inventory; it is prepared through its stand-ins unless told otherwise."""
+        """Add an example host to the inventory; by default it is prepared through its stand-ins."""
         name = name or example
         root = self.path / "roots" / name
         shutil.copytree(self.templates / example, root, symlinks=True)
@@ -129,7 +129,7 @@ class Place:
 
 
 def environment(home: Path) -> Mapping[str, str]:
-    """An environment in which nothing of this machine's Ansible configuration counts."""
+    """An environment without this machine's Ansible configuration."""
     configuration = home / "ansible.cfg"
     configuration.touch()
     kept = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
@@ -163,7 +163,7 @@ def drivers(root: Path, vendor: str = "10de") -> set[str | None]:
 
 
 def configuration(root: Path) -> dict[str, tuple[object, ...]]:
-    """Everything of /etc, /boot's menu and what gpustack keeps: mode and content, without times."""
+    """Everything in /etc, /boot's menu and gpustack's own files: mode and content, without times."""
     found = {path: (mode, content) for path, (mode, _, content) in tree(root).items()}
     wanted = ("etc", "boot/grub", "var")
     return {path: entry for path, entry in found.items() if path.startswith(wanted)}

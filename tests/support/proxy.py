@@ -1,4 +1,4 @@
-"""A proxy on loopback that counts requests, delays them, and lets connections die at a chosen one."""
+"""A proxy on loopback that counts requests, delays them, and drops connections at a chosen one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "prox
 
 @dataclass
 class Traffic:
-    """What went through all proxies that share it, and what is to become of what comes.
+    """The traffic through all proxies that share it, and the faults to apply.
 
-    :ivar dies_at: the number of the request (from 0) whose connection dies.
+    :ivar dies_at: the number of the request (from 0) whose connection is dropped.
     :ivar carried_out: whether that request reaches the service, so that only its answer is lost.
     :ivar comes_back: whether later requests are answered again.
-    :ivar fails_at: the number of the request that is answered with an error of the server, and not carried out.
-    :ivar latency: seconds that each request takes longer.
+    :ivar fails_at: the number of the request that is answered with a server error, and not carried out.
+    :ivar latency: additional seconds for each request.
     """
 
     requests: list[str] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Traffic:
             return len(self.requests) - 1
 
     def calm(self) -> None:
-        """Forget what was, and let all through."""
+        """Reset the records and the faults."""
         with self._lock:
             self.requests.clear()
             self.dies_at, self.carried_out, self.comes_back = NEVER, False, True
@@ -48,13 +48,13 @@ class Traffic:
 
     @property
     def writes(self) -> list[str]:
-        """What changes something; signing in changes nothing."""
+        """The requests that change something; signing in does not."""
         return [line for line in self.requests if not line.startswith("GET") and "/auth/tokens" not in line]
 
 
 @contextlib.contextmanager
 def proxy(port: int, traffic: Traffic) -> Iterator[int]:
-    """A proxy of the service on ``port``; → its own port."""
+    """Yield the port of a proxy for the service on ``port``."""
     server = _Server(("127.0.0.1", 0), _Handler)
     server.target, server.traffic = port, traffic
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
@@ -139,4 +139,4 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = do_PATCH = _pass_on  # noqa: N815 - http.server's names
 
     def log_message(self, *arguments: object) -> None:
-        """Say nothing."""
+        """Log nothing."""

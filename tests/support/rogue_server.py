@@ -1,4 +1,4 @@
-"""A stand-in for a database server in hostile hands: it speaks just enough of MySQL's protocol to ask for a file."""
+"""A stand-in for a hostile database server: it implements just enough of MySQL's protocol to request a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Rogue:
     answer: bytes
     port: int = 0
     received: list[bytes] = field(default_factory=list)
-    """Every packet after its answer."""
+    """All packets after its answer."""
 
     def serve(self, listener: socket.socket) -> None:
         with listener.accept()[0] as connection:
@@ -49,13 +49,13 @@ class Rogue:
 
 
 def file_request(path: str) -> bytes:
-    """The answer that asks a client for one of its files (``LOCAL INFILE``)."""
+    """The answer that requests one of the client's files (``LOCAL INFILE``)."""
     return b"\xfb" + path.encode()
 
 
 @contextmanager
 def rogue_server(answer: bytes) -> Iterator[Rogue]:
-    """A rogue server on loopback that takes one connection."""
+    """A rogue server on loopback that accepts one connection."""
     rogue = Rogue(answer=answer)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(5)

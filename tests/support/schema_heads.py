@@ -1,4 +1,4 @@
-"""The schemas of Nova's releases as real databases tell them (``schemas/*.yaml``), and a cell with leaks in each."""
+"""The schemas of Nova's releases, dumped from real databases (``schemas/*.yaml``), and a cell with leaks in each."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ WITHOUT_REQUEST_IDS = (
 
 @functools.cache
 def schemas(dialect: str) -> dict[str, Any]:
-    """What a dialect's file has."""
+    """The content of a dialect's file."""
     found: dict[str, Any] = yaml.load((SCHEMAS / f"{dialect}.yaml").read_text(), Loader=yaml.CSafeLoader)
     return found
 
 
 def create(url: sa.URL, dialect: str, kind: str, release: str) -> sa.Engine:
-    """The tables of a release, as its own migrations made them, in an empty database."""
+    """Create the tables of a release, as its own migrations do, in an empty database."""
     engine = sa.create_engine(url, poolclass=sa.NullPool)
     content = schemas(dialect)[kind]
     with engine.begin() as connection:
@@ -48,7 +48,7 @@ def create(url: sa.URL, dialect: str, kind: str, release: str) -> sa.Engine:
 
 
 class Filler:
-    """Rows for real tables: what may not be NULL is nothing, and what a release has not got is left out."""
+    """Inserts rows into real tables: fills NOT NULL columns, and omits columns that a release lacks."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
@@ -68,7 +68,7 @@ class Filler:
             connection.execute(found.insert(), {name: row[name] for name in row if name in found.columns})
 
     def dump(self) -> list[tuple[object, ...]]:
-        """Everything that a repair may touch."""
+        """Everything that a repair may change."""
         with self._engine.connect() as connection:
             return [
                 tuple(row)
@@ -86,7 +86,7 @@ def _nothing(kind: sa.types.TypeEngine[Any]) -> object:
 
 
 def leaks(cell: Filler) -> None:
-    """A, B, C, E and F: what is elsewhere, pinned, orphaned, nobody's, and too much."""
+    """Insert leaks of classes A, B, C, E and F: on another host, pinned, orphaned, without owner, and surplus."""
     for number, (host, seen) in enumerate((("down", 864000), ("up", 1), ("new", 1)), start=1):
         cell("services", host=host, binary="nova-compute", last_seen_up=ago(seen), disabled=False, forced_down=False)
         cell("compute_nodes", id=number, host=host, hypervisor_hostname=host, uuid=f"node-{number}")
@@ -111,7 +111,7 @@ def leaks(cell: Filler) -> None:
 
 
 def check(dialect: str, release: str, api: sa.URL, cell: sa.URL, directory: Path) -> None:
-    """The leaks are found, repaired, and put back to the byte."""
+    """Leaks are found, repaired, and restored to identical rows."""
     mapping = create(api, dialect, "api", release)
     with mapping.begin() as connection:
         table = sa.Table("cell_mappings", sa.MetaData(), autoload_with=connection)
@@ -129,7 +129,7 @@ def check(dialect: str, release: str, api: sa.URL, cell: sa.URL, directory: Path
 
     assert not cleanup_plan.unread
     surplus = "F report None" if release in WITHOUT_REQUEST_IDS else "F stale free"
-    # The pools of these nodes are not written, which class P tells of.
+    # These nodes have no pools, which class P reports.
     found = sorted(f"{v.klass} {v.status} {v.repair}" for v in cleanup_plan.verdicts if v.klass != "P")
     assert found == sorted(["A stale free", "B stale fail-migration", "C stale retire", "E stale free", surplus]), found
     wanted = [v.to_dict() for v in cleanup_plan.repairs if v.klass in "ABCE"]

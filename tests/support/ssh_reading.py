@@ -1,4 +1,4 @@
-"""Reading a host over SSH, for the facts or for the reason that there are none."""
+"""Read a host over SSH: its facts, or the error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read(name: str = "gpu01", **options: Any) -> dict[str, object]:
 
 
 def refusal(name: str = "gpu01", **options: Any) -> str:
-    """Why a host gives no facts; the error is about that host and has a remedy."""
+    """The error of an unreadable host, after checking that it names the host and has a remedy."""
     with pytest.raises(HostError) as caught:
         read(name, **options)
     assert caught.value.where == name

@@ -1,4 +1,4 @@
-"""A real OpenSSH server on loopback, with a configuration and keys of its own."""
+"""A real OpenSSH server on loopback, with its own configuration and keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEEDED = "these tests need a real SSH server: apt-get install openssh-server ope
 
 
 def program(name: str) -> str:
-    """Where a program of OpenSSH is; the tests fail without it rather than being left out."""
+    """The path of an OpenSSH program; if it is missing, tests fail instead of being skipped."""
     found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
     assert found, NEEDED
     return found
@@ -31,7 +31,7 @@ def keygen(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:
 
 
 def free_port() -> int:
-    """A port that nothing listens on now."""
+    """A currently free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -42,7 +42,7 @@ class Sshd:
     """A running server.
 
     :ivar directory: its keys and configuration.
-    :ivar addresses: where it listens; OpenSSH takes 16 at most.
+    :ivar addresses: its listen addresses; OpenSSH accepts at most 16.
     :ivar host_key: the private host key; its public half is beside it.
     :ivar client_key: a key that may log in.
     """
@@ -63,13 +63,13 @@ class Sshd:
 
     @property
     def public_host_key(self) -> str:
-        """Kind and key, as a known-hosts line has them."""
+        """Type and key in the format of known_hosts."""
         return " ".join(self.host_key.with_suffix(".pub").read_text().split()[:2])
 
     def allow(self, key: Path, options: str = "") -> Path:
-        """Let a key log in, with options as ``authorized_keys`` has them.
+        """Permit a key to log in, with options in the format of ``authorized_keys``.
 
-        It logs in as on a fresh host: what the start-up files of this account's shell do is left out.
+        The shell's start-up files of this account are not used, as on a fresh host.
         """
         options = ",".join(
             option
@@ -81,7 +81,7 @@ class Sshd:
         return key
 
     def known(self, *names: str) -> str:
-        """A known-hosts line that names this server."""
+        """A known-hosts line for this server."""
         return f"{','.join(names or [f'[127.0.0.1]:{self.port}'])} {self.public_host_key}\n"
 
     def start(self) -> None:
@@ -113,7 +113,7 @@ class Sshd:
         self.serve()
 
     def serve(self) -> None:
-        """Start the server again, as it was."""
+        """Restart the server with the same configuration."""
         config = self.directory / "sshd_config"
         with (self.directory / "log").open("wb") as log:
             self._process = subprocess.Popen([program("sshd"), "-D", "-e", "-f", str(config)], stderr=log)
@@ -127,7 +127,7 @@ class Sshd:
             time.sleep(0.05)
 
     def sessions(self) -> list[int]:
-        """The processes that serve connections."""
+        """The processes of its connections."""
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
         return [int(process) for process in children]
@@ -140,5 +140,5 @@ class Sshd:
 
 
 def user() -> str:
-    """Who can log in."""
+    """The user that can log in."""
     return getpass.getuser()

@@ -1,4 +1,4 @@
-"""Builds directory roots that look like a host: sysfs, procfs, /boot and /etc, with the kernel's own layout.
+"""Build directory roots that look like a host: sysfs, procfs, /boot and /etc, with the kernel's own layout.
 
 Standard library only, so that benchmarks and examples can use it too::
 
@@ -19,7 +19,7 @@ IO = 0x100
 
 
 def modalias(vendor: str, product: str, subsystem: tuple[str, str], cls: str) -> str:
-    """The modalias that the kernel gives a PCI function (``drivers/pci/pci-driver.c``, ``pci_uevent``)."""
+    """The modalias of a PCI function (``drivers/pci/pci-driver.c``, ``pci_uevent``)."""
     ids = (vendor, product, *subsystem)
     base, sub, interface = (cls[i : i + 2].upper() for i in (0, 2, 4))
     names = zip(("v", "d", "sv", "sd"), ids, strict=True)
@@ -38,11 +38,11 @@ class SysRoot:
     # --- files ---
 
     def at(self, path: str) -> Path:
-        """The real path of a path as seen from the root."""
+        """The real path of a path below the root."""
         return self.path / path.lstrip("/")
 
     def write(self, path: str, content: str | bytes, mode: int = 0o644) -> Self:
-        """Write a file and the directories above it."""
+        """Write a file, and create its directory."""
         place = f"{self.path}/{path.lstrip('/')}"
         self._parents(place)
         with open(place, "wb") as file:
@@ -84,7 +84,7 @@ class SysRoot:
         processors: int = 4,
         secure_boot: bool | None = None,
     ) -> Self:
-        """What every host has: identity, processor, memory, running kernel. ``secure_boot`` None is a BIOS."""
+        """Write the basics of a host: identity, processor, memory, running kernel. ``secure_boot`` None is a BIOS."""
         self.write("/etc/hostname", f"{name}\n")
         self.write("/proc/sys/kernel/hostname", f"{name}\n")
         self.write("/proc/sys/kernel/osrelease", f"{release}\n")
@@ -113,7 +113,7 @@ class SysRoot:
         return self
 
     def iommu(self, *, table: str = "DMAR", unit: str = "dmar0", remapping: bool = True) -> Self:
-        """An active IOMMU, with or without interrupt remapping."""
+        """Add an active IOMMU, with or without interrupt remapping."""
         self.write(f"/sys/firmware/acpi/tables/{table}", b"\0" * 48)
         self.directory(f"/sys/devices/virtual/iommu/{unit}")
         self.link(f"/sys/class/iommu/{unit}", f"../../devices/virtual/iommu/{unit}")
@@ -127,7 +127,7 @@ class SysRoot:
         )
         return self
 
-    # --- PCI functions and what hangs off them ---
+    # --- PCI functions and their devices ---
 
     def function(
         self,
@@ -152,11 +152,11 @@ class SysRoot:
         serial: bytes | None = None,
         express: bool = True,
     ) -> Self:
-        """One PCI function.
+        """Add a PCI function.
 
         :param behind: the bridges above it, the outermost first.
-        :param bars: start, size and resource flags of each base address register.
-        :param serial: eight bytes, as the Device Serial Number capability holds them.
+        :param bars: start, size and resource flags of each BAR.
+        :param serial: eight bytes of the Device Serial Number capability.
         """
         above = "/".join(behind)
         domain, bus, _ = (behind[0] if behind else address).split(":")
@@ -211,14 +211,14 @@ class SysRoot:
         return self
 
     def virtual_functions(self, physical: str, *addresses: str) -> Self:
-        """Tie virtual functions, already made, to their physical one."""
+        """Link existing virtual functions to their physical function."""
         for number, address in enumerate(addresses):
             self.link(f"{self._places[physical]}/virtfn{number}", f"../{address}")
             self.link(f"{self._places[address]}/physfn", f"../{physical}")
         return self
 
     def device(self, address: str, below: str, *, classes: str, **attributes: str) -> Self:
-        """A device below a function (``below``: its path there), listed in a class or bus directory."""
+        """Add a device below a function (``below``: its path there), listed in a class or bus directory."""
         place = f"{self._places[address]}/{below}"
         self.directory(place)
         for name, value in attributes.items():
@@ -242,7 +242,7 @@ class SysRoot:
         return self.device(address, f"usb1/{name}", classes="/sys/bus/usb/devices", **values)
 
     def iomem(self, *lines: str) -> Self:
-        """Write ``/proc/iomem``: the BARs of the functions made so far and further lines."""
+        """Write ``/proc/iomem``: the BARs of all functions so far, and further lines."""
         return self.write("/proc/iomem", "00000000-00000fff : Reserved\n" + "".join([*self._iomem, *lines]))
 
     # --- kernels and boot loader ---
@@ -262,7 +262,7 @@ class SysRoot:
         image: str = "/boot/vmlinuz-{}",
         initramfs: str | None = "/boot/initrd.img-{}",
     ) -> Self:
-        """A kernel that can boot, with its modules."""
+        """Add a bootable kernel with its modules."""
         self.write(image.format(release), b"MZ")
         if initramfs is not None:
             self.write(initramfs.format(release), b"070701")
@@ -289,7 +289,7 @@ IGB = ("pci:v00008086d00001521sv*sd*bc*sc*i*", "igb")
 
 
 def talk_host(path: Path) -> SysRoot:
-    """A Dell C4130 with two Quadro K4200, each with its audio function, the console on a Matrox card."""
+    """A Dell C4130 with two Quadro K4200, each with its audio function; the console is on a Matrox card."""
     root = SysRoot(path).host("gpu01").iommu().kernel(aliases=[NOUVEAU, NVIDIAFB, HDA, IGB])
     root.function("0000:80:02.0", vendor="8086", product="2f04", cls="060400", driver="pcieport", group=40)
     root.function("0000:80:03.0", vendor="8086", product="2f08", cls="060400", driver="pcieport", group=41)

@@ -1,8 +1,8 @@
 """Random walks through a cloud: operations and faults drawn by hypothesis.
 
-A step says what to do in small numbers, which are taken round and round among the guests and hosts that there are: so
-every list of steps is a walk, and a shorter list is a simpler one. What Nova refuses, or what there is no guest for, is
-no step. :mod:`books` looks at what a walk has left.
+A step selects its guest and host by small numbers, modulo the number of existing ones. So every list of steps is a
+walk, and a shorter list is a simpler one. A step that Nova refuses, or that has no guest, is skipped. :mod:`books`
+checks the state after a walk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from support.cloudworld import World
 
 HOSTS = 3
 PATIENCE = 6.0
-"""Seconds that a step may take; one that a fault or a dead host holds up is left behind."""
+"""Seconds for a step; a step that is blocked by a fault or a dead host is then abandoned."""
 
 _MOVE = ("prep_resize", "resize_claim", "copy", "finish_resize_call", "finish", "finish_rpc")
 FAULTS: Mapping[str, tuple[str, ...]] = {
@@ -43,9 +43,9 @@ FAULTS: Mapping[str, tuple[str, ...]] = {
     "unshelve": ("claim", "spawn"),
     "delete": ("destroy", "terminate"),
 }
-"""What may fail in an operation: names of :data:`gpustack_demo.embedded.control.STEPS`."""
+"""Possible faults of each operation: names of :data:`gpustack_demo.embedded.control.STEPS`."""
 _AFTER = {"rollback": "migrate", "rollback_at_destination": "migrate"}
-"""What must fail first for something to be rolled back."""
+"""The fault that must precede a rollback."""
 
 STORIES: tuple[tuple[str, ...], ...] = (
     ("boot",),
@@ -70,30 +70,30 @@ STORIES: tuple[tuple[str, ...], ...] = (
     ("edit",),
     ("edit", "restart"),
 )
-"""What is done one after another, with the same guest and host as far as it goes."""
+"""Sequences of actions on the same guest and host, where possible."""
 INTERLUDES = (
     *("back", "back", "reset", "reset", "periodic", "kill", "die", "restart", "forget"),
     *("boot", "delete", "unshelve", "reboot"),
 )
-"""What happens between two stories."""
+"""Actions between two stories."""
 
 EDITS = (
-    # freed while a guest has it; soft-deleted; taken by a guest that never was; blocked by nothing
+    # freed although a guest has it; soft-deleted; owned by a guest that never existed; blocked without a reason
     "UPDATE pci_devices SET status = 'available', instance_uuid = NULL, request_id = NULL WHERE id = :taken",
     "UPDATE pci_devices SET deleted = id WHERE id = :taken",
     "UPDATE pci_devices SET status = 'allocated', instance_uuid = :nobody WHERE id = :free",
     "UPDATE pci_devices SET status = 'unavailable' WHERE id = :free",
 )
-"""What people do to rows by hand."""
+"""Manual changes of rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One step: what is done, with which guest and host, and the fault that is put in its way.
+    """One step: an action, its guest and host, and a fault.
 
     :ivar fault: a name of :data:`FAULTS` that fails on every host; ``""`` for none.
-    :ivar kill: instead of failing there, the nova-compute is killed in the middle of it.
-    :ivar late: it fails after that was done, and not before.
+    :ivar kill: whether the nova-compute is killed there instead of failing.
+    :ivar late: whether the fault is after that step, not before it.
     """
 
     act: str
@@ -113,7 +113,7 @@ _guests, _hosts = st.integers(0, 3), st.integers(0, HOSTS - 1)
 
 @st.composite
 def _story(draw: st.DrawFn) -> list[Step]:
-    """A story, in which a step may fail; and what happens after it."""
+    """A story with a possible fault in one step, followed by an interlude."""
     acts, guest, host = draw(st.sampled_from(STORIES)), draw(_guests), draw(_hosts)
     told = [Step(act=act, guest=guest, host=host) for act in acts]
     faulty = [number for number, act in enumerate(acts) if act in FAULTS]
@@ -138,12 +138,12 @@ _COMPLETE = (
 
 @dataclass
 class Walk:
-    """A walk: hosts of its own in a running cloud.
+    """A walk on its own hosts in a running cloud.
 
     :ivar dead: the hosts without power.
     :ivar stopped: the hosts whose nova-compute alone is down.
     :ivar forgotten: the hosts whose service was deleted.
-    :ivar done: what was done, for people.
+    :ivar done: a description of the steps so far.
     """
 
     world: World
@@ -158,7 +158,7 @@ class Walk:
         self.hosts = self.world.hosts(HOSTS)
 
     def take(self, step: Step) -> None:
-        """Take a step, as far as it goes."""
+        """Take a step, as far as possible."""
         host = self.hosts[step.host]
         if step.fault:
             for one in self.running():
@@ -187,7 +187,7 @@ class Walk:
         return [host for host in self.hosts if host not in self.dead | self.stopped]
 
     def guests(self) -> list[Server]:
-        """The guests that there are."""
+        """The existing guests."""
         found = []
         for server in list(self.world.made):
             try:
@@ -197,7 +197,7 @@ class Walk:
         return found
 
     def wait(self, server: Server) -> None:
-        """Wait until nothing is done to a guest any more, or a nova-compute hangs where it is to be killed."""
+        """Wait until a guest has no task, or a nova-compute hangs at the step at which it is to be killed."""
         with contextlib.suppress(SDKException):  # it was deleted
             servers.until(
                 self.world.api,
@@ -213,16 +213,16 @@ class Walk:
             )
 
     def return_(self, host: str) -> None:
-        """Let a host come back, or restart its nova-compute: an orderly stop may wait for ever for what hangs."""
-        if host in self.forgotten:  # with guests on it, Nova would not let it in again
+        """Power on a host, or kill and restart its nova-compute: a graceful stop may wait forever for a hanging step."""
+        if host in self.forgotten:  # Nova would not register it again with guests on it
             self.world.nova.control.wipe_host(host)
         self.forgotten.discard(host)
         self.world.nova.control.restart_compute(host, kill=True)
         try:
             servers.force_down(self.world.api, host, False)
         except BadRequestException:
-            # The evacuation of a guest that was deleted, and that the hypervisor has no more, nova-compute leaves as it
-            # is (_destroy_evacuated_instances), and the API does not open the host as long as it is there.
+            # nova-compute keeps the evacuation of a deleted guest that the hypervisor no longer has
+            # (_destroy_evacuated_instances), and the API does not clear forced_down as long as that exists.
             self.world.sql(_COMPLETE, host=host)
             servers.force_down(self.world.api, host, False)
         self.dead.discard(host)
@@ -230,7 +230,7 @@ class Walk:
         self.world.nova.control.periodic(host)
 
     def leave(self) -> None:
-        """Let the hosts be gone, and the guests with them."""
+        """Remove the hosts with their guests."""
         self.world.leave()
 
     def _hit(self, fault: str) -> list[str]:
@@ -248,7 +248,7 @@ class Walk:
         call()
         self.wait(server)
 
-    # --- what users and operators do ------------------------------------------------------------------------------
+    # --- actions of users and operators -----------------------------------------------------------------------------
 
     def _boot(self, step: Step, host: str) -> None:
         flavor = self.world.flavors[1 + step.guest % 2]
@@ -320,7 +320,7 @@ class Walk:
         server = self._guest(step, "ACTIVE", "ERROR")
         self._do(server, lambda: self.world.api.compute.reboot_server(server, "HARD"))
 
-    # --- what happens to hosts ------------------------------------------------------------------------------------
+    # --- events of hosts --------------------------------------------------------------------------------------------
 
     def _die(self, _step: Step, host: str) -> None:
         self.dead.add(host)
@@ -344,13 +344,13 @@ class Walk:
             self.world.nova.control.periodic(host)
 
     def _forget(self, _step: Step, host: str) -> None:
-        """Delete the service of a host that is down; Nova refuses it while guests are there."""
+        """Delete the service of a host that is down; Nova refuses that while guests are there."""
         if host not in self.running():
             self.world.api.compute.delete_service(servers.service_id(self.world.api, host))
             self.forgotten.add(host)
 
     def _reinstall(self, step: Step, host: str) -> None:
-        """Install a dead host anew: it has no guests any more, and another identity."""
+        """Reinstall a dead host: it has no guests, and another identity."""
         if host not in self.dead:
             _nobody()
         with contextlib.suppress(CloudError):  # it is forgotten
@@ -362,7 +362,7 @@ class Walk:
         self.world.nova.control.periodic(host)
 
     def _edit(self, step: Step, host: str) -> None:
-        """Write to a row by hand."""
+        """Change a row manually."""
         query = sa.text(
             "SELECT p.id, p.instance_uuid FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id"
             " WHERE c.host = :host AND p.deleted = 0 AND p.status IN ('available', 'allocated') ORDER BY p.id"
