@@ -1,11 +1,11 @@
-"""``gpustack cleanup plan`` on a large cell, against a plain client that reads the same columns of the same rows.
+"""Compare ``gpustack cleanup plan`` on a large cell with a plain client that reads the same columns of the same rows.
 
     .venv/bin/python bench/cleanup.py [ROWS [mariadb|postgresql]]
 
-A cell of 1,000,000 rows of pci_devices in 10,000 compute nodes, with 200,000 instances, on a real server. It holds:
+A cell of 1,000,000 rows of pci_devices in 10,000 compute nodes, with 200,000 instances, on a real server. Limits:
 
-* wall time of the plan at most 3 times that of the client;
-* its peak memory grows by less than a tenth when the cell is four times as large;
+* wall time of the plan: at most 3 times that of the client;
+* peak memory: grows by less than a tenth when the cell is four times as large;
 * the longest transaction of 100 repairs.
 """
 
@@ -37,14 +37,14 @@ TABLES = ("pci_devices", "compute_nodes", "services", "instances", "instance_ext
 
 
 def numbers(engine: sa.Engine, count: int) -> str:
-    """A table of the numbers from 0 on."""
+    """A derived table with the numbers from 0 on."""
     if engine.dialect.name == "postgresql":
         return f"(SELECT generate_series(0, {count - 1}) AS seq) AS s"
     return f"seq_0_to_{count - 1} AS s"
 
 
 def fill(engine: sa.Engine, rows: int) -> None:
-    """A healthy cell with 100 leaks (class A, on hosts that are down: their instances are offloaded)."""
+    """Fill a healthy cell with 100 leaks (class A, on hosts that are down: their instances are offloaded)."""
     tables.metadata.drop_all(engine)
     tables.metadata.create_all(engine, [tables.metadata.tables[name] for name in TABLES])
     nodes = rows // DEVICES
@@ -110,7 +110,7 @@ def fill(engine: sa.Engine, rows: int) -> None:
             f" CASE WHEN {is_taken} THEN {of_row} END, CASE WHEN {is_taken} THEN 'r' END, {old}, {old}, 0"
             f" FROM {numbers(engine, rows)}"
         ),
-        # The indexes that Nova's schema has on the columns that are read by.
+        # The indexes of Nova's schema on the columns that the plan selects by.
         "CREATE UNIQUE INDEX x0 ON pci_devices (compute_node_id, address, deleted)",
         "CREATE INDEX x1 ON pci_devices (compute_node_id, deleted)",
         "CREATE INDEX x2 ON pci_devices (instance_uuid, deleted)",
@@ -125,7 +125,7 @@ def fill(engine: sa.Engine, rows: int) -> None:
 
 
 def client(url: str) -> int:
-    """Read the same columns of the same rows as the plan does; how many there were."""
+    """Read the same columns of the same rows as the plan; return the number of rows."""
     engine = sa.create_engine(url, poolclass=sa.NullPool)
     count = 0
     with engine.connect().execution_options(stream_results=True, yield_per=5000) as connection:
@@ -144,7 +144,7 @@ def client(url: str) -> int:
 
 
 def planned(url: str) -> int:
-    """Make the plan; how many verdicts."""
+    """Make the plan; return the number of verdicts."""
     return len(plan.make(_sources(url), Selection()).verdicts)
 
 
@@ -153,7 +153,7 @@ def _sources(url: str) -> Sources:
 
 
 def measured(work: Callable[[str], int], url: str) -> tuple[int, float, float]:
-    """Do it in a process of its own; what it returned, seconds, and peak memory in MiB."""
+    """Run a function in a separate process; return its result, seconds, and peak memory in MiB."""
     receive, send = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("spawn").Process(target=_measure, args=(work, url, send))
     child.start()
@@ -170,7 +170,7 @@ def _measure(work: Callable[[str], int], url: str, send: object) -> None:
 
 
 def longest_lock(url: str) -> tuple[int, float]:
-    """Repair 100 leaks; how many were, and the longest time from the first write of a transaction to its end."""
+    """Repair 100 leaks; return their number and the longest time from the first write of a transaction to its end."""
     began, longest = 0.0, 0.0
 
     def first_write(_c: object, _cursor: object, text: str, *_rest: object) -> None:
@@ -201,7 +201,7 @@ HOSTS = frozenset(f"node-{number}" for number in range(10))
 
 
 def main() -> None:
-    """Measure, print, and hold the figures."""
+    """Measure, print, and check the limits."""
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     kind = sys.argv[2] if len(sys.argv) > 2 else "mariadb"
     with DatabaseServer(kind) as server:
@@ -210,7 +210,7 @@ def main() -> None:
             maintenance = maintenance.set(database="postgres")
         with sa.create_engine(maintenance, isolation_level="AUTOCOMMIT").connect() as connection:
             connection.exec_driver_sql("CREATE DATABASE cell1")
-            if kind == "mariadb":  # as a server of Nova's has it; the default is 128 MiB
+            if kind == "mariadb":  # as configured for Nova; the default is 128 MiB
                 connection.exec_driver_sql("SET GLOBAL innodb_buffer_pool_size = 1073741824")
         target = maintenance.set(database="cell1")
         url = target.render_as_string(hide_password=False)

@@ -1,9 +1,9 @@
-"""What ``gpustack cleanup plan`` in a loop does to the request times of a running Nova on the same database server.
+"""Measure the effect of repeated ``gpustack cleanup plan`` on the request times of a Nova with the same database.
 
     .venv/bin/python bench/cleanup_beside_nova.py [ROUNDS [mariadb|postgresql]]
 
-Rounds with and without the plan take turns; in each, guests are listed, booted and deleted through the API. It holds:
-the median request takes at most twice as long beside a plan that never pauses.
+Rounds with and without the plan alternate; in each, guests are listed, booted and deleted through the API. Limit: the
+median request takes at most twice as long during a plan that never pauses.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOOKS = 20
 
 
 def plans(nova_conf: Path, go: Event, counter: object) -> None:
-    """Plan again and again while ``go`` is set; how often."""
+    """Plan repeatedly while ``go`` is set, and count the plans."""
     sources = Sources.from_nova_conf([nova_conf])
     while go.wait():
         plan.make(sources, Selection())
@@ -42,21 +42,21 @@ def plans(nova_conf: Path, go: Event, counter: object) -> None:
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Seconds that it takes."""
+    """The duration of a call in seconds."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
 def round_(cloud: Connection, flavor: object, number: int) -> tuple[list[float], float]:
-    """Seconds of each look at the guests, and of a guest's whole life."""
+    """The seconds of each listing of the guests, and of booting and deleting a guest."""
     looks = [timed(lambda: list(cloud.compute.servers(details=True))) for _look in range(LOOKS)]
     life = timed(lambda: servers.delete(cloud, servers.boot(cloud, f"vm{number}", flavor)))  # type: ignore[arg-type]
     return looks, life
 
 
 def main() -> None:
-    """Measure, print, and hold the figures."""
+    """Measure, print, and check the limit."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     kind = sys.argv[2] if len(sys.argv) > 2 else "mariadb"
     hosts = [EmbeddedHost(name=f"gpu{number}", pci=gpus(8)) for number in range(3)]

@@ -26,7 +26,7 @@ LSPCI = ["lspci", "-vmmnnk"]
 
 
 def seconds(command: list[str]) -> float:
-    """The processor time that one run takes; its output is thrown away."""
+    """The CPU time of one run; its output is discarded."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -34,7 +34,7 @@ def seconds(command: list[str]) -> float:
 
 
 def best(commands: dict[str, list[str]], rounds: int) -> dict[str, float]:
-    """The best time of each command, run in turns."""
+    """The best time of each command; the commands alternate."""
     times = dict.fromkeys(commands, float("inf"))
     for _ in range(rounds):
         for name, command in commands.items():
@@ -43,7 +43,7 @@ def best(commands: dict[str, list[str]], rounds: int) -> dict[str, float]:
 
 
 def large_root(path: Path, functions: int) -> Path:
-    """A root with many functions of a hundred kinds, in several domains, and aliases as a distribution kernel has."""
+    """A root with many functions of a hundred kinds, in several domains, and a distribution kernel's aliases."""
     aliases = [
         (f"pci:v0000{v:04X}d0000{d:04X}sv*sd*bc*sc*i*", f"module_{v}_{d}") for v in range(100) for d in range(200)
     ]
@@ -66,7 +66,7 @@ def large_root(path: Path, functions: int) -> Path:
 
 
 def main() -> int:
-    """Print the figures, as a table for people or as JSON."""
+    """Print the figures, as a table or as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--functions", type=int, default=4000)

@@ -1,10 +1,10 @@
-"""100 flavors on a real Nova API: created, and again with nothing to do; beside other tools, as ratios.
+"""100 flavors on a real Nova API, created and unchanged, compared with other tools.
 
-``gpustack flavor apply`` beside osism's flavor-manager, Ansible's ``openstack.cloud.compute_flavor`` (both from PyPI,
-in environments of their own) and a loop of ``openstack flavor create``. Of the last two, a few flavors are measured
-and 100 are reckoned from them. Every request goes through a proxy on loopback that counts it and, in the second half,
-holds it for 50 ms, as a cloud that is not on the same machine would. The tools take turns, and the best of their
-rounds are compared. At most flavor-manager's time without latency, and 0.4 of it with 50 ms.
+The other tools are osism's flavor-manager, Ansible's ``openstack.cloud.compute_flavor`` (both from PyPI, in their own
+environments) and a loop of ``openstack flavor create``. For the last two, a few flavors are measured and extrapolated
+to 100. Every request goes through a proxy on loopback that counts it and, in the second half, delays it by 50 ms, like
+a remote cloud. The tools alternate, and their best rounds are compared. Limits: flavor-manager's time without latency,
+and 0.4 of it with 50 ms.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gpusta
 
 @dataclass
 class Run:
-    """One run: seconds, requests, and how many of them change something."""
+    """One run: seconds, requests, and the number of those that change something."""
 
     seconds: float
     requests: int
@@ -47,7 +47,7 @@ class Run:
 
 
 def installed(package: str, program: str, *more: str) -> str:
-    """A program of a package in an environment of its own; made when it is missing."""
+    """A program of a package in its own environment, created if needed."""
     directory = CACHE / f"bench-{package}"
     path = directory / "bin" / program
     if not path.exists():
@@ -57,7 +57,7 @@ def installed(package: str, program: str, *more: str) -> str:
 
 
 def write_specs(directory: Path) -> tuple[Path, Path]:
-    """The same flavors for gpustack and for flavor-manager."""
+    """Write the same flavors for gpustack and for flavor-manager."""
     numbers = range(1, FLAVORS + 1)
     gpustack_spec = {
         "version": 1,
@@ -101,14 +101,14 @@ def measured(cloud: Proxied, command: Sequence[str]) -> Run:
 
 
 def clear(cloud: Proxied) -> None:
-    """Take all flavors away, past the proxy."""
+    """Delete all flavors, bypassing the proxy."""
     with cloud.cloud.connection() as connection:
         for flavor in connection.compute.flavors(details=False, is_public=None):
             connection.compute.delete_flavor(flavor)
 
 
 def loop(cloud: Proxied) -> Run:
-    """``openstack flavor create``, some of the hundred, reckoned up to all of them."""
+    """``openstack flavor create`` in a loop; some of the hundred, extrapolated."""
     program = str(Path(sys.executable).with_name("openstack"))
     runs = []
     for number in range(1, SAMPLED + 1):
@@ -120,8 +120,8 @@ def loop(cloud: Proxied) -> Run:
 
 
 def play(cloud: Proxied, directory: Path) -> tuple[Run, Run]:
-    """``openstack.cloud.compute_flavor`` in a loop, some of the hundred, reckoned up: created, and again."""
-    program = installed("ansible", "ansible-playbook", "openstacksdk<4.6")  # the collection trips over later ones
+    """``openstack.cloud.compute_flavor`` in a loop; some of the hundred, extrapolated: created, and unchanged."""
+    program = installed("ansible", "ansible-playbook", "openstacksdk<4.6")  # the collection fails with later versions
     wanted = {"vcpus": "{{ item }}", "ram": 1024, "disk": 10, "name": "g{{ item }}"}
     wanted |= {"extra_specs": {"pci_passthrough:alias": "K4200:1", "hw:numa_nodes": "1"}}
     task = {"openstack.cloud.compute_flavor": {"state": "present", **wanted}, "loop": list(range(1, PLAYED + 1))}
@@ -133,7 +133,7 @@ def play(cloud: Proxied, directory: Path) -> tuple[Run, Run]:
 
 
 def compare(cloud: Proxied, tools: dict[str, Sequence[str]], latency: float, directory: Path) -> bool:
-    """Print the figures of all tools under a latency; whether the limit is kept."""
+    """Print the figures of all tools under a latency; return whether the limit is kept."""
     cloud.traffic.latency = latency
     best: dict[tuple[str, str], Run] = {}
 
@@ -163,7 +163,7 @@ def compare(cloud: Proxied, tools: dict[str, Sequence[str]], latency: float, dir
 
 
 def main() -> int:
-    """Print the figures; 1 when a ratio is above its limit."""
+    """Print the figures; return 1 if a ratio is above its limit."""
     with tempfile.TemporaryDirectory() as name, proxied("2025.2", Path(name)) as cloud:
         ours, theirs = write_specs(Path(name))
         gpustack = str(Path(sys.executable).with_name("gpustack"))
@@ -172,7 +172,7 @@ def main() -> int:
             "flavor-manager": [manager, "--cloud", "embedded", "--name", "local", "--url", theirs.as_uri()],
             "gpustack": [gpustack, "flavor", "apply", str(ours), "--yes"],
         }
-        measured(cloud, [gpustack, "flavor", "list"])  # compiles, fills caches
+        measured(cloud, [gpustack, "flavor", "list"])  # warm-up: byte code and caches
         within_limits = [compare(cloud, tools, latency, Path(name)) for latency in ROUNDS]
     return int(not all(within_limits))
 

@@ -1,10 +1,10 @@
-"""Asking Placement who has the devices of a large cloud: so many at a time, against one after another.
+"""Query Placement for the device allocations of a large cloud, concurrently and sequentially.
 
     .venv/bin/python bench/placement.py [NODES [MILLISECONDS]]
 
-A server on loopback stands in for Placement: 2,000 compute nodes with four GPUs each, half of which are allocated. It
-answers each request after 5 milliseconds. It holds: asked :data:`placement._AT_ONCE` at a time, with the same requests,
-it takes less than half as long.
+A server on loopback replaces Placement: 2,000 compute nodes with four GPUs each, half of which are allocated. It
+answers each request after 5 milliseconds. Limit: with :data:`placement._AT_ONCE` concurrent requests, the same requests
+take less than half as long.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ GPUS = 4
 
 
 class Standin(BaseHTTPRequestHandler):
-    """The two paths of Placement that are asked."""
+    """The two paths of Placement that are used."""
 
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # head and body in one packet: a server for production does not wait for the first one's receipt
+    wbufsize = -1  # head and body in one packet: the body would wait for an ACK of the head
     nodes, delay = 2000, 0.005
     asked: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
-        """Answer after a while."""
+        """Answer after a delay."""
         self.asked.append(self.path)
         time.sleep(self.delay)
         body = json.dumps(self._answer()).encode()
@@ -62,11 +62,11 @@ class Standin(BaseHTTPRequestHandler):
         return {"uuid": name, "name": name, "root_provider_uuid": root, "generation": 1, "links": []}
 
     def log_message(self, *_words: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 def main() -> None:
-    """Measure, print, and hold the figure."""
+    """Measure, print, and check the limit."""
     Standin.nodes = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     Standin.delay = int(sys.argv[2]) / 1000 if len(sys.argv) > 2 else 0.005
     server = ThreadingHTTPServer(("127.0.0.1", 0), Standin)

@@ -26,7 +26,7 @@ SPEC = 'version: 1\nmodels: {k4200: {match: {vendor: "10de", product: "11b4"}}}\
 
 
 def inventory(root: Path) -> dict[str, object]:
-    """One example host, reached on this machine."""
+    """An inventory with one example host, on this machine."""
     standin = [sys.executable, "-m", "gpustack_demo.examples.standin", "--root", str(root)]
     variables = {
         "ansible_connection": "local",
@@ -40,7 +40,7 @@ def inventory(root: Path) -> dict[str, object]:
 
 
 def prepare(directory: Path) -> tuple[float, int]:
-    """Run the playbook; answers the processor time in seconds, and how many tasks changed something."""
+    """Run the playbook; return the CPU time in seconds, and the number of changed tasks."""
     command = [
         str(Path(sys.executable).with_name("ansible-playbook")),
         *("-i", "inventory.json", str(share_dir("playbooks") / "prepare.yml")),
@@ -56,7 +56,7 @@ def prepare(directory: Path) -> tuple[float, int]:
 
 
 def main() -> int:
-    """Print the figures, as a table for people or as JSON."""
+    """Print the figures, as a table or as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true")

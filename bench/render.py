@@ -53,7 +53,7 @@ def spec(hosts: int) -> Spec:
 
 
 def best(run: Callable[[list[Host]], object], size: int, rounds: int) -> float:
-    """The best processor time of several runs, in seconds, each over facts that nobody has looked at before."""
+    """The best CPU time of several runs, in seconds, each with new facts (without cached properties)."""
     times = []
     for _ in range(rounds):
         hosts = [host(number) for number in range(size)]
@@ -64,7 +64,7 @@ def best(run: Callable[[list[Host]], object], size: int, rounds: int) -> float:
 
 
 def measure(size: int, rounds: int) -> dict[str, float]:
-    """Seconds for one number of hosts."""
+    """The seconds for one number of hosts."""
     document = spec(size)
     release = releases.release("2025.2")
 

@@ -1,7 +1,7 @@
-"""``gpustack scan`` of 50 hosts over SSH against ``ansible -m setup`` of the same: at least 5 times faster.
+"""Compare ``gpustack scan`` of 50 hosts over SSH with ``ansible -m setup`` on the same hosts: at least 5 times faster.
 
 The hosts are 50 loopback addresses of real OpenSSH servers. Ansible gets as many forks as gpustack has jobs,
-pipelining, and no connections left over from before.
+pipelining, and no persistent connections from earlier runs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from support.sshd import Sshd, free_port, user
 HOSTS = 50
 JOBS = 32
 LIMIT = 5.0
-ADDRESSES = 12  # for one server
+ADDRESSES = 12  # per server
 BIN = Path(sys.executable).parent
 
 
 def seconds(command: list[str], **environment: str) -> float:
-    """How long a command takes."""
+    """The duration of a command in seconds."""
     start = time.perf_counter()
     ran = subprocess.run(
         command,
@@ -45,7 +45,7 @@ def seconds(command: list[str], **environment: str) -> float:
 
 @contextlib.contextmanager
 def servers(directory: Path, addresses: tuple[str, ...]) -> Iterator[tuple[Sshd, str]]:
-    """Servers on all of the addresses and one port: the first of them, whose key opens all, and their known hosts."""
+    """Servers on all addresses and one port: the first of them, whose key may log in to all, and their known hosts."""
     port = free_port()
     started: list[Sshd] = []
     known = ""
@@ -64,7 +64,7 @@ def servers(directory: Path, addresses: tuple[str, ...]) -> Iterator[tuple[Sshd,
 
 
 def main() -> int:
-    """Print both times and the ratio; 1 when it is below the limit."""
+    """Print both times and the ratio; return 1 if it is below the limit."""
     addresses = tuple(f"127.0.0.{n}" for n in range(1, HOSTS + 1))
     with tempfile.TemporaryDirectory(prefix="gpustack-bench-") as directory:
         top = Path(directory)

@@ -1,6 +1,6 @@
-"""``gpustack --version`` and ``--help`` against ``openstack --version``: at most a quarter of its time.
+"""Compare ``gpustack --version`` and ``--help`` with ``openstack --version``: at most a quarter of its time.
 
-All of them are started in turn, so that whatever else the machine does hits them alike; the medians are compared.
+The commands alternate, so that other load on the machine affects all alike; the medians are compared.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LIMIT = 0.25
 
 
 def program(name: str, distribution: str) -> str:
-    """A program of this environment; installed first when it is missing."""
+    """A program of this environment, installed if it is missing."""
     here = str(Path(sys.executable).parent)
     if not shutil.which(name, path=here):
         subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", distribution], check=True)
@@ -27,14 +27,14 @@ def program(name: str, distribution: str) -> str:
 
 
 def seconds(command: list[str]) -> float:
-    """How long one start takes."""
+    """The duration of one start in seconds."""
     start = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start
 
 
 def main() -> int:
-    """Print the ratios; 1 when one is above the limit."""
+    """Print the ratios; return 1 if one is above the limit."""
     gpustack, openstack = program("gpustack", "nova-gpustack"), program("openstack", "python-openstackclient")
     commands = {
         "openstack --version": [openstack, "--version"],
@@ -42,7 +42,7 @@ def main() -> int:
         "gpustack --help": [gpustack, "--help"],
     }
     for command in commands.values():
-        seconds(command)  # compiles, fills caches
+        seconds(command)  # warm-up: byte code and caches
     times: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(ROUNDS):
         for name, command in commands.items():

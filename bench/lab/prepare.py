@@ -1,8 +1,8 @@
-"""Wall time, SSH round trips and reboots of ``prepare.yml`` on the lab's host, against a plain script over SSH.
+"""Compare wall time, SSH commands and reboots of ``prepare.yml`` on the lab's host with a plain script over SSH.
 
-``make lab TEST=bench`` runs it; it takes some ten minutes, so ``make bench`` leaves it out. Both have the same host: a
-real kernel, initramfs and GRUB in QEMU. The script (``by-hand.sh``) looks before it writes, and follows a guide;
-it plans nothing, compares nothing and proves little. A round trip is a command that the host's sshd has started.
+``make lab TEST=bench`` runs it; it takes some ten minutes, so ``make bench`` omits it. Both have the same host: a real
+kernel, initramfs and GRUB in QEMU. The script (``by-hand.sh``) follows a guide and checks before it writes; it has no
+plan, and verifies little. A round trip is a command that the host's sshd has started.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lab.machine import Machine  # noqa: E402
 from lab.playbooks import play  # noqa: E402
 from lab.topology import Shape  # noqa: E402
 
-# Everything that sshd does is in a journal that outlives a reboot.
+# The journal, with all messages of sshd, is persistent across reboots.
 COUNTED = """\
 set -eu
 echo 'LogLevel VERBOSE' >/etc/ssh/sshd_config.d/10-counted.conf
@@ -38,23 +38,23 @@ systemctl reload ssh
 
 
 def say(message: str) -> None:
-    """Progress, on stderr."""
+    """Print progress on stderr."""
     print(message, file=sys.stderr, flush=True)
 
 
 def with_playbook(host: Machine) -> None:
-    """One run of prepare.yml."""
+    """Run prepare.yml once."""
     run = play(host, "prepare.yml", "-e", "gpustack_reboot=true")
     assert run.code == 0, run.output
 
 
 def with_script(host: Machine) -> None:
-    """One run of the script."""
+    """Run the script once."""
     subprocess.run(["sh", HERE / "by-hand.sh", "ssh", *host.ssh_options(), "root@127.0.0.1"], check=True)
 
 
 def measured(host: Machine, run: Callable[[Machine], None]) -> dict[str, float]:
-    """What one run costs."""
+    """The cost of one run."""
     boots, before = host.boots(), counted(host)
     started = time.monotonic()
     run(host)
@@ -63,20 +63,20 @@ def measured(host: Machine, run: Callable[[Machine], None]) -> dict[str, float]:
     connections, commands = (after[i] - before[i] for i in range(2))
     return {
         "seconds": round(seconds, 1),
-        "connections": connections - 1,  # but for the one that counts
+        "connections": connections - 1,  # without the connection that counts
         "commands": commands - 1,
         "reboots": host.boots() - boots,
     }
 
 
 def counted(host: Machine) -> tuple[int, int]:
-    """How many connections sshd has accepted, and how many commands it has started."""
+    """The number of connections that sshd has accepted, and of commands that it has started."""
     log = host.ssh(["journalctl", "-o", "cat", "-t", "sshd", "--no-pager"])
     return len(re.findall("^Accepted ", log, re.MULTILINE)), len(re.findall("^Starting session", log, re.MULTILINE))
 
 
 def main() -> int:
-    """Print the figures: what each costs, and the ratios."""
+    """Print the figures and the ratios."""
     image = ensure_image(lambda unfinished: first_boot(unfinished, choose_accelerator(unfinished)), say)
     accelerator = choose_accelerator(image)
     figures_by_run: dict[str, dict[str, float]] = {}

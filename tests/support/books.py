@@ -267,7 +267,7 @@ class Books:
         assert not empty, self._story("freed, and no guest can be booted on it", empty)
 
     def _all_has_healed(self) -> None:
-        """Problems that Nova fixes itself, at the latest at its start, are fixed after a restart of each nova-compute."""
+        """Problems that Nova fixes itself, at the latest at its start, are gone after a restart of nova-compute."""
         for host in self.walk.hosts:
             self.walk.return_(host)
         late = [verdict for verdict in self._judge() if verdict.status is Status.HEALS]

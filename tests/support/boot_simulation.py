@@ -122,7 +122,7 @@ class Machine:
             self._put(f"/boot/initrd.img-{release}", (release, image))
 
     def _kernel_install(self, release: str, source: str) -> None:
-        """Simulate kernel-install(8): the initramfs goes to the boot partition, the file's command line into the entry."""
+        """Simulate kernel-install(8): copy the initramfs to the boot partition, and the command line into the entry."""
         kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
         assert source == kernel["source"]
         if self.raw["initramfs_tool"] == "dracut":

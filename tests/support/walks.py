@@ -213,7 +213,7 @@ class Walk:
             )
 
     def return_(self, host: str) -> None:
-        """Power on a host, or kill and restart its nova-compute: a graceful stop may wait forever for a hanging step."""
+        """Power on a host, or kill and restart its nova-compute: a graceful stop may wait for a hanging step."""
         if host in self.forgotten:  # Nova would not register it again with guests on it
             self.world.nova.control.wipe_host(host)
         self.forgotten.discard(host)
