@@ -1,8 +1,8 @@
-"""What the playbooks' action plugins call on the controller: the spec and a host's facts in, plain data out.
+"""The functions that the playbooks' action plugins call on the controller: spec and facts in, plain data out.
 
-The roles carry out the result and decide nothing themselves, so ``gpustack host plan`` and the playbooks can't
-disagree. Everything is imported at the top: Ansible loads an action plugin once and forks for each task and host, and
-an import inside a function would run again in every fork.
+The roles carry out the result and decide nothing themselves, so that ``gpustack host plan`` and the playbooks agree.
+Everything is imported at the top: Ansible loads an action plugin once and forks for each task and host, and an import
+inside a function would run again in every fork.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from gpustack.text import LAYOUT, printable
 
 
 class FileToWrite(TypedDict):
-    """A file with its new content; of a file that others write, too, the digest that it must have before."""
+    """A file with its new content; ``expected`` is the current SHA-256 of a file that gpustack does not own."""
 
     path: str
     content: str
@@ -41,25 +41,25 @@ class FileToWrite(TypedDict):
 
 
 class CommandToRun(TypedDict):
-    """A command, and why it is run."""
+    """A command, and the reason for it."""
 
     argv: list[str]
     why: str
 
 
 class TrialState(TrialDocument):
-    """Whether a trial is running or wanted; the rest only if the plan has one."""
+    """Whether a trial is running or wanted; the other keys exist only if the plan has a trial."""
 
     running: bool
     wanted: bool
 
 
 class HostPlanResult(TaskResult):
-    """What the role carries out.
+    """The parts of a plan that the role carries out.
 
-    ``todo`` is whether there is any of it. ``prove`` is whether the commands make boot entries that are files, which
-    are read again before a reboot. ``plan`` is what ``gpustack host plan -f json`` prints. ``last`` are the files
-    that an undo removes when its commands have run.
+    ``todo``: whether the plan contains changes. ``prove``: whether the commands change boot entries that are files,
+    which are then verified before a reboot. ``plan``: the output of ``gpustack host plan -f json``. ``last``: the files
+    that an undo removes after its commands.
     """
 
     plan: dict[str, object]
@@ -76,7 +76,7 @@ class HostPlanResult(TaskResult):
 
 
 class VerificationResult(TaskResult):
-    """What a passed verification found; ``details`` has every check."""
+    """The result of a passed verification; ``details`` has every check."""
 
     verification: dict[str, object]
 
@@ -93,11 +93,11 @@ def plan(
     """Plan a host.
 
     :param spec_path: the spec; a relative path starts from the current directory.
-    :param facts: what the collector printed on the host.
-    :param hostname: the name that the spec knows the host by; it takes the place of the one in ``facts``.
-    :param adopt: whether to take over what was set up by hand.
-    :param live: whether to bind on the running host what can be bound there, in place of a reboot.
-    :param trial: how many seconds a trial boot of new kernel arguments has; None for none.
+    :param facts: the output of the collector on the host.
+    :param hostname: the host's name in the spec; it replaces the one in ``facts``.
+    :param adopt: whether to replace existing manual configuration.
+    :param live: whether to bind on the running host instead of a reboot, where possible.
+    :param trial: the time limit of a trial boot of new kernel arguments, in seconds; None for no trial.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     host = _host(facts, hostname)
@@ -109,9 +109,9 @@ def plan(
 
 
 def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> HostPlanResult | TaskResult:
-    """Plan to give a host back.
+    """Plan to restore a host.
 
-    :param force: whether files go, too, that somebody has changed since gpustack wrote them.
+    :param force: whether to remove files that were modified since gpustack wrote them.
     :raises gpustack.errors.GpustackError: when the facts can't be used.
     """
     planned = plan_undo(_host(facts, hostname), force=force)
@@ -162,10 +162,10 @@ def verify(
     *,
     trial: bool = False,
 ) -> VerificationResult | TaskResult:
-    """Verify a host that runs.
+    """Verify a running host.
 
-    :param initramfs: what is in each kernel's image, by kernel release; None when the images were not read.
-    :param trial: whether this boot is a trial, of which menu and initramfs are not proved yet.
+    :param initramfs: the content of each kernel's image, by kernel release; None when the images were not read.
+    :param trial: whether this boot is a trial; then menu and initramfs are not verified yet.
     :raises gpustack.errors.GpustackError: when the spec or the facts can't be used.
     """
     verified = prove.verify_host(
@@ -187,7 +187,7 @@ def verify_next(spec_path: str, facts: Mapping[str, Any], hostname: str) -> Veri
 def verify_undone(
     facts: Mapping[str, Any], initramfs: Mapping[str, Any] | None, hostname: str
 ) -> VerificationResult | TaskResult:
-    """Verify that nothing of gpustack's is left on a host that runs.
+    """Verify that nothing of gpustack is left on a running host.
 
     :raises gpustack.errors.GpustackError: when the facts can't be used.
     """

@@ -1,4 +1,4 @@
-"""Common parts of the spec's model: the base class, names, and the expectations in messages."""
+"""Common parts of the spec's model: the base class, names, and texts of the JSON schema."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Name = Annotated[
     described(NAME_PATTERN, "a name of 1 to 64 letters, digits, '_', '.' and '-'", "k4200"),
 ]
 NumaPolicy = Literal["legacy", "preferred", "required", "socket"]
-"""How strictly a guest lies on its devices' NUMA nodes (``nova/objects/fields.py``, ``PCINUMAAffinityPolicy``)."""
+"""How strictly an instance must be on its devices' NUMA nodes (``nova/objects/fields.py``: PCINUMAAffinityPolicy)."""
 
 
 class SpecSection(BaseModel):
