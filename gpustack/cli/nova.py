@@ -211,19 +211,24 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def _stale(self, parsed_args: argparse.Namespace) -> list[tuple[Path, str]]:
         """Files of an earlier rendering below ``--out`` that this one does not include, with their remaining text.
 
-        Empty for a partial rendering, and if a host could not be read: files of other hosts are then unknown.
+        Empty for a partial rendering, and if a host could not be read or has no facts: its files are then unknown.
         """
+        from gpustack.codes import Code
         from gpustack.nova_conf.render import places
         from gpustack.nova_options.markers import without_ours
 
         if parsed_args.out is None or parsed_args.service or self._partly or self._gathered.failures:
+            return []
+        if any(finding.code == Code.HOSTS_WITHOUT_FACTS for finding in self._rendering.findings):
             return []
         rendered = {path for _, path in self._placed(parsed_args.out)}
         texts = {
             path: _content(path) for path in sorted(parsed_args.out.glob(places(self._deployment, parsed_args.path)))
         }
         remaining = {
-            path: without_ours(text) for path, text in texts.items() if text is not None and path not in rendered
+            path: without_ours(text, str(path))
+            for path, text in texts.items()
+            if text is not None and path not in rendered
         }
         return [(path, text) for path, text in remaining.items() if text != texts[path]]
 

@@ -44,7 +44,7 @@ class RenderedFile:
         """
         if not self.shared or before is None:
             return self.text
-        foreign = without_block(before)
+        foreign = without_block(before, self.path)
         return f"{foreign.rstrip()}\n\n{self.text}" if foreign.strip() else self.text
 
     def to_dict(self) -> dict[str, object]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpustack.errors import NovaConfigError
+
 DROP_IN = "300-gpustack.conf"
 CONTROL = "control"
 """The directory of rendered drop-in files for the hosts of nova-api, nova-scheduler and nova-conductor."""
@@ -13,17 +15,34 @@ END = "# END gpustack"
 
 
 def own_lines(text: str) -> Sequence[bool]:
-    """For each line, whether gpustack wrote it."""
+    """For each line, whether gpustack wrote it; never for a block whose markers are incomplete."""
     inside = owned = text.startswith(MARK)
+    has_block = _is_whole(text)
     lines = []
     for line in text.split("\n"):
-        inside = owned or line.startswith(BEGIN) or (inside and not line.startswith(END))
+        inside = owned or (has_block and (line.startswith(BEGIN) or (inside and not line.startswith(END))))
         lines.append(inside)
     return lines
 
 
-def without_block(text: str) -> str:
-    """The text without gpustack's block."""
+def _is_whole(text: str) -> bool:
+    """Whether each line that begins a block is followed by one that ends it."""
+    markers = [marker for line in text.splitlines() for marker in (BEGIN, END) if line.startswith(marker)]
+    return markers == [BEGIN, END] * (len(markers) // 2)
+
+
+def without_block(text: str, where: str) -> str:
+    """The text without gpustack's block.
+
+    :param where: the file, for the error.
+    :raises NovaConfigError: if a marker is missing: the operator's lines can't be told from gpustack's.
+    """
+    if not _is_whole(text):
+        raise NovaConfigError(
+            f"one of the two lines is missing that enclose gpustack's block: {BEGIN!r} and {END!r}",
+            where=where,
+            remedy="add the missing line again, or delete gpustack's lines and the remaining one",
+        )
     outside, inside = [], False
     for line in text.splitlines(keepends=True):
         if line.startswith(BEGIN):
@@ -35,6 +54,6 @@ def without_block(text: str) -> str:
     return "".join(outside)
 
 
-def without_ours(text: str) -> str:
+def without_ours(text: str, where: str) -> str:
     """The text without gpustack's lines; empty for a file that gpustack wrote as a whole."""
-    return "" if text.startswith(MARK) else without_block(text)
+    return "" if text.startswith(MARK) else without_block(text, where)

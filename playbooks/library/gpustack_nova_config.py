@@ -82,7 +82,7 @@ import glob  # noqa: E402
 import os  # noqa: E402
 import re  # noqa: E402
 import tempfile  # noqa: E402
-from typing import Dict, Iterable, List  # noqa: E402
+from typing import Dict, Iterable, List, Tuple  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 
@@ -174,6 +174,12 @@ def engine(root: str) -> str:
     return ""
 
 
+def has_whole_blocks(text: str) -> bool:
+    """Whether each line that begins a block is followed by one that ends it."""
+    markers = [marker for line in text.splitlines() for marker in (BEGIN, END) if line.startswith(marker)]
+    return markers == [BEGIN, END] * (len(markers) // 2)
+
+
 def with_block(text: str, block: str) -> str:
     """The text with the block at its end; an existing block is replaced."""
     foreign = re.sub(r"\n*^%s.*?^%s[^\n]*\n?" % (re.escape(BEGIN), re.escape(END)), "\n", text, flags=re.M | re.S)
@@ -186,18 +192,28 @@ def block_of(text: str) -> str:
     return block.group(0) if block else ""
 
 
-def write(module: AnsibleModule, root: str, block: Dict[str, str]) -> Dict[str, str]:
-    """Write one block.
-
-    :returns: the diff of the block; empty if the file is unchanged.
-    """
+def current(module: AnsibleModule, root: str, block: Dict[str, str]) -> Tuple[str, str]:
+    """The path and the text of the file that a block goes into; the run fails if it can't be written there."""
     path = os.path.realpath(os.path.join(root, block["path"].lstrip("/")))
     if os.path.commonpath([root, path]) != root:
         module.fail_json(msg="{} leads out of {}".format(block["path"], root))
     if not os.path.isfile(path):
         module.fail_json(msg="there is no {}: is the service deployed on this host?".format(block["path"]))
     with open(path, encoding="utf-8") as stream:
-        before = stream.read()
+        text = stream.read()
+    if not has_whole_blocks(text):
+        module.fail_json(
+            msg="{}: one of the two lines is missing that enclose gpustack's block, {!r} and {!r}: add it again, or "
+            "delete gpustack's lines and the remaining one".format(block["path"], BEGIN, END)
+        )
+    return path, text
+
+
+def write(module: AnsibleModule, block: Dict[str, str], path: str, before: str) -> Dict[str, str]:
+    """Write one block.
+
+    :returns: the diff of the block; empty if the file is unchanged.
+    """
     after = with_block(before, block["text"])
     if before == after:
         return {}
@@ -231,7 +247,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     root = os.path.realpath(module.params["root"])
-    diffs = [diff for diff in (write(module, root, block) for block in module.params["blocks"]) if diff]
+    blocks = module.params["blocks"]
+    # All files are checked before the first is written.
+    files = [(block, current(module, root, block)) for block in blocks]
+    diffs = [diff for diff in (write(module, block, *file) for block, file in files) if diff]
     module.exit_json(
         changed=bool(diffs),
         diff=diffs,

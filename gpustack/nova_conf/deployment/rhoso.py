@@ -115,7 +115,7 @@ def _patch(job: Job, services: Sequence[str]) -> dict[str, object] | None:
 
 def _onto(before: str, text: str) -> str:
     """A service's existing text with gpustack's block at its end."""
-    foreign = without_block(before).rstrip()
+    foreign = without_block(before, "customServiceConfig").rstrip()
     block = f"{BEGIN}\n{text}{END}\n"
     return f"{foreign}\n\n{block}" if foreign else block
 

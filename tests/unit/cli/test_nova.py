@@ -84,6 +84,20 @@ def test_what_an_earlier_rendering_left_goes_after_it_is_shown(capsys, spec, tmp
     assert theirs.read_text() == "[pci]\n"
 
 
+def test_a_host_without_facts_keeps_its_files(capsys, spec, tmp_path):
+    """A partial snapshot does not show which hosts are gone."""
+    out, both = tmp_path / "tree", tmp_path / "both.json"
+    document = json.loads(SNAPSHOT.read_text(encoding="utf-8"))
+    document["hosts"].append({**document["hosts"][0], "hostname": "gpu02"})
+    both.write_text(json.dumps(document), encoding="utf-8")
+    spec.write_text(SPEC.replace("gpu01: [k4200]", "gpu01: [k4200], gpu02: [k4200]"))
+    run(capsys, "render", spec, "--snapshot", both, "--out", out)
+    before = {path for path in out.rglob("*") if path.is_file()}
+    assert any("gpu02" in str(path) for path in before)
+    assert "GPU308" in "".join(run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[1:])
+    assert {path for path in out.rglob("*") if path.is_file()} == before
+
+
 def test_what_others_wrote_beside_a_stale_block_stays(capsys, spec, tmp_path):
     words = ("render", spec, "--snapshot", SNAPSHOT, "--deployment", "kolla", "--out", tmp_path)
     run(capsys, *words)

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import HealthCheck, assume, given, settings
 from oslo_config import cfg
 
+from gpustack.errors import NovaConfigError
 from gpustack.findings import errors
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.deployment.drop_in import DROP_IN
@@ -17,7 +18,7 @@ from gpustack.nova_conf.desired import wanted
 from gpustack.nova_conf.render import render
 from gpustack.nova_conf.sources import read_sources
 from gpustack.nova_options import releases
-from gpustack.nova_options.markers import without_block
+from gpustack.nova_options.markers import BEGIN, END, own_lines, without_block
 from gpustack.spec.load import parse_spec
 from support.nova_hosts import host
 from support.nova_made import made
@@ -332,8 +333,17 @@ def test_a_shared_file_keeps_what_others_wrote():
     once = file.onto(theirs)
     assert once.startswith(theirs)
     assert file.onto(once) == once
-    assert without_block(once).strip() == theirs.strip()
+    assert without_block(once, "").strip() == theirs.strip()
     assert file.onto(None) == file.text
+
+
+@pytest.mark.parametrize("marker", [BEGIN, END])
+def test_a_shared_file_without_one_of_the_markers_is_refused(marker):
+    file = next(f for f in rendered("kolla").files if f.path.endswith("nova-scheduler.conf"))
+    damaged = file.onto("[DEFAULT]\ndebug = true\n").replace(marker, "") + "[database]\nconnection = theirs\n"
+    with pytest.raises(NovaConfigError, match="one of the two lines is missing"):
+        file.onto(damaged)
+    assert not any(own_lines(damaged))
 
 
 def test_only_what_was_asked_for():

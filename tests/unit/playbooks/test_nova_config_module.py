@@ -1,0 +1,43 @@
+"""The module that writes gpustack's block into nova.conf: the operator's lines stay."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpustack.files import share_dir
+from gpustack.nova_options.markers import BEGIN, END
+from support.playbook_place import environment
+
+THEIRS = "[database]\nconnection = mysql://nova\n"
+
+
+@pytest.mark.parametrize("marker", [BEGIN, END])
+def test_no_file_is_written_if_one_lacks_a_marker(tmp_path: Path, marker: str) -> None:
+    """Without END, all that follows BEGIN would be replaced with the block in the second run."""
+    whole, damaged = tmp_path / "etc/whole.conf", tmp_path / "etc/damaged.conf"
+    whole.parent.mkdir()
+    texts = {whole: THEIRS, damaged: f"{BEGIN}\n[pci]\n{END}\n".replace(marker, "") + THEIRS}
+    for path, text in texts.items():
+        path.write_text(text)
+    blocks = [{"path": f"/etc/{path.name}", "text": "[pci]\n"} for path in texts]
+    process = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local", "-o",
+            "-e", f"ansible_python_interpreter={sys.executable}",
+            "-M", str(share_dir("playbooks") / "library"), "-m", "gpustack_nova_config",
+            "-a", json.dumps({"root": str(tmp_path), "blocks": blocks}),
+        ],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert process.returncode != 0
+    assert "/etc/damaged.conf: one of the two lines is missing" in process.stdout
+    assert {path: path.read_text() for path in texts} == texts
