@@ -119,7 +119,8 @@ def test_a_host_that_comes_back_is_noticed_soon(host: Host, lasts: float) -> Non
     rebooting.join()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "changed=1" in done.stdout
-    assert host.gone, "no connection of the boot before was left"
+    # Where the host goes at once, the connection may end before the machine that runs this test notices.
+    assert host.gone or not lasts, "no connection of the boot before was left"
     assert late < 45
 
 
