@@ -188,15 +188,14 @@ def still_kept(host: Host, other: Elsewhere, *, skipped: frozenset[str] = frozen
     A ``driver_override`` that gpustack did not set belongs to driverctl, or to libvirt for an instance.
     """
     by_script = kept_at_boot(host)
-    others: dict[str, frozenset[str]] = {}
-    for foreign in other.ids():
-        others[foreign.driver] = others.get(foreign.driver, frozenset()) | foreign.ids
+    others = tuple(other.ids())
     stay = ids_of(host.files[MODPROBE].text) if MODPROBE in skipped else set()
     return tuple(
         function
         for function in sorted(host.pci, key=lambda f: f.bdf)
         if is_passthrough_driver(function.driver)
-        and function.ids not in others.get(canonical(function.driver or ""), frozenset()) | stay
+        and function.ids not in stay
+        and not any(ids.driver == canonical(function.driver or "") and ids.binds(function) for ids in others)
         and (not function.driver_override or (function.address in by_script and not skipped & set(IN_INITRAMFS)))
     )
 

@@ -35,8 +35,8 @@ def needs(host: Host, gpu: Gpu) -> tuple[Need, ...]:
     """The functions of a GPU's card and group that the host needs, sorted by address.
 
     Functions of GPU cards (this one and others in the group) and NVSwitches are needed if the host uses a device on
-    them: a keyboard, disk or network interface behind a card's USB controller. Each other function is needed if it is
-    bound to a host driver. GPUs themselves are never needed.
+    them: a disk, a network interface, or any USB device on a card's USB controller. Each other function is needed if
+    it is bound to a host driver. GPUs themselves are never needed.
     """
     spared = {f.address for f in (*gpu.functions, *_along(host, gpu))}
     return tuple(
@@ -81,4 +81,4 @@ def describe_uses(function: Function) -> Iterator[str]:
 
 
 def _is_in_use(function: Function) -> bool:
-    return bool(function.uses.net or function.uses.block or function.uses.input)
+    return bool(function.uses.net or function.uses.block or function.uses.usb or function.uses.input)

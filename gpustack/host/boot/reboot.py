@@ -67,11 +67,12 @@ def _left_over(host: Host, desired: Desired) -> Iterator[str]:
     is_rewritten = booted is None or (file.mtime_ns or 0) > booted * 1_000_000_000
     before = ids_of(file.text)
     wanted_ids = {f.ids for address, (f, _) in wanted.items() if address not in _listed(desired)}
-    others = frozenset().union(*(foreign.ids for foreign in elsewhere(host).ids()))
+    others = tuple(elsewhere(host).ids())
     for function in sorted(host.pci, key=lambda f: f.bdf):
         if function.address in wanted or function.driver not in BY_ID or function.driver_override:
             continue
-        if function.ids in before - wanted_ids - others or (is_rewritten and function.ids not in wanted_ids | others):
+        is_explained = function.ids in wanted_ids or any(foreign.binds(function) for foreign in others)
+        if not is_explained and (is_rewritten or function.ids in before):
             yield f"{function.address} is on {function.driver}, which is no longer wanted"
 
 

@@ -128,7 +128,7 @@ def _softdeps(targets: Targets, drivers: Iterable[str]) -> Iterator[tuple[str, t
         yield module, tuple(driver for driver in BY_ID if driver in wanted[module])
 
 
-def _kept_functions(host: Host, targets: Targets) -> Iterator[Function]:
+def kept_functions(host: Host, targets: Targets) -> Iterator[Function]:
     """The functions that stay with the host. Virtual functions belong to their physical function."""
     going = targets.functions
     for function in sorted(host.pci, key=lambda f: f.bdf):
@@ -154,7 +154,7 @@ def _gpu_drivers(targets: Targets) -> dict[str, str]:
 def spared(host: Host, targets: Targets) -> dict[str, Function]:
     """The GPUs' host drivers that must not be blacklisted, each with a function of the host that may need it."""
     # A GPU that stays may need any driver of its vendor, so vendors are compared first.
-    retained = tuple(_kept_functions(host, targets))
+    retained = tuple(kept_functions(host, targets))
     gpus = {function.vendor: function for function in retained if _is_kept_gpu(function)}
     used: dict[str, Function] = {}
     for function in retained:
@@ -188,7 +188,7 @@ def _staying(host: Host, targets: Targets) -> dict[str, tuple[Function, ...]]:
     """The functions that stay with the host but share an id with one that is passed through, by id."""
     going = {function.ids for function, _ in targets.functions.values()}
     by_id: dict[str, list[Function]] = {}
-    for function in _kept_functions(host, targets):
+    for function in kept_functions(host, targets):
         if function.ids in going:
             by_id.setdefault(function.ids, []).append(function)
     return {ids: tuple(functions) for ids, functions in by_id.items()}
@@ -245,10 +245,9 @@ def _too_long(host: Host, ids: Mapping[str, tuple[str, ...]]) -> Iterator[Findin
 def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets, other: Elsewhere) -> Iterator[Finding]:
     own_ids = {canonical(driver): frozenset(listed) for driver, listed in ids.items()}
     functions = tuple(function for function, _ in targets.functions.values())
-    all_ours = {function.ids for function in functions}
     for foreign in other.ids():
         of_driver = own_ids.get(foreign.driver, frozenset())
-        if (foreign.ids != of_driver and (of_driver or foreign.ids & all_ours)) or (
+        if (foreign.ids != of_driver and (of_driver or foreign.concerns(functions))) or (
             of_driver and not foreign.takes_all(functions)
         ):
             text = f"{foreign.driver} ids={foreign.text}"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 
 from gpustack.facts.model import Function
 
-_ANY = "ffffffff"  # PCI_ANY_ID
+_ANY = "ffffffff"  # PCI_ANY_ID: matches in each of the first four fields (drivers/pci/pci.h, pci_match_one_device)
+_NUMBER = re.compile(r"[0-9a-f]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +40,18 @@ class Ids:
         """The ``vendor:product`` pairs of the list."""
         return frozenset(":".join(fields[:2]) for fields in self._entries)
 
+    def binds(self, function: Function) -> bool:
+        """Whether the driver may bind a function. Unknown subsystem ids match."""
+        return any(_fits(fields, function, unknown=True) for fields in self._entries)
+
+    def concerns(self, functions: Iterable[Function]) -> bool:
+        """Whether the pair of a function is in the list, or the driver may bind a function."""
+        return any(function.ids in self.ids or self.binds(function) for function in functions)
+
     def takes_all(self, functions: Iterable[Function]) -> bool:
         """Whether the list matches each function whose pair is in it; ids with more fields may exclude some."""
         listed = [function for function in functions if function.ids in self.ids]
-        return all(any(_fits(fields, function) for fields in self._entries) for function in listed)
+        return all(any(_fits(fields, function, unknown=False) for fields in self._entries) for function in listed)
 
 
 def _digits(field: str) -> str:
@@ -51,17 +62,21 @@ def _digits(field: str) -> str:
         return field
 
 
-def _fits(fields: tuple[str, ...], function: Function) -> bool:
+def _fits(fields: tuple[str, ...], function: Function, *, unknown: bool) -> bool:
     """Whether an id matches a function.
 
-    A missing or ``ffffffff`` subsystem field matches any value, and so does a class without a mask.
+    A missing subsystem field matches any value, and so does a class without a mask.
+
+    :param unknown: whether an unknown subsystem id matches, and a field that is not a number ends the id.
     """
     vendor, product, *narrower = fields if len(fields) > 1 else (*fields, "")
-    subsystem = (function.subsystem_vendor, function.subsystem_product)
-    if (vendor, product) != (function.vendor, function.product):
+    if vendor not in (_ANY, function.vendor) or product not in (_ANY, function.product):
         return False
-    if any(wanted not in (_ANY, actual) for wanted, actual in zip(narrower[:2], subsystem, strict=False)):
-        return False
+    if unknown:
+        narrower = list(takewhile(_NUMBER.fullmatch, narrower))
+    for wanted, actual in zip(narrower, (function.subsystem_vendor, function.subsystem_product), strict=False):
+        if wanted not in (_ANY, actual) and not (unknown and actual is None):
+            return False
     try:
         pci_class, mask = (int(field, 16) for field in (*narrower[2:4], "0", "0")[:2])
     except ValueError:

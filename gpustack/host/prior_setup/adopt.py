@@ -15,6 +15,7 @@ from itertools import groupby, pairwise
 
 from gpustack.codes import Code
 from gpustack.errors import HostError
+from gpustack.facts.collector.limits import TEXT_LIMIT
 from gpustack.facts.model import ConfigFile, Host
 from gpustack.findings import Finding, finding
 from gpustack.host.own_files import ADOPTED, MARK
@@ -27,7 +28,6 @@ from gpustack.operations import Operation, RemoveFile, WriteFile
 GONE = "# adopted by gpustack: "
 INSTEAD = "# gpustack has taken a part of this over: "
 _UNSAFE = "it can't be taken out by itself"
-_LARGEST = 128 * 1024  # characters of all files together: the collector reads at most 256 KiB of the journal
 _PATH = re.compile(r"/etc/(?!.*(?:^|/)\.\.(?:/|$))[^\x00-\x1f\x7f]+")
 _MODE = re.compile(r"0?[0-7]{3,4}")
 
@@ -82,7 +82,7 @@ def adopt(host: Host, traces: Iterable[Trace]) -> Adoption:
         files.pop(path, None)
         if after is not None:
             files[path] = ConfigFile(text=after, mode=file.mode, mtime_ns=None)
-    if sum(len(entry.before) + len(entry.after or "") for entry in entries.values()) > _LARGEST:
+    if len(written(entries).encode()) > TEXT_LIMIT:  # the collector would not read all of it
         raise HostError(
             "the files with what was set up by hand are too large to be kept for an undo",
             where=host.hostname,

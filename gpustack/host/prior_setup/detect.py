@@ -17,11 +17,11 @@ from gpustack.findings import Finding, Severity, finding
 from gpustack.host.boot.record import KERNEL_CMDLINE
 from gpustack.host.boot.tools import has_entries, has_systemd_boot
 from gpustack.host.decide import iommu
-from gpustack.host.decide.binding import Binding, spared, switched_off
+from gpustack.host.decide.binding import Binding, kept_functions, spared, switched_off
 from gpustack.host.decide.targets import Targets
 from gpustack.host.prior_setup import scripts
 from gpustack.host.prior_setup.foreign_config import DRIVERCTL, INITRAMFS_MODULES, Elsewhere
-from gpustack.host.prior_setup.traces import PASSTHROUGH, Part, Trace
+from gpustack.host.prior_setup.traces import PASSTHROUGH, Part, Trace, binds_others
 from gpustack.linux.cmdline import CommandLine, canonical
 from gpustack.linux.drivers import BY_ID
 from gpustack.linux.grub import TUNED
@@ -102,19 +102,17 @@ def _ids(host: Host, targets: Targets, binding: Binding, other: Elsewhere) -> It
         name, _, value = argument.partition("=")
         own_ids[canonical(name.removesuffix(".ids"))] = frozenset(value.split(","))
     functions = tuple(function for function, _ in targets.functions.values())
-    going = {function.ids for function in functions}
-    staying = {f.ids for f in host.pci} - going
+    staying = tuple(kept_functions(host, targets))
     by_place = {(s.place, canonical(s.argument.name)): s for name in BY_ID for s in other.all(f"{name}.ids")}
     for assignment in other.ids():
         of_driver = own_ids.get(assignment.driver, frozenset())
-        if not of_driver and not assignment.ids & going:
+        if not of_driver and not assignment.concerns(functions):
             continue
         path, line = _parted(assignment.place)
         sourced = by_place.get((assignment.place, f"{assignment.driver}.ids"))
-        others = sorted(assignment.ids & staying)
         part = Part.ARGUMENT if sourced else Part.OPTION if path.startswith(_MODPROBE) else Part.LINE
         text = sourced.argument.text if sourced else _line(other, path, line)
-        stays = f"it binds {', '.join(others)}, too, which the spec does not name" if others else _foreign(path)
+        stays = binds_others(f for f in staying if assignment.binds(f)) or _foreign(path)
         agrees = assignment.ids == of_driver and assignment.takes_all(functions)
         yield Trace(path=path, line=line, said=text, part=part, agrees=agrees, stays=stays)
 

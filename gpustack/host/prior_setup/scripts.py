@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 
 from gpustack.facts.model import Function, Host
+from gpustack.host.decide.binding import kept_functions
+from gpustack.host.decide.ids import Ids
 from gpustack.host.decide.targets import Targets
 from gpustack.host.prior_setup.foreign_config import RC_LOCAL, Elsewhere
-from gpustack.host.prior_setup.traces import PASSTHROUGH, Part, Trace
+from gpustack.host.prior_setup.traces import PASSTHROUGH, Part, Trace, binds_others
 from gpustack.linux.cmdline import canonical
 from gpustack.linux.drivers import BY_ID
 
@@ -23,6 +25,8 @@ _INITRAMFS_SCRIPTS = ("/etc/initramfs-tools/scripts/", "/etc/initramfs-tools/hoo
 _BY_LINE = (f"/etc{_UDEV}", f"/etc{_TMPFILES}", *_RC_LOCALS)
 _DRIVER = re.compile(r"drivers/([\w-]+)/(?:new_id|bind)\b")
 _NEW_ID = re.compile(r"\b([0-9a-f]{4})[ :]([0-9a-f]{4})\b")
+_ANY = "ffffffff"  # PCI_ANY_ID: echo 10de ffffffff > .../new_id, modprobe vfio-pci ids=10de:ffffffff
+_WITH_ANY = re.compile(r"(?<![\w.:])(?:0x)?[0-9a-f]{1,8}(?:[ :](?:0x)?[0-9a-f]{1,8}){1,5}(?![\w.:])")
 _CONDITION = re.compile(r'\b(?:attrs?\{(\w+)\}|(kernels?|env\{pci_id\}|env\{pci_slot_name\}))=="([^"]*)"')
 _BINDS = re.compile(
     r"driver_override|driverctl|nodedev-detach|unbind|new_id|drivers/\S+/bind\b|attr\{remove\}=", re.IGNORECASE
@@ -60,6 +64,7 @@ def acts(path: str, line: str) -> bool:
 def traces(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Trace]:
     """The lines that touch devices of the plan."""
     present = {(f.vendor, f.product) for f in host.pci}
+    staying = tuple(kept_functions(host, targets))
     for path, text in other.texts.items():
         if not is_script(path, text) or (path == RC_LOCAL and text == other.texts.get(_RC_LOCALS[1])):
             continue  # on RHEL and derivatives, the first is a link to the second
@@ -75,11 +80,12 @@ def traces(host: Host, targets: Targets, other: Elsewhere) -> Iterator[Trace]:
             if not acts(path, code) and not _is_command(path, code) and not (acts_on_named and _NAMES.match(code)):
                 continue
             lowered = code.lower()
-            drivers = _touched(lowered, targets)
+            touches = _named_by(lowered)
+            drivers = {driver for function, driver in targets.functions.values() if touches(function)}
             if not drivers and not _is_of_no_device(lowered, present):
                 continue
             agrees = _means(lowered, drivers)
-            stays = _why_not(path, lines, number)
+            stays = _why_not(path, lines, number) or binds_others(filter(touches, staying))
             yield Trace(path=path, line=number, said=code, part=_part(path), agrees=agrees, stays=stays)
 
 
@@ -95,17 +101,21 @@ def _is_command(path: str, code: str) -> bool:
     return path.startswith(_CRON) or (_UNITS in path and code.startswith("Exec"))
 
 
-def _touched(line: str, targets: Targets) -> set[str]:
-    """The assigned drivers of the targets that a line names; empty if it names none."""
+def _named_by(line: str) -> Callable[[Function], bool]:
+    """Whether a line names a function: by address, by id, or in the match keys of a udev rule."""
     conditions = _conditions(line)
-    return {
-        driver
-        for address, (function, driver) in targets.functions.items()
-        if address in line
-        or address.removeprefix("0000:") in re.findall(r"[0-9a-f.:]+", line)
-        or (function.vendor, function.product) in _NEW_ID.findall(line)
-        or (conditions and all(_fits(function, name, value) for name, value in conditions))
-    }
+    addresses = set(re.findall(r"[0-9a-f.:]+", line))
+    ids = set(_NEW_ID.findall(line))
+    is_list = "new_id" in line or "ids=" in line
+    with_any = [text for text in _WITH_ANY.findall(line) if _ANY in text] if is_list else []
+    any_ids = Ids(driver="", text=",".join(with_any).replace(" ", ":"), place="")
+    return lambda function: (
+        function.address in line
+        or function.address.removeprefix("0000:") in addresses
+        or (function.vendor, function.product) in ids
+        or any_ids.binds(function)
+        or (bool(conditions) and all(_fits(function, name, value) for name, value in conditions))
+    )
 
 
 def _conditions(line: str) -> list[tuple[str, str]]:

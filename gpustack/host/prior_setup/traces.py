@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from gpustack.facts.model import Function
 
 PASSTHROUGH = frozenset({"vfio", "vfio_pci", "vfio_iommu_type1", "vfio_virqfd", "vfio_pci_core", "pci_stub"})
 """Modules that are used only for passthrough."""
+
+_SHOWN = 4
 
 
 class Part(enum.Enum):
@@ -40,3 +45,12 @@ class Trace:
     def place(self) -> str:
         """``/etc/modprobe.d/vfio.conf:2``."""
         return f"{self.path}:{self.line}" if self.line else self.path
+
+
+def binds_others(functions: Iterable[Function]) -> str | None:
+    """Why a line that also binds these functions of the host can't be adopted; None if there are none."""
+    names = [f"{function.address} ({function.ids})" for function in functions]
+    if not names:
+        return None
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"it also binds {', '.join(names[:_SHOWN])}{more}, which the spec does not name"

@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpustack.errors import HostError
+from gpustack.facts.collector.limits import TEXT_LIMIT
 from gpustack.host.own_files import ADOPTED, OWNED
 from gpustack.host.plan import HostPlan, plan_host
+from gpustack.host.prior_setup.foreign_config import elsewhere
 from gpustack.host.prove.undone import verify_undone
 from gpustack.host.prove.verify import verify_host
-from gpustack.host.undo import plan_undo
+from gpustack.host.undo import plan_undo, still_kept
 from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
 from gpustack.operations import RemoveFile, WriteFile
 from gpustack.spec.load import parse_spec
@@ -198,6 +200,7 @@ def test_what_binds_devices_that_the_spec_does_not_name_is_left() -> None:
         "echo 0000:84:00.0 > /sys/bus/pci/drivers/pci-stub/bind && touch /run/done",
         "echo 0000:84:00.0 \\",
         "echo $(cat /etc/gpu) 0000:84:00.0 > /sys/bus/pci/drivers/pci-stub/bind",
+        "modprobe vfio-pci ids=10de:ffffffff",
     ],
 )
 def test_a_line_of_a_script_that_is_more_than_a_plain_command_is_left(line: str) -> None:
@@ -264,6 +267,78 @@ def test_ids_mean_what_the_driver_reads_in_them(ids: str, agrees: bool) -> None:
     plan = plan_host(SPEC, machine({"/etc/modprobe.d/zz.conf": f"options vfio-pci ids={ids}\n"}).host)
     assert plan.refused is not agrees
     assert set(messages(plan, "GPU170" if agrees else "GPU135")) == {"/etc/modprobe.d/zz.conf:1"}
+
+
+@pytest.mark.parametrize(
+    ("ids", "others"),
+    [
+        ("10de:ffffffff:ffffffff:ffffffff:00030000:ffff00ff", "0000:88:00.0 (10de:11b4)"),
+        ("ffffffff:11b4", "0000:88:00.0 (10de:11b4)"),
+        ("10de:0xffffffff", "0000:88:00.0 (10de:11b4), 0000:88:00.1 (10de:0e0a)"),
+        ("10de:11b4,10de:0e0a", "0000:88:00.0 (10de:11b4), 0000:88:00.1 (10de:0e0a)"),
+        ("10de:11b4:10de:1096:zz", "0000:88:00.0 (10de:11b4)"),
+        ("10de:11b4:10de:1097", None),
+        ("10de:11b4:ffffffff:ffffffff:040300:ffffff", None),
+    ],
+)
+def test_ids_that_bind_another_card_are_not_adopted(ids: str, others: str | None) -> None:
+    path = "/etc/modprobe.d/vfio.conf"
+    plan = plan_host(FIRST_CARD, machine({path: f"options vfio-pci ids={ids}\n"}).host, adopt=True)
+    assert plan.refused is (others is not None)
+    if others is None:
+        assert set(messages(plan, "GPU171")) == {f"{path}:1"}
+        return
+    [message] = messages(plan, "GPU172")[f"{path}:1"]
+    assert f"it also binds {others}, which the spec does not name" in message
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "echo ffffffff ffffffff ffffffff ffffffff 030000 ffff00ff > /sys/bus/pci/drivers/pci-stub/new_id",
+        "echo 0x10de 0xffffffff > /sys/bus/pci/drivers/pci-stub/new_id",
+        "echo 10de 11b4 > /sys/bus/pci/drivers/pci-stub/new_id",
+    ],
+)
+def test_a_command_that_binds_another_card_is_not_adopted(line: str) -> None:
+    """An id with PCI_ANY_ID names all of the cards; the card that stays needs the line."""
+    host = machine({"/etc/rc.local": f"{line}\n"})
+    assert set(messages(plan_host(FIRST_CARD, host.host), "GPU143")) == {"/etc/rc.local:1"}
+    [message] = messages(plan_host(FIRST_CARD, host.host, adopt=True), "GPU172")["/etc/rc.local:1"]
+    assert "it also binds" in message
+    assert "0000:88:00.0 (10de:11b4)" in message
+
+
+def test_new_id_of_other_devices_is_left_alone() -> None:
+    line = "echo 8086 ffffffff ffffffff ffffffff 020000 ffffff > /sys/bus/pci/drivers/vfio-pci/new_id\n"
+    plan = plan_host(SPEC, machine({"/etc/rc.local": line}).host)
+    assert not [f for f in plan.findings if "rc.local" in f.place]
+
+
+def test_undo_leaves_cards_that_ids_of_any_device_bind() -> None:
+    host = machine(
+        {"/etc/modprobe.d/vfio.conf": "options vfio-pci ids=10de:ffffffff:ffffffff:ffffffff:030000:ff0000\n"}
+    )
+    for function in host.raw["pci"]:
+        if function["vendor"] == "10de":
+            function["driver"] = "vfio-pci"
+    by_others = still_kept(host.host, elsewhere(host.host))
+    assert [function.address for function in by_others] == ["0000:84:00.1", "0000:88:00.1"]  # the audio functions
+
+
+@pytest.mark.parametrize(
+    ("character", "length", "fits"), [("x", 120_000, True), ("é", 20_000, True), ("é", 22_000, False)]
+)
+def test_a_journal_that_can_not_be_read_again_is_not_written(character: str, length: int, fits: bool) -> None:
+    """The journal escapes characters, and holds each file twice. The collector reads 256 KiB of it."""
+    host = machine({"/etc/modprobe.d/vfio.conf": f"# {character * length}\noptions pci-stub ids=10de:11b4\n"})
+    if not fits:
+        with pytest.raises(HostError, match="too large"):
+            plan_host(SPEC, host.host, adopt=True)
+        return
+    operations = plan_host(SPEC, host.host, adopt=True).operations
+    [journal] = [o for o in operations if isinstance(o, WriteFile) and o.path == ADOPTED]
+    assert len(journal.content.encode()) <= TEXT_LIMIT
 
 
 def test_a_blacklist_that_the_cards_of_the_host_need_is_reported() -> None:

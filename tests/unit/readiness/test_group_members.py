@@ -41,6 +41,11 @@ USB = {"ids": "10de:1ad8", "pci_class": "0c0330", "driver": "xhci_hcd"}
             id="the card's USB controller with the keyboard",
         ),
         pytest.param(
+            function("0000:88:00.2", **USB, uses={"usb": ["FTDI FT232R USB UART"]}),
+            "0000:88:00.2 (USB controller, driver xhci_hcd, USB: FTDI FT232R USB UART)",
+            id="the card's USB controller with a serial adapter",
+        ),
+        pytest.param(
             function("0000:00:14.0", **USB), "0000:00:14.0 (USB controller, driver xhci_hcd)", id="the board's USB"
         ),
         pytest.param(
