@@ -13,7 +13,9 @@ description:
   - Looks right before what uses a card. One that is in use is left alone, and the module fails and names the user.
   - Each write that could wait in the kernel is done by a process of its own, so the module answers even when that
     one never returns.
-  - A card that does not get its new driver is given back to the old one.
+  - When a step fails, the module restores the earlier driver and C(driver_override) of each function of that card, in
+    reverse order. It reports the functions that it could not restore.
+  - When a write blocks in the kernel, the module writes nothing more, since further writes could block too.
 options:
   root:
     description: The directory that holds C(sys), C(proc) and C(run).
@@ -93,6 +95,16 @@ bound:
   returned: always
   type: list
   elements: str
+restored:
+  description: The addresses of the functions of the failed card that have their earlier driver and C(driver_override).
+  returned: when a card was not bound
+  type: list
+  elements: str
+not_restored:
+  description: The addresses of the functions of the failed card that could not be restored.
+  returned: when a card was not bound
+  type: list
+  elements: str
 """
 
 import errno  # noqa: E402
@@ -100,18 +112,38 @@ import os  # noqa: E402
 import subprocess  # noqa: E402
 import sys  # noqa: E402
 import time  # noqa: E402
-from typing import Any, Dict, List, Optional  # noqa: E402
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence  # noqa: E402
 
 from ansible.module_utils.basic import AnsibleModule  # noqa: E402
 from ansible.module_utils.gpustack_collector import collect  # noqa: E402
 
-PATIENCE = 10  # seconds to wait for a host driver to bind again; there may be none
 RECORD = "run/gpustack/devices"
 WRITE = "import os, sys; os.write(os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC), sys.argv[2].encode())"
 
 
 class LiveError(Exception):
-    """A card was not bound; the message is the reason."""
+    """A card was not bound; the message is the reason.
+
+    :ivar restored: the addresses of the functions that were rolled back.
+    :ivar not_restored: the addresses of the functions that could not be rolled back.
+    """
+
+    def __init__(self, message: str, restored: Sequence[str] = (), not_restored: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.restored = list(restored)
+        self.not_restored = list(not_restored)
+
+
+class BlockedError(LiveError):
+    """A write has not returned: further writes could block too."""
+
+
+class State(NamedTuple):
+    """The binding of a function; None for no driver and for no ``driver_override``."""
+
+    address: str
+    driver: Optional[str]
+    override: Optional[str]
 
 
 class Bus:
@@ -135,11 +167,19 @@ class Bus:
                 raise
             return None
 
+    def state(self, address: str) -> State:
+        """The current binding of a function."""
+        with open(self.device(address, "driver_override"), encoding="utf-8") as stream:
+            override = stream.read().strip()
+        # The kernel prints a missing override as "(null)".
+        return State(address, self.driver(address), None if override in ("", "(null)") else override)
+
     def write(self, path: str, text: str, action: str) -> None:
         """Write to a file of sysfs in a separate process, since the write may block in the kernel indefinitely.
 
         :param action: the action, for messages.
-        :raises LiveError: when the write does not return in time, or the kernel refuses it.
+        :raises BlockedError: when the write does not return in time.
+        :raises LiveError: when the kernel refuses the write.
         """
         child = subprocess.Popen(
             [sys.executable, "-c", WRITE, path, text],
@@ -151,9 +191,10 @@ class Bus:
         try:
             code = child.wait(self.timeout)
         except subprocess.TimeoutExpired:
-            raise LiveError(
-                "{} has not returned after {} s: process {} waits in the kernel. Nothing else was touched. See "
-                "journalctl -k; when it stays so, a reboot is the way out".format(action, self.timeout, child.pid)
+            raise BlockedError(
+                "{} has not returned after {} s: process {} waits in the kernel. See journalctl -k".format(
+                    action, self.timeout, child.pid
+                )
             ) from None
         if code != 0:
             raise LiveError("{} failed: the kernel refused to write {!r} to {}".format(action, text.strip(), path))
@@ -170,46 +211,56 @@ class Bus:
     def load(self, driver: str) -> None:
         """Load the driver's module if the driver is not registered yet.
 
-        :raises LiveError: when the driver is still missing.
+        :raises LiveError: when modprobe fails, or the driver is still missing.
+        :raises OSError: when modprobe can't be started.
         """
         directory = os.path.join(self.bus, "drivers", driver)
         if not os.path.isdir(directory):
-            self.module.run_command(self.module.params["command_prefix"] + ["modprobe", driver], check_rc=True)
+            command = self.module.params["command_prefix"] + ["modprobe", driver]
+            code, out, err = self.module.run_command(command, handle_exceptions=False)
+            if code != 0:
+                raise LiveError("modprobe {} failed (exit code {}): {}".format(driver, code, (err or out).strip()))
         if not os.path.isdir(directory):
             raise LiveError("modprobe {} succeeded, and there is no such driver".format(driver))
 
-    def move(self, address: str, driver: str) -> None:
-        """Unbind a function from its driver, and bind it to another.
+    def move(self, address: str, driver: Optional[str]) -> None:
+        """Unbind a function from its driver, and bind it to another; None: leave it without a driver.
 
-        :raises LiveError: when it still has no new driver after the timeout.
+        :raises LiveError: when a step fails, or the function has another driver after the timeout.
         """
-        self.write(self.device(address, "driver_override"), driver + "\n", "setting driver_override of " + address)
-        before = self.driver(address)
-        if before not in (None, driver):
-            action = "taking {} from {}".format(address, before)
-            self.write(os.path.join(self.bus, "drivers", before, "unbind"), address, action)
+        if driver is not None:
+            self.write(self.device(address, "driver_override"), driver + "\n", "setting driver_override of " + address)
+        current = self.driver(address)
+        if current not in (None, driver):
+            action = "taking {} from {}".format(address, current)
+            self.write(os.path.join(self.bus, "drivers", current, "unbind"), address, action)
             if not self.wait(address, None):
                 raise LiveError("{}: the driver still has it after {} s".format(action, self.timeout))
-        if self.driver(address) is None:
+        if driver is not None and self.driver(address) is None:
             self.write(os.path.join(self.bus, "drivers_probe"), address, "giving {} to {}".format(address, driver))
         if not self.wait(address, driver):
             raise LiveError("{} did not take {}: see journalctl -k".format(driver, address))
 
-    def give_back(self, address: str) -> None:
-        """Restore the driver that the kernel selects for a function."""
-        self.write(self.device(address, "driver_override"), "\n", "clearing driver_override of " + address)
-        current = self.driver(address)
-        if current is not None:
-            self.write(
-                os.path.join(self.bus, "drivers", current, "unbind"),
-                address,
-                "taking {} from {}".format(address, current),
-            )
-            self.wait(address, None)
-        self.write(os.path.join(self.bus, "drivers_probe"), address, "giving {} back".format(address))
-        end = time.monotonic() + min(self.timeout, PATIENCE)
-        while self.driver(address) is None and time.monotonic() < end:
-            time.sleep(0.05)
+    def restore(self, earlier: State) -> None:
+        """Restore the driver of a function, and its ``driver_override`` even if the driver can't be restored.
+
+        :raises LiveError: when a step fails; after one that blocks, nothing more is written.
+        """
+        try:
+            if self.driver(earlier.address) != earlier.driver:
+                self.move(earlier.address, earlier.driver)
+        except BlockedError:
+            raise
+        except (LiveError, OSError):
+            self.restore_override(earlier)
+            raise
+        self.restore_override(earlier)
+
+    def restore_override(self, earlier: State) -> None:
+        """Restore the ``driver_override`` of a function; an empty line removes it."""
+        if self.state(earlier.address).override != earlier.override:
+            path = self.device(earlier.address, "driver_override")
+            self.write(path, (earlier.override or "") + "\n", "restoring driver_override of " + earlier.address)
 
     def record(self, address: str, driver: str) -> None:
         """Record below /run, until the next boot, that gpustack has bound a function."""
@@ -243,31 +294,57 @@ def against(card: Dict[str, Any], facts: Dict[str, Any]) -> List[str]:
 
 
 def bind(bus: Bus, card: Dict[str, Any]) -> None:
-    """Bind the functions of a card. On a failure, restore those that were already bound.
-
-    If a write blocks in the kernel, nothing is restored: further writes could block too.
+    """Bind the functions of a card. On a failure, restore those that were already moved.
 
     :raises LiveError: when the card is in use, has changed, or was not bound.
     """
     reasons = against(card, collect(bus.root))
     if reasons:
         raise LiveError("it is in use or has changed, and is left alone: " + "; ".join(reasons))
-    moved = []
-    for function in card["functions"]:
-        address = function["address"]
-        if bus.driver(address) == card["driver"]:
-            continue
-        try:
-            moved.append(address)
-            bus.move(address, card["driver"])
-        except LiveError as error:
-            if "waits in the kernel" in str(error):
-                raise
-            for earlier in reversed(moved):
-                bus.give_back(earlier)
-            raise LiveError("{}. It was given back to its host driver".format(error)) from error
-    for address in moved:
-        bus.record(address, card["driver"])
+    moved: List[State] = []
+    try:
+        for function in card["functions"]:
+            earlier = bus.state(function["address"])
+            if earlier.driver == card["driver"]:
+                continue
+            # First the record: undo must know the function even if this run ends in the middle.
+            bus.record(earlier.address, card["driver"])
+            moved.append(earlier)
+            bus.move(earlier.address, card["driver"])
+    except (LiveError, OSError) as error:
+        raise roll_back(bus, moved, error) from error
+
+
+def roll_back(bus: Bus, moved: List[State], cause: Exception) -> LiveError:
+    """Restore functions, the last one first, and describe the result.
+
+    If a write blocks in the kernel, no further function is restored: further writes could block too.
+    """
+    is_blocked = isinstance(cause, BlockedError)
+    restored: List[str] = []
+    failures: Dict[str, str] = {}
+    for earlier in reversed(moved):
+        reason = "not attempted, since a write blocks in the kernel"
+        if not is_blocked:
+            try:
+                bus.restore(earlier)
+                restored.append(earlier.address)
+                continue
+            except (LiveError, OSError) as error:
+                is_blocked = isinstance(error, BlockedError)
+                reason = str(error)
+        failures[earlier.address] = "(expected driver {}, driver_override {}): {}".format(
+            earlier.driver or "none", earlier.override or "none", reason
+        )
+    sentences = [str(cause)]
+    if restored:
+        sentences.append("Restored: " + ", ".join(restored))
+    if failures:
+        sentences.append("Not restored: " + "; ".join("{} {}".format(*failure) for failure in failures.items()))
+        sentences.append("Reboot the host: a boot removes each driver_override and binds the card as planned")
+    else:
+        sentences.append("Fix the cause and run the playbook again, or reboot the host to bind the card")
+    return LiveError(". ".join(sentences), restored, list(failures))
 
 
 def main() -> None:
@@ -302,7 +379,14 @@ def main() -> None:
                 bus.load(wanted["driver"])
                 bind(bus, wanted)
         except (LiveError, OSError) as error:
-            module.fail_json(msg="{}: {}".format(wanted["card"], error), changed=bool(bound), bound=bound)
+            failure = error if isinstance(error, LiveError) else LiveError(str(error))
+            module.fail_json(
+                msg="{}: {}".format(wanted["card"], failure),
+                changed=bool(bound or failure.not_restored),
+                bound=bound,
+                restored=failure.restored,
+                not_restored=failure.not_restored,
+            )
         bound += [entry["address"] for entry in wanted["functions"]]
     module.exit_json(changed=bool(bound), bound=bound)
 

@@ -178,7 +178,7 @@ def test_a_card_that_the_new_driver_does_not_take_goes_back(host: Path, tmp_path
     (host / "sys/bus/pci/devices" / CARD / "iommu_group").unlink()
     said = module(host, tmp_path)
     assert "vfio-pci did not take 0000:88:00.0" in said["msg"]
-    assert "given back" in said["msg"]
+    assert f"Restored: {CARD}, {AUDIO}" in said["msg"]
     for _ in range(100):
         found = pci(host)
         if (found[CARD]["driver"], found[AUDIO]["driver"]) == ("nouveau", "snd_hda_intel"):
