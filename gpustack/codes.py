@@ -288,6 +288,7 @@ class Code(enum.StrEnum):
     NO_CAPACITY = "GPU619"
     COMPUTE_HOST_OF_OTHERS = "GPU620"
     COMPUTE_HOST_BY_OWN_NAME = "GPU621"
+    INSTANCE_MAY_RUN = "GPU622"
 
     # nova lint with the spec
     ALIAS_OF_SPEC_MISSING = "GPU630"

@@ -1,7 +1,7 @@
 """Decide what to do with one instance of a host that will be rebooted.
 
 An instance that does not run loses nothing. One that runs is moved or stopped according to its policy, if its state
-permits it. Other states block the reboot, because they are somebody's work in progress: rescued, locked, half moved, in
+permits it. If Nova's data leave open whether it runs, the reboot is blocked until the operator decides. Other states block the reboot, because they are somebody's work in progress: rescued, locked, half moved, in
 ERROR while running, paused (except for live migration).
 """
 
@@ -17,7 +17,9 @@ from gpustack.maintenance.model import InstanceChoices, Policy, Server
 from gpustack.maintenance.steps import ColdMigrate, Confirm, LiveMigrate, Stop
 from gpustack.operations import Operation
 
-_RUNNING, _PAUSED = 1, 3
+_RUNNING, _PAUSED, _SHUT_DOWN, _CRASHED, _SUSPENDED = 1, 3, 4, 6, 7
+_IN_MEMORY = (_RUNNING, _PAUSED)
+_OFF = (_SHUT_DOWN, _CRASHED, _SUSPENDED)
 _AT_REST = {
     "SHUTOFF": "it is stopped",
     "SUSPENDED": "it is suspended, its memory is on the disk",
@@ -63,11 +65,21 @@ def judge(
         return Treatment(wait=f"{server.label}: {server.task}")
     if half_moved(server, user):
         return confirm(server, requests)
-    if server.status in _AT_REST:
-        return Treatment(note=f"{server.label}: {_AT_REST[server.status]}")
-    if server.status == "ERROR" and server.power not in (_RUNNING, _PAUSED):
-        return Treatment(note=f"{server.label}: it is in ERROR, and does not run")
+    if server.status in _AT_REST or (server.status == "ERROR" and server.power not in _IN_MEMORY):
+        return _at_rest(server, host, choices)
     return _running(server, host, choices, up=up)
+
+
+def _at_rest(server: Server, host: str, choices: InstanceChoices) -> Treatment:
+    # An instance in ERROR has the power state 0 if its domain was not found, but also if nova-compute stopped while it
+    # started the domain. Statuses at rest are written after the domain has ended.
+    certain = server.power in _OFF if server.status == "ERROR" else server.power not in _IN_MEMORY
+    if certain:
+        return Treatment(note=f"{server.label}: {_AT_REST.get(server.status, 'it is in ERROR, and does not run')}")
+    if server.id in choices.not_running:
+        return Treatment(note=f"{server.label}: it is {server.status}, and gpustack_not_running names it")
+    place = f"{host} {server.label}"
+    return Treatment(against=finding(Code.INSTANCE_MAY_RUN, place=place, status=server.status, power=server.power))
 
 
 def half_moved(server: Server, user: str) -> bool:

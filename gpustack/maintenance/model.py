@@ -24,12 +24,14 @@ class InstanceChoices:
     :param device_guests: the policy for instances with one.
     :param live_migratable: the aliases whose devices support live migration.
     :param plain_ports: port types (Neutron's ``vnic_type``) that do not count as devices.
+    :param not_running: the ids of instances that do not run, although Nova's data leave that open.
     """
 
     guests: Policy = Policy.REFUSE
     device_guests: Policy = Policy.REFUSE
     live_migratable: frozenset[str] = frozenset()
     plain_ports: frozenset[str] = frozenset()
+    not_running: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +75,8 @@ class Server:
     :param status: as in the API (``ACTIVE``, ``VERIFY_RESIZE``); ``UNKNOWN`` if its cell does not answer.
     :param task: the task state; None without a task.
     :param power: Nova's power state: 0 unknown, 1 running, 3 paused, 4 shut down, 6 crashed, 7 suspended.
-    :param devices: the parts of its flavor that need devices of the host: aliases (``k4200``), ``VGPU``, accelerator
-        profiles.
+    :param devices: the parts of its flavor that need devices of the host: aliases (``k4200``), ``VGPU``, custom
+        resource classes, accelerator profiles.
     :param ports: the types of its ports on devices (``direct``).
     :param metadata: metadata of users and of gpustack (:mod:`.metadata`).
     :param actions: the instance actions, newest first; None if not read.

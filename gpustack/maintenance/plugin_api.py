@@ -90,12 +90,14 @@ def choices(
     live_migratable: Collection[str],
     spec: str | None,
     plain_ports: Collection[str] = (),
+    not_running: Collection[str] = (),
 ) -> InstanceChoices:
     """Return the operator's choices from role variables.
 
     :param live_migratable: aliases whose devices support live migration, in addition to those of the spec.
     :param spec: the path of the spec; None or empty without one.
     :param plain_ports: port types that do not count as devices.
+    :param not_running: the ids of instances that do not run, although Nova's data leave that open.
     :raises gpustack.errors.UsageError: if a policy does not exist.
     :raises gpustack.errors.SpecError: if the spec cannot be used.
     """
@@ -104,6 +106,7 @@ def choices(
         device_guests=_policy("gpustack_device_guests", device_guests),
         live_migratable=frozenset(live_migratable) | _of_spec(spec),
         plain_ports=frozenset(plain_ports),
+        not_running=frozenset(not_running),
     )
 
 

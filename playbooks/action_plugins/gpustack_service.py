@@ -27,6 +27,7 @@ class ActionModule(Base):
         "device_guests": {"type": "str", "default": "refuse"},
         "live_migratable": {"type": "list", "elements": "str", "default": []},
         "plain_ports": {"type": "list", "elements": "str", "default": []},
+        "not_running": {"type": "list", "elements": "str", "default": []},
         "spec": {"type": "str"},
         "why": {"type": "list", "elements": "str", "default": []},
         "timeout": {"type": "int", "default": 1800},
@@ -38,7 +39,7 @@ class ActionModule(Base):
         """Run the phase; with ``--check``, only ``plan`` runs."""
         if self._task.check_mode and args["phase"] != "plan":
             return {"skipped": True}
-        choices = ("guests", "device_guests", "live_migratable", "spec", "plain_ports")
+        choices = ("guests", "device_guests", "live_migratable", "spec", "plain_ports", "not_running")
         return plugin_api.carry_out(
             args["phase"],
             args["cloud"],

@@ -105,14 +105,16 @@ def test_a_guest_in_a_state_of_its_own_is_left_alone(world: World) -> None:
     world.cloud.compute.pause_server(paused.id)
     world.cloud.compute.lock_server(locked.id)
     assert [world.server(one).status for one in (suspended, paused)] == ["SUSPENDED", "PAUSED"]
-    plan = emptied(api, Policy.STOP)
+    # The hypervisor's stand-in leaves the domain of a suspended guest in the state "running"; libvirt shuts it off.
+    known = {"not_running": frozenset({suspended.id})}
+    plan = emptied(api, Policy.STOP, known)
     assert sorted((one.code, one.place.split()[1]) for one in plan.findings) == [
         ("GPU607", "locked"),
         ("GPU608", "paused"),
     ]
     assert world.service() == ("enabled", None)
     world.cloud.compute.unlock_server(locked.id)
-    assert not emptied(api, Policy.LIVE_MIGRATE).refused
+    assert not emptied(api, Policy.LIVE_MIGRATE, known).refused
     assert [world.state(one) for one in (suspended, off, paused, locked)] == [
         ("SUSPENDED", HOST),
         ("SHUTOFF", HOST),

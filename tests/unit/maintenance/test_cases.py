@@ -73,6 +73,7 @@ def planned(case: dict[str, Any]) -> ServicePlan:
         device_guests=Policy(given.get("device_guests", "refuse")),
         live_migratable=frozenset(given.get("live_migratable", ())),
         plain_ports=frozenset(given.get("plain_ports", ())),
+        not_running=frozenset(given.get("not_running", ())),
     )
     return plan_empty("gpu1", world(given), choices, why="its GPUs", now=NOW, requests=asked)
 
@@ -111,7 +112,7 @@ def test_every_finding_has_a_case() -> None:
 
 
 def test_a_guests_name_can_not_move_the_cursor() -> None:
-    bad = server(name="\x1b[2Jx\nGPU", status="SHUTOFF")
+    bad = server(name="\x1b[2Jx\nGPU", status="SHUTOFF", power=4)
     plan = plan_empty("gpu1", World(service=world({}).service, servers=(bad,)), InstanceChoices(), why="", now=NOW)
     assert "\x1b" not in show(plan)
     assert "\nGPU" not in show(plan)

@@ -28,6 +28,10 @@ def test_the_spec_says_which_devices_can_migrate_live(tmp_path: Path) -> None:
     assert choices("refuse", "refuse", [], None).live_migratable == frozenset()
 
 
+def test_instances_known_not_to_run_are_a_choice() -> None:
+    assert choices("stop", "stop", [], None, (), ["vm"]).not_running == {"vm"}
+
+
 def test_a_policy_that_there_is_not() -> None:
     with pytest.raises(UsageError, match="gpustack_device_guests is 'kill'") as caught:
         choices("stop", "kill", [], None)
