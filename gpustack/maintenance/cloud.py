@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ _FORBIDDEN = "services and others' guests are for administrators: use a cloud of
 _OVER = frozenset({"confirmed", "reverted", "failed", "completed", "cancelled", "done", "error", "finished"})
 """Statuses without work under way; a ``finished`` migration waits for confirmation."""
 _LATELY = timedelta(days=7)
+_DEVICE_CLASS = re.compile(r"resources[\w-]*:(VGPU|CUSTOM_[A-Z0-9_]+)")
 _READ_RETRIES = 3
 """Retries of read requests: a drain takes up to an hour and polls every few seconds."""
 
@@ -54,6 +56,7 @@ class ServiceCloud:
             endpoint = compute.get_endpoint()
         self._read = _client(connection, version, endpoint, retries=_READ_RETRIES)
         self._write = _client(connection, version, endpoint, retries=0)
+        self._unfinished: dict[str, dict[str, Mapping[str, Any]]] = {}
 
     def user(self) -> str:
         with translated_errors("sign in"):
@@ -71,7 +74,7 @@ class ServiceCloud:
         return self._servers({"status": "VERIFY_RESIZE"})
 
     def left(self, host: str) -> tuple[str, ...]:
-        moves = [entry for entry in self._migrations(host) if entry["source_compute"] == host]
+        moves = [entry for entry in self._migrations(host, since=_lately()) if entry["source_compute"] == host]
         return tuple(dict.fromkeys(str(entry["instance_uuid"]) for entry in moves))
 
     def server(self, server_id: str) -> Server | None:
@@ -80,8 +83,13 @@ class ServiceCloud:
         return None
 
     def migrations(self, host: str) -> tuple[ServerMigration, ...]:
-        moves = [entry for entry in self._migrations(host) if str(entry.get("status")).lower() not in _OVER]
-        pairs = [(entry, self.server(entry["instance_uuid"])) for entry in moves]
+        # The first read has all migrations: an unfinished one can be old, and changes_since omits those never updated.
+        known = self._unfinished.get(host)
+        changed = self._migrations(host, since=None if known is None else _lately())
+        entries = {**(known or {}), **{str(entry["uuid"]): entry for entry in changed}}
+        moves = {uuid: entry for uuid, entry in entries.items() if _unfinished(entry)}
+        self._unfinished[host] = moves
+        pairs = [(entry, self.server(entry["instance_uuid"])) for entry in moves.values()]
         return tuple(self._migration(entry, server) for entry, server in pairs if server is not None)
 
     @staticmethod
@@ -159,12 +167,11 @@ class ServiceCloud:
                 case _:
                     raise AssertionError(action)
 
-    def _migrations(self, host: str) -> Iterator[Mapping[str, Any]]:
-        """Yield migrations that changed within :data:`_LATELY`.
+    def _migrations(self, host: str, since: str | None) -> Iterator[Mapping[str, Any]]:
+        """Yield the migrations from and to a host.
 
-        Nova writes to running migrations often, and keeps old ones indefinitely.
+        :param since: only those that changed since then; None for all, which Nova keeps indefinitely.
         """
-        since = (datetime.now(UTC) - _LATELY).strftime("%Y-%m-%dT%H:%M:%SZ")
         marker: str | None = None
         with self._asking("list migrations"):
             while page := self._read.migrations.list(host=host, changes_since=since, marker=marker):
@@ -215,6 +222,14 @@ def _missing_ok() -> Iterator[None]:
         yield
 
 
+def _lately() -> str:
+    return (datetime.now(UTC) - _LATELY).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _unfinished(entry: Mapping[str, Any]) -> bool:
+    return str(entry.get("status")).lower() not in _OVER
+
+
 def _service(entry: Mapping[str, Any]) -> ComputeService:
     return ComputeService(
         id=str(entry.get("id") or ""),
@@ -249,13 +264,16 @@ def _server(entry: Mapping[str, Any]) -> Server:
 
 
 def _devices(extra_specs: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the parts of a flavor that need devices of a host: PCI aliases, ``VGPU``, accelerator profiles."""
+    """Return the parts of a flavor that need devices of a host: PCI aliases, resource classes, accelerator profiles.
+
+    A custom resource class can be that of mediated devices (``mdev_class``); nothing in the API shows which ones are.
+    """
     devices: dict[str, None] = {}
     for key, value in extra_specs.items():
         if key == ALIAS:
             devices.update(dict.fromkeys(alias_names(value)))
-        elif key.startswith("resources") and key.endswith(":VGPU"):
-            devices["VGPU"] = None
+        elif match := _DEVICE_CLASS.fullmatch(key):
+            devices[match[1]] = None
         elif key == "accel:device_profile":
             devices[value] = None
     return tuple(devices)
