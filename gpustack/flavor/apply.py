@@ -2,8 +2,8 @@
 
 The order of requests makes an interruption harmless. A flavor is created with the mark in its description. One request
 then sets all extra specs, including the mark of completeness. Access is granted last, and its mark is written after
-that. If a request fails, the created flavor is deleted again. If that fails too, the next run finds the flavor by its
-mark and completes it.
+that. If a request fails, the created flavor is deleted again. If that fails too, or if another run may have created the
+flavor, the next run finds it by its mark and completes it.
 """
 
 from __future__ import annotations
@@ -148,12 +148,11 @@ def _create(api: FlavorApi, operation: CreateFlavor) -> None:
     public = operation.access is None
     try:
         api.create(flavor_id, operation.name, operation.sizes, public=public, description=operation.description)
-    except Unanswered as error:
-        _take_back(api, operation, flavor_id, error)
-    except Refused as error:
-        if error.status < _SERVER_ERRORS:
+    except (Unanswered, Refused) as error:
+        if isinstance(error, Refused) and error.status < _SERVER_ERRORS:
             raise
-        _take_back(api, operation, flavor_id, error)  # the flavor may exist although the service failed
+        # The flavor may exist although the service failed. With an id of the spec, another run may have created it.
+        _take_back(api, operation, flavor_id, error, own=operation.id is None)
     try:
         specs = dict(operation.extra_specs)
         if operation.access_mark is not None and not operation.access:
@@ -166,17 +165,20 @@ def _create(api: FlavorApi, operation: CreateFlavor) -> None:
             if operation.access_mark is not None:
                 api.set_extra_specs(flavor_id, {ACCESS: operation.access_mark})
     except CloudError as error:
-        _take_back(api, operation, flavor_id, error)
+        _take_back(api, operation, flavor_id, error, own=True)
 
 
-def _take_back(api: FlavorApi, operation: CreateFlavor, flavor_id: str, reason: CloudError) -> None:
+def _take_back(api: FlavorApi, operation: CreateFlavor, flavor_id: str, reason: CloudError, *, own: bool) -> None:
     """Delete a flavor that could not be completed, unless its name or description shows another origin.
 
+    :param own: whether a flavor with this id, name and description is certainly one that this run created; it is kept
+        otherwise.
     :raises FlavorError: always; the message has the resulting state.
     """
     try:
         current = api.get(flavor_id)
-        if current is not None and (current.name, current.description) == (operation.name, operation.description):
+        alike = current is not None and (current.name, current.description) == (operation.name, operation.description)
+        if alike and own:
             api.delete(flavor_id)
     except CloudError as error:
         raise FlavorError(
@@ -184,6 +186,12 @@ def _take_back(api: FlavorApi, operation: CreateFlavor, flavor_id: str, reason: 
             f"{error.what}",
             remedy="`gpustack flavor apply` finishes a flavor of the spec;"
             f" `gpustack flavor delete {operation.name}` removes it",
+        ) from reason
+    if alike and not own:
+        raise FlavorError(
+            f"{operation.name} exists with the id {flavor_id}, created by this run or by another one at the same time;"
+            f" it may be incomplete: {reason.what}",
+            remedy="`gpustack flavor apply` completes a flavor of the spec, when no other run changes it",
         ) from reason
     raise FlavorError(
         f"{operation.name} was not created, and nothing is left of it: {reason.what}", remedy=reason.remedy

@@ -215,6 +215,55 @@ def test_an_error_of_the_server_leaves_nothing_behind(number: int, carried_out: 
     assert not plan(cloud, [made]).operations
 
 
+@pytest.mark.parametrize("carried_out", [False, True])
+@pytest.mark.parametrize("fault", ["dies_at", "fails_at"])
+def test_a_flavor_that_another_run_may_have_created_is_kept(fault: str, carried_out: bool) -> None:
+    """Two runs of one spec with a fixed id: the failed request of one may hide that the other created the flavor."""
+    cloud = NovaModel()
+    made = wanted_flavor(id="chosen")
+    operations = plan(cloud, [made]).operations
+    if not carried_out:
+        other = copy.deepcopy(cloud)
+        assert not apply(other, operations)
+        cloud.by_id = other.by_id
+    before = copy.deepcopy(cloud.by_id)
+    setattr(cloud, fault, len(cloud.requests))
+    cloud.carried_out = carried_out
+    (failure,) = apply(cloud, operations)
+    assert "may be incomplete" in str(failure.error)
+    assert list(cloud.by_id) == ["chosen"]
+    assert carried_out or cloud.by_id == before
+    assert not apply(cloud, plan(cloud, [made]).operations)
+    assert cloud.by_id["chosen"].extra_specs.items() >= made.extra_specs.items()
+    assert not plan(cloud, [made]).operations
+
+
+def test_a_flavor_of_the_chosen_id_that_can_not_be_completed_is_removed() -> None:
+    cloud = NovaModel()
+    cloud.refuses = "os-extra_specs"
+    (failure,) = apply(cloud, plan(cloud, [wanted_flavor(id="chosen")]).operations)
+    assert "nothing is left" in str(failure.error)
+    assert not cloud.by_id
+
+
+@pytest.mark.parametrize("changes", [{"name": "b"}, {"description": "by hand"}])
+def test_a_flavor_of_another_origin_is_not_taken_back(changes: dict[str, str]) -> None:
+    """Somebody renames or describes the flavor between its creation and a refusal."""
+    cloud = NovaModel()
+    operations = plan(cloud, [wanted_flavor(id="chosen")]).operations
+    set_extra_specs = cloud.set_extra_specs
+
+    def overtaken(flavor_id: str, specs: dict[str, str]) -> None:
+        cloud.by_id[flavor_id] = dataclasses.replace(cloud.by_id[flavor_id], **changes)  # type: ignore[arg-type]
+        set_extra_specs(flavor_id, specs)
+
+    cloud.set_extra_specs = overtaken  # type: ignore[method-assign]
+    cloud.refuses = "os-extra_specs"
+    (failure,) = apply(cloud, operations)
+    assert "was not created" in str(failure.error)
+    assert list(cloud.by_id) == ["chosen"]
+
+
 def test_one_refusal_does_not_keep_the_others() -> None:
     cloud = NovaModel()
     cloud.refuses = "flavors b"
@@ -238,6 +287,7 @@ def test_a_flavor_of_the_same_name_that_came_meanwhile_is_left_alone() -> None:
     cloud.by_id["chosen"] = other
     (failure,) = apply(cloud, operations)
     assert "409" in str(failure.error)
+    assert cloud.requests[-1].startswith("POST /flavors "), "a refused creation leaves nothing to take back"
     assert cloud.by_id["chosen"] == other
 
 
