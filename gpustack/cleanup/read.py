@@ -17,7 +17,7 @@ from gpustack.cleanup import moves, tables
 from gpustack.cleanup.model import ComputeNode, Instance, Migration, PciRow, Service
 from gpustack.cleanup.nodes import nodes_called, nodes_of_guests, nodes_with_rows, nodes_with_uuids
 from gpustack.cleanup.owners import OtherCells, batches, instance, instance_columns, read_instances
-from gpustack.cleanup.requests import UNREADABLE_REQUESTS, Asked, parse_requests, read_requests
+from gpustack.cleanup.requests import UNREADABLE_REQUESTS, Asked, add_requests, parse_requests, read_requests
 from gpustack.cleanup.schema import DatabaseSchema
 from gpustack.cleanup.values import DAMAGE, UNREADABLE
 from gpustack.cleanup.view import NodeView, Owner, Whereabouts
@@ -165,15 +165,8 @@ class CellReader:
         residents = self._residents(ids)
         instances = {resident.uuid: resident for resident, _requests in residents}
         requests: dict[str, Asked] = {}
-        for (
-            resident,
-            instance_requests,
-        ) in residents:  # several rows are possible; if they differ, none is used
-            requests[resident.uuid] = (
-                instance_requests
-                if requests.get(resident.uuid, instance_requests) == instance_requests
-                else UNREADABLE_REQUESTS
-            )
+        for resident, asked in residents:
+            add_requests(requests, resident.uuid, asked)
         owners_by_node: dict[int, set[str]] = {}
         displaced = set()
         for row in [row for of_node in rows.values() for row in of_node if row.instance_uuid]:

@@ -24,14 +24,24 @@ UNREADABLE_REQUESTS = Asked(None, None)
 
 
 def read_requests(connection: sa.Connection, uuids: Iterable[str]) -> dict[str, Asked]:
-    """Return the PCI requests of instances, by uuid; an instance without a row is missing."""
+    """Return the PCI requests of instances, by uuid; an instance without a row is missing.
+
+    A deleted instance has only deleted rows. They do not count for an instance with a row that is not deleted.
+    """
     table = tables.instance_extra.c
-    by_instance: dict[str, Asked] = {}
+    live: dict[str, Asked] = {}
+    deleted: dict[str, Asked] = {}
     for batch in batches(sorted(uuids)):
-        query = sa.select(table.instance_uuid, table.pci_requests).where(table.instance_uuid.in_(batch))
-        for uuid, text in connection.execute(query).all():
-            by_instance[uuid.lower()] = parse_requests(text)
-    return by_instance
+        query = sa.select(table.instance_uuid, table.deleted, table.pci_requests)
+        for uuid, is_deleted, text in connection.execute(query.where(table.instance_uuid.in_(batch))).all():
+            add_requests(deleted if is_deleted else live, uuid.lower(), parse_requests(text))
+    return {**deleted, **live}
+
+
+def add_requests(by_instance: dict[str, Asked], uuid: str, asked: Asked) -> None:
+    """Add the PCI requests of one row; if the rows of an instance differ, none is used."""
+    same = by_instance.get(uuid, asked) == asked
+    by_instance[uuid] = asked if same else UNREADABLE_REQUESTS
 
 
 def parse_requests(text: str | None) -> Asked:
