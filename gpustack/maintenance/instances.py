@@ -1,8 +1,9 @@
 """Decide what to do with one instance of a host that will be rebooted.
 
 An instance that does not run loses nothing. One that runs is moved or stopped according to its policy, if its state
-permits it. If Nova's data leave open whether it runs, the reboot is blocked until the operator decides. Other states block the reboot, because they are somebody's work in progress: rescued, locked, half moved, in
-ERROR while running, paused (except for live migration).
+permits it. If Nova's data leave open whether it runs, it blocks the reboot until the operator decides. Other states
+block the reboot, because they are somebody's work in progress: rescued, locked, half moved, in ERROR while running,
+paused (except for live migration).
 """
 
 from __future__ import annotations

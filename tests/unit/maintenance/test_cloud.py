@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gpustack.cloudapi import Unanswered
 from gpustack.maintenance import cloud
 from gpustack.maintenance.cloud import ServiceCloud
 
@@ -79,7 +80,7 @@ def test_an_old_migration_that_ends_is_over(api: ServiceCloud, nova: Nova) -> No
 def test_all_migrations_are_read_again_after_a_failed_first_read(api: ServiceCloud, nova: Nova) -> None:
     nova.moves = {"old": ("migrating", 30)}
     nova.broken = True
-    with pytest.raises(cloud.Unanswered):
+    with pytest.raises(Unanswered):
         api.migrations("gpu1")
     nova.broken = False
     assert statuses(api) == {"vm-old": "migrating"}
