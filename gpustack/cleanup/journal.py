@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from pathlib import Path
@@ -69,7 +70,9 @@ class Journal:
         os.fsync(directory)
         os.close(directory)
         self._stream = os.fdopen(descriptor, "w", encoding="utf-8")
-        self._write({FORMAT: VERSION, "at": datetime.now().astimezone().isoformat(timespec="seconds")})
+        self._write(
+            {FORMAT: VERSION, "at": datetime.now().astimezone().isoformat(timespec="seconds")}, "nothing was changed"
+        )
 
     def begin(
         self,
@@ -100,28 +103,39 @@ class Journal:
                 "before": [dict(row) for row in before],
                 "allocation": allocation,
                 "witness": witness,
-            }
+            },
+            f"repair {self._count} was not begun",
         )
         return self._count
 
     def end(self, number: int, outcome: str, detail: str = "") -> None:
-        """Record the outcome of a repair.
+        """Record the outcome of a repair. By then it is committed, or rolled back.
 
         :raises JournalError: if the line cannot be written.
         """
-        self._write({"end": number, "outcome": outcome, "detail": detail})
+        happened = "was carried out" if outcome == "done" else "wrote nothing"
+        self._write(
+            {"end": number, "outcome": outcome, "detail": detail},
+            f"repair {number} {happened}, and its outcome is not recorded; no further repair was begun",
+        )
 
     def close(self) -> None:
-        self._stream.close()
+        with suppress(OSError):  # a line that can't be written is reported by _write
+            self._stream.close()
 
-    def _write(self, entry: Mapping[str, Any]) -> None:
+    def _write(self, entry: Mapping[str, Any], state: str) -> None:
+        """Write a line and sync it to disk.
+
+        :param state: the state of the repair, for the error if the line cannot be written.
+        """
         try:
             self._stream.write(json.dumps(entry, default=_plain) + "\n")
             self._stream.flush()
             os.fsync(self._stream.fileno())
         except OSError as error:
+            error.filename = str(self.path)  # an error of a write names no file
             raise JournalError(
-                f"the journal can't be written: {error.strerror}; the repair was not begun",
+                f"the journal can't be written: {error.strerror}; {state}",
                 where=str(self.path),
                 remedy=file_remedy(error),
             ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -276,6 +277,57 @@ def test_the_journal_is_its_owners_and_new(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(JournalError, match="nothing was changed"):
         Journal(path=path)
+
+
+@pytest.mark.parametrize(
+    ("full_from", "message", "result"),
+    [
+        ("begin", "repair 1 was not begun", None),
+        ("end", "repair 1 was carried out, and its outcome is not recorded", Undone.RESTORED),
+    ],
+)
+def test_a_disk_that_is_full(
+    cell: CellFile,
+    sources: Sources,
+    tmp_path: Path,
+    full_from: str,
+    message: str,
+    result: Undone | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The message states whether the repair was committed, and undo finds that out too."""
+    before, path = cell.dump(), tmp_path / "journal"
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"]
+    _full(monkeypatch, full_from)
+    with pytest.raises(JournalError, match=message) as caught:
+        run(sources, path, planned)
+    assert str(tmp_path) in str(caught.value.remedy)
+    assert (cell.dump() == before) is (full_from == "begin")
+    assert next((undone.result for undone in undo(journal.read(path), sources)), None) is result
+    assert cell.dump() == before
+
+
+def test_a_disk_that_is_full_when_a_change_came_first(
+    cell: CellFile, sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"]
+    monkeypatch.setattr(asking, "settle", _before(asking.settle, lambda: sql(cell, CHANGES[0])))
+    _full(monkeypatch, "end")
+    with pytest.raises(JournalError, match="repair 1 wrote nothing, and its outcome is not recorded"):
+        run(sources, tmp_path / "journal", planned)
+
+
+def _full(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """Fill the disk when a method of the journal is called: Linux's /dev/full takes the place of the file."""
+    original = getattr(Journal, method)
+
+    def late(written: Journal, *arguments: object, **named: object) -> object:
+        full = os.open("/dev/full", os.O_WRONLY)
+        os.dup2(full, written._stream.fileno())
+        os.close(full)
+        return original(written, *arguments, **named)
+
+    monkeypatch.setattr(Journal, method, late)
 
 
 def test_a_plan_is_judged_afresh(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
