@@ -120,13 +120,14 @@ class Selection:
 
         :param now: the database's current time.
         :param reports: the last report of any service, by binary. Services such as nova-conductor report continuously.
-            If none of them has reported lately, a silent host is not necessarily down.
+            If none of them has reported lately, a silent host is not necessarily down, also if the cell has no
+            services but those of its computes.
         """
         others = max((reported_at for binary, reported_at in reports.items() if binary != "nova-compute"), default=None)
         current = {reported_at for reported_at in reports.values() if abs(now - reported_at) <= self.service_down_time}
         doubt = ""
-        if others is not None and not current:
-            last = max(reports.values())
+        if not current:
+            last = max(reports.values(), default="they were created")
             doubt = (
                 f"no service of this cell has reported since {last}, and the database's clock is at {now:%F %T}: its "
                 "conductors are down, or this is a copy that is not kept up to date, or the clocks differ"

@@ -41,6 +41,7 @@ def test_a_leak_in_the_schema_of_a_release(release: EmbeddedRelease, tmp_path: P
     tables.reflect(engine)
     with engine.begin() as connection:
         for table, values in (
+            ("services", {"host": "ctl", "binary": "nova-conductor", "last_seen_up": ago(0), "disabled": False}),
             ("services", {"host": "gpu1", "binary": "nova-compute", "last_seen_up": ago(), "disabled": False}),
             ("compute_nodes", {"id": 1, "host": "gpu1", "hypervisor_hostname": "gpu1", "uuid": "node"}),
             ("instances", {"uuid": "vm", "host": "gpu2", "node": "gpu2", "vm_state": "active"}),

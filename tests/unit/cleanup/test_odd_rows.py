@@ -118,8 +118,13 @@ def requests_twice(cell: CellFile, requests: str, **values: object) -> None:
     cell.insert("instance_extra", instance_uuid="vm", pci_requests=requests, **values)
 
 
-def conductor(cell: CellFile, seen: float) -> None:
-    cell.insert("services", host="controller", binary="nova-conductor", disabled=False, last_seen_up=ago(seen))
+def without_conductor(cell: CellFile, *seen: float) -> None:
+    """A leak in a cell whose only services are those of computes, which were seen so long ago."""
+    moved(cell)
+    for number, seconds in enumerate(seen, start=3):
+        cell.host(f"gpu{number}", seen=seconds)
+    with cell.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM services WHERE binary = 'nova-conductor'")
 
 
 @pytest.mark.parametrize(
@@ -147,10 +152,12 @@ def conductor(cell: CellFile, seen: float) -> None:
         (lambda cell: requests_twice(cell, "[]"), ["F undecided"]),
         (lambda cell: requests_twice(cell, "[]", deleted=99), []),
         (one_host_written_in_two_ways, ["R report", "P stale"]),
-        (lambda cell: (moved(cell), conductor(cell, 5)), ["A stale"]),
-        (lambda cell: (moved(cell), conductor(cell, 4000)), ["A undecided"]),
-        (lambda cell: (moved(cell), conductor(cell, -4000)), ["A undecided"]),
-        (lambda cell: (moved(cell), conductor(cell, 4000), cell.host("gpu3", seen=5)), ["A stale"]),
+        (lambda cell: (moved(cell), cell.conductor(5)), ["A stale"]),
+        (lambda cell: (moved(cell), cell.conductor(4000)), ["A undecided"]),
+        (lambda cell: (moved(cell), cell.conductor(-4000)), ["A undecided"]),
+        (lambda cell: (moved(cell), cell.conductor(4000), cell.host("gpu3", seen=5)), ["A stale"]),
+        (lambda cell: without_conductor(cell, 4000), ["A undecided"]),
+        (lambda cell: without_conductor(cell, 4000, 5), ["A stale"]),
         (rows_deleted_under_a_guest, ["L report"]),
         (rows_soft_deleted_under_a_guest, ["L report", "L report"]),
     ],
