@@ -1,6 +1,6 @@
 """The facts that a verdict depends on, compared again by the statement that writes.
 
-:func:`resting_on` collects them from all data that a rule received, whether the rule used it or not. :func:`conditions`
+:func:`around` collects them from all data that a rule, or undo, received, whether used or not. :func:`conditions`
 converts them to conditions of the UPDATE. So no rule can omit one.
 """
 
@@ -23,23 +23,22 @@ _INSTANCE = ("host", "node", "vm_state", "task_state", "deleted")
 
 
 def resting_on(verdict: Verdict, view: NodeView, clock: Clock) -> tuple[Seen, ...]:
-    """Return the facts about the compute node, its service, the owner, and relatives of the devices.
-
-    The owner's facts include its moves, PCI requests and devices.
-    """
+    """Return the facts that a verdict depends on: those :func:`around` its rows and their owners."""
     uuids = {row.instance_uuid for row in verdict.rows} | {verdict.owner}
     owners = [view.owners[uuid] for uuid in sorted(filter(None, uuids)) if uuid in view.owners]
-    relatives = (_row(row) for row in _relatives(view, verdict.rows))
-    devices = (fact for owner in owners for fact in _devices(view, owner))
-    return tuple(dict.fromkeys([*around(view, owners, clock), *relatives, *devices]))
+    return around(view, verdict.rows, owners, clock)
 
 
-def around(view: NodeView, owners: Iterable[Owner], clock: Clock) -> Iterator[Seen]:
-    """Yield the facts of the compute node, its service, and owners with their moves and requests."""
-    yield from _host(view, clock)
+def around(view: NodeView, rows: Iterable[PciRow], owners: Iterable[Owner], clock: Clock) -> tuple[Seen, ...]:
+    """Return the facts about the compute node, its service, the owners, and relatives of the devices.
+
+    The owners' facts include their moves, PCI requests and devices.
+    """
+    facts = list(_host(view, clock))
     for owner in owners:
-        yield from _instance(view, owner)
-        yield from _moves(owner)
+        facts += (*_instance(view, owner), *_moves(owner), *_devices(view, owner))
+    facts += map(_row, _relatives(view, rows))
+    return tuple(dict.fromkeys(facts))
 
 
 def _host(view: NodeView, clock: Clock) -> Iterator[Seen]:

@@ -22,6 +22,7 @@ from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import in_flight
 from gpustack.cleanup.guards import around, conditions
 from gpustack.cleanup.journal import JournalEntry
+from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.plan import Selection, Sources, reading
 from gpustack.cleanup.verdict import Repair, Seen
 from gpustack.cleanup.view import NodeView, Owner
@@ -127,7 +128,8 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
     down = timedelta(seconds=sources.service_down_time or Selection().service_down_time.total_seconds())
     selection = replace(Selection(), service_down_time=down)
     rows = [row for row in entry.before if "address" in row]
-    nodes = {row.get("compute_node_id") for row in rows}
+    before = [PciRow._make(row.get(name) for name in PciRow._fields) for row in rows]
+    nodes = {row.compute_node_id for row in before}
     uuids = {str(row["instance_uuid"]).lower() for row in rows if row.get("instance_uuid")}
     uuids |= {str(verdict["instance"]).lower()} if verdict["instance"] else set()
     facts: list[Seen] = []
@@ -136,7 +138,7 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
         owners = [reader.owner(uuid) for uuid in sorted(uuids)]
         for view in reader.views(frozenset({verdict["host"]})) if verdict["host"] else ():
             if view.node.id in nodes or (not nodes and view.node.hypervisor_hostname == verdict["node"]):
-                facts += around(view, owners, clock)
+                facts += around(view, [*before, *_devices(view, verdict)], owners, clock)
                 objections += _against_host(view, clock, verdict) if rows else ()
                 objections += (text for owner in owners for text in _against_owner(view, owner, verdict))
                 objections += (text for row in rows for text in _against_relatives(view, row))
@@ -145,6 +147,12 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
     if not facts:
         objections.append(f"no compute node {verdict['node']} of host {verdict['host']} is found")
     return tuple(facts), list(dict.fromkeys(objections))
+
+
+def _devices(view: NodeView, verdict: Mapping[str, Any]) -> Iterator[PciRow]:
+    """Yield the present rows of the verdict's devices: a repair may write only the migration that holds them."""
+    ids = {device["id"] for device in verdict["devices"]}
+    return (row for row in view.rows if row.id in ids)
 
 
 def _against_host(view: NodeView, clock: Clock, verdict: Mapping[str, Any]) -> Iterator[str]:

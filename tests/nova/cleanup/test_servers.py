@@ -390,5 +390,17 @@ def test_undo_leaves_what_was_used_since(
     test_undo.test_what_was_used_since_is_left(cell, sources, tmp_path, owner, since, why)
 
 
-test_a_host_that_comes_back_while_it_is_undone = test_undo.test_a_host_that_comes_back_while_it_is_undone
+@pytest.mark.parametrize(("owner", "since", "why"), [test_undo.SINCE[number] for number in (1, 6)])
+def test_undo_compares_every_fact_again(
+    cell: CellFile,
+    sources: Sources,
+    tmp_path: Path,
+    owner: str,
+    since: list[str],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    test_undo.test_a_change_while_it_is_undone(cell, sources, tmp_path, owner, since, why, monkeypatch)
+
+
 test_an_undo_beside_a_taken_one = test_undo.test_a_physical_function_is_not_offered_again_beside_a_taken_one

@@ -74,25 +74,51 @@ def test_what_was_used_since_is_left(
     assert cell.dump() == before
 
 
-def test_a_host_that_comes_back_while_it_is_undone(
-    cell: CellFile, sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("owner", "since", "why"), SINCE)
+def test_a_change_while_it_is_undone(
+    cell: CellFile,
+    sources: Sources,
+    tmp_path: Path,
+    owner: str,
+    since: list[str],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Only the conditions of the statement itself are left then."""
+    planned = [verdict for verdict in wanted(sources) if verdict["instance"] == owner]
+    run(sources, tmp_path / "journal", planned)
+    _late(cell, [statement.format(now=ago(0)) for statement in since], monkeypatch)
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.USED, undone.detail
+    assert "was written since" in undone.detail
+    assert why not in undone.detail  # not by the checks before
+
+
+def test_a_virtual_function_that_is_taken_while_its_parent_is_restored(
+    cell: CellFile, sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(sources, tmp_path / "journal", [verdict for verdict in wanted(sources) if verdict["class"] == "I"])
+    child = "WHERE address = '0000:05:00.1' AND compute_node_id = (SELECT id FROM compute_nodes WHERE host = 'stopped')"
+    sql(cell, f"UPDATE pci_devices SET status = 'available', instance_uuid = NULL {child}")
+    _late(cell, [f"UPDATE pci_devices SET status = 'claimed', instance_uuid = 'other' {child}"], monkeypatch)
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.USED, undone.detail
+    assert "was written since" in undone.detail
+
+
+def _late(cell: CellFile, statements: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make others write after the last check, before the first statement."""
     from gpustack.cleanup import undo as module
 
-    run(sources, tmp_path / "journal", [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"])
     original = module.conditions
 
     def late(*arguments: object) -> object:
-        facts = original(*arguments)  # type: ignore[arg-type]
-        sql(cell, REPORTS.format(now=ago(0)))
-        return facts
+        for statement in statements:
+            sql(cell, statement)
+        return original(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "conditions", late)
     monkeypatch.setattr(module, "writing", lambda database: cell.engine.begin())
-    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
-    assert undone.result is Undone.USED
-    assert "was written since" in undone.detail
 
 
 def test_a_physical_function_is_not_offered_again_beside_a_taken_one(
