@@ -218,21 +218,31 @@ def _read_cards(data: Mapping[str, Any]) -> Iterator[Card]:
     dev_types = {ids: table["type"] for table in data["dev_type"] for ids in table["cards"]}
     for group in data["group"]:
         for entry in group["cards"]:
-            source = entry.get("source", group["source"])
-            yield Card(
-                vendor=group["vendor"],
-                product=entry["product"],
-                subsystems=tuple(_pair(ids) for ids in entry.get("subsystems", ())),
-                name=entry["name"],
-                family=group["family"],
-                kind=group["kind"],
-                memory_gib=tuple(entry.get("memory_gib", ())),
-                gpus=entry.get("gpus", 1),
-                functions=tuple(entry.get("functions", group["functions"])),
-                dev_type=dev_types.get(f"{group['vendor']}:{entry['product']}"),
-                quirks=(*group.get("quirks", ()), *entry.get("quirks", ())),
-                source=data["sources"].get(source, source),
-            )
+            try:
+                yield _card(data, dev_types, group, entry)
+            except (KeyError, TypeError) as error:
+                message = f"cards.toml, {entry}: {error!r}; the head of the file explains the keys and their values"
+                raise ValueError(message) from error
+
+
+def _card(
+    data: Mapping[str, Any], dev_types: Mapping[str, str], group: Mapping[str, Any], entry: Mapping[str, Any]
+) -> Card:
+    source = entry.get("source", group["source"])
+    return Card(
+        vendor=group["vendor"],
+        product=entry["product"],
+        subsystems=tuple(_pair(ids) for ids in entry.get("subsystems", ())),
+        name=entry["name"],
+        family=group["family"],
+        kind=group["kind"],
+        memory_gib=tuple(entry.get("memory_gib", ())),
+        gpus=entry.get("gpus", 1),
+        functions=tuple(entry.get("functions", group["functions"])),
+        dev_type=dev_types.get(f"{group['vendor']}:{entry['product']}"),
+        quirks=(*group.get("quirks", ()), *entry.get("quirks", ())),
+        source=data["sources"].get(source, source),
+    )
 
 
 def _pair(ids: str) -> tuple[str, str]:

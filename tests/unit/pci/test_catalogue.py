@@ -351,3 +351,12 @@ def test_host_drivers_are_module_names_with_a_source() -> None:
         assert MODULE.fullmatch(entry["name"])
         assert entry["source"].strip()
         assert catalogue.vendor_name(entry["vendor"])
+
+
+@pytest.mark.parametrize("change", [{"memory_gib": 8}, {"name": None}])
+def test_an_entry_with_a_mistake_is_named(change: dict[str, object]) -> None:
+    entry = {"product": "11b4", "name": "Quadro K4200", **change}
+    entry = {key: value for key, value in entry.items() if value is not None}
+    group = {"vendor": "10de", "family": "Kepler", "kind": "workstation", "functions": ["display"], "source": "pci-ids"}
+    with pytest.raises(ValueError, match=r"cards.toml, .*'11b4'"):
+        list(catalogue._read_cards({"dev_type": [], "sources": {}, "group": [{**group, "cards": [entry]}]}))
