@@ -310,10 +310,11 @@ def test_moves_whose_host_died_are_stuck(world: World) -> None:
 
 
 def test_confirmations_whose_source_died_are_stuck(world: World) -> None:
-    waiting, confirming, new = world.hosts(3)
+    # A host of its own for each: right after a move, Placement may have no candidate for a second one.
+    waiting, confirming, new, other_new = world.hosts(4)
     server = world.migrate(world.boot(waiting), new)
     assert world.plan(stuck=0) == []  # a person may take his time
-    other = world.migrate(world.boot(confirming), new)
+    other = world.migrate(world.boot(confirming), other_new)
     world.nova.control.fail(confirming, "confirm", action="hang")
     world.api.compute.confirm_server_resize(other)
     world.nova.control.wait_for_fault(confirming, "confirm")
