@@ -4,7 +4,7 @@ PYTEST := .venv/bin/python -m pytest
 WALKS := 50
 TEST := prepare
 RELEASES := 2025.2 2026.2
-UNIT_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils
+UNIT_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils groff-base
 TEST_PACKAGES := $(UNIT_PACKAGES) mariadb-server-core mariadb-client-core postgresql
 SLOW := tests/unit/playbooks tests/unit/examples/test_boot.py \
 	$(addprefix tests/unit/cleanup/test_,killed.py cloud.py heads.py playbook.py)

@@ -8,6 +8,8 @@ plugins pass through :func:`printable_data`.
 from __future__ import annotations
 
 import io
+import shutil
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
@@ -58,6 +60,22 @@ def listed(names: Sequence[str], shown: int) -> str:
     """
     more = len(names) - shown
     return ", ".join(names[:shown]) + (f" and {more} more" if more > 0 else "")
+
+
+def paragraph(text: str, first: str = "", others: str = "") -> str:
+    """Text wrapped to the terminal, at most 100 columns wide. Words stay in one piece, so that they can be copied.
+
+    :param first: the indentation of the first line.
+    :param others: the indentation of the other lines.
+    """
+    return textwrap.fill(
+        " ".join(text.split()),
+        min(shutil.get_terminal_size().columns, 100),
+        initial_indent=first,
+        subsequent_indent=others,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 class SafeStream(io.TextIOBase):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gpustack.hostnames import key
 
 # nova/db/main/api.py, migration_get_in_progress_and_error_by_host_and_node: the statuses that Nova treats as finished.
-# Since Victoria (commit 255b3f2f91) "error" is none of them: Nova keeps the devices of such a migration.
+# Since Victoria (commit 255b3f2f91) "error" is not among them: Nova keeps the devices of such a migration.
 TERMINAL = frozenset({"confirmed", "reverted", "failed", "completed", "cancelled", "done"})
 ERROR = "error"
 IN_FLIGHT = frozenset(

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
-import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.cli.cleanup_options import URL_VARIABLE, add_databases
 from gpustack.cli.common import Command, add_format, add_ssh_options, ssh_options
+from gpustack.text import paragraph
 
 if TYPE_CHECKING:
     from gpustack.doctor.check import Check
-
-_WIDEST = 100
 
 
 class DoctorCommand(Command):
@@ -49,7 +46,7 @@ class DoctorCommand(Command):
         for check in _checks(parsed_args):
             checks.append(check)
             if parsed_args.format == "text":
-                self.show(_shown(check, min(shutil.get_terminal_size().columns, _WIDEST)))
+                self.show(_shown(check))
                 self.app.stdout.flush()
         if parsed_args.format != "text":
             self.show_data([check.to_dict() for check in checks], parsed_args.format)
@@ -68,26 +65,18 @@ def _checks(parsed_args: argparse.Namespace) -> Iterator[Check]:
     yield from databases.checks(parsed_args.config_file or (), url)
 
 
-def _shown(check: Check, width: int) -> str:
+def _shown(check: Check) -> str:
     """A result as a line, the rest of its text below, and the remedy."""
     head = f"{check.state.value:<14}  {check.name:<15}  "
     indent = " " * 16
     return "\n".join(
         [
-            *_filled(check.seen.splitlines(), head, " " * len(head), width),
-            *_filled(check.remedy.splitlines(), f"{indent}→ ", f"{indent}  ", width),
+            *_paragraphs(check.seen, head, " " * len(head)),
+            *_paragraphs(check.remedy, f"{indent}→ ", f"{indent}  "),
         ]
     )
 
 
-def _filled(lines: Iterable[str], first: str, others: str, width: int) -> Iterator[str]:
-    for line in lines:
-        yield textwrap.fill(
-            " ".join(line.split()),
-            width,
-            initial_indent=first,
-            subsequent_indent=others,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        first = others
+def _paragraphs(text: str, first: str, others: str) -> Iterator[str]:
+    for number, line in enumerate(text.splitlines()):
+        yield paragraph(line, others if number else first, others)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import argparse
 import re
-import shutil
-import textwrap
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from gpustack.cli import pages
 from gpustack.cli.common import Command
 from gpustack.errors import UsageError
+from gpustack.text import paragraph
 
 if TYPE_CHECKING:
     from gpustack.cleanup.classes import CleanupClass
     from gpustack.findings import Definition
     from gpustack.pci.catalogue import Card
 
-_WIDEST = 100
 _LISTED = 20
 
 
@@ -93,7 +91,7 @@ def _similar(subject: str) -> str:
 def _finding(definition: Definition) -> Iterator[str]:
     yield f"{definition.severity.upper()} {definition.code} {definition.title}"
     yield ""
-    yield _filled(definition.explanation)
+    yield paragraph(definition.explanation)
     yield ""
     yield _field("Message", definition.message)
     yield _field("Remedy", definition.remedy)
@@ -131,7 +129,7 @@ def _cards(cards: tuple[Card, ...]) -> Iterator[str]:
         yield _field("Type in Nova", card.dev_type or "as the host shows it: type-PF with SR-IOV, otherwise type-PCI")
         yield _field("Source", card.source)
         for quirk in quirks_of(card):
-            yield from ("", quirk.title, "", _filled(quirk.explanation), "")
+            yield from ("", quirk.title, "", paragraph(quirk.explanation), "")
             yield _field("Remedy", quirk.remedy)
             yield _field("Source", quirk.source)
     if len(cards) > 1:
@@ -145,19 +143,5 @@ def _page(url: str | None) -> Iterator[str]:
         yield from ("", url)
 
 
-def _width() -> int:
-    return min(shutil.get_terminal_size().columns, _WIDEST)
-
-
-def _filled(text: str) -> str:
-    return textwrap.fill(" ".join(text.split()), _width(), break_long_words=False, break_on_hyphens=False)
-
-
 def _field(name: str, text: str) -> str:
-    return textwrap.fill(
-        f"{name}: {' '.join(text.split())}",
-        _width(),
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    return paragraph(f"{name}: {text}", others="  ")

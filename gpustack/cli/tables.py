@@ -51,13 +51,9 @@ def _width(stdout: TextIO, parsed_args: argparse.Namespace) -> int:
 def _fitted(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> list[list[Any]] | None:
     """The rows with text wrapped so that the table fits; None if single words are too wide."""
     columns = [[str(cell) for cell in column] for column in zip(*rows, strict=True)] or [[] for _ in names]
-    natural = [
-        _widest(name, (line for cell in column for line in cell.splitlines()))
-        for name, column in _pairs(names, columns)
-    ]
-    least = [
-        _widest(name, (word for cell in column for word in cell.split())) for name, column in _pairs(names, columns)
-    ]
+    named = list(zip(names, columns, strict=True))
+    natural = [_widest(name, (line for cell in column for line in cell.splitlines())) for name, column in named]
+    least = [_widest(name, (word for cell in column for word in cell.split())) for name, column in named]
     room = width - 1 - 3 * len(names)  # borders, and a space on each side
     if sum(least) > room:
         return None
@@ -65,10 +61,6 @@ def _fitted(names: Sequence[str], rows: Sequence[Sequence[Any]], width: int) -> 
     while sum(widths := [min(most, max(fewest, widest)) for most, fewest in zip(natural, least, strict=True)]) > room:
         widest -= 1
     return [[_wrapped(cell, limit) for cell, limit in zip(row, widths, strict=True)] for row in rows]
-
-
-def _pairs(names: Sequence[str], columns: Sequence[list[str]]) -> Iterable[tuple[str, list[str]]]:
-    return zip(names, columns, strict=True)
 
 
 def _widest(name: str, texts: Iterable[str]) -> int:

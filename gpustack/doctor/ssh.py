@@ -12,6 +12,7 @@ from gpustack.operations import counted
 from gpustack.ssh.config import SshConfig, SshOptions, SshTarget
 from gpustack.ssh.keys import offered
 from gpustack.ssh.known_hosts import KnownHosts
+from gpustack.text import listed
 
 _ANY = "localhost"
 """A host without settings of its own."""
@@ -68,5 +69,5 @@ def _known(targets: Sequence[SshTarget]) -> Check:
     number = counted(len(targets), "host")
     if not missing:
         return ok("Known hosts", f"all {number} of the spec have a known key")
-    names = ", ".join(missing[:_LISTED]) + (", …" if len(missing) > _LISTED else "")
-    return warning("Known hosts", f"{len(missing)} of {number} of the spec have no known key: {names}", _KEYSCAN)
+    seen = f"{len(missing)} of {number} of the spec have no known key: {listed(missing, _LISTED)}"
+    return warning("Known hosts", seen, _KEYSCAN)

@@ -58,7 +58,7 @@ class FlavorCloud:
                 flavors += [_flavor(entry, self._where) for entry in answer["flavors"]]
                 more = any(link.get("rel") == "next" for link in answer.get("flavors_links", ()))
             except (LookupError, TypeError, ValueError, AttributeError) as error:
-                problem = "can't list flavors: the answer is none of Nova's"
+                problem = "can't list flavors: the answer is not from Nova"
                 raise CloudError(problem, where=self._where, remedy="see what answers at this address") from error
             query = {"is_public": "None", "marker": flavors[-1].id} if more and answer["flavors"] else None
         return tuple(flavors)

@@ -35,7 +35,7 @@ def without_block(text: str, where: str) -> str:
     """The text without gpustack's block.
 
     :param where: the file, for the error.
-    :raises NovaConfigError: if a marker is missing: the operator's lines can't be told from gpustack's.
+    :raises NovaConfigError: if a marker is missing: the operator's lines can't be distinguished from gpustack's.
     """
     if not _is_whole(text):
         raise NovaConfigError(

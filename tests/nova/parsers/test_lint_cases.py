@@ -27,7 +27,7 @@ PAIRS = [
 
 @pytest.fixture(scope="module")
 def judges() -> Iterator[Callable[[str], Judge]]:
-    """The judge of a release, started once: pytest starts a fixture anew for each pair with a parameter of its own."""
+    """The judge of a release, started once: pytest starts a fixture again for each pair with a parameter of its own."""
     with ExitStack() as stack:
         yield cache(lambda release: stack.enter_context(Judge(ensure(release))))
 

@@ -117,8 +117,8 @@ def test_errors_are_printable_wherever_they_are_shown() -> None:
 
 
 def test_msg_and_findings_of_action_plugins() -> None:
-    told = finding(Code.DROP_INS_NOT_READ, place=EVIL, words=EVIL, directory="/x")
-    result = failure(EVIL, EVIL, [told])
+    reported = finding(Code.DROP_INS_NOT_READ, place=EVIL, words=EVIL, directory="/x")
+    result = failure(EVIL, EVIL, [reported])
     assert not set(json.dumps(result, ensure_ascii=False)) & set("\x1b\x07\x9b\u202e")
 
 

@@ -59,7 +59,7 @@ def test_hosts_without_a_known_key_are_named(home: Path) -> None:
     know(home, "gpu01")
     found = checks("gpu01", *(f"gpu{number:02}" for number in range(2, 8)))["Known hosts"]
     assert found.state is State.WARNING
-    assert found.seen == "6 of 7 hosts of the spec have no known key: gpu02, gpu03, gpu04, gpu05, …"
+    assert found.seen == "6 of 7 hosts of the spec have no known key: gpu02, gpu03, gpu04, gpu05 and 2 more"
 
 
 def test_a_configuration_that_makes_no_sense(home: Path) -> None:

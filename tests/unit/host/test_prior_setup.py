@@ -96,8 +96,8 @@ def test_taken_over_verified_and_given_back_to_the_byte() -> None:
     plan = plan_host(SPEC, host.host, adopt=True)
     assert not plan.refused, plan.findings
     assert plan.operations[0].describe() == f"create {ADOPTED}"
-    told = set(messages(plan, "GPU171"))
-    assert {"/etc/rc.local:5", "/etc/modprobe.d/vfio.conf:2", "/etc/default/grub:4"} <= told
+    reported = set(messages(plan, "GPU171"))
+    assert {"/etc/rc.local:5", "/etc/modprobe.d/vfio.conf:2", "/etc/default/grub:4"} <= reported
     host.carry_out(plan)
     after = host.texts()
     grub = read_defaults(after)
@@ -443,6 +443,6 @@ def test_the_plan_as_data_holds_every_line() -> None:
 
 def test_what_takes_an_argument_out_is_the_tool_of_the_host() -> None:
     _, spec, host = load(Path(__file__).parent / "cases" / "systemd-boot-switched-off.yaml")
-    told = [f.message for f in plan_host(spec, host.host, adopt=True).findings if f.code == "GPU172"]
-    assert len(told) == 3
-    assert all("`kernel-install add RELEASE IMAGE`" in message and "grubby" not in message for message in told)
+    reported = [f.message for f in plan_host(spec, host.host, adopt=True).findings if f.code == "GPU172"]
+    assert len(reported) == 3
+    assert all("`kernel-install add RELEASE IMAGE`" in message and "grubby" not in message for message in reported)

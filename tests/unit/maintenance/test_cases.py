@@ -97,7 +97,7 @@ def test_cases(case: dict[str, Any]) -> None:
 def test_every_finding_has_a_case() -> None:
     from gpustack.findings import definitions
 
-    told = {found.partition(" ")[0] for case in CASES for found in case.get("findings", ())}
+    reported = {found.partition(" ")[0] for case in CASES for found in case.get("findings", ())}
     elsewhere = {
         "GPU602",
         "GPU603",
@@ -108,7 +108,7 @@ def test_every_finding_has_a_case() -> None:
         "GPU621",
     }  # test_match.py, test_run.py, test_room.py
     maintenance = {code for code in definitions() if "GPU600" <= code < "GPU630"}
-    assert maintenance == told | elsewhere
+    assert maintenance == reported | elsewhere
 
 
 def test_a_guests_name_can_not_move_the_cursor() -> None:

@@ -36,12 +36,12 @@ def test_the_cards_decide_the_device_type():
     assert (alias.name, alias.device_type) == ("a100", "type-PF")
 
 
-@pytest.mark.parametrize(("mode", "told"), [("full", True), ("shared", True), ("isolated", False)])
-def test_bound_switches_without_an_alias_are_reported(mode, told):
+@pytest.mark.parametrize(("mode", "reported"), [("full", True), ("shared", True), ("isolated", False)])
+def test_bound_switches_without_an_alias_are_reported(mode, reported):
     hosts = f'{{"*": {{models: [a], options: {{nvswitch: {mode}}}}}}}'
     asked = spec('{a: {match: {vendor: "10de", product: "20b2"}}}', hosts)
     found = [f for f in wanted(asked, [host("nvswitch")], release=FLAMINGO).findings if f.code == "GPU321"]
-    assert [mode in f.message for f in found] == [True] * told
+    assert [mode in f.message for f in found] == [True] * reported
 
 
 def test_ids_where_all_cards_go_and_addresses_where_one_stays():
@@ -205,13 +205,13 @@ def test_a_variant_driver_is_left_alone_by_libvirt(name, model, managed, found):
 
 
 @pytest.mark.parametrize(
-    ("driver", "name", "told"), [("pci-stub", "k4200-prepared", False), ("pci-stub", "k4200", True)]
+    ("driver", "name", "reported"), [("pci-stub", "k4200-prepared", False), ("pci-stub", "k4200", True)]
 )
-def test_a_card_that_a_guest_has_is_on_vfio_pci_and_prepared_all_the_same(driver, name, told):
+def test_a_card_that_a_guest_has_is_on_vfio_pci_and_prepared_all_the_same(driver, name, reported):
     """From pci-stub, libvirt moves it there for as long as the guest runs."""
     models = f'{{a: {{match: {{vendor: "10de", product: "11b4"}}, driver: {driver}}}}}'
     findings = wanted(spec(models), [host(name)], release=release("2025.1")).findings
-    assert ("GPU307" in {f.code for f in findings}) is told
+    assert ("GPU307" in {f.code for f in findings}) is reported
 
 
 def test_a_plain_driver_is_reported_where_a_variant_is_assigned():

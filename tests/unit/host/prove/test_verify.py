@@ -254,10 +254,10 @@ def test_another_device_at_a_bound_address_is_named(one_of_two: tuple[Spec, Mach
     machine.raw = changed(machine.raw, {"pci": {"0000:84:00.0": network, "0000:84:00.1": None}})
     verification = verify_host(spec, machine.host, machine.images)
     assert not verification.passed
-    told = {f"{finding.code} {finding.place}": finding.message for finding in verification.findings}
-    assert "there is 8086:1521 (subsystem 10de:1096, class 020000)" in told["GPU211 gpu01 0000:84:00.0"]
-    assert "there is nothing" in told["GPU211 gpu01 0000:84:00.1"]
-    assert "GPU102 gpu01" in told
+    reported = {f"{finding.code} {finding.place}": finding.message for finding in verification.findings}
+    assert "there is 8086:1521 (subsystem 10de:1096, class 020000)" in reported["GPU211 gpu01 0000:84:00.0"]
+    assert "there is nothing" in reported["GPU211 gpu01 0000:84:00.1"]
+    assert "GPU102 gpu01" in reported
 
 
 @pytest.mark.parametrize(
