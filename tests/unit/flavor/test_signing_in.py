@@ -66,11 +66,11 @@ def test_a_clouds_yaml_of_another_shape(
 
 
 @pytest.mark.parametrize("answer", [{}, [], {"flavors": [5]}, {"flavors": [{"extra_specs": {}}]}, {"flavors": 5}])
-def test_an_answer_that_is_none_of_novas(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
+def test_an_answer_that_is_not_from_nova(monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
     cloud = FlavorCloud.__new__(FlavorCloud)
     cloud._where = "http://nova/"
     monkeypatch.setattr(cloud, "_call", lambda *words, **more: answer)
-    with pytest.raises(CloudError, match="not from Nova's"):
+    with pytest.raises(CloudError, match="not from Nova"):
         cloud.flavors()
 
 
