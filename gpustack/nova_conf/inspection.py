@@ -87,7 +87,7 @@ class _Named:
 
 
 def _documents(path: Path) -> list[dict[str, object]]:
-    """The mappings of a YAML file.
+    """The mappings of a YAML file, without the frame of a Kubernetes list such as the output of ``oc get``.
 
     :raises NovaConfigError: when the file can't be read or is not YAML.
     """
@@ -99,4 +99,12 @@ def _documents(path: Path) -> list[dict[str, object]]:
         raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
     except (ValueError, RecursionError, yaml.YAMLError) as error:  # an invalid date; unlimited nesting
         raise NovaConfigError(f"the file is no YAML: {error}", where=str(path), remedy="name a YAML file") from error
-    return [document for document in documents if isinstance(document, dict)]
+    found = [document for document in documents if isinstance(document, dict)]
+    inner = [item for document in found for item in _items(document) or [document]]
+    return [document for document in inner if isinstance(document, dict)]
+
+
+def _items(document: Mapping[str, object]) -> list[object]:
+    """The resources of a Kubernetes list."""
+    items = document.get("items") if str(document.get("kind", "")).endswith("List") else None
+    return items if isinstance(items, list) else []

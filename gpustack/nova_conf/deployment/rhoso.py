@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,72 +90,90 @@ def _service(name: str, text: str) -> Iterator[dict[str, object]]:
 def _patch(job: Job, services: Sequence[str]) -> dict[str, object] | None:
     """The control plane's patch; None if no service needs a setting."""
     templates = [_template_of(document) for document in job.existing.documents]
-    template: dict[str, object] = {}
+    cells = tuple(dict.fromkeys(cell for template in templates for cell in _cells(template))) or ("cell0", "cell1")
+    patch: dict[str, Any] = {}
     for service in services:
         filters = job.filters if not job.default_filters or not set(job.wanted.filters) <= FILTERS else ()
         parts = {"alias", "switches", *(("filters",) if filters else ())}
         # customServiceConfig is a drop-in: its aliases are added to those of other files.
         text = _text(sections(job.wanted, (service,), filters=filters, parts=parts))
-        if not text:
-            continue
-        if service != "conductor":
-            template[_TEMPLATES[service]] = {
-                "customServiceConfig": _onto(_custom(templates, _TEMPLATES[service]), text)
-            }
-            continue
-        cells = [name for existing in templates for name in existing.get("cellTemplates") or ()] or ["cell0", "cell1"]
-        template["cellTemplates"] = {
-            cell: {
-                _CONDUCTOR: {"customServiceConfig": _onto(_custom(templates, "cellTemplates", cell, _CONDUCTOR), text)}
-            }
-            for cell in cells
-        }
-    return {"spec": {"nova": {"template": template}}} if template else None
+        for keys in _keys(service, cells):
+            before = _custom(templates, keys)
+            # A patch leaves a text that it does not name, so an earlier block needs one to be removed.
+            if text or BEGIN in before:
+                _set(patch, keys, _onto(before, text, ".".join(keys)))
+    return {"spec": {"nova": {"template": patch}}} if patch else None
 
 
-def _onto(before: str, text: str) -> str:
-    """A service's existing text with gpustack's block at its end."""
-    foreign = without_block(before, "customServiceConfig").rstrip()
-    block = f"{BEGIN}\n{text}{END}\n"
-    return f"{foreign}\n\n{block}" if foreign else block
+def _keys(service: str, cells: Iterable[str]) -> list[tuple[str, ...]]:
+    """The service templates of a service: nova-operator has one for the conductors of each cell.
+
+    No other template matters here. The metadata and noVNC services read none of gpustack's options, and
+    ``novaComputeTemplates`` are for the drivers of Ironic and for tests, which have no PCI devices.
+    """
+    if service == "conductor":
+        return [("cellTemplates", cell, _CONDUCTOR) for cell in cells]
+    return [(_TEMPLATES[service],)]
+
+
+def _set(patch: dict[str, Any], keys: Sequence[str], text: str) -> None:
+    for key in keys:
+        patch = patch.setdefault(key, {})
+    patch["customServiceConfig"] = text
+
+
+def _onto(before: str, text: str, place: str) -> str:
+    """A service's existing text with gpustack's block at its end; without a block if there is nothing to set."""
+    foreign = without_block(before, place).rstrip()
+    block = f"{BEGIN}\n{text}{END}\n" if text else ""
+    return "\n\n".join(part for part in (foreign, block) if part)
 
 
 def _template_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    value: Any = document
-    for key in ("spec", "nova", "template"):
-        value = value.get(key) if isinstance(value, dict) else None
+    """The templates of Nova's services in an OpenStackControlPlane, or in the Nova resource that is made from it."""
+    keys = ("spec",) if document.get("kind") == "Nova" else ("spec", "nova", "template")
+    value = _at(document, keys)
     return value if isinstance(value, dict) else {}
 
 
-def _custom(templates: Sequence[Mapping[str, Any]], *keys: str) -> str:
-    for resource in templates:
-        value: Any = resource
-        for key in (*keys, "customServiceConfig"):
-            value = value.get(key) if isinstance(value, dict) else None
-        if isinstance(value, str):
-            return value
-    return ""
+def _cells(template: Mapping[str, Any]) -> list[str]:
+    cells = template.get("cellTemplates")
+    return [str(cell) for cell in cells] if isinstance(cells, dict) else []
+
+
+def _custom(templates: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> str:
+    """The text of a service template; empty if no resource has one."""
+    texts = (_at(template, (*keys, "customServiceConfig")) for template in templates)
+    return next((text for text in texts if isinstance(text, str)), "")
+
+
+def _at(value: object, keys: Sequence[str]) -> object:
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def has_services(document: Mapping[str, Any]) -> bool:
-    """Whether a resource is an OpenStackControlPlane with Nova's services."""
+    """Whether a resource has the templates of Nova's services."""
     return bool(_template_of(document))
 
 
 def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
     """The settings for Nova's services in an OpenStackControlPlane, or in a ConfigMap for nova-compute."""
-    template = _template_of(document)
     data = document.get("data") if document.get("kind") == "ConfigMap" else None
     for key, text in data.items() if isinstance(data, dict) else ():
         if fnmatch.fnmatch(str(key), PATTERN) and key != KEY and isinstance(text, str):
-            place = f"{path}:{key}"
-            configuration = parse_files({place: text})
-            yield Source(label=place, services=("compute",), configuration=configuration, named=True)
-    for service, key in _TEMPLATES.items():
-        text = _custom([template], key)
-        if text:
-            place = f"{path}:{key}"
-            yield Source(label=place, services=(service,), configuration=parse_files({place: text}), named=True)
+            yield _source("compute", f"{path}:{key}", text)
+    template = _template_of(document)
+    for service in CONTROL:
+        for keys in _keys(service, _cells(template)):
+            text = _custom([template], keys)
+            if text:
+                yield _source(service, f"{path}:{'.'.join(keys)}", text)
+
+
+def _source(service: str, place: str, text: str) -> Source:
+    return Source(label=place, services=(service,), configuration=parse_files({place: text}), named=True)
 
 
 def _text(rendered: Sequence[ConfigSection]) -> str:

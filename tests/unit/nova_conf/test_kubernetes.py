@@ -9,6 +9,8 @@ import pytest
 import yaml
 from oslo_config import cfg
 
+from gpustack.errors import NovaConfigError
+from gpustack.nova_conf.inspection import existing_for
 from gpustack.nova_conf.sources import SERVICES
 from support.nova_rendered import FPGA, NIC, SPEC, codes, rendered, written
 
@@ -113,6 +115,73 @@ def test_rhoso_keeps_the_operators_service_config(tmp_path):
         assert set(template["cellTemplates"]) == {"cell0", "cell7"}
         there.write_text(yaml.safe_dump(patch))  # as it is once it was applied
     assert codes(rendered(tmp_path, "rhoso"), "GPU383") == [("GPU383", "rhoso")]
+
+
+CONDUCTOR = """\
+kind: OpenStackControlPlane
+spec:
+  nova:
+    template:
+      cellTemplates:
+        cell0: {}
+        cell1:
+          conductorServiceTemplate: {customServiceConfig: TEXT}
+          metadataServiceTemplate: {customServiceConfig: TEXT}
+          noVNCProxyServiceTemplate: {customServiceConfig: TEXT}
+          novaComputeTemplates:
+            ironic: {computeDriver: ironic.IronicDriver, customServiceConfig: TEXT}
+"""
+
+
+def test_rhoso_reads_the_conductors_of_cells(tmp_path):
+    path = tmp_path / "there.yaml"
+    path.write_text(CONDUCTOR.replace("TEXT", '"[filter_scheduler]\\npci_in_placement = false"'))
+    (source,) = existing_for("rhoso", arguments=[str(path)], root=tmp_path).sources
+    assert source.services == ("conductor",)
+    assert source.label == f"{path}:cellTemplates.cell1.conductorServiceTemplate"
+    (patch,) = documents(rendered(tmp_path, "rhoso", str(path), placement="schedule"), "controlplane.yaml")
+    for cell in patch["spec"]["nova"]["template"]["cellTemplates"].values():
+        text = cell["conductorServiceTemplate"]["customServiceConfig"]
+        assert read(tmp_path, text).filter_scheduler.pci_in_placement is True
+
+
+def test_rhoso_refuses_a_conductors_text_that_is_no_ini_file(tmp_path):
+    path = tmp_path / "there.yaml"
+    path.write_text(CONDUCTOR.replace("TEXT", '"pci_in_placement: [false"'))
+    with pytest.raises(NovaConfigError, match=r"cellTemplates\.cell1\.conductorServiceTemplate"):
+        rendered(tmp_path, "rhoso", str(path))
+
+
+@pytest.mark.parametrize("form", ["OpenStackControlPlane", "Nova", "List"])
+def test_rhoso_reads_each_form_of_the_resource(tmp_path, form):
+    control_plane = yaml.safe_load(CONTROL_PLANE)
+    forms = {
+        "OpenStackControlPlane": control_plane,
+        "Nova": {"kind": "Nova", "spec": control_plane["spec"]["nova"]["template"]},
+        "List": {"kind": "List", "items": [control_plane]},  # oc get openstackcontrolplane -o yaml
+    }
+    path = tmp_path / "there.yaml"
+    path.write_text(yaml.safe_dump(forms[form]))
+    rendering = rendered(tmp_path, "rhoso", str(path), placement="schedule")
+    assert codes(rendering, "GPU383") == []
+    (patch,) = documents(rendering, "controlplane.yaml")
+    template = patch["spec"]["nova"]["template"]
+    assert names(read(tmp_path, template["apiServiceTemplate"]["customServiceConfig"])) == ["fpga", *OURS]
+    assert set(template["cellTemplates"]) == {"cell0", "cell7"}
+
+
+def test_rhoso_removes_settings_of_an_earlier_placement(tmp_path):
+    """A merge patch keeps each text that it does not name: settings for `schedule` must not stay with `report`."""
+    there = tmp_path / "there.yaml"
+    there.write_text(CONTROL_PLANE)
+    for placement in ("schedule", "report"):
+        (patch,) = documents(rendered(tmp_path, "rhoso", str(there), placement=placement), "controlplane.yaml")
+        there.write_text(yaml.safe_dump(patch))
+    jsonschema.validate(patch, SCHEMAS["controlplane"])
+    template = patch["spec"]["nova"]["template"]
+    assert set(template["cellTemplates"]) == {"cell0", "cell7"}
+    assert "pci_in_placement" not in json.dumps(template)
+    assert names(read(tmp_path, template["apiServiceTemplate"]["customServiceConfig"])) == ["fpga", *OURS]
 
 
 CONFIG_MAP = f"""\
