@@ -79,13 +79,13 @@ def _pci(
 ) -> Iterator[Line]:
     if "alias" in parts and {"api", "compute"} & set(services):
         values = (*carried.aliases, *(str(alias) for alias in wanted.aliases))
-        yield from _lines("alias", values, "The same on nova-api and on every nova-compute: moves read it there.")
+        yield from _lines("alias", values, "The same on nova-api and on every nova-compute: both read it for moves.")
     if "devices" in parts and "compute" in services:
         option = releases.device_spec_option(wanted.release)
         values = (*carried.devices, *(str(entry) for entry in devices))
-        yield from _lines(option.name, values, "What this host gives to guests: the GPUs, without their companions.")
+        yield from _lines(option.name, values, "The GPUs that this host passes through, without their other functions.")
     if "switches" in parts and "compute" in services and wanted.placement != "off":
-        comment = "One-way: nova-compute does not start again with this off."
+        comment = "Permanent: nova-compute does not start again if this is off."
         yield Line(name="report_in_placement", value="true", comment=comment)
 
 
@@ -98,10 +98,10 @@ def _scheduling(
     if wanted.placement != "schedule" or "switches" not in parts:
         return
     if set(CONTROL) & set(services):
-        comment = "Only once every nova-compute reports its devices."
+        comment = "Only after every nova-compute reports its devices."
         yield Line(name="pci_in_placement", value="true", comment=comment)
     elif "compute" in services and wanted.without_ids:
-        comment = "nova-compute takes aliases without ids only when it knows of this."
+        comment = "Without this option, nova-compute refuses aliases without ids."
         yield Line(name="pci_in_placement", value="true", comment=comment)
 
 

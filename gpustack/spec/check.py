@@ -70,14 +70,14 @@ def _names(document: Document, models: Mapping[str, Any], hosts: Mapping[str, An
         used |= of_pattern
     for name in models:
         if name not in used and hosts:
-            yield _warning(document, ("models", name), "no host gives this model to guests", at_key=True)
+            yield _warning(document, ("models", name), "no host passes this model through", at_key=True)
 
 
 def _unmanaged(document: Document, models: Mapping[str, Any]) -> Iterator[Problem]:
     """Cards on pci-stub that libvirt must not bind: no instance could start with them."""
     for name, model in models.items():
         if isinstance(model, dict) and model.get("driver") == STUB and model.get("managed") is False:
-            message = "guests need the card on a VFIO driver: with pci-stub, libvirt has to bind it (managed: true)"
+            message = "instances need the card on a VFIO driver: with pci-stub, libvirt must bind it (managed: true)"
             yield document.problem(("models", name, "managed"), message)
 
 
@@ -100,32 +100,32 @@ def _ambiguous(document: Document, matches: Mapping[str, Match]) -> Iterator[Pro
             yield document.problem(path, f"more than {MAX_MODELS_OF_A_CARD} models share {ids}", at_key=True)
             continue
         for other in others:
-            if not _told_apart(match, matches[other]):
+            if not _distinguishable(match, matches[other]):
                 yield document.problem(
                     path,
-                    f"fits the same cards ({ids}) as the model {quoted(other)}, and neither asks more than the "
-                    "other: distinguish them by subsystem_vendor, subsystem_product, class or addresses",
+                    f"matches the same cards ({ids}) as the model {quoted(other)}, and neither is more specific "
+                    "than the other: distinguish them by subsystem_vendor, subsystem_product, class or addresses",
                     at_key=True,
                 )
                 break
         others.append(name)
 
 
-def _told_apart(match: Match, other: Match) -> bool:
+def _distinguishable(match: Match, other: Match) -> bool:
     return disjoint(match, other) or within(match, other) or within(other, match)
 
 
 def _doubtful(document: Document, path: Path, match: Match) -> Iterator[Problem]:
     """Valid entries that are probably mistakes."""
     if match.subsystem_product is not None and match.subsystem_vendor is None:
-        message = "a subsystem id means something only with its vendor; give subsystem_vendor too"
+        message = "a subsystem id has a meaning only with its vendor; set subsystem_vendor too"
         yield _warning(document, (*path, "subsystem_product"), message)
     if match.pci_class is not None and not is_gpu_class(match.pci_class):
         message = 'not the class of a GPU: those are display controllers ("03…") and accelerators ("1200")'
         yield _warning(document, (*path, "class"), message)
     for index, address in enumerate(match.addresses):
         if not Address.parse(address).fits_nova:
-            message = "Nova does not take devices of PCI domains above ffff"
+            message = "Nova does not support PCI domains above ffff"
             yield _warning(document, (*path, "addresses", index), message)
 
 

@@ -58,7 +58,7 @@ def _gpus(document: Document, path: Path, flavor: Mapping[str, Any], models: Map
     if ("model" in flavor) == ("gpus" in flavor):
         yield document.problem(path, "expected either model, with count, or gpus", at_key=True)
     elif "gpus" in flavor and "count" in flavor:
-        yield document.problem((*path, "count"), "gpus says how many, so omit count", at_key=True)
+        yield document.problem((*path, "count"), "gpus contains the numbers, so omit count", at_key=True)
     requested: dict[Path, object] = {(*path, "model"): flavor.get("model")}
     if isinstance(flavor.get("gpus"), dict):
         requested |= {(*path, "gpus", name): name for name in flavor["gpus"]}
@@ -92,13 +92,13 @@ def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> I
     for key in specs if isinstance(specs, dict) else ():
         key_path = (*path, "extra_specs", key)
         if key == ALIAS:
-            message = f"{key} is made of the flavor's model and count"
+            message = f"gpustack derives {key} from the flavor's model and count"
             yield document.problem(key_path, message, at_key=True)
         elif key.startswith(NAMESPACE):
-            message = f"the names that begin with {NAMESPACE} are gpustack's own"
+            message = f"names that begin with {NAMESPACE} are reserved for gpustack"
             yield document.problem(key_path, message, at_key=True)
         elif key in _FIELDS and _given(flavor, _FIELDS[key]):
-            message = f"{key} is what {'.'.join(_FIELDS[key])} says already"
+            message = f"{key} is already set by {'.'.join(_FIELDS[key])}"
             yield document.problem(key_path, message, at_key=True)
 
 
@@ -125,10 +125,10 @@ def _name(document: Document, path: Path, name: str, flavor: Mapping[str, Any]) 
             yield document.problem(name_path, message, at_key=True)
     odd = next((c for c in name if not _is_printable(c)), None)
     if odd is not None:
-        message = f"Nova takes no U+{ord(odd):04X} in a flavor's name"
+        message = f"Nova does not allow U+{ord(odd):04X} in a flavor's name"
         yield document.problem(path, message, at_key=True)
     elif len(named(name, 64)) > _MAX_NAME:
-        yield document.problem(path, f"Nova takes names of up to {_MAX_NAME} characters", at_key=True)
+        yield document.problem(path, f"Nova allows names of up to {_MAX_NAME} characters", at_key=True)
 
 
 def _is_printable(character: str) -> bool:

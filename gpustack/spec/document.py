@@ -88,7 +88,7 @@ class _Loader(yaml.SafeLoader):
         if self.check_event(yaml.AliasEvent):
             node = super().compose_node(parent, index)
             if id(node) not in self._sizes:
-                raise _Refused(problem="an alias stands inside what it stands for", problem_mark=mark)
+                raise _Refused(problem="an alias refers to a value that contains it", problem_mark=mark)
             self._nodes += self._sizes[id(node)]
             self._within_limits(mark, height=self._heights[id(node)])
         else:
@@ -104,7 +104,7 @@ class _Loader(yaml.SafeLoader):
         if self._depth + height > MAX_DEPTH:
             raise _Refused(problem=f"nested more than {MAX_DEPTH} levels deep", problem_mark=mark)
         if self._nodes > MAX_NODES:
-            raise _Refused(problem=f"more than {MAX_NODES} values, counting what aliases stand for", problem_mark=mark)
+            raise _Refused(problem=f"more than {MAX_NODES} values, with aliases expanded", problem_mark=mark)
 
 
 _Loader.add_implicit_resolver(_INT, re.compile(r"^(?:[-+]?[0-9]+|0o[0-7]+)$"), list("-+0123456789"))
@@ -141,7 +141,7 @@ def read(source: str | bytes) -> Document:
 
 def _decode(source: str | bytes, document: Document) -> str | None:
     if len(source) > MAX_BYTES:
-        document.problems.append(_problem((), f"larger than {MAX_BYTES >> 10} KiB, the most a spec may have"))
+        document.problems.append(_problem((), f"larger than {MAX_BYTES >> 10} KiB, the largest size of a spec"))
         return None
     if isinstance(source, str):
         return source.removeprefix("\ufeff")
@@ -198,7 +198,7 @@ def _syntax(error: yaml.MarkedYAMLError) -> Problem:
     elif "expected a single document" in description:
         message = "a second document begins here; a spec is one document"
     elif "found undefined alias" in description or "scanning an alias" in description:
-        message = "an alias (*) that stands for nothing; a host pattern that begins with * is written in quotes"
+        message = "an alias (*) without an anchor (&); write a host pattern that begins with * in quotes"
     else:
         readable = _UNFIT.sub("?", description).encode("ascii", "backslashreplace").decode("ascii")
         message = f"not valid YAML: {readable}"
@@ -245,18 +245,18 @@ class _Converter:
             if key_node.tag == _MERGE:
                 merged.extend(value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node])
             elif not isinstance(key_node, yaml.ScalarNode):
-                self._say(path, "a key must be text, not a list or a mapping", key_node)
+                self._report(path, "a key must be text, not a list or a mapping", key_node)
             elif key_node.value in first:
                 line = first[key_node.value].start_mark.line + 1
                 message = f"{quoted(key_node.value)} is given twice, first on line {line}"
-                self._say((*path, key_node.value), message, key_node)
+                self._report((*path, key_node.value), message, key_node)
             else:
                 self._check_key(key_node, path)
                 first[key_node.value] = key_node
                 yield key_node, value_node
         for other in merged:
             if not isinstance(other, yaml.MappingNode):
-                self._say((*path, "<<"), "<< takes a mapping or a list of mappings", other)
+                self._report((*path, "<<"), "<< takes a mapping or a list of mappings", other)
                 continue
             for key_node, value_node in self._pairs(other, path):
                 if key_node.value not in first:
@@ -265,11 +265,11 @@ class _Converter:
 
     def _check_key(self, node: yaml.ScalarNode, path: Path) -> None:
         if node.tag == _NULL and not node.value:
-            self._say(path, "a key is missing before ':'", node)
+            self._report(path, "a key is missing before ':'", node)
         elif node.tag != _TEXT:
-            self._say((*path, node.value), f"a key must be text: write it in quotes, {quoted(node.value)}", node)
+            self._report((*path, node.value), f"a key must be text: write it in quotes, {quoted(node.value)}", node)
         elif _UNFIT.search(node.value):
-            self._say((*path, node.value), f"the key {quoted(node.value)} has control characters", node)
+            self._report((*path, node.value), f"the key {quoted(node.value)} has control characters", node)
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Data:
         text: str = node.value
@@ -279,7 +279,7 @@ class _Converter:
             return None
         elif node.tag == _TEXT:
             if _UNFIT.search(text):
-                self._say(path, f"{quoted(text)} has line breaks or control characters", node)
+                self._report(path, f"{quoted(text)} has line breaks or control characters", node)
             return text
         elif node.tag == _BOOL:
             return SafeConstructor.bool_values.get(text.lower(), Odd(text=text))
@@ -295,7 +295,7 @@ class _Converter:
     def _expect_tag(self, node: yaml.Node, path: Path, tag: str) -> None:
         if node.tag != tag:
             printed = quoted(node.tag.replace(_PREFIX, "!!"))
-            self._say(path, f"the tag {printed} is not used in a spec", node)
+            self._report(path, f"the tag {printed} is not used in a spec", node)
 
-    def _say(self, path: Path, message: str, node: yaml.Node) -> None:
+    def _report(self, path: Path, message: str, node: yaml.Node) -> None:
         self._document.problems.append(_problem(path, message, node.start_mark))

@@ -60,7 +60,7 @@ def takes_names(node: Node) -> bool:
 
 def name_of_key(node: Node | None) -> str:
     """The expected form of a mapping's keys."""
-    return _said(resolve(node["propertyNames"])) if node and "propertyNames" in node else "text"
+    return _expectation(resolve(node["propertyNames"])) if node and "propertyNames" in node else "text"
 
 
 def describe(node: Node | None) -> str:
@@ -76,10 +76,10 @@ def describe(node: Node | None) -> str:
         return listed(node["enum"])
     if "const" in node:
         return f"the number {node['const']}"
-    return _KINDS.get(node.get("type", ""), _said)(node)
+    return _KINDS.get(node.get("type", ""), _expectation)(node)
 
 
-def _said(node: Node) -> str:
+def _expectation(node: Node) -> str:
     message: str = node.get("patternErrorMessage", "expected text")
     return message.removeprefix("expected ") + (f", like {quoted(node['examples'][0])}" if "examples" in node else "")
 

@@ -92,9 +92,7 @@ def _counts(value: object) -> tuple[int, ...]:
 FlavorName = Annotated[
     str,
     StringConstraints(pattern=FLAVOR_PATTERN),
-    described(
-        FLAVOR_PATTERN, "a name of 1 to 255 characters that begins and ends with none that is blank", "g1.k4200.{count}"
-    ),
+    described(FLAVOR_PATTERN, "a name of 1 to 255 characters without blanks at its ends", "g1.k4200.{count}"),
 ]
 Project = Annotated[
     str, StringConstraints(pattern=FLAVOR_PATTERN), described(FLAVOR_PATTERN, "a project's id or name", "research")
@@ -125,75 +123,75 @@ Counts = Annotated[
 
 
 class PerGpu(SpecSection):
-    """What a guest gets for each of its GPUs."""
+    """Resources of an instance for each of its GPUs."""
 
     vcpus: AutoVcpus | None = None
-    """vCPUs for each GPU; `auto` is the share of the host that has least to give, as its facts say."""
+    """vCPUs for each GPU; `auto` divides the processors of each host by its GPUs and uses the smallest share."""
     ram: AutoRam | None = None
-    """Memory for each GPU, as `32GiB` or in MiB; `auto` is the host's share, in whole GiB."""
+    """Memory for each GPU, as `32GiB` or in MiB; `auto` divides the memory of each host in the same way."""
     disk: Disk | None = None
     """Root disk for each GPU, as `40GiB` or in GiB."""
 
 
 class Reserve(SpecSection):
-    """What `auto` leaves to a host."""
+    """Resources that `auto` keeps for a host."""
 
     vcpus: Annotated[int, PlainValidator(_number(0)), _integer(0, MAX_INT, "a number of processors")] = 2
-    """Processors that stay with the host; 2 when not given."""
+    """Processors reserved for the host."""
     ram: Swap = 8192
-    """Memory that stays with the host, as `16GiB` or in MiB; 8 GiB when not given."""
+    """Memory reserved for the host, as `16GiB` or in MiB."""
 
 
 class Numa(SpecSection):
-    """How a guest lies on the NUMA nodes of its host."""
+    """NUMA placement of instances."""
 
     policy: NumaPolicy | None = None
-    """How strictly the guest's nodes must be those of its GPUs (`hw:pci_numa_affinity_policy`); the model's when not given. It binds only guests that have NUMA nodes: give `nodes`, a `cpu_policy` of dedicated or a `mem_page_size` with it."""  # noqa: E501
+    """How strictly an instance must be on the NUMA nodes of its GPUs (`hw:pci_numa_affinity_policy`). The default is the policy of the model. It has an effect only on instances with NUMA nodes: set `nodes`, `cpu_policy: dedicated` or `mem_page_size` too."""  # noqa: E501
     nodes: Annotated[
         int | Literal["auto"] | None,
         _or_auto(_number(1, MAX_GPUS)),
         _auto_schema(_integer(1, MAX_GPUS, f"a number from 1 to {MAX_GPUS}")),
     ] = None
-    """How many NUMA nodes the guest has (`hw:numa_nodes`); `auto` is as few as hold its GPUs on the hosts, as their facts say."""  # noqa: E501
+    """Number of NUMA nodes of the instance (`hw:numa_nodes`); `auto` is the smallest number whose nodes have enough GPUs on every host that fits."""  # noqa: E501
 
 
 class Flavor(SpecSection):
-    """A flavor, or several that differ in the number of GPUs."""
+    """A flavor, or several flavors that differ in the number of GPUs."""
 
     model: Name | None = None
     """The model of the GPUs."""
     count: Counts = (1,)
-    """How many GPUs; of a list, each makes a flavor, and `{count}` in the name is replaced."""
+    """Number of GPUs. A list makes one flavor for each number; `{count}` in the name is replaced."""
     gpus: Annotated[Mapping[Name, Count], Field(min_length=1)] | None = None
-    """In place of `model` and `count`, GPUs of several models: their names and how many of each."""
+    """Instead of `model` and `count`: the number of GPUs of each of several models."""
     per_gpu: PerGpu = PerGpu()
-    """What a guest gets for each GPU: each of `vcpus`, `ram` and `disk` stands here or in the flavor itself."""
+    """Resources for each GPU. Set each of `vcpus`, `ram` and `disk` either here or in the flavor itself."""
     vcpus: Vcpus | None = None
-    """vCPUs, however many GPUs."""
+    """vCPUs, independent of the number of GPUs."""
     ram: Ram | None = None
-    """Memory, however many GPUs, as `32GiB` or in MiB."""
+    """Memory, independent of the number of GPUs, as `32GiB` or in MiB."""
     disk: Disk | None = None
-    """Root disk, however many GPUs, as `40GiB` or in GiB. 0 is as large as the image, which Nova allows by default only for guests that boot from a volume."""  # noqa: E501
+    """Root disk, independent of the number of GPUs, as `40GiB` or in GiB. 0 means the size of the image; by default, Nova allows it only for instances that boot from a volume."""  # noqa: E501
     ephemeral: Disk = 0
     """Ephemeral disk, as `100GiB` or in GiB."""
     swap: Swap = 0
     """Swap, as `4GiB` or in MiB."""
     reserve: Reserve = Reserve()
-    """What `auto` leaves to the host."""
+    """Resources that `auto` keeps for the host."""
     id: Annotated[
         str | None,
         StringConstraints(pattern=FLAVOR_ID_PATTERN),
         described(FLAVOR_ID_PATTERN, "an id of letters, digits, '.', '_', '-' and blanks inside", "gpu-{count}"),
     ] = None
-    """The flavor's id, where something else relies on it; `{count}` is replaced. A new UUID when not given."""
+    """The flavor's id, if other tools rely on it; `{count}` is replaced. The default is a new UUID."""
     description: str | None = None
-    """Words for whoever reads the list of flavors; `{count}` is replaced."""
+    """Description in the list of flavors; `{count}` is replaced."""
     access: tuple[Project, ...] | None = None
-    """Projects, by id or name, that may use it; everybody when not given, nobody but administrators when empty."""
+    """Projects, by id or name, that may use the flavor. Without this key, all projects may; with an empty list, only administrators."""  # noqa: E501
     numa: Numa = Numa()
-    """NUMA nodes of the guest."""
+    """NUMA placement of the instance."""
     cpu_policy: Literal["shared", "dedicated"] | None = None
-    """Whether vCPUs are pinned to host processors of their own (`hw:cpu_policy`)."""
+    """Whether each vCPU is pinned to a dedicated host processor (`hw:cpu_policy`)."""
     mem_page_size: Annotated[
         str | None,
         StringConstraints(pattern=PAGE_PATTERN),
@@ -201,11 +199,11 @@ class Flavor(SpecSection):
     ] = None
     """The size of memory pages (`hw:mem_page_size`): `small`, `large`, `any`, or a size like `1GB`."""
     maxphysaddr: Literal["passthrough"] | None = None
-    """Give the guest the host's physical address width (`hw:maxphysaddr_mode`), so that its firmware finds room for GPUs with large BARs. Nova 2024.1 and later."""  # noqa: E501
+    """Give the instance the host's physical address width (`hw:maxphysaddr_mode`), so that its firmware has address space for GPUs with large BARs. Needs Nova 2024.1 or later."""  # noqa: E501
     hide_hypervisor: StrictBool = False
-    """Hide KVM from the guest, for drivers that refuse to work in virtual machines (error 43)."""
+    """Hide KVM from the guest, for drivers that do not work in virtual machines (error 43)."""
     windows: StrictBool = False
-    """Guests run Windows: say which properties their images need."""
+    """Instances run Windows: report the properties that their images need."""
     extra_specs: Annotated[
         Mapping[
             Annotated[

@@ -24,12 +24,12 @@ from gpustack.text import listed, printable
 _BRANDS = {"grid", "tesla", "quadro", "geforce", "radeon", "instinct", "firepro", "pro", "data", "center", "gpu"}
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*(\[[0-9]+:[0-9]+\][A-Za-z0-9_.-]*)?")
 _INTEGRATED = "graphics or accelerators that are part of the processor"
-_CONSOLE = "GPUs that the host boots on, where no other display would remain for its console"
+_CONSOLE = "the boot GPUs of hosts that would have no other display for their console"
 _EMULATED = "the display adapter of a virtual machine"
 _NVSWITCH = {
-    NvSwitch.FULL: "all GPUs and all switches go to one guest, which runs Fabric Manager",
-    NvSwitch.SHARED: "a service guest has the switches and partitions the fabric for the others",
-    NvSwitch.ISOLATED: "every GPU works alone, without NVLink; the switches stay with the host",
+    NvSwitch.FULL: "one instance gets all GPUs and all switches, and runs Fabric Manager",
+    NvSwitch.SHARED: "a service instance has the switches and partitions the fabric for the others",
+    NvSwitch.ISOLATED: "every GPU works alone, without NVLink; the host keeps the switches",
 }
 
 
@@ -79,14 +79,14 @@ def _remarks(by_host: Mapping[str, _Found], unread: Sequence[str]) -> Iterator[s
     def note(what: str, applies: Callable[[_Found], object]) -> list[str]:
         return _note(what, (name for name, of_host in by_host.items() if applies(of_host)))
 
-    yield from note("No GPU was found on", lambda of_host: of_host.is_empty)
-    yield from _note("Could not be read, and are not in this spec:", unread)
-    yield from note(f"Left out, {_INTEGRATED}:", lambda of_host: of_host.integrated)
-    yield from note(f"Left out, {_EMULATED}:", lambda of_host: of_host.emulated)
-    if console := note(f"Left out, {_CONSOLE}:", lambda of_host: of_host.console):
-        yield from (*console, "# Where a host needs no screen, add the model to its entry.")
+    yield from note("No GPU found on", lambda of_host: of_host.is_empty)
+    yield from _note("Not in this spec, because the scan failed:", unread)
+    yield from note(f"Omitted ({_INTEGRATED}):", lambda of_host: of_host.integrated)
+    yield from note(f"Omitted ({_EMULATED}):", lambda of_host: of_host.emulated)
+    if console := note(f"Omitted ({_CONSOLE}):", lambda of_host: of_host.console):
+        yield from (*console, "# If a host needs no screen, add the model to its entry.")
     yield from note(
-        "Mind: all displays of these hosts are GPUs of this spec, so none of them keeps a console on a screen:",
+        "Note: this spec passes through all displays of these hosts, so their consoles lose the screen:",
         lambda of_host: of_host.loses_its_console,
     )
 
@@ -98,10 +98,10 @@ def _nothing_found(by_host: Mapping[str, _Found]) -> GpustackError:
         *([_EMULATED] if any(of_host.emulated for of_host in by_host.values()) else []),
         *([_CONSOLE] if any(of_host.console for of_host in by_host.values()) else []),
     ]
-    left_out = f"; left out: {', '.join(why)}" if why else ""
+    left_out = f"; omitted: {', '.join(why)}" if why else ""
     return GpustackError(
-        f"no GPU found on {names} to write a spec of{left_out}",
-        remedy="`gpustack scan` shows what a host has",
+        f"no GPU found on {names} for a spec{left_out}",
+        remedy="run `gpustack scan HOST` to list a host's devices",
     )
 
 
@@ -212,7 +212,8 @@ def _head(schema: str, count: int) -> list[str]:
         f"# yaml-language-server: $schema={printable(schema, keep='')}",
         "#",
         f"# A first spec, written by `gpustack spec init` from a scan of {counted(count, 'host')}.",
-        "# Read it, take out what is not for guests, then run `gpustack spec check` and `gpustack host plan` on it.",
+        "# Review it, and remove GPUs that are not for passthrough. Then run `gpustack spec check` on it, and",
+        "# `gpustack host plan`.",
         "version: 1",
     ]
 
@@ -220,7 +221,7 @@ def _head(schema: str, count: int) -> list[str]:
 def _models(kinds: Mapping[int, _Kind], names: Mapping[_Kind, str], cards: Mapping[str, list[Gpu]]) -> list[str]:
     lines = [
         "",
-        "# The kinds of GPU. The names are yours to choose; flavors and aliases will go by them.",
+        "# The kinds of GPU. Choose the names yourself: flavors and aliases use them.",
         "models:",
     ]
     for position, (kind, name) in enumerate(names.items()):
@@ -231,7 +232,7 @@ def _models(kinds: Mapping[int, _Kind], names: Mapping[_Kind, str], cards: Mappi
         memory = f", {kind.card.memory}" if kind.card and kind.card.memory else ""
         lines += [""] if position else []
         lines.append(f"  # {printable(kind.name, keep='')}{memory}: {total} on {counted(hosts, 'host')}")
-        lines += [f"  # Mind: {printable(quirk.title, keep='')}" for quirk in _quirks(kind)]
+        lines += [f"  # Note: {printable(quirk.title, keep='')}" for quirk in _quirks(kind)]
         lines += _boards(kind, [function for host_gpus in functions.values() for function in host_gpus])
         match = {"vendor": kind.vendor, "product": kind.product}
         match |= dict(zip(("subsystem_vendor", "subsystem_product"), kind.subsystem, strict=False))
@@ -263,8 +264,8 @@ def _hosts(models: Mapping[str, set[str]], switched: set[str], *, order: Sequenc
     fabric = [(pattern, names) for (names, nvlink), hosts in groups.items() if nvlink for pattern in fold(hosts)]
     lines = [
         "",
-        "# Which hosts give which models to guests, by the names under which Ansible or SSH reach them. Ranges are",
-        "# written as in an inventory, gpu-[01:16]; * and ? work too, in quotes.",
+        "# The models that each host passes through. Use the host names of Ansible or SSH. Ranges are written as in an",
+        "# inventory, gpu-[01:16]; patterns with * and ? need quotes.",
         "hosts:",
     ]
     for pattern, names in sorted(plain, key=lambda entry: natural(entry[0])):
@@ -272,7 +273,7 @@ def _hosts(models: Mapping[str, set[str]], switched: set[str], *, order: Sequenc
     if fabric:
         lines += [
             *([""] if plain else []),
-            "  # Hosts with NVSwitches. gpustack does not prepare them before you choose what to do with the switches:",
+            "  # Hosts with NVSwitches. gpustack does not prepare them until you choose the use of the switches:",
             *(f"  #   {mode.value + ':':<10}{meaning}" for mode, meaning in _NVSWITCH.items()),
         ]
     for pattern, names in sorted(fabric, key=lambda entry: natural(entry[0])):

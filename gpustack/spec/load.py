@@ -76,7 +76,7 @@ def examine_file(path: FilePath) -> Examination:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
-        remedy = "run `gpustack spec init` to write a first one" if missing else file_remedy(error)
+        remedy = "run `gpustack spec init` to write a first spec" if missing else file_remedy(error)
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise SpecError(f"the spec can't be read: {reason}", where=str(path), remedy=remedy) from error
     return examine(content, str(path))
@@ -111,7 +111,7 @@ def _version(document: Document) -> Iterator[Problem]:
     data = document.data
     version = data.get("version") if isinstance(data, dict) else None
     if isinstance(version, int) and not isinstance(version, bool) and version != 1:
-        message = f"version {version} is not known here; this gpustack reads version 1"
+        message = f"version {version} is not supported; this gpustack reads version 1"
         yield document.problem(("version",), message)
     elif version is not None and (isinstance(version, bool) or version != 1):
         yield document.problem(("version",), f"expected the number 1, found {_found(document, ('version',))}")
@@ -214,10 +214,10 @@ def _found(document: Document, path: Path) -> str:
         return f"the text {quoted(value)}"
     shown = quoted(raw if raw is not None else str(value))[1:-1]
     if isinstance(value, bool):
-        return f"{shown}, a truth value to YAML"
+        return f"{shown}, a boolean in YAML"
     if isinstance(value, int | float):
-        return f"{shown}, a number to YAML"
-    return f"{shown}, no text to YAML" if isinstance(value, Odd) else shown
+        return f"{shown}, a number in YAML"
+    return f"{shown}, no text in YAML" if isinstance(value, Odd) else shown
 
 
 def _suggestion(document: Document, path: Path, node: expected.Node | None) -> str | None:

@@ -94,46 +94,46 @@ Pattern = Annotated[
 
 
 class Match(SpecSection):
-    """Which functions are of a model: all that is given must fit."""
+    """The PCI functions of a model. All given keys must match."""
 
     vendor: Annotated[Hex4, Field(examples=["10de"])]
     """PCI vendor id, four hexadecimal digits in quotes (`"10de"` is NVIDIA)."""
     product: Annotated[Hex4, Field(examples=["11b4"])]
     """PCI product (device) id, four hexadecimal digits in quotes."""
     subsystem_vendor: Annotated[Hex4 | None, Field(examples=["10de"])] = None
-    """PCI subsystem vendor id, where makers of the same chip must be told apart."""
+    """PCI subsystem vendor id, to distinguish boards of several makers with the same chip."""
     subsystem_product: Annotated[Hex4 | None, Field(examples=["1096"])] = None
-    """PCI subsystem id, where boards of the same chip must be told apart."""
+    """PCI subsystem id, to distinguish boards with the same chip."""
     pci_class: Annotated[Hex4 | None, Field(alias="class", examples=["0302"])] = None
     """Base class and subclass, four hexadecimal digits in quotes (`"0302"` is a 3D controller)."""
     addresses: tuple[Bdf, ...] = ()
-    """Only the cards at these PCI addresses (`"0000:88:00.0"`); anywhere when there are none."""
+    """Only the cards at these PCI addresses (`"0000:88:00.0"`). Without addresses, cards in all slots match."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
 
 
 class NvSwitch(enum.StrEnum):
-    """What becomes of a host's NVSwitches."""
+    """The use of a host's NVSwitches."""
 
     FULL = "full"
-    """All GPUs and all NVSwitches of the host go to one guest: the switches are bound too."""
+    """One instance gets all GPUs and all NVSwitches of the host: the switches are bound too."""
     SHARED = "shared"
-    """A service guest manages the fabric for the others: the switches are bound too."""
+    """A service instance manages the fabric for the others: the switches are bound too."""
     ISOLATED = "isolated"
-    """Every GPU works alone, without NVLink: the switches stay with the host."""
+    """Every GPU works alone, without NVLink: the switches stay bound to the host's drivers."""
 
 
 class Options(SpecSection):
-    """How hosts are prepared."""
+    """Options of host preparation."""
 
     iommu_pt: StrictBool = True
-    """Add `iommu=pt`: the host's own devices bypass DMA translation, for speed. Guests are isolated all the same."""
+    """Add `iommu=pt`: the host's own devices bypass DMA translation, for speed. Instances stay isolated."""
     allow_unsafe_interrupts: StrictBool = False
-    """Add `vfio_iommu_type1.allow_unsafe_interrupts=1`, for machines without interrupt remapping. A guest can then inject interrupts into the host: only for guests that are trusted."""  # noqa: E501
+    """Add `vfio_iommu_type1.allow_unsafe_interrupts=1`, for machines without interrupt remapping. A guest can then inject interrupts into the host, so use it only for trusted guests."""  # noqa: E501
     nvswitch: NvSwitch | None = None
-    """What becomes of NVSwitches; must be said for hosts that have them. `full`: all GPUs and all switches of the host go to one guest. `shared`: a service guest manages the fabric for the others. `isolated`: every GPU works alone, without NVLink, and the switches stay with the host."""  # noqa: E501
+    """The use of NVSwitches; required for hosts that have them. `full`: one instance gets all GPUs and all switches of the host. `shared`: a service instance manages the fabric for the others. `isolated`: every GPU works alone, without NVLink, and the host keeps the switches."""  # noqa: E501
     blacklist_host_drivers: StrictBool = True
-    """Blacklist the cards' host drivers where no other device of the host uses them."""
+    """Blacklist the cards' host drivers if no other device of the host uses them."""
 
     def overlaid(self, other: Options) -> Options:
         """These options, with those that ``other`` sets explicitly replaced."""
@@ -144,25 +144,25 @@ class Model(SpecSection):
     """A kind of GPU."""
 
     match: Match
-    """Which functions are of this model."""
+    """The PCI functions of this model."""
     driver: Literal["vfio-pci", "pci-stub"] = "vfio-pci"
-    """The driver that holds the card for guests."""
+    """The driver that reserves the card for passthrough."""
     variant: StrictBool = True
-    """With `driver: vfio-pci`: take the VFIO variant driver that the kernels have for the card (`nvgrace_gpu_vfio_pci`, `mlx5_vfio_pci`); `false` for plain vfio-pci always."""  # noqa: E501
+    """With `driver: vfio-pci`: use the VFIO variant driver of the kernels for the card, if they have one (`nvgrace_gpu_vfio_pci`, `mlx5_vfio_pci`). With `false`, always use plain vfio-pci."""  # noqa: E501
     alias: Name | None = None
-    """The alias by which flavors ask Nova for this model; the model's name when not given. Models that share an alias are given out as one kind."""  # noqa: E501
+    """The alias by which flavors request this model from Nova. The default is the name of the model. Nova treats models with the same alias as one kind."""  # noqa: E501
     numa_policy: NumaPolicy | None = None
-    """How strictly a guest's NUMA nodes must be those of its GPUs. Nova's default is `legacy`: the same node, unless the card tells none."""  # noqa: E501
+    """How strictly an instance must be on the NUMA nodes of its GPUs. Nova's default is `legacy`: the same node, unless the node of the card is unknown."""  # noqa: E501
     resource_class: Trait | None = None
-    """The resource class under which Placement counts these cards, when PCI in Placement is on; Nova makes `CUSTOM_PCI_<vendor>_<product>` of the ids when none is given."""  # noqa: E501
+    """The resource class of these cards in Placement, with PCI in Placement. Nova's default is `CUSTOM_PCI_<vendor>_<product>`."""  # noqa: E501
     traits: tuple[Trait, ...] = ()
-    """Traits that Placement keeps of these cards and that the alias asks for, when PCI in Placement is on."""
+    """Traits of these cards in Placement, which the alias requires, with PCI in Placement."""
     live_migratable: StrictBool | None = None
-    """Whether the cards can be live-migrated; needs a VFIO variant driver and Nova 2025.1 or later."""
+    """Whether the cards can be live-migrated. Needs a VFIO variant driver and Nova 2025.1 or later."""
     one_time_use: StrictBool | None = None
-    """Whether a card is reserved after its first instance until an operator cleans it and releases it in Placement; needs `placement: report` or `schedule`, and Nova 2025.2 or later."""  # noqa: E501
+    """Whether a card is reserved after its first instance until an operator cleans it and releases it in Placement. Needs `placement: report` or `schedule`, and Nova 2025.2 or later."""  # noqa: E501
     managed: StrictBool | None = None
-    """Whether libvirt takes a card from its host driver and gives it back. Nova's default is yes; `false` is for VFIO variant drivers, with Nova 2025.1 or later."""  # noqa: E501
+    """Whether libvirt unbinds a card from its host driver and binds it again afterwards. Nova's default is `true`; `false` is for VFIO variant drivers, with Nova 2025.1 or later."""  # noqa: E501
 
 
 _Names = Annotated[
@@ -172,41 +172,41 @@ _Names = Annotated[
 
 
 class HostEntry(SpecSection):
-    """Hosts of one pattern: the models that they give to guests, and options of their own."""
+    """Hosts of one pattern: the models that they pass through, and their own options."""
 
     models: _Names
-    """The models whose cards these hosts give to guests."""
+    """The models whose cards these hosts pass through."""
     options: Options = Options()
-    """Options of these hosts; each that is given here stands in place of the spec's."""
+    """Options of these hosts. An option here replaces the one of the spec."""
 
 
 _Entry = Annotated[HostEntry, BeforeValidator(_long_form, json_schema_input_type=_Names | HostEntry)]
 
 
 class Nova(SpecSection):
-    """The Nova that the hosts belong to."""
+    """The Nova deployment of the hosts."""
 
     release: ReleaseName
-    """The release that runs: its number in quotes (`"2025.2"`) or its codename (`yoga`)."""
+    """The running release: its number in quotes (`"2025.2"`) or its codename (`yoga`)."""
     deployment: Literal["drop-in", "kolla", "kayobe", "openstack-ansible", "rhoso", "openstack-helm"] = "drop-in"
-    """How its configuration is deployed. `drop-in`: files in `/etc/nova/nova.conf.d`. `kolla`: overrides for kolla-ansible. `kayobe`: the same in kayobe's configuration. `openstack-ansible`: variables of its os_nova role. `rhoso`: custom resources of Red Hat OpenStack Services on OpenShift. `openstack-helm`: values of its chart of Nova."""  # noqa: E501
+    """The tool that deploys Nova's configuration. `drop-in`: files in `/etc/nova/nova.conf.d`. `kolla`: overrides for kolla-ansible. `kayobe`: the same in kayobe's configuration. `openstack-ansible`: variables of its role os_nova. `rhoso`: custom resources of Red Hat OpenStack Services on OpenShift. `openstack-helm`: values of its chart nova."""  # noqa: E501
     placement: Annotated[Placement, BeforeValidator(_off)] = "off"
-    """PCI in Placement, in the order of its roll-out. `report` (Zed and later): every nova-compute reports its devices; it can't be switched off again. `schedule` (2023.1 and later): they are scheduled by what was reported; only once every nova-compute reports."""  # noqa: E501
+    """PCI in Placement, in the order of its roll-out. `report` (Zed and later): every nova-compute reports its devices; it can't be switched off again. `schedule` (2023.1 and later): Nova schedules by the reported devices; set it only after every nova-compute reports."""  # noqa: E501
 
 
 class Spec(SpecSection):
-    """What gpustack is to make of hosts and their GPUs: `gpustack.yaml`, version 1."""
+    """The desired state of hosts and their GPUs: `gpustack.yaml`, version 1."""
 
     version: Literal[1]
     """The version of this format; always 1."""
     models: Annotated[Mapping[Name, Model], Field(min_length=1)]
-    """The kinds of GPU, by a name of your choice. Where two models fit a card, it is of the one that says more."""
+    """The kinds of GPU, by a name of your choice. If two models match a card, the more specific one applies."""
     hosts: Annotated[Mapping[Pattern, _Entry], Field(min_length=1)]
-    """Hosts, by name or pattern (ranges as Ansible's inventories write them, `*` and `?`), and the models that they give to guests: a list of names, or `models` with `options`. A host that fits several patterns gives the models of all of them."""  # noqa: E501
+    """Hosts, by name or pattern (ranges as in Ansible inventories, `*` and `?`), and the models that they pass through: a list of names, or `models` with `options`. A host that matches several patterns passes through the models of all of them."""  # noqa: E501
     options: Options = Options()
     """Options of all hosts."""
     nova: Nova | None = None
-    """The Nova that the hosts belong to; needed for its configuration and for flavors."""
+    """The Nova deployment of the hosts; needed for its configuration and for flavors."""
     flavors: Mapping[FlavorName, Flavor] = {}
     """GPU flavors, by name; `{count}` in a name is replaced by the number of GPUs."""
 

@@ -146,7 +146,7 @@ class HostPattern:
         :raises ValueError: when it contains ``*`` or ``?``.
         """
         if self.is_open:
-            raise ValueError(f"{self.text!r} holds * or ?, so its hosts can't be listed")
+            raise ValueError(f"{self.text!r} contains * or ?, so its hosts can't be listed")
         yield from _names(self._parts)
 
 
@@ -177,7 +177,7 @@ def _parse(text: str) -> HostPattern:
         parts.append(_part(token))
     pattern = HostPattern(text, tuple(parts))
     if pattern.count > MAX_HOSTS:
-        raise ValueError(f"stands for {pattern.count} hosts; at most {MAX_HOSTS} are taken for meant")
+        raise ValueError(f"expands to {pattern.count} hosts; at most {MAX_HOSTS} are allowed")
     return pattern
 
 
@@ -199,7 +199,7 @@ def _unexpected(text: str, position: int) -> str:
 
 def _range(inner: str) -> _Part:
     if not _BOUNDS.fullmatch(inner):
-        raise ValueError("a range holds two numbers or two letters, as in [01:16] and [a:f]")
+        raise ValueError("a range has two numbers or two letters, as in [01:16] and [a:f]")
     written = f"[{inner}]"
     bounds = inner.split(":")
     if len(bounds) not in (2, 3):
@@ -211,7 +211,7 @@ def _range(inner: str) -> _Part:
     if not step:
         raise ValueError(f"{written}: the step must be 1 or more")
     if not last:
-        raise ValueError(f"{written} says no last one; expected [first:last]")
+        raise ValueError(f"{written} has no end; expected [first:last]")
     if _NUMBER.fullmatch(first) and _NUMBER.fullmatch(last):
         return _numbers(written, first, last, step)
     if len(first) == len(last) == 1 and first in _LETTERS and last in _LETTERS:

@@ -40,56 +40,56 @@ flavors:
 _INTRO = f"""\
 # The spec: gpustack.yaml
 
-One YAML file says what is wanted. Without comments, a whole one can be as short as this:
+One YAML file describes the desired state. A complete one can be as short as this:
 
 ```yaml
 {EXAMPLE.rstrip()}
 ```
 
-`gpustack spec init` writes a first one from what a scan finds, `gpustack spec check` says all that is wrong with one,
-and `gpustack spec schema` prints its JSON schema, by which editors complete and check it while it is written:
+`gpustack spec init` writes a first spec from a scan, and `gpustack spec check` reports all problems of a spec.
+`gpustack spec schema` prints its JSON schema, with which editors complete and check it:
 
 ```yaml
 # yaml-language-server: $schema=gpustack.schema.json
 ```
 
-Ids and addresses belong in quotes: without them, YAML reads `1184` as a number, `0x11b4` as another, and
-`0000:08:00.0` as a time of day in seconds.
+Write ids and addresses in quotes. Without them, YAML reads `1184` and `0x11b4` as numbers, and `0000:08:00.0` as a time
+of day in seconds.
 """
 
 _RULES = f"""\
 ## Host names and patterns
 
-| pattern | stands for |
+| pattern | matches |
 |---|---|
-| `gpu-01.example.org` | the host of that name |
-| `gpu-[01:16]` | `gpu-01` to `gpu-16`: a leading zero keeps the width, and both ends have the same |
+| `gpu-01.example.org` | the host with this name |
+| `gpu-[01:16]` | `gpu-01` to `gpu-16`: with a leading zero, both ends must have the same width |
 | `gpu-[1:16]` | `gpu-1` to `gpu-16` |
 | `gpu-[01:16:2]` | `gpu-01`, `gpu-03`, … `gpu-15` |
 | `rack-[a:f]` | `rack-a` to `rack-f` |
-| `"*.example.org"` | every name that ends so; `*` stands for any run of characters, in quotes at the beginning |
-| `gpu-0?` | `?` stands for exactly one character |
+| `"*.example.org"` | every name with this end; `*` matches any characters, and needs quotes at the beginning |
+| `gpu-0?` | `gpu-00` to `gpu-09`, `gpu-0a`, …: `?` matches exactly one character |
 
-A host is looked up by the very name under which it is reached, letter by letter: its name in the inventory, on the
-command line, or in the snapshot. `gpu01` and `gpu01.example.org` are two names; `gpu01*` fits both.
+gpustack compares patterns with the exact, case-sensitive name of the host in the inventory, on the command line, or in
+the snapshot. `gpu01` and `gpu01.example.org` are two names; `gpu01*` matches both.
 
-A host that fits several patterns gives the models of all of them. Options go from the general to the particular:
-those of the spec, then those of patterns in the order of the file, then those of the host's plain name.
+A host that matches several patterns passes through the models of all of them. Options of later sources override those
+of earlier ones, in this order: the spec, the patterns in the order of the file, the host's plain name.
 
-## Which model a card is of
+## The model of a card
 
-All that a `match` gives must fit the card. Where two models fit, the card is of the one that asks more: beside a
-general model, another one can stand for boards of one `subsystem_product`, or for the cards at some `addresses`.
-Two models that fit the same card and of which neither asks more are an error.
-A host gives away only cards of the models that it names: a card of a more particular model that it does not name
-stays with the host.
+A model matches a card if all keys of its `match` do. If two models match, the more specific one applies: beside a
+general model, another model can match boards of one `subsystem_product`, or the cards at some `addresses`.
+Two models that match the same card are an error if neither is more specific.
+A host passes through only cards of its own models. A card of a more specific model that the host does not list is
+reserved for the host.
 
 ## Limits
 
 A spec is one YAML document of at most {MAX_BYTES >> 10} KiB, nested at most {MAX_DEPTH} levels deep, with at most \
-{MAX_NODES:,} values, counted as aliases would expand.
-Anchors, aliases and merge keys (`<<`) work; tags don't. A key that is given twice is an error. A pattern stands for
-at most {MAX_HOSTS:,} hosts, unless by `*` or `?`.
+{MAX_NODES:,} values after aliases are expanded.
+Anchors, aliases and merge keys (`<<`) are supported, tags are not. A duplicate key is an error. The ranges of a pattern
+expand to at most {MAX_HOSTS:,} hosts.
 """
 
 

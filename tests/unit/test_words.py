@@ -9,6 +9,7 @@ import pytest
 
 from gpustack.cli.app import Gpustack
 from gpustack.findings import definitions
+from gpustack.spec.reference import markdown
 
 TOP = Path(__file__).parents[2]
 AVOIDED = re.compile(
@@ -53,12 +54,19 @@ def test_help_uses_plain_words(command: EntryPoint):
     assert OUTPUT_VERBS.findall(parser.format_help()) == []
 
 
-@pytest.mark.parametrize("package", ["cli", "playbook_runner", "host", "nova_conf", "flavor", "cleanup"])
+@pytest.mark.parametrize("package", ["cli", "playbook_runner", "host", "nova_conf", "flavor", "cleanup", "spec"])
 def test_messages_use_plain_words(package):
     paths = sorted((TOP / "gpustack" / package).rglob("*.py"))
     texts = [(str(path), text) for path in paths for text in _messages(ast.parse(path.read_text(encoding="utf-8")))]
     assert texts
     assert [(path, text) for path, text in texts if AVOIDED.search(text) or OUTPUT_VERBS.search(text)] == []
+
+
+def test_spec_reference_uses_plain_words():
+    text = markdown()
+    assert AVOIDED.findall(text) == []
+    assert OUTPUT_VERBS.findall(text) == []
+    assert re.findall(r"\bto guests\b", text) == [], "GPUs are passed through to instances"
 
 
 def _messages(tree):

@@ -32,7 +32,7 @@ def test_a_valid_spec_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]
     out, err = capsys.readouterr()
     assert out.endswith("valid-in-full.yaml: valid, 3 models, 3 host patterns\n")
     assert "warning: " in err
-    assert "valid-in-full.yaml:10:60 $.models.one.match.addresses[1]: Nova does not take" in err
+    assert "valid-in-full.yaml:10:60 $.models.one.match.addresses[1]: Nova does not support" in err
 
 
 def test_a_spec_that_is_not_valid_ends_with_10_and_every_problem(capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,7 +53,7 @@ def test_problems_as_data(capsys: pytest.CaptureFixture[str]) -> None:
             "path": "$.version",
             "line": 1,
             "column": 10,
-            "message": "version 2 is not known here; this gpustack reads version 1",
+            "message": "version 2 is not supported; this gpustack reads version 1",
             "suggestion": None,
         }
     ]
@@ -76,7 +76,7 @@ def test_the_first_spec_goes_to_standard_output(capsys: pytest.CaptureFixture[st
     assert main(["spec", "init", "--snapshot", str(snapshot)]) == 0
     out, err = capsys.readouterr()
     assert "  gpu01: [k4200]\n" in out
-    assert "# No GPU was found on cpu01." in out
+    assert "# No GPU found on cpu01." in out
     assert err == ""
 
 
@@ -119,7 +119,7 @@ def test_a_host_that_can_not_be_read_does_not_stop_the_others(
     assert main(["spec", "init", "--snapshot", str(snapshot), "gpu01", "gpu02"]) == 12
     out, err = capsys.readouterr()
     assert "  gpu01: [k4200]\n" in out
-    assert "# Could not be read, and are not in this spec: gpu02." in out
+    assert "# Not in this spec, because the scan failed: gpu02." in out
     assert "gpu02" in err
 
 

@@ -1,4 +1,4 @@
-"""The first spec: it says what was found, in words a person keeps, and is always valid."""
+"""The first spec lists the GPUs of the scanned hosts, and is always valid."""
 
 from __future__ import annotations
 
@@ -110,12 +110,12 @@ ONLY_DISPLAY = [{**k4200(0x01)[0], "boot_vga": True}, k4200(0x01)[1]]
 
 
 @pytest.mark.parametrize("functions", [[IGPU], [IGPU, NPU], CEZANNE, NEWER_APU, ONLY_DISPLAY])
-def test_the_only_display_and_integrated_graphics_are_left_out(functions: list[dict[str, Any]]) -> None:
-    with pytest.raises(GpustackError, match=r"no GPU found on a .*left out"):
+def test_only_displays_and_integrated_graphics_are_omitted(functions: list[dict[str, Any]]) -> None:
+    with pytest.raises(GpustackError, match=r"no GPU found on a .*omitted"):
         initial_spec([host("a", *functions)])
     text = initial_spec([host("a", *functions), host("b", *k4200(0x88))])
     assert list(parse_spec(text, "x").hosts) == ["b"]
-    assert re.search(r"^# Left out, .*: a\.$", text, re.MULTILINE)
+    assert re.search(r"^# Omitted \(.*\): a\.$", text, re.MULTILINE)
 
 
 def test_an_accelerator_is_no_display_beside_the_only_one() -> None:
@@ -127,10 +127,7 @@ def test_an_accelerator_is_no_display_beside_the_only_one() -> None:
 def test_hosts_without_any_display_left_are_named() -> None:
     """No VGA controller is the one that the kernel booted on: the console may be a serial one."""
     text = initial_spec([host("a", *k4200(0x87), *k4200(0x88)), host("b", BMC, *k4200(0x88))])
-    assert (
-        "# Mind: all displays of these hosts are GPUs of this spec, so none of them keeps a console on a screen: a."
-        in text
-    )
+    assert "# Note: this spec passes through all displays of these hosts, so their consoles lose the screen: a." in text
 
 
 RX6800 = [function("0000:05:00.0", "1002:73bf"), function("0000:05:00.1", "1002:ab28", "040300")]
@@ -152,7 +149,7 @@ def test_a_boot_gpu_stays_when_no_other_display_would(others: list[dict[str, Any
     text = initial_spec([host("a", *ONLY_DISPLAY, *others), host("b", BMC, A100)])
     spec = parse_spec(text, "x")
     assert list(models_for(spec, "a")) == models
-    assert re.search(r"^# Left out, GPUs that the host boots on, .*: a\.$", text, re.MULTILINE)
+    assert re.search(r"^# Omitted \(the boot GPUs of hosts .*\): a\.$", text, re.MULTILINE)
 
 
 STANDARD_VGA = function("0000:00:01.0", "1234:1111", boot_vga=True)
@@ -179,14 +176,14 @@ def test_a_host_scanned_twice_is_one_host() -> None:
 @pytest.mark.parametrize(
     "hosts", [[], [host("a")], [host("a", BMC), host("b", function("0000:00:1f.0", "8086:1234", "060100"))]]
 )
-def test_without_a_gpu_there_is_nothing_to_write(hosts: list[Host]) -> None:
+def test_no_spec_without_a_gpu(hosts: list[Host]) -> None:
     with pytest.raises(GpustackError, match="no GPU found") as caught:
         initial_spec(hosts)
     assert "gpustack scan" in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["null", "true", "no", "1e3", "0x1F", "1_000", "12", "08", "2026-11-21", "_", "9.5.1"])
-def test_names_that_yaml_would_not_take_for_text_are_in_quotes(name: str) -> None:
+def test_names_that_yaml_misreads_are_quoted(name: str) -> None:
     text = initial_spec([host(name, *k4200(0x88))])
     assert f'  "{name}": [k4200]' in text or name == "_"
     assert models_for(parse_spec(text, "x"), name)
@@ -199,7 +196,7 @@ def test_a_hostile_schema_path_stays_in_its_comment() -> None:
 
 def test_hosts_that_could_not_be_read_are_named_in_a_comment() -> None:
     text = initial_spec([host("a", *k4200(0x88))], unread=["gpu01", "gpu02", "root@x\nversion: 2"])
-    assert "# Could not be read, and are not in this spec: gpu[01:02], root@x\\nversion: 2.\n" in text
+    assert "# Not in this spec, because the scan failed: gpu[01:02], root@x\\nversion: 2.\n" in text
     assert list(parse_spec(text, "x").hosts) == ["a"]
 
 
@@ -248,7 +245,7 @@ HOSTS = st.builds(
 
 @given(st.lists(HOSTS, max_size=8, unique_by=lambda facts: facts.hostname))
 @settings(max_examples=200)
-def test_the_spec_is_valid_and_true_to_what_was_found(hosts: list[Host]) -> None:
+def test_random_scans_give_valid_and_complete_specs(hosts: list[Host]) -> None:
     if all(is_integrated(facts, gpu.main) for facts in hosts for gpu in gpus(facts)):
         with pytest.raises(GpustackError, match="no GPU"):
             initial_spec(hosts)
@@ -263,5 +260,5 @@ def test_the_spec_is_valid_and_true_to_what_was_found(hosts: list[Host]) -> None
         given_models |= models
         # Whatever a host gives was found on it, and it gives all that was found: but for integrated graphics.
         assert models - {None} == set(models_for(spec, facts.hostname))
-        assert None not in models or "Left out" in text
+        assert None not in models or "Omitted" in text
     assert given_models - {None} == set(spec.models)

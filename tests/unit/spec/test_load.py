@@ -30,7 +30,7 @@ def problems_text(examination: Examination) -> str:
 
 @pytest.mark.parametrize("case", sorted(CASES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_problems_of_a_spec(case: Path) -> None:
-    """``GOLDEN=write pytest …`` writes the expected texts anew: read the difference before committing it."""
+    """``GOLDEN=write pytest …`` writes the expected texts again: review the difference before committing it."""
     golden = case.with_suffix(".txt")
     text = problems_text(examine(case.read_bytes(), case.name))
     if os.environ.get("GOLDEN") == "write":
@@ -72,7 +72,7 @@ def test_an_error_carries_every_problem_as_data() -> None:
             "path": "$.models.k4200",
             "line": 2,
             "column": 10,
-            "message": "no host gives this model to guests",
+            "message": "no host passes this model through",
             "suggestion": None,
         },
         {
@@ -80,7 +80,7 @@ def test_an_error_carries_every_problem_as_data() -> None:
             "path": "$.models.k4200.match.product",
             "line": 2,
             "column": 49,
-            "message": 'expected four hexadecimal digits in quotes, like "11b4", found 1184, a number to YAML: '
+            "message": 'expected four hexadecimal digits in quotes, like "11b4", found 1184, a number in YAML: '
             "write it in quotes",
             "suggestion": '"1184"',
         },
@@ -156,11 +156,11 @@ def merges() -> str:
         ("[" + "a," * 500_000 + "]", f"more than {MAX_NODES} values"),
         ("a: " + "x" * MAX_BYTES, "larger than 1024 KiB"),
         ("%YAML " + "1" * 10_000 + ".1\n---\na: 1", "a number here is out of range"),
-        ("- &a [*a]", "an alias stands inside what it stands for"),
+        ("- &a [*a]", "an alias refers to a value that contains it"),
     ],
     ids=lambda value: None if len(value) > 60 else value,
 )
-def test_bombs_are_refused_before_they_go_off(text: str, message: str) -> None:
+def test_alias_bombs_are_refused_before_expansion(text: str, message: str) -> None:
     with pytest.raises(SpecProblems, match=message) as caught:
         parse_spec(text, "x")
     assert len(caught.value.problems) == 1

@@ -121,18 +121,18 @@ def test_any_text_is_a_pattern_or_a_value_error(text: str) -> None:
         ("gpu[1:2:3:4]", "is not a range"),
         ("gpu[16:01]", "ends before it begins"),
         ("gpu[f:a]", "ends before it begins"),
-        ("gpu[01:]", "says no last one"),
+        ("gpu[01:]", "has no end"),
         ("gpu[01:100]", r"did you mean \[001:100\]"),
         ("gpu[1:9:0]", "step must be 1 or more"),
         ("gpu[1:9:-1]", "step must be an integer"),
         ("gpu[aa:zz]", "two numbers or two single letters"),
         ("gpu[a:9]", "two numbers or two single letters"),
-        ("gpu[1:9999999]", "stands for 9999999 hosts"),
+        ("gpu[1:9999999]", "expands to 9999999 hosts"),
         ("gpu[1:99999999999999999999]", "two numbers or two single letters"),
-        ("r[1:999]n[1:999]", "stands for 998001 hosts"),
+        ("r[1:999]n[1:999]", "expands to 998001 hosts"),
     ],
 )
-def test_what_is_wrong_with_a_pattern(pattern: str, message: str) -> None:
+def test_invalid_patterns_name_their_problem(pattern: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         HostPattern.parse(pattern)
 

@@ -19,7 +19,7 @@ CASES = Path(__file__).parent / "cases"
 
 
 def test_the_shipped_schema_is_the_models() -> None:
-    """``python -m gpustack.spec.schema`` writes it anew."""
+    """``python -m gpustack.spec.schema`` writes it again."""
     assert json.loads(SCHEMA_FILE.read_text(encoding="utf-8")) == made()
 
 
