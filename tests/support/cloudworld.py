@@ -218,7 +218,7 @@ class World:
 
     def evacuate(self, server: Server, host: str) -> Server:
         """Evacuate a guest from a dead host."""
-        self.api.compute.evacuate_server(server, host=None)
+        self.api.compute.evacuate_server(server, host=host)
         return servers.until(
             self.api,
             server,

@@ -21,6 +21,7 @@ from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Outcome, Result
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack.cleanup.undo import Undone, undo
+from gpustack_demo.embedded.hosts import gpus
 from support.by_hand import leave
 from support.cellfile import answering
 from support.cloudworld import BOTH_WAYS, World
@@ -169,6 +170,31 @@ def test_the_commands_of_the_runbook(world: World, tmp_path: Path) -> None:
             assert world.allocations(server) == before
     assert codes == [("plan", 0, False), ("apply", 0, False), ("plan", 0, True), ("undo", 0, False)]
     assert spare in world.allocations(server)
+
+
+def test_a_move_that_allocates_a_second_device(world: World) -> None:
+    """Nova's claim of a move takes its requests from the flavor, without the provider that Placement chose.
+
+    ``nova/compute/resource_tracker.py``, ``_move_claim``. Nova may take another device, and allocates that one too.
+    """
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    while len(world.allocations(server)) == 2:  # the tree's and one device's: both chose the same, one in four hosts
+        assert len(world.used) < 20
+        (host,) = world.hosts(1, gpus(4))
+        server = world.confirm(world.migrate(server, host))
+        world.nova.control.periodic(host)
+    world.nova.control.restart_compute(host)
+    ((where, provider, consumer),) = world.leftovers(*world.used)
+    assert (where, consumer) == (host, server.id)
+    before = world.allocations(server)
+
+    world.apply("--class", "Q", "--os-cloud", "embedded")
+
+    assert world.leftovers(*world.used) == []
+    world.nova.control.periodic(host)
+    assert world.allocations(server) == {uuid: held for uuid, held in before.items() if uuid != provider}
+    world.agrees(host, server)
 
 
 def heal(world: World, server: Server, directory: Path) -> str:

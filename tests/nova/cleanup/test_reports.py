@@ -310,7 +310,7 @@ def test_moves_whose_host_died_are_stuck(world: World) -> None:
 
 
 def test_confirmations_whose_source_died_are_stuck(world: World) -> None:
-    # A host of its own for each: right after a move, Placement may have no candidate for a second one.
+    # With PCI in Placement, a second move to a host can fail after the first: see test_placement.py.
     waiting, confirming, new, other_new = world.hosts(4)
     server = world.migrate(world.boot(waiting), new)
     assert world.plan(stuck=0) == []  # a person may take his time
