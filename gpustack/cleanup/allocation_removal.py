@@ -14,9 +14,9 @@ from gpustack.cleanup import permission as asking
 from gpustack.cleanup import placement
 from gpustack.cleanup.hypervisor import Ask
 from gpustack.cleanup.journal import Journal, JournalEntry
-from gpustack.cleanup.outcome import Outcome, Result, key, stub
+from gpustack.cleanup.outcome import Outcome, Result, gone, key, refused, skipped
 from gpustack.cleanup.plan import Selection, Sources, leftovers_of
-from gpustack.cleanup.verdict import PlannedVerdict, Status, Verdict
+from gpustack.cleanup.verdict import PlannedAllocation, PlannedVerdict, Status, Verdict
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
@@ -38,30 +38,38 @@ def unset(
     :raises CloudError: if Placement cannot be reached or refuses. The removal is then either done or not done.
     """
     if cloud is None:
-        detail = "Placement is not named: add --os-cloud"
-        return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=detail)
+        return skipped(wanted, "Placement is not named: add --os-cloud")
     held = wanted["allocation"]
     if held is None:
-        return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail="the plan names no allocation")
-    consumer, provider = held["consumer"], held["provider"]
+        return skipped(wanted, "the plan names no allocation")
     # Read before the new verdict: a later change of the consumer also changes its generation.
-    before = placement.allocations_of(cloud, consumer)
-    if provider not in before["allocations"]:
-        return Outcome(verdict=stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
+    before = placement.allocations_of(cloud, held["consumer"])
+    if held["provider"] not in before["allocations"]:
+        return gone(wanted)
     verdict, change = _judged(sources, cell, wanted, selection, cloud)
     if verdict is None:
-        return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=f"changed since the plan; {change}")
+        return skipped(wanted, f"changed since the plan; {change}")
     usages = asking.answers(verdict, ask, selection.gone)
-    settled = asking.settle(verdict, usages)
-    if settled.status is not Status.STALE:
-        result = Result.UNDECIDED if settled.status is Status.UNDECIDED else Result.SKIPPED
-        return Outcome(verdict=settled, result=result, detail=f"{settled.because}; {settled.advice}")
+    if refusal := refused(asking.settle(verdict, usages)):
+        return refusal
     # The questions took time: Nova's tables must still have what the verdict depends on.
     again, change = _judged(sources, cell, wanted, selection, cloud)
     if again is None:
-        detail = f"changed while the hosts were asked; {change}"
-        return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=detail)
-    witness = "; ".join(asking.witnesses(verdict, usages))
+        return skipped(wanted, f"changed while the hosts were asked; {change}")
+    return _removed(cell, verdict, held, before, journal, cloud, "; ".join(asking.witnesses(verdict, usages)))
+
+
+def _removed(
+    cell: Cell,
+    verdict: Verdict,
+    held: PlannedAllocation,
+    before: Mapping[str, Any],
+    journal: Journal,
+    cloud: Connection,
+    witness: str,
+) -> Outcome:
+    """Write the consumer's other allocations, with an entry in the journal."""
+    consumer, provider = held["consumer"], held["provider"]
     remaining = {uuid: allocation for uuid, allocation in before["allocations"].items() if uuid != provider}
     kind = {"consumer": consumer, "provider": provider, "before": before}
     number = journal.begin(cell.name, str(cell.uuid), verdict.to_dict(), (), (), kind, witness)

@@ -25,7 +25,7 @@ from gpustack.cleanup.guards import conditions
 from gpustack.cleanup.hypervisor import Ask
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.model import PciRow
-from gpustack.cleanup.outcome import Outcome, Result, about, key, stub
+from gpustack.cleanup.outcome import Outcome, Result, about, gone, key, refused, skipped
 from gpustack.cleanup.plan import Selection, Sources, verdicts_of
 from gpustack.cleanup.read import ROW
 from gpustack.cleanup.repair import Change, changes
@@ -61,7 +61,7 @@ def carry_out(
         cell = next((cell for cell in sources.cells if cell.name == wanted["cell"]), None)
         if cell is None:
             detail = f"cell {wanted['cell']} is not among the named databases; nothing was written"
-            yield Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=detail)
+            yield skipped(wanted, detail)
             continue
         if wanted["repair"] == Repair.UNSET_ALLOCATION:
             yield unset(sources, cell, wanted, selection, journal, ask, cloud)
@@ -80,32 +80,27 @@ def _carry_out_one(
 ) -> Outcome:
     verdict = _judge_again(sources, cell, wanted, selection)
     if (changed := _changed(verdict, wanted, "since the plan")) or verdict is None:
-        return changed or _nothing(wanted)
+        return changed or gone(wanted)
     if detail := asking.unstopped(verdict):
         return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
     usages = asking.answers(verdict, ask, selection.gone)
     if usages:  # asking takes time
         verdict = _judge_again(sources, cell, wanted, selection)
         if (changed := _changed(verdict, wanted, "while the hosts were asked")) or verdict is None:
-            return changed or _nothing(wanted)
+            return changed or gone(wanted)
     settled = asking.settle(verdict, usages)
-    if settled.status is not Status.STALE:
-        result = Result.UNDECIDED if settled.status is Status.UNDECIDED else Result.SKIPPED
-        return Outcome(verdict=settled, result=result, detail=f"{settled.because}; {settled.advice}")
+    if refusal := refused(settled):
+        return refusal
     try:
         return _repair(cell, settled, journal, "; ".join(asking.witnesses(verdict, usages)), wait)
     except BusyError as error:
         return Outcome(verdict=verdict, result=Result.FAILED, detail=f"{error.what}; nothing was written")
 
 
-def _nothing(wanted: PlannedVerdict) -> Outcome:
-    return Outcome(verdict=stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
-
-
 def _changed(verdict: Verdict | None, wanted: PlannedVerdict, moment: str) -> Outcome | None:
     """Return the outcome if the verdict differs from the planned one; None if it is the same."""
     if verdict is None:
-        return _nothing(wanted)
+        return gone(wanted)
     if verdict.status is Status.HEALS:
         return Outcome(verdict=verdict, result=Result.GONE, detail=verdict.because)
     if verdict.status is not Status.STALE or key(verdict.to_dict()) != key(wanted):

@@ -75,3 +75,21 @@ def stub(wanted: PlannedVerdict) -> Verdict:
         evidence=(),
         because="",
     )
+
+
+def skipped(wanted: PlannedVerdict, detail: str) -> Outcome:
+    """Return the outcome of a planned repair that is not carried out."""
+    return Outcome(verdict=stub(wanted), result=Result.SKIPPED, detail=detail)
+
+
+def gone(wanted: PlannedVerdict) -> Outcome:
+    """Return the outcome of a planned repair that is not needed any more."""
+    return Outcome(verdict=stub(wanted), result=Result.GONE, detail="nothing is wrong any more")
+
+
+def refused(settled: Verdict) -> Outcome | None:
+    """Return the outcome if the hosts' answers do not permit the repair; None if they do."""
+    if settled.status is Status.STALE:
+        return None
+    result = Result.UNDECIDED if settled.status is Status.UNDECIDED else Result.SKIPPED
+    return Outcome(verdict=settled, result=result, detail=f"{settled.because}; {settled.advice}")

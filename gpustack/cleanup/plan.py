@@ -337,12 +337,11 @@ def make(
     :raises DatabaseError: if no cell could be read.
     """
     verdicts: list[Verdict] = []
+    leftovers: list[Verdict] = []
     unread: list[tuple[str, str]] = []
     failure: DatabaseError | None = None
-    leftovers: list[Verdict] = []
-    unasked: CloudError | None = None
-    devices: list[Provider] | None = None
     asks = cloud is not None and (not selection.classes or q_allocation_drift.CLASS in selection.classes)
+    allocations = _Allocations(sources=sources, selection=selection, cloud=cloud if asks else None)
     checked = Checked(classes=_classes(sources, selection, placement=asks, hosts=answers is not None))
     for cell in sources.with_hosts:
         try:
@@ -350,22 +349,45 @@ def make(
                 verdicts += verdicts_of(sources, cell, selection, checked)
                 if answers is not None:
                     verdicts += witnessed(sources, cell, selection, t_domain_drift, answers)
-            if cloud is not None and asks and unasked is None:
-                if devices is None and selection.hosts is None:  # one answer for all cells
-                    devices = list(placement.providers(cloud))
-                leftovers += leftovers_of(sources, cell, selection, cloud, devices)
+            leftovers += allocations.judge(cell)
         except DatabaseError as error:
             failure = error
             unread.append((cell.name, str(error)))
-            continue
-        except CloudError as error:
-            unasked = error  # not asked again for other cells: a timeout can take long
-        checked.cells.append(cell.name)
-        if unasked is not None:
-            leftovers.append(q_allocation_drift.unasked(cell.name, unasked.what))
+        else:
+            checked.cells.append(cell.name)
     if failure is not None and len(unread) == len(sources.with_hosts):
         raise failure
-    return CleanupPlan(verdicts=(*verdicts, *leftovers), checked=checked, unread=tuple(unread), unasked=unasked)
+    return CleanupPlan(
+        verdicts=(*verdicts, *leftovers), checked=checked, unread=tuple(unread), unasked=allocations.unasked
+    )
+
+
+@dataclass(kw_only=True)
+class _Allocations:
+    """Placement's allocations, cell by cell.
+
+    :ivar cloud: None if Placement is left out.
+    :ivar devices: one answer for all cells; None if not read, or if hosts are selected.
+    :ivar unasked: the error of an earlier cell. Placement is not asked again: a timeout can take long.
+    """
+
+    sources: Sources
+    selection: Selection
+    cloud: Connection | None
+    devices: list[Provider] | None = None
+    unasked: CloudError | None = None
+
+    def judge(self, cell: Cell) -> list[Verdict]:
+        if self.cloud is None:
+            return []
+        if self.unasked is None:
+            try:
+                if self.devices is None and self.selection.hosts is None:
+                    self.devices = list(placement.providers(self.cloud))
+                return leftovers_of(self.sources, cell, self.selection, self.cloud, self.devices)
+            except CloudError as error:
+                self.unasked = error
+        return [q_allocation_drift.unasked(cell.name, self.unasked.what)]
 
 
 def _classes(sources: Sources, selection: Selection, *, placement: bool, hosts: bool) -> frozenset[str]:

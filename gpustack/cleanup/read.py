@@ -167,19 +167,11 @@ class CellReader:
         requests: dict[str, Asked] = {}
         for resident, asked in residents:
             add_requests(requests, resident.uuid, asked)
-        owners_by_node: dict[int, set[str]] = {}
-        displaced = set()
-        for row in [row for of_node in rows.values() for row in of_node if row.instance_uuid]:
-            uuid = row.instance_uuid or ""
-            owners_by_node.setdefault(row.compute_node_id, set()).add(uuid)
-            if row.deleted != 0 or not _placed(instances.get(uuid), nodes.get(row.compute_node_id)):
-                displaced.add(uuid)
+        owners_by_node, displaced = _owners_by_node(rows, nodes, instances)
         uuids = instances.keys() | set().union(*owners_by_node.values())
         owners = self._owners(uuids, instances, requests, displaced, unfinished)
         elsewhere = self._elsewhere(displaced)
-        by_place: dict[tuple[str | None, str | None], list[str]] = {}
-        for resident in instances.values():
-            by_place.setdefault((resident.host, resident.node), []).append(resident.uuid)
+        by_place = _by_place(instances.values())
         for node_id in ids:
             node = nodes.get(node_id) or _lost(node_id)
             of_node = tuple(rows.get(node_id, ()))
@@ -294,6 +286,28 @@ class CellReader:
                 row = PciRow.of(values)
                 by_owner.setdefault((row.instance_uuid or "").lower(), []).append((host or "an unknown host", row))
         return by_owner
+
+
+def _owners_by_node(
+    rows: Mapping[int, Iterable[PciRow]], nodes: Mapping[int, ComputeNode], instances: Mapping[str, Instance]
+) -> tuple[dict[int, set[str]], set[str]]:
+    """Return the owners of each compute node's rows, and those that are not placed on the compute node of a row."""
+    by_node: dict[int, set[str]] = {}
+    displaced = set()
+    for node_id, of_node in rows.items():
+        for row in of_node:
+            if uuid := row.instance_uuid:
+                by_node.setdefault(node_id, set()).add(uuid)
+                if row.deleted != 0 or not _placed(instances.get(uuid), nodes.get(node_id)):
+                    displaced.add(uuid)
+    return by_node, displaced
+
+
+def _by_place(instances: Iterable[Instance]) -> dict[tuple[str | None, str | None], list[str]]:
+    by_place: dict[tuple[str | None, str | None], list[str]] = {}
+    for resident in instances:
+        by_place.setdefault((resident.host, resident.node), []).append(resident.uuid)
+    return by_place
 
 
 def _placed(resident: Instance | None, node: ComputeNode | None) -> bool:

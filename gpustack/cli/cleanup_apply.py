@@ -25,6 +25,8 @@ from gpustack.cli.common import Command, add_format, confirm, positive, ssh_opti
 from gpustack.errors import ApplyError, CloudError, GpustackError, PlanError
 
 if TYPE_CHECKING:
+    from openstack.connection import Connection
+
     from gpustack.cleanup.hypervisor import Hypervisors
     from gpustack.cleanup.outcome import Outcome
     from gpustack.cleanup.plan import CleanupPlan, Selection, Sources
@@ -74,75 +76,63 @@ gpustack cleanup apply --sql"""
             metavar="S",
             help="wait S seconds for Nova's periodic task (default: %(default)s)",
         )
-        group = add_hypervisors(
-            parser,
-            "before a repair, gpustack asks each host whose device it may free over SSH which devices are in use",
-        )
-        group.add_argument(
-            "--no-hypervisor",
-            action="store_true",
-            help="don't ask hosts: make only the repairs that need no answer; the others are undecided",
-        )
-        group.add_argument(
-            "--gone",
-            action="append",
-            metavar="HOST",
-            help="don't ask this host, because it is fenced, scrapped or reinstalled and no guest can run on it; "
-            "recorded in the journal; can be repeated",
-        )
+        _add_hosts(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Show the plan, ask for confirmation, apply it, and print a summary."""
-        from gpustack.cleanup import plan
-        from gpustack.cleanup.apply import carry_out
         from gpustack.cleanup.hypervisor import Hypervisors
-        from gpustack.cleanup.journal import Journal
-        from gpustack.cleanup.show import explanation, load_plan
+        from gpustack.cleanup.show import load_plan
 
         saved = load_plan(parsed_args.plan) if parsed_args.plan else None
         sources = sources_of(self, parsed_args)
         selection = selection_of(parsed_args, sources)
         cloud = cloud_of(parsed_args)
-        cleanup_plan = plan.make(sources, selection, cloud)
-        if cleanup_plan.unasked is not None:
-            raise CloudError(
-                f"{cleanup_plan.unasked.what}; nothing was changed",
-                where=cleanup_plan.unasked.where,
-                remedy="repair the connection to Placement, or omit --os-cloud: class Q is then not checked",
-            )
-        self._plan = cleanup_plan
-        require_known_hosts(cleanup_plan, sources, parsed_args.host)
-        wanted = [v.to_dict() for v in cleanup_plan.repairs] if saved is None else selection.of_planned(saved, sources)
-        left = len(wanted) - (parsed_args.max_count or len(wanted))
-        wanted = wanted[: parsed_args.max_count]
+        self._plan = _current_plan(sources, selection, cloud)
+        require_known_hosts(self._plan, sources, parsed_args.host)
+        repairs = [v.to_dict() for v in self._plan.repairs] if saved is None else selection.of_planned(saved, sources)
+        wanted = repairs[: parsed_args.max_count]
         if not wanted:
             if parsed_args.dry_run and parsed_args.format != "text":
                 self.show_data([], parsed_args.format)
-            self.report(f"nothing to repair: {cleanup_plan.checked}")
+            self.report(f"nothing to repair: {self._plan.checked}")
             return 0
-        hypervisors = Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_options(parsed_args))
-        with hypervisors:
+        with Hypervisors(enabled=not parsed_args.no_hypervisor, ssh=ssh_options(parsed_args)) as hypervisors:
             if parsed_args.sql:
                 self._print_script(sources, wanted, self._settled(wanted, hypervisors, selection))
             elif parsed_args.dry_run:
                 self._print_settled(self._settled(wanted, hypervisors, selection), parsed_args.format)
             else:
-                for planned in wanted:
-                    self.report(explanation(planned))
-                if not parsed_args.yes:
-                    confirm(self, f"Carry out {len(wanted)} repair{'s'[: len(wanted) > 1]}?")
-                path = parsed_args.journal or default_journal()
-                with closing(Journal(path=path)) as journal:
-                    self.report(f"journal: {path}")
-                    outcomes = carry_out(
-                        sources, wanted, selection, journal, ask=hypervisors.ask, wait=parsed_args.wait, cloud=cloud
-                    )
-                    self._failed = self._print_outcomes(outcomes)
-                self.report(f"to roll back: gpustack cleanup undo {path}")
-        if left > 0:
+                self._carry_out(parsed_args, sources, wanted, selection, hypervisors, cloud)
+        if left := len(repairs) - len(wanted):
             self.report(f"{left} more repair{'s' if left > 1 else ''} planned: stopped at --max-count")
         return 0
+
+    def _carry_out(
+        self,
+        parsed_args: argparse.Namespace,
+        sources: Sources,
+        wanted: Sequence[PlannedVerdict],
+        selection: Selection,
+        hypervisors: Hypervisors,
+        cloud: Connection | None,
+    ) -> None:
+        from gpustack.cleanup.apply import carry_out
+        from gpustack.cleanup.journal import Journal
+        from gpustack.cleanup.show import explanation
+
+        for planned in wanted:
+            self.report(explanation(planned))
+        if not parsed_args.yes:
+            confirm(self, f"Carry out {len(wanted)} repair{'s'[: len(wanted) > 1]}?")
+        path = parsed_args.journal or default_journal()
+        with closing(Journal(path=path)) as journal:
+            self.report(f"journal: {path}")
+            outcomes = carry_out(
+                sources, wanted, selection, journal, ask=hypervisors.ask, wait=parsed_args.wait, cloud=cloud
+            )
+            self._failed = self._print_outcomes(outcomes)
+        self.report(f"to roll back: gpustack cleanup undo {path}")
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Return the exit code of the most severe problem: a missing repair, or an unreadable cell."""
@@ -216,6 +206,43 @@ gpustack cleanup apply --sql"""
             if failed
             else None
         )
+
+
+def _add_hosts(parser: argparse.ArgumentParser) -> None:
+    """Add the options for the hosts that are asked before a repair."""
+    group = add_hypervisors(
+        parser,
+        "before a repair, gpustack asks each host whose device it may free over SSH which devices are in use",
+    )
+    group.add_argument(
+        "--no-hypervisor",
+        action="store_true",
+        help="don't ask hosts: make only the repairs that need no answer; the others are undecided",
+    )
+    group.add_argument(
+        "--gone",
+        action="append",
+        metavar="HOST",
+        help="don't ask this host, because it is fenced, scrapped or reinstalled and no guest can run on it; "
+        "recorded in the journal; can be repeated",
+    )
+
+
+def _current_plan(sources: Sources, selection: Selection, cloud: Connection | None) -> CleanupPlan:
+    """Make the plan.
+
+    :raises CloudError: if Placement could not be read.
+    """
+    from gpustack.cleanup import plan
+
+    current = plan.make(sources, selection, cloud)
+    if current.unasked is not None:
+        raise CloudError(
+            f"{current.unasked.what}; nothing was changed",
+            where=current.unasked.where,
+            remedy="repair the connection to Placement, or omit --os-cloud: class Q is then not checked",
+        )
+    return current
 
 
 class CleanupUndoCommand(Command):

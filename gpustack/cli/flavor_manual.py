@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from gpustack.cli.flavor import InCloud, read_spec, tell_done
 from gpustack.errors import FlavorError, GpustackError, UsageError
 
 if TYPE_CHECKING:
+    from gpustack.flavor.flavors import PresentFlavor
     from gpustack.flavor.manual import GpuOption
     from gpustack.spec.model import Spec
 
@@ -133,53 +134,65 @@ gpustack flavor set g1.k4200.2 --project research --remove-project teaching"""
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.flavor.apply import answers, carry_out
         from gpustack.flavor.compare import Questions
-        from gpustack.flavor.desired import extra_specs
-        from gpustack.flavor.flavors import gpus_text
-        from gpustack.flavor.manual import Changes, change, find_flavor, requested
-        from gpustack.spec.extra_specs import ALIAS, alias_value
+        from gpustack.flavor.manual import Changes, change, find_flavor
 
         spec = _spec_at_hand(parsed_args)
         cloud = self.cloud(parsed_args)
         flavor = find_flavor(cloud.flavors(), parsed_args.flavor)
         if not flavor.ours and not parsed_args.adopt:
             raise FlavorError(f"{flavor.name}: not created by gpustack", remedy="--adopt changes it nevertheless")
-        gpus = dict(flavor.gpus)
-        if parsed_args.gpus:
-            one_kind = len(parsed_args.gpus) == 1 and parsed_args.gpus[0].count is None
-            count = parsed_args.count or (sum(gpus.values()) or 1 if one_kind else None)
-            gpus = requested(_aliases(self, spec, parsed_args.gpus), count)
-        elif parsed_args.count:
-            if len(gpus) != 1:
-                raise UsageError(
-                    f"--count is ambiguous: {flavor.name} requests {gpus_text(gpus) or 'no GPU'}",
-                    remedy="name each kind of GPU with --model NAME:N or --alias NAME:N",
-                )
-            gpus = dict.fromkeys(gpus, parsed_args.count)
+        specs = self._extra_specs(parsed_args, spec, flavor)
+        projects = frozenset((*parsed_args.project, *parsed_args.remove_project))
+        questions = Questions(
+            projects=projects, access=frozenset({flavor.id} if projects and not flavor.public else ())
+        )
+        learned = answers(cloud, questions)
+        changes = Changes(
+            set_specs=specs,
+            unset_specs=frozenset(parsed_args.unset_property),
+            description=parsed_args.description,
+            grant=frozenset(learned.projects[project] for project in parsed_args.project),
+            revoke=frozenset(learned.projects[project] for project in parsed_args.remove_project),
+        )
+        operation = change(flavor, changes, learned.access.get(flavor.id))
+        if operation is not None:
+            carry_out(cloud, operation)
+        tell_done(self, [operation] if operation is not None else [])
+        return 0
+
+    def _extra_specs(self, parsed_args: argparse.Namespace, spec: Spec | None, flavor: PresentFlavor) -> dict[str, str]:
+        """The extra specs to set.
+
+        :raises UsageError: if the flavor would request no GPU, or the number of GPUs is ambiguous.
+        """
+        from gpustack.flavor.desired import extra_specs
+        from gpustack.spec.extra_specs import ALIAS, alias_value
+
+        gpus = self._gpus(parsed_args, spec, flavor)
         specs = extra_specs(gpus, **_properties(parsed_args, spec))
         if not gpus:
             raise UsageError(f"{flavor.name} asks for no GPU", remedy="name --model or --alias, and --count")
         if specs.get(ALIAS) == alias_value(flavor.gpus):
             specs[ALIAS] = flavor.extra_specs[ALIAS]  # an equivalent request is not a change
-        projects = frozenset(parsed_args.project) | frozenset(parsed_args.remove_project)
-        questions = Questions(
-            projects=projects, access=frozenset({flavor.id} if projects and not flavor.public else ())
-        )
-        learned = answers(cloud, questions)
-        operation = change(
-            flavor,
-            Changes(
-                set_specs=specs,
-                unset_specs=frozenset(parsed_args.unset_property),
-                description=parsed_args.description,
-                grant=frozenset(learned.projects[project] for project in parsed_args.project),
-                revoke=frozenset(learned.projects[project] for project in parsed_args.remove_project),
-            ),
-            learned.access.get(flavor.id),
-        )
-        if operation is not None:
-            carry_out(cloud, operation)
-        tell_done(self, [operation] if operation is not None else [])
-        return 0
+        return specs
+
+    def _gpus(self, parsed_args: argparse.Namespace, spec: Spec | None, flavor: PresentFlavor) -> Mapping[str, int]:
+        """The number of GPUs by alias: as requested, or that of the flavor."""
+        from gpustack.flavor.flavors import gpus_text
+        from gpustack.flavor.manual import requested
+
+        if parsed_args.gpus:
+            one_kind = len(parsed_args.gpus) == 1 and parsed_args.gpus[0].count is None
+            count = parsed_args.count or (sum(flavor.gpus.values()) or 1 if one_kind else None)
+            return requested(_aliases(self, spec, parsed_args.gpus), count)
+        if not parsed_args.count:
+            return flavor.gpus
+        if len(flavor.gpus) != 1:
+            raise UsageError(
+                f"--count is ambiguous: {flavor.name} requests {gpus_text(flavor.gpus) or 'no GPU'}",
+                remedy="name each kind of GPU with --model NAME:N or --alias NAME:N",
+            )
+        return dict.fromkeys(flavor.gpus, parsed_args.count)
 
 
 # --- arguments -----------------------------------------------------------------------------------------------

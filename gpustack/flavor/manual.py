@@ -114,27 +114,12 @@ def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | Non
         raise UsageError(f"{flavor.name} is public, and can't be made private", remedy="make another one")
     if ALIAS in changes.unset_specs and flavor.ours:
         raise UsageError(f"without {ALIAS}, {flavor.name} is no GPU flavor", remedy="`gpustack flavor delete` it")
-    specs = flavor.extra_specs
-    retained = {key: specs[key] for key in flavor.owned if key in specs}
-    owned = {key: value for key, value in {**retained, **changes.set_specs}.items() if key not in changes.unset_specs}
-    description = changes.description
-    if description is None:
-        description = flavor.description.removesuffix(MARK).strip()
-        if description == gpus_text(flavor.gpus):
-            description = ""  # generated: it changes with the GPUs
-    wanted = WantedFlavor(
-        name=flavor.name,
-        sizes=flavor.sizes,
-        gpus=parse_alias(owned.get(ALIAS, "")),
-        extra_specs=owned,
-        description=description,
-        origin="spec" if specs.get(ORIGIN) == "spec" else "hand",
-    )
     # Access is handled below; comparing it as public leaves it out here.
     as_public = replace(flavor, public=True)
-    operations = compare([wanted], [as_public], FlavorChoices(adopt=True)).operations
+    operations = compare([_wanted(flavor, changes)], [as_public], FlavorChoices(adopt=True)).operations
     operation = operations[0] if operations else ChangeFlavor(why="", id=flavor.id, name=flavor.name)
     assert isinstance(operation, ChangeFlavor)  # noqa: S101 - sizes are the same
+    specs = flavor.extra_specs
     more = [key for key in sorted(changes.unset_specs) if key in specs and key not in operation.unset_specs]
     operation = replace(
         operation,
@@ -147,6 +132,25 @@ def change(flavor: PresentFlavor, changes: Changes, access: frozenset[str] | Non
         operation.set_specs or operation.unset_specs or operation.description or operation.grant or operation.revoke
     )
     return None if idle else operation
+
+
+def _wanted(flavor: PresentFlavor, changes: Changes) -> WantedFlavor:
+    """Return the flavor after the changes, with the extra specs that gpustack owns."""
+    specs = {key: flavor.extra_specs[key] for key in flavor.owned if key in flavor.extra_specs}
+    owned = {key: value for key, value in {**specs, **changes.set_specs}.items() if key not in changes.unset_specs}
+    description = changes.description
+    if description is None:
+        description = flavor.description.removesuffix(MARK).strip()
+        if description == gpus_text(flavor.gpus):
+            description = ""  # generated: it changes with the GPUs
+    return WantedFlavor(
+        name=flavor.name,
+        sizes=flavor.sizes,
+        gpus=parse_alias(owned.get(ALIAS, "")),
+        extra_specs=owned,
+        description=description,
+        origin="spec" if flavor.extra_specs.get(ORIGIN) == "spec" else "hand",
+    )
 
 
 def _with_access(

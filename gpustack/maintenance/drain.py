@@ -10,7 +10,7 @@ from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.maintenance.instances import Treatment, confirm, half_moved, judge, key
 from gpustack.maintenance.metadata import reason
-from gpustack.maintenance.model import InstanceChoices, Server, World
+from gpustack.maintenance.model import ComputeService, InstanceChoices, Ports, Server, World
 from gpustack.maintenance.plan import ServicePlan
 from gpustack.maintenance.steps import ColdMigrate, DisableService, GuestStep, LiveMigrate
 from gpustack.operations import Operation
@@ -40,16 +40,8 @@ def plan_empty(
     if service is None:
         return ServicePlan(host=host, title=TITLE, notes=("Nova has no nova-compute of this host",))
     sorted_out = _Sorted(service.host, requests)
-    if service.enabled:
-        text = reason(service.host, why, now)
-        step = DisableService(service=service.id, host=service.host, reason=text, why="no new guests come then")
-        sorted_out.steps.append(step)
-    else:
-        sorted_out.notes.append(f"nova-compute is disabled already: {service.reason or 'no reason is given'}")
-    if world.ports.none:
-        sorted_out.notes.append(f"ports of guests: {world.ports.none}")
-    if world.ports.unknown:
-        sorted_out.findings.append(finding(Code.PORTS_UNKNOWN, place=service.host, said=world.ports.unknown))
+    sorted_out.disable(service, why, now)
+    sorted_out.ports(world.ports)
     for unported in world.servers:
         server = replace(unported, ports=world.ports.kinds.get(unported.id, ()))
         sorted_out.take(judge(server, service.host, choices, user=world.user, up=service.up, requests=requests))
@@ -83,6 +75,20 @@ class _Sorted:
         self.waits: list[str] = []
         self.notes: list[str] = []
         self.findings: list[Finding] = []
+
+    def disable(self, service: ComputeService, why: str, now: datetime) -> None:
+        if service.enabled:
+            text = reason(service.host, why, now)
+            step = DisableService(service=service.id, host=service.host, reason=text, why="no new guests come then")
+            self.steps.append(step)
+        else:
+            self.notes.append(f"nova-compute is disabled already: {service.reason or 'no reason is given'}")
+
+    def ports(self, ports: Ports) -> None:
+        if ports.none:
+            self.notes.append(f"ports of guests: {ports.none}")
+        if ports.unknown:
+            self.findings.append(finding(Code.PORTS_UNKNOWN, place=self._host, said=ports.unknown))
 
     def take(self, verdict: Treatment) -> None:
         step = verdict.step

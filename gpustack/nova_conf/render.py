@@ -74,19 +74,13 @@ def render(
         default_filters=chosen is None,
         root=root,
     )
-    findings = [*wanted.findings, *existing.findings]
-    findings += _filter_findings(job, deployment, chosen)
-    findings += _deployment_findings(job, deployment)
-    overrides = deployment in _OVERRIDES
-    findings += in_the_way(
-        existing,
-        wanted,
-        hosts,
-        replaces=overrides or deployment == "openstack-helm",
-        own_file=DROP_IN if deployment in ("drop-in", "openstack-ansible") and not appended else None,
-        drop_in=deployment == "drop-in",
-        overrides=job.into(job.directory) if overrides else None,
-    )
+    findings = [
+        *wanted.findings,
+        *existing.findings,
+        *_filter_findings(job, deployment, chosen),
+        *_deployment_findings(job, deployment),
+        *_conflicts(job, deployment, hosts, appended=appended),
+    ]
     if deployment == "drop-in":
         files = tuple(drop_in.files(job, names, together=together, everywhere=only is None))
     else:
@@ -94,6 +88,20 @@ def render(
     if deployment == "openstack-ansible":
         findings += openstack_ansible.findings(job, names)
     return Rendering(files=files, findings=tuple(dict.fromkeys(findings)))
+
+
+def _conflicts(job: Job, deployment: Deployment, hosts: Sequence[Host], *, appended: bool) -> Iterable[Finding]:
+    """Findings about existing settings that prevent those of the rendering from taking effect."""
+    overrides = deployment in _OVERRIDES
+    return in_the_way(
+        job.existing,
+        job.wanted,
+        hosts,
+        replaces=overrides or deployment == "openstack-helm",
+        own_file=DROP_IN if deployment in ("drop-in", "openstack-ansible") and not appended else None,
+        drop_in=deployment == "drop-in",
+        overrides=job.into(job.directory) if overrides else None,
+    )
 
 
 def _filter_findings(job: Job, deployment: Deployment, chosen: Setting | None) -> Iterator[Finding]:

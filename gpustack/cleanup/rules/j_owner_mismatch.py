@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpustack.cleanup.clock import Clock
-from gpustack.cleanup.evidence import lacks, owner_of
+from gpustack.cleanup.evidence import lacks
 from gpustack.cleanup.judgement import Case
 from gpustack.cleanup.rules._moved import maybe_here
 from gpustack.cleanup.verdict import Repair, Status, Verdict
@@ -20,39 +20,27 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
     if view.node.deleted:
         return
     for row in view.odd:
-        if (
-            not row.live
-            or row.taken == bool(row.instance_uuid)
-            or row.status
-            not in (
-                "available",
-                "claimed",
-                "allocated",
-            )
-        ):
-            continue
-        case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
-        owner = owner_of(view, row)
-        if held_back := case.held_back():
-            yield held_back
-        elif owner is None and case.up:
-            yield case.verdict(
-                Status.STALE, "nobody owns the device; nova-compute frees it when it starts", repair=Repair.RESTART
-            )
-        elif owner is None:
-            yield case.verdict(
-                Status.HEALS, "nobody owns the device; nova-compute frees it when it starts again", starts=True
-            )
-        elif maybe_here(view, owner) and lacks(view, owner):
-            yield case.verdict(
-                Status.REPORT,
-                "the owner is on this node and lacks a device: it may be using this one",
-                advice="look at the instance's domain; see class L",
-            )
-        else:
-            yield case.verdict(
-                Status.STALE,
-                "the device is free, and the owner that the row names does not lack one",
-                repair=Repair.CLEAR_OWNER,
-                stop=True,
-            )
+        known = row.status in ("available", "claimed", "allocated")
+        if row.live and known and row.taken != bool(row.instance_uuid):
+            case = Case(klass=CLASS, title=TITLE, view=view, clock=clock, rows=(row,))
+            yield case.held_back() or _decision(case)
+
+
+def _decision(case: Case) -> Verdict:
+    if case.owner is None:
+        because = "nobody owns the device; nova-compute frees it when it starts"
+        if case.up:
+            return case.verdict(Status.STALE, because, repair=Repair.RESTART)
+        return case.verdict(Status.HEALS, f"{because} again", starts=True)
+    if maybe_here(case.view, case.owner) and lacks(case.view, case.owner):
+        return case.verdict(
+            Status.REPORT,
+            "the owner is on this node and lacks a device: it may be using this one",
+            advice="look at the instance's domain; see class L",
+        )
+    return case.verdict(
+        Status.STALE,
+        "the device is free, and the owner that the row names does not lack one",
+        repair=Repair.CLEAR_OWNER,
+        stop=True,
+    )

@@ -11,6 +11,7 @@ lacks a device (class L), it is only reported. The opposite case, a taken device
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
@@ -36,34 +37,47 @@ CLASS = "Q"
 TITLE = "allocated in Placement to somebody who has not got it"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Held:
+    """An allocation of a device whose row does not name the consumer.
+
+    :ivar family: the device's row; virtual functions are inventory of their physical function's provider.
+    :ivar consumer: the uuid of an instance or of a migration.
+    :ivar move: the consumer if it is a migration.
+    :ivar owner: the instance: the consumer, or that of the migration.
+    """
+
+    view: NodeView
+    clock: Clock
+    provider: Provider
+    family: list[PciRow]
+    consumer: str
+    move: Mapping[str, Any] | None
+    owner: Owner
+
+    @property
+    def unknown(self) -> bool:
+        """Whether no cell has the consumer."""
+        return self.move is None and self.owner.instance is None
+
+
 def judge(reader: CellReader, clock: Clock, known: Known, hosts: frozenset[str] | None = None) -> Iterator[Verdict]:
     """Yield verdicts where allocations of this cell's devices and its rows contradict each other."""
     by_node: dict[str, list[Provider]] = {}
-    cloud = known.cloud
     for provider in known.devices:
         by_node.setdefault(provider.root, []).append(provider)
     for view in reader.views(hosts, uuids=by_node.keys()) if by_node else ():
-        if view.unread:
-            continue  # class U reports the compute node
-        of_node = by_node.get(view.node.uuid or "", []) if not view.node.deleted else []
-        for provider in of_node:
+        if view.unread or view.node.deleted:
+            continue  # class U reports an unreadable compute node
+        for provider in by_node.get(view.node.uuid or "", ()):
             if provider.unread is not None:
                 yield _undecided(view, clock, provider)
                 continue
-            for consumer in sorted(provider.held):
-                for verdict in _judge(reader, view, clock, provider, consumer, cloud):
-                    owner = reader.owner(verdict.owner or consumer)
-                    yield stuck(timely(verdict, view, clock, owner), view, clock, owner)
-            moved = (
-                {
-                    uuid: str(move["instance_uuid"])
-                    for uuid in provider.held
-                    if (move := _migration(reader.connection, uuid))
-                }
-                if unallocated.candidates(view, provider)
-                else {}
-            )
-            for verdict in unallocated.judge(view, clock, provider, moved, lambda path: get(cloud, path)):
+            for held in _not_owned(reader, view, clock, provider):
+                verdict = timely(_verdict(held, known.cloud), view, clock, held.owner)
+                yield stuck(verdict, view, clock, held.owner)
+            moved = _moved(reader, provider) if unallocated.candidates(view, provider) else {}
+            for verdict in unallocated.judge(view, clock, provider, moved, lambda path: get(known.cloud, path)):
                 yield stuck(timely(verdict, view, clock), view, clock)
 
 
@@ -99,68 +113,81 @@ def _undecided(view: NodeView, clock: Clock, provider: Provider) -> Verdict:
     )
 
 
-def _judge(
-    reader: CellReader, view: NodeView, clock: Clock, provider: Provider, consumer: str, cloud: Connection
-) -> Iterator[Verdict]:
-    # Virtual functions are inventory of their physical function's provider.
+def _not_owned(reader: CellReader, view: NodeView, clock: Clock, provider: Provider) -> Iterator[_Held]:
+    """Yield the allocations of a device by others than the instance that its row names."""
     family = unallocated.family(view, provider.address)
-    move = _migration(reader.connection, consumer)
-    uuid = move["instance_uuid"] if move else consumer
-    owner = reader.owner(uuid)
-    if move is None and any(row.taken and row.instance_uuid == consumer for row in family):
-        return
-    reasons = _protection(view, clock, family, owner, uuid, dict(move) if move else None)
-    on_node = owner.on(view.node)
-    about: tuple[str, ...] = ()
-    advice = ""
-    status, because, repair = Status.STALE, "the row is not its, and Nova never takes such an allocation away", None
-    if doubts(owner) and move is None:
-        status, because = Status.UNDECIDED, "; ".join(doubts(owner))
-    elif reasons:
-        status, because = Status.PROTECTED, "; ".join(dict.fromkeys(reasons))
-    elif move is None and owner.instance is None:
-        status, because = Status.REPORT, "no cell has an instance or a migration with this uuid: it may be another's"
-        about, written = stranger(cloud, consumer, provider)
-        advice = _unknown_advice(consumer, provider)
-        if clock.recent(written):
-            status, because = Status.PROTECTED, "it was allocated within the grace time: an instance may be being made"
-    elif not family:
-        status, because = Status.REPORT, "the device has no row: see class O"
-    elif on_node and lacks(view, owner):
-        status = Status.REPORT
+    for consumer in sorted(provider.held):
+        move = _migration(reader.connection, consumer)
+        if move is not None or not any(row.taken and row.instance_uuid == consumer for row in family):
+            owner = reader.owner(move["instance_uuid"] if move else consumer)
+            yield _Held(
+                view=view, clock=clock, provider=provider, family=family, consumer=consumer, move=move, owner=owner
+            )
+
+
+def _moved(reader: CellReader, provider: Provider) -> dict[str, str]:
+    """Return the instance of each consumer that is a migration."""
+    moves = ((uuid, _migration(reader.connection, uuid)) for uuid in provider.held)
+    return {uuid: str(move["instance_uuid"]) for uuid, move in moves if move}
+
+
+def _decision(held: _Held) -> tuple[Status, str, Repair | None]:
+    """Return the status of an allocation, the reason, and the repair if it is stale."""
+    if held.move is None and (unknown := doubts(held.owner)):
+        return Status.UNDECIDED, "; ".join(unknown), None
+    if reasons := _protection(held):
+        return Status.PROTECTED, "; ".join(dict.fromkeys(reasons)), None
+    if held.unknown:
+        return Status.REPORT, "no cell has an instance or a migration with this uuid: it may be another's", None
+    if not held.family:
+        return Status.REPORT, "the device has no row: see class O", None
+    if held.owner.on(held.view.node) and lacks(held.view, held.owner):
         because = (
             "the instance is on this node and lacks a device: the allocation may be all that keeps it from another"
         )
-    else:
-        repair = Repair.UNSET_ALLOCATION
-    holder = f"migration {move['id']} of instance {uuid}, {move['status']}" if move else f"instance {consumer}"
+        return Status.REPORT, because, None
+    return Status.STALE, "the row is not its, and Nova never takes such an allocation away", Repair.UNSET_ALLOCATION
+
+
+def _verdict(held: _Held, cloud: Connection) -> Verdict:
+    """Return the verdict; Placement is asked about a consumer that no cell has."""
+    view, provider, owner, move = held.view, held.provider, held.owner, held.move
+    status, because, repair = _decision(held)
+    about: tuple[str, ...] = ()
+    advice = ""
+    if status is Status.REPORT and held.unknown:
+        about, written = stranger(cloud, held.consumer, provider)
+        advice = _unknown_advice(held.consumer, provider)
+        if held.clock.recent(written):
+            status, because = Status.PROTECTED, "it was allocated within the grace time: an instance may be being made"
+    elif status is Status.REPORT and owner.on(view.node):
+        advice = "see class L: nothing may be taken away before the domain was looked at"
+    holder = f"migration {move['id']} of instance {owner.uuid}, {move['status']}" if move else f"instance {owner.uuid}"
     verdict = Verdict(
         klass=CLASS,
         title=TITLE,
         status=status,
-        **place(view, clock),
+        **place(view, held.clock),
         rows=(),
-        owner=uuid,
+        owner=owner.uuid,
         evidence=(
             f"provider {provider.uuid} ({provider.name}) is allocated to {holder}",
             *about,
-            *(words(row) for row in family),
+            *(words(row) for row in held.family),
             owner_words(owner),
-            node_words(view, clock),
+            node_words(view, held.clock),
         ),
         because=because,
         repair=repair,
-        advice="see class L: nothing may be taken away before the domain was looked at"
-        if status is Status.REPORT and on_node
-        else advice,
+        advice=advice,
         allocation=Allocation(
             provider=provider.uuid,
             name=provider.name,
-            addresses=" ".join(sorted({provider.address, *(row.address.lower() for row in family)})),
-            consumer=consumer,
+            addresses=" ".join(sorted({provider.address, *(row.address.lower() for row in held.family)})),
+            consumer=held.consumer,
         ),
     )
-    yield prepared(verdict, view, clock)
+    return prepared(verdict, view, held.clock)
 
 
 def _unknown_advice(consumer: str, provider: Provider) -> str:
@@ -172,14 +199,8 @@ def _unknown_advice(consumer: str, provider: Provider) -> str:
     )
 
 
-def _protection(
-    view: NodeView,
-    clock: Clock,
-    family: list[PciRow],
-    owner: Owner,
-    uuid: str,
-    move: Mapping[str, Any] | None,
-) -> list[str]:
+def _protection(held: _Held) -> list[str]:
+    view, clock, owner, move = held.view, held.clock, held.owner, held.move
     reasons = in_flight(owner)
     if view.host_state(clock) is not HostState.UP:
         reasons.append(
@@ -191,9 +212,9 @@ def _protection(
         reasons.append(f"migration {move['id']} was written within the grace time")
     if pins := pinning(view, owner):
         reasons.append(f"migration {pins[0]} is in error: see class B first")
-    if any(row.instance_uuid == uuid for row in family):
+    if any(row.instance_uuid == owner.uuid for row in held.family):
         reasons.append("a row of the device still names the instance: repair that first")
-    reasons += young(family, owner, clock)
+    reasons += young(held.family, owner, clock)
     reasons += [
         f"migration {m.id} was written within the grace time" for m in owner.migrations if clock.recent(m.updated_at)
     ]

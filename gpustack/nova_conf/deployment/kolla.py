@@ -8,6 +8,7 @@ kolla-ansible merges one ``nova.conf`` for each service from a list of files (``
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from gpustack.codes import Code
@@ -18,7 +19,7 @@ from gpustack.nova_conf.rendered import Job, RenderedFile, template
 from gpustack.nova_conf.sections import ConfigSection, sections
 from gpustack.nova_conf.sources import SERVICES, Source
 from gpustack.nova_options import releases
-from gpustack.nova_options.config import NovaConfiguration, Setting, foreign, read_files
+from gpustack.nova_options.config import NovaConfiguration, foreign, read_files
 from gpustack.nova_options.markers import BEGIN, END
 
 DIRECTORY = "/etc/kolla/config/nova"
@@ -113,25 +114,13 @@ def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Sourc
     """
     directories = (*joined, directory)
     configurations, findings = _read(directories)
-    own_files = {path for path in configurations if path.is_relative_to(directory.parent)}
+    for path in [path for path in configurations if path.is_relative_to(directory.parent)]:
+        configurations[path] = replace(configurations[path], settings=tuple(foreign(configurations[path].settings)))
     hosts = sorted({file.parent.name for file in configurations if file.parent.parent in directories})
 
     def source(service: str, names: Sequence[str], host: str | None = None, but: Sequence[str] = ()) -> Source:
-        together = [
-            [configurations[_at(d, name)] for d in directories if _at(d, name) in configurations] for name in names
-        ]
-        lines = [
-            [
-                s
-                for part in parts
-                for s in (foreign(part.settings) if Path(part.files[0]) in own_files else part.settings)
-            ]
-            for parts in together
-        ]
-        merged = NovaConfiguration(
-            files=tuple(file for parts in together for part in parts for file in part.files),
-            settings=tuple(_last_of_each(lines)),
-        )
+        paths = [[_at(parent, name) for parent in directories] for name in names]
+        merged = _merged([[configurations[path] for path in same if path in configurations] for same in paths])
         label, of_host = (directory / host, (host,)) if host else (directory, None)
         return Source(
             label=str(label), services=(service,), configuration=merged, named=True, hosts=of_host, but=tuple(but)
@@ -177,8 +166,11 @@ def _read(directories: Sequence[Path]) -> tuple[dict[Path, NovaConfiguration], t
     return configurations, tuple(findings)
 
 
-def _last_of_each(files: Sequence[Sequence[Setting]]) -> Iterator[Setting]:
-    """For each option, the lines of the last file that has it."""
-    last = {setting.path: number for number, settings in enumerate(files) for setting in settings}
-    for number, settings in enumerate(files):
-        yield from (setting for setting in settings if last[setting.path] == number)
+def _merged(layers: Sequence[Sequence[NovaConfiguration]]) -> NovaConfiguration:
+    """Merge files: for each option, the lines of the last layer that has it. A layer is files that kayobe joins."""
+    lines = [(number, setting) for number, parts in enumerate(layers) for part in parts for setting in part.settings]
+    last = {setting.path: number for number, setting in lines}
+    return NovaConfiguration(
+        files=tuple(file for parts in layers for part in parts for file in part.files),
+        settings=tuple(setting for number, setting in lines if last[setting.path] == number),
+    )
