@@ -16,12 +16,12 @@ OWNERS: dict[str, Any] = {"stranger": {"absent": True}}
 CASE = {"rows": [{"status": "available"}], "service": {"seen": 5}, "owners": OWNERS}
 
 
-def judged(said: dict[str, Any], owners: dict[str, Any] = OWNERS, **headers: str) -> Verdict:
+def judged(document: dict[str, Any], owners: dict[str, Any] = OWNERS, **headers: str) -> Verdict:
     """The verdict on the one device of the case, which ``stranger`` has allocated."""
     view = neighbourhood.view({**CASE, "owners": owners})
     device = Provider(uuid="gpu", name="gpu1_X", root="node", address=view.rows[0].address, held={"stranger": 1})
-    answer = SimpleNamespace(status_code=200, headers=headers, json=lambda: said)
-    cloud = SimpleNamespace(placement=SimpleNamespace(get=lambda path, microversion: answer))
+    response = SimpleNamespace(status_code=200, headers=headers, json=lambda: document)
+    cloud = SimpleNamespace(placement=SimpleNamespace(get=lambda path, microversion: response))
     with sa.create_engine("sqlite://").connect() as connection:
         connection.exec_driver_sql("CREATE TABLE migrations (id INTEGER, uuid TEXT, status TEXT)")
         connection.exec_driver_sql("ALTER TABLE migrations ADD COLUMN instance_uuid TEXT")

@@ -68,14 +68,14 @@ _watch = _Watch()
 
 
 @contextmanager
-def attack(*own: Path) -> Iterator[None]:
+def attack(*writable: Path) -> Iterator[None]:
     """Run a reader on hostile input: errors of gpustack are expected, anything else is a failure.
 
-    :param own: the directories in which it may write.
+    :param writable: the directories in which it may write.
     """
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.process_time()
-    _watch.allowed, _watch.seen = ("/dev/null", *map(str, own)), []
+    _watch.allowed, _watch.seen = ("/dev/null", *map(str, writable)), []
     refusal = ""
     try:
         yield

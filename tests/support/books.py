@@ -85,13 +85,13 @@ class Books:
 
     def devices(self) -> dict[Device, list[str]]:
         """Every device in use by the hypervisors' records, with the UUIDs of its guests."""
-        found: dict[Device, list[str]] = {}
+        users: dict[Device, list[str]] = {}
         for host in self.walk.hosts:
             for domain in self.world.nova.control.domains(host):
                 if domain["state"] == "running":
                     for address in domain["hostdevs"]:
-                        found.setdefault((host, address), []).append(domain["uuid"])
-        return found
+                        users.setdefault((host, address), []).append(domain["uuid"])
+        return users
 
     def rows(self) -> list[Row]:
         """All rows of the walk's hosts."""
@@ -100,10 +100,10 @@ class Books:
             " FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id ORDER BY p.id"
         )
         with self.world.engine.connect() as connection:
-            found = connection.execute(query).all()
+            records = connection.execute(query).all()
         return [
             Row(number, (host, address), status, owner, bool(managed), bool(live))
-            for number, host, address, status, owner, managed, live in found
+            for number, host, address, status, owner, managed, live in records
             if host in self.walk.hosts
         ]
 
@@ -153,8 +153,8 @@ class Books:
             if row.managed and row.status == "available" and row.owner is None and row.device[0] in free:
                 free[row.device[0]] += 1
         with self.world.engine.connect() as connection:
-            found = connection.execute(sa.text("SELECT host, pci_stats FROM compute_nodes WHERE deleted = 0")).all()
-        pools = {host: sum(map(int, re.findall(r'"count": (\d+)', text or ""))) for host, text in found}
+            nodes = connection.execute(sa.text("SELECT host, pci_stats FROM compute_nodes WHERE deleted = 0")).all()
+        pools = {host: sum(map(int, re.findall(r'"count": (\d+)', text or ""))) for host, text in nodes}
         return {host for host, count in free.items() if pools.get(host) != count}
 
     def exposed(self) -> set[Device]:
@@ -177,7 +177,7 @@ class Books:
 
     def _ask(self, host: str) -> Usage:
         """The devices in use on a host, over SSH."""
-        users = {address: frozenset(who) for (one, address), who in self.devices().items() if one == host}
+        users = {address: frozenset(instances) for (name, address), instances in self.devices().items() if name == host}
         sources = Sources.from_nova_conf([self.world.nova.nova_conf])
         return answering(sources, users)(host)
 
@@ -189,10 +189,10 @@ class Books:
             control.kill_compute(host, unseen=False)
             control.unseen(host, seconds=90)
         sources, selection, verdicts = self._plan(*stop)
-        wanted = [one.to_dict() for one in verdicts if one.status is Status.STALE]
+        repairs = [verdict.to_dict() for verdict in verdicts if verdict.status is Status.STALE]
         with contextlib.closing(Journal(path=path)) as journal:
             cloud = self.world.api if self.world.placement else None
-            outcomes = list(apply.carry_out(sources, wanted, selection, journal, ask=self._ask, wait=0, cloud=cloud))
+            outcomes = list(apply.carry_out(sources, repairs, selection, journal, ask=self._ask, wait=0, cloud=cloud))
         for outcome in outcomes:
             verdict = outcome.verdict
             self.walk.done.append(
@@ -205,8 +205,8 @@ class Books:
         for host in {o.verdict.host for o in outcomes if o.result is Result.RESTART} | set(stop):
             self.walk.return_(host)
         self._periodics()
-        taken = {device for device in self.freed if self.devices().get(device)}
-        assert not taken, self._story("freed, and in use by the hypervisor's word", taken)
+        reused = {device for device in self.freed if self.devices().get(device)}
+        assert not reused, self._story("freed, and in use by the hypervisor's word", reused)
         return outcomes
 
     # --- invariants -----------------------------------------------------------------------------------------------
@@ -242,8 +242,8 @@ class Books:
         for device in self.exposed():
             # Only the hypervisor has a record of a guest that Nova moved away or deleted although it still runs here.
             at_home = [user for user in devices[device] if homes.get(user) == device[0]]
-            told = all((device[0], user) in warned for user in at_home)
-            assert told, self._story("in use, offered, and not reported", device)
+            covered = all((device[0], user) in warned for user in at_home)
+            assert covered, self._story("in use, offered, and not reported", device)
 
     def _fill(self, before: set[Device]) -> None:
         """Boot instances on all free devices; Nova's records afterwards are the proof."""
@@ -260,10 +260,12 @@ class Books:
         rows = [row for row in self.rows() if row.device in self.freed and self._lost(row, homes)]
         assert not rows, self._story("freed, and leaked again", rows)
         # Allocations of a running move are reported, but not changed.
-        held = {(v.host, one) for v in self._judge() if v.allocation for one in v.allocation.addresses.split()}
+        allocated = {
+            (v.host, address) for v in self._judge() if v.allocation for address in v.allocation.addresses.split()
+        }
         # If Nova also offers a device in use, a boot may select that one and fail.
         offers_one_in_use = {host for host, _address in before}
-        empty = {device for device in self.freed - devices.keys() - held if device[0] not in offers_one_in_use}
+        empty = {device for device in self.freed - devices.keys() - allocated if device[0] not in offers_one_in_use}
         assert not empty, self._story("freed, and no guest can be booted on it", empty)
 
     def _all_has_healed(self) -> None:
@@ -277,7 +279,7 @@ class Books:
     def _lost(row: Row, homes: dict[str, str | None]) -> bool:
         return row.managed and row.owner is not None and homes.get(row.owner) != row.device[0]
 
-    def _story(self, what: str, which: object) -> str:
-        told = "\n".join(self.walk.done)
+    def _story(self, claim: str, evidence: object) -> str:
+        steps = "\n".join(self.walk.done)
         rows = "\n".join(map(str, self.rows()))
-        return f"{what}: {which}\n{rows}\nrunning {self.devices()}\nhomes {self.homes()}\n{told}"
+        return f"{claim}: {evidence}\n{rows}\nrunning {self.devices()}\nhomes {self.homes()}\n{steps}"

@@ -28,9 +28,9 @@ START = 1_763_700_000
 def grub_arguments(texts: Mapping[str, str]) -> str:
     """The arguments of ordinary entries, evaluated by a shell as in ``grub-mkconfig``."""
     paths = sorted(path for path in texts if path.startswith("/etc/default/grub.d/") and path.endswith(".cfg"))
-    parts = [texts[path] for path in ("/etc/default/grub", *paths) if path in texts]
-    parts.append('printf %s "$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"')
-    shell = ["sh", "-c", "\n".join(parts)]
+    scripts = [texts[path] for path in ("/etc/default/grub", *paths) if path in texts]
+    scripts.append('printf %s "$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"')
+    shell = ["sh", "-c", "\n".join(scripts)]
     return subprocess.run(shell, capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}).stdout
 
 
@@ -44,9 +44,9 @@ def module_options(texts: Mapping[str, str], module: str, option: str) -> Iterat
         if path.startswith(directory) and path.endswith(".conf")
     }
     for _, text in sorted(files.items()):
-        for words in (line.split() for line in text.replace("\\\n", " ").splitlines()):
-            if words[:1] == ["options"] and words[1].replace("_", "-") == module:
-                yield from (word.partition("=")[2] for word in words[2:] if word.startswith(f"{option}="))
+        for fields in (line.split() for line in text.replace("\\\n", " ").splitlines()):
+            if fields[:1] == ["options"] and fields[1].replace("_", "-") == module:
+                yield from (setting.partition("=")[2] for setting in fields[2:] if setting.startswith(f"{option}="))
 
 
 class Machine:
@@ -105,9 +105,9 @@ class Machine:
     def _update_initramfs(self, release: str) -> None:
         kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
         hook = self.texts().get("/etc/initramfs-tools/hooks/gpustack", "")
-        named = next((line for line in hook.splitlines() if line.startswith("for module in ")), "")
-        wanted = named.removeprefix("for module in ").removesuffix("; do").split()
-        early = [name for name in wanted if kernel["modules"].get(name) == "module"]
+        loop = next((line for line in hook.splitlines() if line.startswith("for module in ")), "")
+        modules = loop.removeprefix("for module in ").removesuffix("; do").split()
+        early = [name for name in modules if kernel["modules"].get(name) == "module"]
         files = {path: {"text": text} for path, text in self.texts().items() if path.startswith("/etc/modprobe.d/")}
         script = self.texts().get("/etc/initramfs-tools/scripts/init-top/gpustack")
         if script is not None:
@@ -127,8 +127,8 @@ class Machine:
         assert source == kernel["source"]
         if self.raw["initramfs_tool"] == "dracut":
             self._put(kernel["initramfs"], self._dracut(release))
-        elif (made := self.made.pop(f"/boot/initrd.img-{release}", None)) is not None:
-            self._put(kernel["initramfs"], made)
+        elif (image := self.made.pop(f"/boot/initrd.img-{release}", None)) is not None:
+            self._put(kernel["initramfs"], image)
         line = self.texts().get("/etc/kernel/cmdline", self.raw["kernel"]["command_line"])
         entry = next(e for e in self.raw["boot"]["entries"] if e["kernel"] == kernel["image"])
         entry["arguments"] = " ".join([*line.split(), f"systemd.machine_id={kernel['image'].split('/')[-3]}"])
@@ -137,37 +137,37 @@ class Machine:
         """An image built by dracut from its configuration, with ``hostonly=no``."""
         kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
         texts = self.texts()
-        found: dict[str, list[str]] = {}
+        settings: dict[str, list[str]] = {}
         for line in texts.get(DRACUT, "").splitlines():
             name, plus, value = line.partition("+=")
             if plus:
-                found[name] = value.strip('"').split()
-        files = {path: {"text": texts[path]} for path in found.get("install_items", ())}
-        if "gpustack" in found.get("add_dracutmodules", ()):
+                settings[name] = value.strip('"').split()
+        files = {path: {"text": texts[path]} for path in settings.get("install_items", ())}
+        if "gpustack" in settings.get("add_dracutmodules", ()):
             files["/usr/lib/dracut/hooks/pre-udev/10-gpustack.sh"] = {"text": texts[DRACUT_SCRIPT]}
-        forced = found.get("force_drivers", [])
+        forced = settings.get("force_drivers", [])
         assert set(forced) <= set(kernel["modules"]), "dracut fails where a kernel has not got a forced driver"
         loaded = "".join(f"rd.driver.pre={name}\n" for name in forced)
         files["/etc/cmdline.d/20-force_drivers.conf"] = {"text": loaded}
         modules = sorted(name for name in forced if kernel["modules"][name] == "module")
         return release, {"releases": [release], "modules": modules, "files": files, "links": {}}
 
-    def _put(self, path: str, made: tuple[str, Raw]) -> None:
-        release, image = made
+    def _put(self, path: str, build: tuple[str, Raw]) -> None:
+        release, image = build
         kernel = next(k for k in self.raw["boot"]["kernels"] if k["release"] == release)
         kernel.update(initramfs=path, initramfs_mtime_ns=self.now * 10**9)
         self.images[release] = image
 
-    def _grubby(self, option: str, words: str) -> None:
+    def _grubby(self, option: str, arguments: str) -> None:
         """Simulate grubby(8): ``--args`` replaces arguments of the same name, ``--remove-args`` removes arguments."""
         for entry in self.raw["boot"]["entries"]:
             line = entry["arguments"].split()
             if option == "--args":
-                names = [word.partition("=")[0] for word in words.split()]
-                line = [word for word in line if word.partition("=")[0] not in names] + words.split()
+                names = [argument.partition("=")[0] for argument in arguments.split()]
+                line = [argument for argument in line if argument.partition("=")[0] not in names] + arguments.split()
             else:
                 assert option == "--remove-args"
-                line = [word for word in line if word not in words.split()]
+                line = [argument for argument in line if argument not in arguments.split()]
             entry["arguments"] = " ".join(line)
 
     def _update_grub(self) -> None:
@@ -176,12 +176,12 @@ class Machine:
         entries = [entry for entry in self.raw["boot"]["entries"] if entry["title"] != TITLE]
         for entry in entries:
             if not entry["recovery"]:
-                own = entry["arguments"].partition(" ro")[0]
-                entry["arguments"] = " ".join([own, "ro", *line.split()])
+                base = entry["arguments"].partition(" ro")[0]
+                entry["arguments"] = " ".join([base, "ro", *line.split()])
         if (script := self.texts().get(TRIAL_ENTRY)) is not None:
             set_by = dict(re.findall(r"^(GRUB_CMDLINE_LINUX\w*)=(.*)$", script, re.MULTILINE))
-            words = [word for value in set_by.values() for word in shlex.split(value)]
-            entries.append({**entries[0], "title": TITLE, "arguments": " ".join([own, "ro", *words])})
+            arguments = [argument for value in set_by.values() for argument in shlex.split(value)]
+            entries.append({**entries[0], "title": TITLE, "arguments": " ".join([base, "ro", *arguments])})
         self.raw["boot"]["entries"] = entries
 
     def boot(self, title: str | None = None) -> None:
@@ -204,14 +204,14 @@ class Machine:
             for value in module_options(self.texts(), driver, "ids")
             for ids in value.split(",")
         }
-        for word in raw["kernel"]["command_line"].split():
-            name, _, value = word.partition("=")
+        for argument in raw["kernel"]["command_line"].split():
+            name, _, value = argument.partition("=")
             if name in ("vfio-pci.ids", "pci-stub.ids"):
                 bound |= dict.fromkeys(value.split(","), name.removesuffix(".ids"))
-        taken = self._bind_addresses()
+        addresses = self._bind_addresses()
         for entry in raw["pci"]:
             driver = bound.get(f"{entry['vendor']}:{entry['product']}")
-            if driver is not None and entry["address"] not in taken:
+            if driver is not None and entry["address"] not in addresses:
                 entry.update(driver=driver, uses={})
             elif entry["driver"] in ("vfio-pci", "pci-stub") and not entry.get("driver_override"):
                 entry.update(driver=(entry.get("modules") or [None])[0])
@@ -220,9 +220,9 @@ class Machine:
     def _forget_addresses(self) -> None:
         """Reset all bindings by address of the previous boot."""
         record = self.raw["files"].pop("/run/gpustack/devices", {"text": ""})["text"]
-        kept = {line.split()[0] for line in record.splitlines() if " is kept for " in line}
+        retained = {line.split()[0] for line in record.splitlines() if " is kept for " in line}
         for entry in self.raw["pci"]:
-            if entry["address"] in kept:
+            if entry["address"] in retained:
                 modules = entry.get("modules") or [None]
                 entry.update(driver_override=None, driver=modules[0])
 
@@ -231,22 +231,22 @@ class Machine:
         texts = self.texts()
         lines = [line for path in SCRIPTS for line in texts.get(path, "").splitlines()]
         functions = {entry["address"]: entry for entry in self.raw["pci"]}
-        record, taken = "", set()
-        for _, address, driver, *wanted in (line.split() for line in lines if line.startswith("keep ")):
+        record, bound = "", set()
+        for _, address, driver, *expected in (line.split() for line in lines if line.startswith("keep ")):
             entry = functions.get(address, {})
             keys = ("vendor", "product", "subsystem_vendor", "subsystem_product", "class")
-            is_taken = wanted[len(keys) :] == ["take"]
-            wanted = wanted[: len(keys)]
+            is_taken = expected[len(keys) :] == ["take"]
+            expected = expected[: len(keys)]
             # A built-in driver (a function with a driver and no module) was bound before.
             is_held = bool(entry.get("driver")) and not entry.get("modules") and not entry.get("driver_override")
             if is_held and not is_taken:
                 record += f"{address} is left alone: a host driver has it already\n"
-            elif entry and all(w in ("-", entry.get(key)) for key, w in zip(keys, wanted, strict=True)):
+            elif entry and all(w in ("-", entry.get(key)) for key, w in zip(keys, expected, strict=True)):
                 entry.update(driver=driver, driver_override=driver, uses={})
                 record += f"{address} is kept for {driver}\n"
-                taken.add(address)
+                bound.add(address)
             else:
                 record += f"{address} is left alone: it is another device\n"
         if lines:
             self.raw["files"]["/run/gpustack/devices"] = {"text": record, "mode": "0644", "mtime_ns": self.now * 10**9}
-        return taken
+        return bound

@@ -29,14 +29,14 @@ def repair_stopped(world: World, host: str, *arguments: str) -> None:
 
 def leave(world: World, server: Server, host: str) -> str:
     """Give a guest an allocation of the host's other GPU, as Nova's healing does for a surplus row; its provider."""
-    (tree,) = (one.id for one in world.api.placement.resource_providers(name=host))
-    found = world.api.placement.get(f"/resource_providers?in_tree={tree}", microversion="1.28").json()
-    held = placement.allocations_of(world.api, server.id)
+    (tree,) = (provider.id for provider in world.api.placement.resource_providers(name=host))
+    document = world.api.placement.get(f"/resource_providers?in_tree={tree}", microversion="1.28").json()
+    consumer = placement.allocations_of(world.api, server.id)
     (spare,) = (
-        one["uuid"]
-        for one in found["resource_providers"]
-        if one["uuid"] not in held["allocations"] and one["uuid"] != tree
+        provider["uuid"]
+        for provider in document["resource_providers"]
+        if provider["uuid"] not in consumer["allocations"] and provider["uuid"] != tree
     )
-    gpu = next(one for uuid, one in held["allocations"].items() if uuid != tree)
-    assert placement.put(world.api, server.id, held, {**held["allocations"], spare: gpu})
+    gpu = next(allocation for uuid, allocation in consumer["allocations"].items() if uuid != tree)
+    assert placement.put(world.api, server.id, consumer, {**consumer["allocations"], spare: gpu})
     return str(spare)

@@ -127,7 +127,7 @@ class CellFile:
 
     def instance(self, uuid: str, host: str | None, *, wants: tuple[str, ...] = ("r1",), **values: object) -> str:
         """Insert an instance that requests devices."""
-        requests = [{"count": 1, "alias_name": "k4200", "request_id": one, "spec": []} for one in wants]
+        requests = [{"count": 1, "alias_name": "k4200", "request_id": request, "spec": []} for request in wants]
         row = {"host": host, "node": host, "vm_state": "active", **values}
         self.insert("instances", uuid=uuid, **row)
         self.insert("instance_extra", instance_uuid=uuid, pci_requests=json.dumps(requests))

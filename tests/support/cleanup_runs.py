@@ -30,8 +30,8 @@ def run(
     ask: Callable[[str], Usage] | None = None,
     selection: Selection = SELECTION,
 ) -> list[Outcome]:
-    with contextlib.closing(Journal(path=path)) as written:
-        return list(apply.carry_out(sources, planned, selection, written, ask=ask or answering(sources), wait=0))
+    with contextlib.closing(Journal(path=path)) as journal:
+        return list(apply.carry_out(sources, planned, selection, journal, ask=ask or answering(sources), wait=0))
 
 
 def sql(cell: CellFile, statement: str) -> None:

@@ -51,8 +51,8 @@ class Nova:
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
-        for one in self.guests:
-            self.asked[one] = [Action(name="create", request="r-create")]
+        for server_id in self.guests:
+            self.asked[server_id] = [Action(name="create", request="r-create")]
 
     def request(self, write: str = "") -> None:
         """Count the request, and advance running tasks."""
@@ -64,12 +64,12 @@ class Nova:
             self.writes.append(write)
         else:
             self.service = replace(self.service, seen=f"{number}")
-            for one, (looks, change) in list(self._tasks.items()):
+            for server_id, (looks, change) in list(self._tasks.items()):
                 if looks <= 0:
-                    del self._tasks[one]
-                    self.guests[one] = replace(self.guests[one], task=None, **change)
+                    del self._tasks[server_id]
+                    self.guests[server_id] = replace(self.guests[server_id], task=None, **change)
                 else:
-                    self._tasks[one] = (looks - 1, change)
+                    self._tasks[server_id] = (looks - 1, change)
 
     def answered(self) -> None:
         if self._die_after:
@@ -95,12 +95,12 @@ class Nova:
     def servers(self, host: str) -> tuple[Server, ...]:
         self.request()
         self.answered()
-        return tuple(one for one in self.guests.values() if one.host == host)
+        return tuple(server for server in self.guests.values() if server.host == host)
 
     def unconfirmed(self) -> tuple[Server, ...]:
         self.request()
         self.answered()
-        return tuple(one for one in self.guests.values() if one.status == "VERIFY_RESIZE")
+        return tuple(server for server in self.guests.values() if server.status == "VERIFY_RESIZE")
 
     def left(self, host: str) -> tuple[str, ...]:
         self.request()
@@ -151,15 +151,15 @@ class Nova:
 
     def mark(self, server_id: str, metadata: Mapping[str, str]) -> None:
         self.request(f"mark {server_id}")
-        one = self.guests[server_id]
-        self.guests[server_id] = replace(one, metadata={**one.metadata, **metadata})
+        server = self.guests[server_id]
+        self.guests[server_id] = replace(server, metadata={**server.metadata, **metadata})
         self.answered()
 
     def unmark(self, server_id: str, key: str) -> None:
         self.request(f"unmark {server_id}")
-        one = self.guests[server_id]
-        left = {name: value for name, value in one.metadata.items() if name != key}
-        self.guests[server_id] = replace(one, metadata=left)
+        server = self.guests[server_id]
+        metadata = {name: value for name, value in server.metadata.items() if name != key}
+        self.guests[server_id] = replace(server, metadata=metadata)
         self.answered()
 
     def act(self, server_id: str, action: str) -> None:
@@ -169,13 +169,17 @@ class Nova:
 
     def do(self, server_id: str, action: str, user: str) -> None:
         """An action by a user."""
-        one = self.guests[server_id]
-        wanted = {"stop": "ACTIVE", "start": "SHUTOFF", "confirm": "VERIFY_RESIZE"}.get(action, "ACTIVE")
-        if one.task is not None or one.status != wanted:
-            raise Refused(f"it is {one.status}, {one.task}", status=409)
-        if action.endswith("migrate") and one.devices:
-            others = [other for other in self.guests.values() if other.devices and other is not one]
-            assert not [other for other in others if other.task or other.status == "VERIFY_RESIZE"], "they would race"
+        server = self.guests[server_id]
+        status = {"stop": "ACTIVE", "start": "SHUTOFF", "confirm": "VERIFY_RESIZE"}.get(action, "ACTIVE")
+        if server.task is not None or server.status != status:
+            raise Refused(f"it is {server.status}, {server.task}", status=409)
+        if action.endswith("migrate") and server.devices:
+            neighbours = [
+                neighbour for neighbour in self.guests.values() if neighbour.devices and neighbour is not server
+            ]
+            assert not [
+                neighbour for neighbour in neighbours if neighbour.task or neighbour.status == "VERIFY_RESIZE"
+            ], "they would race"
         request = f"r{next(self._numbers)}"
         self.asked[server_id].insert(0, Action(name=_NAMES[action], request=request, user=user))
         changes: dict[str, dict[str, Any]] = {
@@ -192,4 +196,4 @@ class Nova:
             change = {} if self.no_room or self.places < 0 else change
         self._tasks[server_id] = (self.slow if change else 0, change)
         if action != "confirm":  # Nova shows no task while it confirms
-            self.guests[server_id] = replace(one, task=action)
+            self.guests[server_id] = replace(server, task=action)

@@ -24,8 +24,8 @@ def ensure() -> Path:
     with locked(path.parent / f"{name}.lock"):
         if not (path / "complete").exists():
             pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install", "--no-deps"]
-            words = ["--require-hashes", "--no-compile", "--upgrade", "--target", str(path), "-r", str(REQUIREMENTS)]
-            subprocess.run([*pip, *words], check=True)
+            options = ["--require-hashes", "--no-compile", "--upgrade", "--target", str(path), "-r", str(REQUIREMENTS)]
+            subprocess.run([*pip, *options], check=True)
             (path / "complete").touch()
     return path
 

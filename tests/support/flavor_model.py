@@ -47,12 +47,12 @@ class NovaModel:
 
     def state(self) -> dict[str, Any]:
         """All flavors by name, without generated ids."""
-        found = {}
+        entries = {}
         for flavor in self.by_id.values():
             entry = {**flavor.to_dict(), "access": sorted(self.lists.get(flavor.id, ()))}
             entry.pop("id")
-            found[flavor.name] = entry
-        return found
+            entries[flavor.name] = entry
+        return entries
 
     def _request(self, line: str, carry_out: Callable[[], T]) -> T:
         number = len(self.requests)
@@ -94,8 +94,8 @@ class NovaModel:
         def do() -> None:
             if flavor_id in self.by_id or self.by_name(name):
                 raise Refused("HTTP 409, it exists", status=409)
-            made = PresentFlavor(id=flavor_id, name=name, sizes=sizes, public=public, description=description)
-            self.by_id[flavor_id] = made
+            flavor = PresentFlavor(id=flavor_id, name=name, sizes=sizes, public=public, description=description)
+            self.by_id[flavor_id] = flavor
             if not public:
                 self.lists[flavor_id] = set()
 
@@ -112,8 +112,8 @@ class NovaModel:
 
     def unset_extra_spec(self, flavor_id: str, key: str) -> None:
         def do() -> None:
-            kept = {k: v for k, v in self._there(flavor_id).extra_specs.items() if k != key}
-            self._put(flavor_id, extra_specs=kept)
+            remaining = {k: v for k, v in self._there(flavor_id).extra_specs.items() if k != key}
+            self._put(flavor_id, extra_specs=remaining)
 
         self._request(f"DELETE /flavors/{flavor_id}/os-extra_specs/{key}", do)
 

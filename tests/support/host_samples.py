@@ -66,8 +66,8 @@ def changed(raw: Raw, changes: Raw) -> Raw:
             kernel["modules"] = {name: kind for name, kind in merged.items() if kind is not None}
     raw["boot"]["kernels"] = list(kernels.values())
     for release, lines in changes.get("vfio_aliases", {}).items():
-        words = (line.split() for line in lines)
-        kernels[release]["vfio_aliases"] = [{"pattern": pattern, "module": module} for pattern, module in words]
+        pairs = (line.split() for line in lines)
+        kernels[release]["vfio_aliases"] = [{"pattern": pattern, "module": module} for pattern, module in pairs]
     if "arguments" in changes:
         for entry in raw["boot"]["entries"]:
             if not entry["recovery"]:
@@ -80,15 +80,15 @@ def function(address: str, *, ids: str = "10de:15f8", pci_class: str = "030200",
     """One function; by default a Tesla P100 without companions, bound to vfio-pci."""
     vendor, _, product = ids.partition(":")
     bars = [{"index": 1, "start": 1 << 40, "size": 16 << 30, "bits": 64, "prefetchable": True}]
-    said = {"driver": "vfio-pci", "iommu_group": 1, "reset_methods": ["bus"], "bars": bars}
-    return {"address": address, "vendor": vendor, "product": product, "class": pci_class, **said, **more}
+    defaults = {"driver": "vfio-pci", "iommu_group": 1, "reset_methods": ["bus"], "bars": bars}
+    return {"address": address, "vendor": vendor, "product": product, "class": pci_class, **defaults, **more}
 
 
 def raw_host(*functions: Raw, **more: Any) -> Raw:
     """A host whose IOMMU is active."""
     iommu = {"acpi_tables": ["DMAR"], "units": ["dmar0"], "group_count": 9, "interrupt_remapping": True}
-    said = {"version": 1, "hostname": "gpu01", "architecture": "x86_64", "privileged": True, "iommu": iommu}
-    return {**said, **more, "pci": list(functions)}
+    defaults = {"version": 1, "hostname": "gpu01", "architecture": "x86_64", "privileged": True, "iommu": iommu}
+    return {**defaults, **more, "pci": list(functions)}
 
 
 def host(*functions: Raw, **more: Any) -> Host:
@@ -96,6 +96,6 @@ def host(*functions: Raw, **more: Any) -> Host:
     return parse_host(raw_host(*functions, **more), "test")
 
 
-def first_gpu(found: Host) -> Gpu:
+def first_gpu(host: Host) -> Gpu:
     """The GPU with the lowest address."""
-    return gpus(found)[0]
+    return gpus(host)[0]

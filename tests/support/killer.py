@@ -45,9 +45,9 @@ class Killer:
         self.step()
 
     def around(self, original: Callable[..., object]) -> Callable[..., object]:
-        def wrapped(*arguments: object, **named: object) -> object:
+        def wrapped(*arguments: object, **keywords: object) -> object:
             self.step()
-            result = original(*arguments, **named)
+            result = original(*arguments, **keywords)
             self.step()
             return result
 

@@ -76,10 +76,10 @@ class World:
         write_host(root, hosts.talk_host(name))
         return root
 
-    def play(self, playbook: str, roots: Path | Mapping[str, Path], *arguments: str, **given: Any) -> tuple[int, str]:
+    def play(self, playbook: str, roots: Path | Mapping[str, Path], *arguments: str, **extra: Any) -> tuple[int, str]:
         """Run a playbook on the example host, or on several by name; return its exit code and output."""
         path = share_dir("playbooks") / f"{playbook}.yml"
-        variables = json.dumps({"gpustack_reboot": True, "gpustack_cloud": CLOUD, **given})
+        variables = json.dumps({"gpustack_reboot": True, "gpustack_cloud": CLOUD, **extra})
         return self._run(roots, ["ansible-playbook", "-i", "inventory", str(path), "-e", variables, *arguments])
 
     def shell(self, root: Path, script: str) -> tuple[int, str]:
@@ -87,7 +87,7 @@ class World:
         return self._run(root, ["bash", "-ec", script])
 
     def _run(self, roots: Path | Mapping[str, Path], command: list[str]) -> tuple[int, str]:
-        named = {HOST: roots} if isinstance(roots, Path) else roots
+        by_host = {HOST: roots} if isinstance(roots, Path) else roots
         everywhere = {
             "gpustack_spec": "gpustack.yaml",
             "gpustack_guests_timeout": 60,
@@ -95,12 +95,12 @@ class World:
             "ansible_become": False,
             "ansible_python_interpreter": sys.executable,
         }
-        inventory = {"all": {"hosts": {name: _variables(root) for name, root in named.items()}, "vars": everywhere}}
+        inventory = {"all": {"hosts": {name: _variables(root) for name, root in by_host.items()}, "vars": everywhere}}
         (self.path / "inventory").write_text(json.dumps(inventory), encoding="utf-8")
         (self.path / "gpustack.yaml").write_text(SPEC, encoding="utf-8")
         (self.path / "ansible.cfg").touch()
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "OS_"))}
-        own = {
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "OS_"))}
+        settings = {
             "ANSIBLE_CONFIG": str(self.path / "ansible.cfg"),
             "ANSIBLE_HOME": str(self.path / ".ansible"),
             "ANSIBLE_NOCOLOR": "1",
@@ -112,7 +112,7 @@ class World:
         process = subprocess.run(
             command,
             cwd=self.path,
-            env={**kept, **own},
+            env={**inherited, **settings},
             capture_output=True,
             text=True,
             check=False,
@@ -123,33 +123,33 @@ class World:
     def _clouds(self) -> Path:
         """A clouds.yaml with a cloud name of the operator's choice."""
         path = self.path / "clouds.yaml"
-        found = yaml.safe_load(self.nova.clouds_yaml.read_text(encoding="utf-8"))["clouds"]
-        path.write_text(yaml.safe_dump({"clouds": {CLOUD: found["embedded"]}}), encoding="utf-8")
+        clouds = yaml.safe_load(self.nova.clouds_yaml.read_text(encoding="utf-8"))["clouds"]
+        path.write_text(yaml.safe_dump({"clouds": {CLOUD: clouds["embedded"]}}), encoding="utf-8")
         path.chmod(0o600)
         return path
 
     # -- Nova ------------------------------------------------------------------------------------------------
 
     def guest(self, name: str, flavor: str = "plain", host: str = HOST) -> Server:
-        found = boot(self.cloud, name, self.flavors[flavor], host=host)
-        assert found.status == "ACTIVE"
-        return found
+        server = boot(self.cloud, name, self.flavors[flavor], host=host)
+        assert server.status == "ACTIVE"
+        return server
 
     def server(self, server: Server) -> Server:
         return settled(self.cloud, server)
 
     def state(self, server: Server) -> tuple[str, str]:
         """Status and host."""
-        found = self.server(server)
-        return found.status, found.compute_host
+        instance = self.server(server)
+        return instance.status, instance.compute_host
 
     def marks(self, server: Server) -> dict[str, str]:
         return {key: value for key, value in self.server(server).metadata.items() if key.startswith("gpustack")}
 
     def service(self, host: str = HOST) -> tuple[str, str | None]:
         """Status and reason."""
-        (found,) = self.cloud.compute.services(host=host, binary="nova-compute")
-        return found.status, found.disabled_reason
+        (entry,) = self.cloud.compute.services(host=host, binary="nova-compute")
+        return entry.status, entry.disabled_reason
 
     def stop(self, server: Server) -> None:
         self.cloud.compute.stop_server(server.id)
@@ -183,7 +183,9 @@ def _variables(root: Path) -> dict[str, Any]:
 
 def prepared(root: Path) -> bool:
     """Whether the example host was rebooted with its GPUs available for passthrough."""
-    return {one["driver"] for one in collect(str(root))["pci"] if one["vendor"] == "10de"} == {"vfio-pci"}
+    return {function["driver"] for function in collect(str(root))["pci"] if function["vendor"] == "10de"} == {
+        "vfio-pci"
+    }
 
 
 def panic_with(root: Path, *arguments: str) -> None:

@@ -43,7 +43,7 @@ def view(case: dict[str, Any]) -> NodeView:
     host = "gpu1"
     node = case.get("node", {})
     service = case.get("service", {})
-    owners = {name: _owner(name, said or {}) for name, said in case.get("owners", {}).items()}
+    owners = {name: _owner(name, entry or {}) for name, entry in case.get("owners", {}).items()}
     return NodeView(
         cell="cell1",
         node=ComputeNode(
@@ -57,7 +57,7 @@ def view(case: dict[str, Any]) -> NodeView:
             pci_stats=node.get("pci_stats", _right_pools(case)),
         ),
         service=None if service is None else _service(host, service),
-        rows=tuple(_row(number, said) for number, said in enumerate(case.get("rows", ()), start=1)),
+        rows=tuple(_row(number, entry) for number, entry in enumerate(case.get("rows", ()), start=1)),
         owners=owners,
         residents=tuple(
             name
@@ -69,20 +69,22 @@ def view(case: dict[str, Any]) -> NodeView:
         ),
         has_request_ids=case.get("request_ids", True),
         services=_services(case),
-        written={n: said["written"] for n, said in enumerate(case.get("rows", ()), start=1) if "written" in said},
-        moves=tuple(_migration(one.pop("of"), 90 + n, one) for n, one in enumerate(map(dict, case.get("moves", ())))),
+        written={n: entry["written"] for n, entry in enumerate(case.get("rows", ()), start=1) if "written" in entry},
+        moves=tuple(
+            _migration(entry.pop("of"), 90 + n, entry) for n, entry in enumerate(map(dict, case.get("moves", ())))
+        ),
         hardware=_hardware(case["hardware"]) if "hardware" in case else None,
     )
 
 
-def _hardware(said: dict[str, Any]) -> Hardware:
+def _hardware(entry: dict[str, Any]) -> Hardware:
     present = {}
-    for address, words in said["present"].items():
-        ids, kind = words.split()
+    for address, text in entry["present"].items():
+        ids, kind = text.split()
         vendor, product = ids.split(":")
         present[address] = Present(vendor_id=vendor, product_id=product, dev_type=kind)
-    offered = frozenset(said["offered"]) if "offered" in said else None
-    return Hardware(present=present, offered=offered, read_at=ago(said.get("age", 0)))
+    offered = frozenset(entry["offered"]) if "offered" in entry else None
+    return Hardware(present=present, offered=offered, read_at=ago(entry.get("age", 0)))
 
 
 def _right_pools(case: dict[str, Any]) -> str:
@@ -99,18 +101,18 @@ def _right_pools(case: dict[str, Any]) -> str:
     return json.dumps({"nova_object.data": {"objects": [{"nova_object.data": pool} for pool in pools]}})
 
 
-def _service(host: str, said: dict[str, Any]) -> Service:
-    seen = ago(said.get("seen", HOUR))
-    down = said.get("forced_down", False)
-    interval = said.get("interval", 10)
-    readable = seen is not None and seen.year > 2000
-    created = seen - timedelta(seconds=1000 * (interval or 0)) if seen and readable else seen
+def _service(host: str, entry: dict[str, Any]) -> Service:
+    last_seen = ago(entry.get("seen", HOUR))
+    down = entry.get("forced_down", False)
+    interval = entry.get("interval", 10)
+    readable = last_seen is not None and last_seen.year > 2000
+    created = last_seen - timedelta(seconds=1000 * (interval or 0)) if last_seen and readable else last_seen
     return Service(
         host=host,
         disabled=False,
         forced_down=down,
-        last_seen_up=seen,
-        updated_at=seen,
+        last_seen_up=last_seen,
+        updated_at=last_seen,
         created_at=created,
         report_count=1000 if interval else None,
     )
@@ -118,64 +120,64 @@ def _service(host: str, said: dict[str, Any]) -> Service:
 
 def _services(case: dict[str, Any]) -> dict[str, Service]:
     """All other hosts that a case names are up, unless the case overrides that."""
-    said = {"gpu1": case.get("service", {}), **case.get("services", {})}
+    entries = {"gpu1": case.get("service", {}), **case.get("services", {})}
     hosts = ("gpu1", "gpu2", "gpu3")
-    known = {host: said.get(host, {"seen": 5}) for host in (*hosts, *said)}
-    return {host: _service(host, one) for host, one in known.items() if one is not None}
+    by_host = {host: entries.get(host, {"seen": 5}) for host in (*hosts, *entries)}
+    return {host: _service(host, entry) for host, entry in by_host.items() if entry is not None}
 
 
-def _row(number: int, said: dict[str, Any]) -> PciRow:
+def _row(number: int, entry: dict[str, Any]) -> PciRow:
     return PciRow(
         id=number,
         compute_node_id=1,
-        address=said.get("address", f"0000:8{number}:00.0"),
+        address=entry.get("address", f"0000:8{number}:00.0"),
         vendor_id="10de",
         product_id="11b4",
-        dev_type=said.get("type", "type-PCI"),
-        status=said["status"],
-        instance_uuid=said.get("owner"),
-        request_id=said.get("request"),
-        parent_addr=said.get("parent"),
-        deleted=said.get("deleted", 0) and number,
-        updated_at=ago(said.get("age", HOUR)),
+        dev_type=entry.get("type", "type-PCI"),
+        status=entry["status"],
+        instance_uuid=entry.get("owner"),
+        request_id=entry.get("request"),
+        parent_addr=entry.get("parent"),
+        deleted=entry.get("deleted", 0) and number,
+        updated_at=ago(entry.get("age", HOUR)),
         created_at=ago(30 * HOUR),
     )
 
 
-def _owner(uuid: str, said: dict[str, Any]) -> Owner:
-    whereabouts = Whereabouts.UNKNOWN if "unknown" in said else Whereabouts.FOUND
+def _owner(uuid: str, entry: dict[str, Any]) -> Owner:
+    whereabouts = Whereabouts.UNKNOWN if "unknown" in entry else Whereabouts.FOUND
     instance = None
-    if not said.get("absent") and "unknown" not in said:
+    if not entry.get("absent") and "unknown" not in entry:
         instance = Instance(
             uuid=uuid,
-            host=said.get("host", "gpu2"),
-            node=said.get("node", said.get("host", "gpu2")),
-            vm_state=said.get("state", "active"),
-            task_state=said.get("task"),
-            deleted=7 if said.get("deleted") else 0,
-            hidden=said.get("hidden", False),
+            host=entry.get("host", "gpu2"),
+            node=entry.get("node", entry.get("host", "gpu2")),
+            vm_state=entry.get("state", "active"),
+            task_state=entry.get("task"),
+            deleted=7 if entry.get("deleted") else 0,
+            hidden=entry.get("hidden", False),
             display_name="vm",
             cell="cell1",
-            updated_at=ago(said.get("deleted") or said.get("age", HOUR)),
+            updated_at=ago(entry.get("deleted") or entry.get("age", HOUR)),
         )
-    if said.get("absent") or said.get("deleted"):
+    if entry.get("absent") or entry.get("deleted"):
         whereabouts = Whereabouts.ABSENT
-    wanted: list[str | None] | None = said.get("wants", ["r1"])
+    requests: list[str | None] | None = entry.get("wants", ["r1"])
     return Owner(
         uuid=uuid,
         whereabouts=whereabouts,
         instance=instance,
-        in_several_cells=said.get("in_several_cells", False),
-        migrations=tuple(_migration(uuid, number, m) for number, m in enumerate(said.get("moves", ()), start=1)),
+        in_several_cells=entry.get("in_several_cells", False),
+        migrations=tuple(_migration(uuid, number, m) for number, m in enumerate(entry.get("moves", ()), start=1)),
         requests=None
-        if wanted is None
-        else tuple(Request(request_id=one, count=1, alias_name="k4200") for one in wanted),
-        unknown_because=said.get("unknown"),
+        if requests is None
+        else tuple(Request(request_id=request_id, count=1, alias_name="k4200") for request_id in requests),
+        unknown_because=entry.get("unknown"),
     )
 
 
-def _migration(uuid: str, number: int, said: dict[str, Any]) -> Migration:
-    source, destination = said.get("from", "gpu1"), said.get("to", "gpu2")
+def _migration(uuid: str, number: int, entry: dict[str, Any]) -> Migration:
+    source, destination = entry.get("from", "gpu1"), entry.get("to", "gpu2")
     return Migration(
         id=number,
         instance_uuid=uuid,
@@ -183,8 +185,8 @@ def _migration(uuid: str, number: int, said: dict[str, Any]) -> Migration:
         source_node=source,
         dest_compute=destination,
         dest_node=destination,
-        status=said["status"],
-        migration_type=said.get("type", "migration"),
+        status=entry["status"],
+        migration_type=entry.get("type", "migration"),
         cross_cell_move=False,
-        updated_at=ago(said.get("age", HOUR)),
+        updated_at=ago(entry.get("age", HOUR)),
     )

@@ -33,17 +33,17 @@ class Case:
 
     def words(self, directory: Path) -> list[str]:
         """The arguments of the command line."""
-        words = []
-        for word in self.data.get("words", self.data["files"]):
-            service, separator, path = word.rpartition("=")
-            words.append(f"{service}{separator}{directory / path}")
-        return words
+        arguments = []
+        for argument in self.data.get("words", self.data["files"]):
+            service, separator, path = argument.rpartition("=")
+            arguments.append(f"{service}{separator}{directory / path}")
+        return arguments
 
     @property
     def hosts(self) -> tuple[Host, ...]:
         """The hosts whose facts are passed to the linter."""
-        named = self.data.get("snapshot")
-        return (_host(named),) if named and not self.data.get("judge_only_snapshot") else ()
+        snapshot = self.data.get("snapshot")
+        return (_host(snapshot),) if snapshot and not self.data.get("judge_only_snapshot") else ()
 
     @property
     def judged_on(self) -> Host:

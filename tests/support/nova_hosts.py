@@ -11,8 +11,8 @@ SNAPSHOTS = Path(__file__).parents[1] / "unit" / "data" / "snapshots"
 
 def raw(name: str) -> dict[str, Any]:
     """The first host of a snapshot, as plain data."""
-    found: dict[str, Any] = json.loads((SNAPSHOTS / f"{name}.json").read_text(encoding="utf-8"))["hosts"][0]
-    return found
+    facts: dict[str, Any] = json.loads((SNAPSHOTS / f"{name}.json").read_text(encoding="utf-8"))["hosts"][0]
+    return facts
 
 
 def host(name: str, **changes: object) -> Host:

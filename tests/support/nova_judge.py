@@ -50,8 +50,8 @@ class Judge:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
+        response: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return response
 
 
 def functions(host: Host) -> Sequence[dict[str, Any]]:

@@ -69,32 +69,34 @@ def made(draw: st.DrawFn, placements: tuple[str, ...] = ("off", "report", "sched
         name = f"gpu{number}"
         functions, mains[name] = draw(cards(pf))
         hosts.append(Host.model_validate({"version": 1, "hostname": name, "pci": functions}))
-    there = sorted({ids for found in mains.values() for _, ids in found})
+    all_ids = sorted({ids for devices in mains.values() for _, ids in devices})
     models, lines = [], []
     targets: dict[str, dict[str, list[str]]] = {host.hostname: {} for host in hosts}
-    for index, ids in enumerate(there):
+    for index, ids in enumerate(all_ids):
         if not draw(st.booleans()):
             continue
-        kept = sorted({a for found in mains.values() for a, i in found if i == ids})
-        chosen = kept if draw(st.booleans()) else draw(st.lists(st.sampled_from(kept), min_size=1, unique=True))
+        addresses = sorted({a for devices in mains.values() for a, i in devices if i == ids})
+        chosen = (
+            addresses if draw(st.booleans()) else draw(st.lists(st.sampled_from(addresses), min_size=1, unique=True))
+        )
         name = f"m{index}"
         models.append(name)
-        given = f'match: {{vendor: "{ids[0]}", product: "{ids[1]}"'
-        given += "}" if chosen == kept else f", addresses: {chosen!r}}}".replace("'", '"')
+        entry = f'match: {{vendor: "{ids[0]}", product: "{ids[1]}"'
+        entry += "}" if chosen == addresses else f", addresses: {chosen!r}}}".replace("'", '"')
         policy = draw(st.none() | st.sampled_from(POLICIES))
         if policy and release.major >= (23 if policy == "socket" else 17):
-            given += f", numa_policy: {policy}"
+            entry += f", numa_policy: {policy}"
         if draw(st.booleans()):
-            given += f", resource_class: CLASS_{index}"
+            entry += f", resource_class: CLASS_{index}"
         if draw(st.booleans()):
-            given += ", traits: [CUSTOM_FAST, small]"
+            entry += ", traits: [CUSTOM_FAST, small]"
         if release.major >= 32 and placement != "off" and draw(st.booleans()):
-            given += ", one_time_use: true"
-        if release.major >= 31 and (answer := draw(st.none() | st.booleans())) is not None:
-            given += f", live_migratable: {str(answer).lower()}, managed: false"
-        lines.append(f"  {name}: {{{given}}}")
-        for host, found in mains.items():
-            targets[host][name] = [a for a, i in found if i == ids and a in chosen]
+            entry += ", one_time_use: true"
+        if release.major >= 31 and (migratable := draw(st.none() | st.booleans())) is not None:
+            entry += f", live_migratable: {str(migratable).lower()}, managed: false"
+        lines.append(f"  {name}: {{{entry}}}")
+        for host, devices in mains.items():
+            targets[host][name] = [a for a, i in devices if i == ids and a in chosen]
     if not models:
         models, lines = ["none"], ['  none: {match: {vendor: "10de", product: "ffff"}}']
     text = "\n".join(

@@ -26,7 +26,7 @@ FPGA = '{"name": "fpga", "vendor_id": "1172", "product_id": "09c4", "device_type
 def rendered(
     root: Path,
     deployment: Deployment,
-    *words: str,
+    *arguments: str,
     release: str = "2025.2",
     placement: str = "off",
     directory: str | None = None,
@@ -35,7 +35,7 @@ def rendered(
     """The output of `gpustack nova render --out ROOT`."""
     text = spec.replace("RELEASE", release).replace("PLACEMENT", placement)
     desired = wanted(parse_spec(text, "gpustack.yaml"), HOSTS, release=releases.release(release))
-    existing = existing_for(deployment, arguments=words, root=root, directory=directory)
+    existing = existing_for(deployment, arguments=arguments, root=root, directory=directory)
     return render(desired, deployment=deployment, hosts=HOSTS, existing=existing, root=root, directory=directory)
 
 

@@ -51,11 +51,11 @@ class Run:
     code: int
     output: str
 
-    def count(self, host: str, what: str) -> int:
+    def count(self, host: str, counter: str) -> int:
         """A count of the recap, for example of ``changed`` tasks."""
         line = re.search(rf"^{re.escape(host)}\s+:.*$", self.output, re.MULTILINE)
         assert line is not None, self.output
-        number = re.search(rf"\b{what}=(\d+)", line.group(0))
+        number = re.search(rf"\b{counter}=(\d+)", line.group(0))
         assert number is not None
         return int(number.group(1))
 
@@ -132,8 +132,8 @@ def environment(home: Path) -> Mapping[str, str]:
     """An environment without this machine's Ansible configuration."""
     configuration = home / "ansible.cfg"
     configuration.touch()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
-    return kept | {
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    return inherited | {
         "ANSIBLE_CONFIG": str(configuration),
         "ANSIBLE_HOME": str(home / ".ansible"),
         "ANSIBLE_NOCOLOR": "1",
@@ -164,6 +164,6 @@ def drivers(root: Path, vendor: str = "10de") -> set[str | None]:
 
 def configuration(root: Path) -> dict[str, tuple[object, ...]]:
     """Everything in /etc, /boot's menu and gpustack's own files: mode and content, without times."""
-    found = {path: (mode, content) for path, (mode, _, content) in tree(root).items()}
-    wanted = ("etc", "boot/grub", "var")
-    return {path: entry for path, entry in found.items() if path.startswith(wanted)}
+    files = {path: (mode, content) for path, (mode, _, content) in tree(root).items()}
+    prefixes = ("etc", "boot/grub", "var")
+    return {path: entry for path, entry in files.items() if path.startswith(prefixes)}

@@ -104,12 +104,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
             self.end_headers()
             return
-        answer, content = self._forward(body)
+        response, content = self._forward(body)
         if dies:
             self._die()
             return
-        self.send_response_only(answer.status, answer.reason)
-        for name, value in answer.getheaders():
+        self.send_response_only(response.status, response.reason)
+        for name, value in response.getheaders():
             if name.lower() not in _HOP:
                 self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))
@@ -122,8 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
         for attempt in (1, 2):
             try:
                 self.upstream.request(self.command, self.path, body or None, headers)
-                answer = self.upstream.getresponse()
-                return answer, answer.read()
+                response = self.upstream.getresponse()
+                return response, response.read()
             except (http.client.RemoteDisconnected, ConnectionError):
                 # The service closed an idle connection.
                 self.upstream.close()

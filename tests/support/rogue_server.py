@@ -76,10 +76,10 @@ def _read(connection: socket.socket) -> bytes:
 
 
 def _exactly(connection: socket.socket, count: int) -> bytes:
-    found = b""
-    while len(found) < count:
-        piece = connection.recv(count - len(found))
+    received = b""
+    while len(received) < count:
+        piece = connection.recv(count - len(received))
         if not piece:
             raise EOFError
-        found += piece
-    return found
+        received += piece
+    return received

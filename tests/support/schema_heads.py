@@ -27,8 +27,8 @@ WITHOUT_REQUEST_IDS = (
 @functools.cache
 def schemas(dialect: str) -> dict[str, Any]:
     """The content of a dialect's file."""
-    found: dict[str, Any] = yaml.load((SCHEMAS / f"{dialect}.yaml").read_text(), Loader=yaml.CSafeLoader)
-    return found
+    document: dict[str, Any] = yaml.load((SCHEMAS / f"{dialect}.yaml").read_text(), Loader=yaml.CSafeLoader)
+    return document
 
 
 def create(url: sa.URL, dialect: str, kind: str, release: str) -> sa.Engine:
@@ -37,7 +37,7 @@ def create(url: sa.URL, dialect: str, kind: str, release: str) -> sa.Engine:
     content = schemas(dialect)[kind]
     with engine.begin() as connection:
         for versions in content["tables"].values():
-            ddl = next((one["ddl"] for one in versions if release in one["releases"]), "")
+            ddl = next((version["ddl"] for version in versions if release in version["releases"]), "")
             for statement in filter(None, map(str.strip, ddl.split(";\n"))):
                 connection.exec_driver_sql(statement.replace("%", "%%"))
         for table, version in content["heads"][release].items():
@@ -56,16 +56,16 @@ class Filler:
         self._tables.reflect(engine)
 
     def __call__(self, table: str, **values: object) -> None:
-        found = self._tables.tables[table]
+        definition = self._tables.tables[table]
         row = {"deleted": 0, "created_at": ago(90000), "updated_at": ago(), **values}
-        for column in found.columns:
+        for column in definition.columns:
             if not column.nullable and column.server_default is None and not column.primary_key:
                 row.setdefault(column.name, _nothing(column.type))
-        for column in found.columns:
+        for column in definition.columns:
             if isinstance(column.type, sa.Boolean) and column.name in row:
                 row[column.name] = bool(row[column.name])
         with self._engine.begin() as connection:
-            connection.execute(found.insert(), {name: row[name] for name in row if name in found.columns})
+            connection.execute(definition.insert(), {name: row[name] for name in row if name in definition.columns})
 
     def dump(self) -> list[tuple[object, ...]]:
         """Everything that a repair may change."""
@@ -87,14 +87,14 @@ def _nothing(kind: sa.types.TypeEngine[Any]) -> object:
 
 def leaks(cell: Filler) -> None:
     """Insert leaks of classes A, B, C, E and F: on another host, pinned, orphaned, without owner, and surplus."""
-    for number, (host, seen) in enumerate((("down", 864000), ("up", 1), ("new", 1)), start=1):
-        cell("services", host=host, binary="nova-compute", last_seen_up=ago(seen), disabled=False, forced_down=False)
+    for number, (host, age) in enumerate((("down", 864000), ("up", 1), ("new", 1)), start=1):
+        cell("services", host=host, binary="nova-compute", last_seen_up=ago(age), disabled=False, forced_down=False)
         cell("compute_nodes", id=number, host=host, hypervisor_hostname=host, uuid=f"node-{number}")
     cell("compute_nodes", id=4, host="orphan", hypervisor_hostname="orphan", uuid="node-4", deleted=4, deleted_at=ago())
-    one = '[{"count": 1, "alias_name": "g", "request_id": "r1", "spec": []}]'
+    requests = '[{"count": 1, "alias_name": "g", "request_id": "r1", "spec": []}]'
     for uuid in ("vm-a", "vm-b", "vm-c", "vm-f"):
         cell("instances", uuid=uuid, host="new", node="new", vm_state="active")
-        cell("instance_extra", instance_uuid=uuid, pci_requests=one)
+        cell("instance_extra", instance_uuid=uuid, pci_requests=requests)
     moved = {"source_node": "up", "dest_compute": "new", "dest_node": "new", "migration_type": "migration"}
     cell("migrations", instance_uuid="vm-b", status="error", source_compute="up", **moved)
     for node, address, owner, request in (
@@ -130,11 +130,13 @@ def check(dialect: str, release: str, api: sa.URL, cell: sa.URL, directory: Path
     assert not cleanup_plan.unread
     surplus = "F report None" if release in WITHOUT_REQUEST_IDS else "F stale free"
     # These nodes have no pools, which class P reports.
-    found = sorted(f"{v.klass} {v.status} {v.repair}" for v in cleanup_plan.verdicts if v.klass != "P")
-    assert found == sorted(["A stale free", "B stale fail-migration", "C stale retire", "E stale free", surplus]), found
-    wanted = [v.to_dict() for v in cleanup_plan.repairs if v.klass in "ABCE"]
-    with contextlib.closing(Journal(path=directory / "journal")) as written:
-        outcomes = list(apply.carry_out(sources, wanted, selection, written, ask=answering(sources), wait=0))
+    verdicts = sorted(f"{v.klass} {v.status} {v.repair}" for v in cleanup_plan.verdicts if v.klass != "P")
+    assert verdicts == sorted(["A stale free", "B stale fail-migration", "C stale retire", "E stale free", surplus]), (
+        verdicts
+    )
+    repairs = [v.to_dict() for v in cleanup_plan.repairs if v.klass in "ABCE"]
+    with contextlib.closing(Journal(path=directory / "journal")) as writer:
+        outcomes = list(apply.carry_out(sources, repairs, selection, writer, ask=answering(sources), wait=0))
     assert {o.result for o in outcomes} == {Result.REPAIRED, Result.WAITING}, outcomes
     assert not [
         v for v in plan.make(sources, selection).repairs if v.repair in (Repair.FREE, Repair.RETIRE) and not v.stop

@@ -17,9 +17,9 @@ NEEDED = "these tests need a real SSH server: apt-get install openssh-server ope
 
 def program(name: str) -> str:
     """The path of an OpenSSH program; if it is missing, tests fail instead of being skipped."""
-    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
-    assert found, NEEDED
-    return found
+    executable = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+    assert executable, NEEDED
+    return executable
 
 
 def keygen(path: Path, kind: str = "ed25519", passphrase: str = "") -> Path:

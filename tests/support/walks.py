@@ -104,8 +104,8 @@ class Step:
     late: bool = False
 
     def __str__(self) -> str:
-        how = f" {'killed' if self.kill else 'failed'} {'after' if self.late else 'at'} {self.fault}"
-        return f"{self.act} guest {self.guest} host {self.host}{how if self.fault else ''}"
+        manner = f" {'killed' if self.kill else 'failed'} {'after' if self.late else 'at'} {self.fault}"
+        return f"{self.act} guest {self.guest} host {self.host}{manner if self.fault else ''}"
 
 
 _guests, _hosts = st.integers(0, 3), st.integers(0, HOSTS - 1)
@@ -115,16 +115,16 @@ _guests, _hosts = st.integers(0, 3), st.integers(0, HOSTS - 1)
 def _story(draw: st.DrawFn) -> list[Step]:
     """A story with a possible fault in one step, followed by an interlude."""
     acts, guest, host = draw(st.sampled_from(STORIES)), draw(_guests), draw(_hosts)
-    told = [Step(act=act, guest=guest, host=host) for act in acts]
+    steps = [Step(act=act, guest=guest, host=host) for act in acts]
     faulty = [number for number, act in enumerate(acts) if act in FAULTS]
     fails = draw(st.booleans())
     if faulty and fails:
         at = draw(st.sampled_from(faulty))
         fault, kill, late = draw(st.sampled_from(FAULTS[acts[at]])), draw(st.booleans()), draw(st.booleans())
-        told[at] = replace(told[at], fault=fault, kill=kill, late=late)
-        told += [Step(act="reset", guest=guest)] * draw(st.integers(0, 1))
+        steps[at] = replace(steps[at], fault=fault, kill=kill, late=late)
+        steps += [Step(act="reset", guest=guest)] * draw(st.integers(0, 1))
     between = st.builds(Step, act=st.sampled_from(INTERLUDES), guest=_guests, host=_hosts)
-    return told + draw(st.lists(between, max_size=2))
+    return steps + draw(st.lists(between, max_size=2))
 
 
 walks = st.lists(_story(), min_size=3, max_size=7).map(lambda stories: [step for story in stories for step in story])
@@ -161,11 +161,11 @@ class Walk:
         """Take a step, as far as possible."""
         host = self.hosts[step.host]
         if step.fault:
-            for one in self.running():
+            for name in self.running():
                 action, when = "hang" if step.kill else "raise", "after" if step.late else "before"
-                self.world.nova.control.fail(one, step.fault, action=action, when=when)
+                self.world.nova.control.fail(name, step.fault, action=action, when=when)
                 if step.fault in _AFTER:
-                    self.world.nova.control.fail(one, _AFTER[step.fault])
+                    self.world.nova.control.fail(name, _AFTER[step.fault])
         self._hanging = step.fault if step.kill else ""
         refused = ""
         try:
@@ -174,12 +174,12 @@ class Walk:
             refused = f": {type(error).__name__} {str(error).splitlines()[0] if str(error) else ''}"
         hit = self._hit(step.fault) if step.fault else []
         self.done.append(f"{step}{' (hit)' if hit else ''}{refused}")
-        for one in self.running() if step.fault else ():
-            if step.kill and one in hit:
-                self.world.nova.control.kill_compute(one)
-                self.stopped.add(one)
+        for name in self.running() if step.fault else ():
+            if step.kill and name in hit:
+                self.world.nova.control.kill_compute(name)
+                self.stopped.add(name)
             else:
-                self.world.nova.control.clear_faults(one)
+                self.world.nova.control.clear_faults(name)
         self._hanging = ""
 
     def running(self) -> list[str]:
@@ -188,13 +188,13 @@ class Walk:
 
     def guests(self) -> list[Server]:
         """The existing guests."""
-        found = []
+        existing = []
         for server in list(self.world.made):
             try:
-                found.append(self.world.api.compute.get_server(server.id))
+                existing.append(self.world.api.compute.get_server(server.id))
             except SDKException:
                 self.world.made.remove(server)
-        return found
+        return existing
 
     def wait(self, server: Server) -> None:
         """Wait until a guest has no task, or a nova-compute hangs at the step at which it is to be killed."""
@@ -234,10 +234,10 @@ class Walk:
         self.world.leave()
 
     def _hit(self, fault: str) -> list[str]:
-        return [one for one in self.running() if self.world.nova.control.hits(one, fault)]
+        return [host for host in self.running() if self.world.nova.control.hits(host, fault)]
 
     def _guest(self, step: Step, *status: str) -> Server:
-        fit = [one for one in self.guests() if not status or one.status in status]
+        fit = [guest for guest in self.guests() if not status or guest.status in status]
         return fit[step.guest % len(fit)] if fit else _nobody()
 
     def _other(self, step: Step, server: Server) -> str:
@@ -262,8 +262,8 @@ class Walk:
 
     def _migrate(self, step: Step, _host: str) -> None:
         server = self._guest(step, "ACTIVE", "SHUTOFF")
-        there = self._other(step, server)
-        self._do(server, lambda: self.world.api.compute.migrate_server(server, host=there))
+        target = self._other(step, server)
+        self._do(server, lambda: self.world.api.compute.migrate_server(server, host=target))
 
     def _resize(self, step: Step, _host: str) -> None:
         server = self._guest(step, "ACTIVE", "SHUTOFF")
@@ -272,10 +272,10 @@ class Walk:
 
     def _live(self, step: Step, _host: str) -> None:
         server = self._guest(step, "ACTIVE")
-        there = self._other(step, server)
+        target = self._other(step, server)
         self._do(
             server,
-            lambda: self.world.api.compute.live_migrate_server(server.id, host=there, block_migration="auto"),
+            lambda: self.world.api.compute.live_migrate_server(server.id, host=target, block_migration="auto"),
         )
 
     def _confirm(self, step: Step, _host: str) -> None:
@@ -287,7 +287,7 @@ class Walk:
         self._do(server, lambda: self.world.api.compute.revert_server_resize(server))
 
     def _evacuate(self, step: Step, _host: str) -> None:
-        away = [one for one in self.guests() if one.compute_host in self.dead | self.stopped]
+        away = [guest for guest in self.guests() if guest.compute_host in self.dead | self.stopped]
         server = away[step.guest % len(away)] if away else _nobody()
         servers.force_down(self.world.api, server.compute_host)
         self._do(server, lambda: self.world.api.compute.evacuate_server(server, host=None))
@@ -368,11 +368,11 @@ class Walk:
             " WHERE c.host = :host AND p.deleted = 0 AND p.status IN ('available', 'allocated') ORDER BY p.id"
         )
         with self.world.engine.connect() as connection:
-            found = connection.execute(query, {"host": host}).all()
+            rows = connection.execute(query, {"host": host}).all()
         values: dict[str, Any] = {
             "nobody": str(uuid.uuid4()),
-            "taken": next((row.id for row in found if row.instance_uuid), None),
-            "free": next((row.id for row in found if not row.instance_uuid), None),
+            "taken": next((row.id for row in rows if row.instance_uuid), None),
+            "free": next((row.id for row in rows if not row.instance_uuid), None),
         }
         statement = EDITS[step.guest % len(EDITS)]
         self.world.sql(statement, **{name: value for name, value in values.items() if f":{name}" in statement})
