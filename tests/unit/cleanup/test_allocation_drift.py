@@ -52,17 +52,17 @@ def test_an_allocation_below_a_compute_node_without_any_row(tmp_path: Path) -> N
     cell.device(cell.host("gpu4", seen=3), "0000:81:00.0")
     for uuid, host in (("here", "gpu1"), ("elsewhere", "gpu4")):
         cell.instance(uuid, host, wants=())
-    held = {"gpu1": {"here": 1}, "gpu2": {"elsewhere": 1}, "gpu3": {}}
+    allocations = {"gpu1": {"here": 1}, "gpu2": {"elsewhere": 1}, "gpu3": {}}
     devices = [
         Provider(uuid=f"p-{name}", name=f"{name}_X", root=f"node-{name}", address="0000:82:00.0", held=of_node)
-        for name, of_node in {**held, "another-cell": {"vm": 1}}.items()
+        for name, of_node in {**allocations, "another-cell": {"vm": 1}}.items()
     ]
     sources = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})])
 
-    found = plan.leftovers_of(sources, sources.cells[0], Selection(), None, devices)  # type: ignore[arg-type]
+    verdicts = plan.leftovers_of(sources, sources.cells[0], Selection(), None, devices)  # type: ignore[arg-type]
 
-    assert [(one.host, one.owner, one.status.value, one.repair) for one in found] == [
+    assert [(verdict.host, verdict.owner, verdict.status.value, verdict.repair) for verdict in verdicts] == [
         ("gpu1", "here", "report", None),
         ("gpu2", "elsewhere", "report", None),
     ]
-    assert all("the device has no row" in one.because for one in found)
+    assert all("the device has no row" in verdict.because for verdict in verdicts)

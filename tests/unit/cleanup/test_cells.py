@@ -159,7 +159,7 @@ def test_two_cells_of_one_name_are_repaired_apart(
     second.device(second.host("gpu1"), "0000:81:00.0", "allocated", instance_uuid="vm", request_id="x")
     sources = Sources.from_nova_conf([conf])
     before = first.dump()
-    (planned,) = [one for one in wanted(sources) if one["cell"] == "cell1"]
+    (planned,) = [repair for repair in wanted(sources) if repair["cell"] == "cell1"]
     (outcome,) = run(sources, tmp_path / "journal", [planned])
     assert outcome.result is apply.Result.REPAIRED
     with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite").begin() as connection:
@@ -168,8 +168,8 @@ def test_two_cells_of_one_name_are_repaired_apart(
 
     renamed = Sources.from_nova_conf([conf])
     assert len({cell.name for cell in renamed.cells}) == 2
-    left = [verdict.cell for verdict in plan.make(renamed, Selection()).verdicts]
-    assert left == [cell.name for cell in renamed.cells if cell.uuid != CELL1]
+    cells = [verdict.cell for verdict in plan.make(renamed, Selection()).verdicts]
+    assert cells == [cell.name for cell in renamed.cells if cell.uuid != CELL1]
     (undone,) = undo(journal.read(tmp_path / "journal"), renamed)
     assert undone.result is Undone.RESTORED, undone.detail
     assert first.dump() == before

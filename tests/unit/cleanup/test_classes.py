@@ -22,16 +22,16 @@ TESTED = yaml.safe_load((HERE / "classes.yaml").read_text(encoding="utf-8"))
 def collected(*paths: str, **more: str) -> dict[str, set[str]]:
     """For each test of these files (``MODULE::TEST``) what it is run with."""
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *paths]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSTACK", "PYTEST"))}
-    variables = {**kept, **more}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSTACK", "PYTEST"))}
+    variables = {**inherited, **more}
     process = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stdout + process.stderr
-    found: dict[str, set[str]] = {}
+    worlds: dict[str, set[str]] = {}
     for module, test, world in re.findall(
         r"^tests/nova/cleanup/(\w+)\.py::(\w+)\[(.+)\]$", process.stdout, re.MULTILINE
     ):
-        found.setdefault(f"{module}::{test}", set()).add(world)
-    return found
+        worlds.setdefault(f"{module}::{test}", set()).add(world)
+    return worlds
 
 
 @pytest.fixture(scope="module")
@@ -78,16 +78,16 @@ def test_each_module_is_of_its_letter() -> None:
         assert rule.__name__.rpartition(".")[2].startswith(f"{rule.CLASS.lower()}_")  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("one", CLASSES.values(), ids=str)
-def test_cases_and_pages_have_the_name_of_the_class(one: CleanupClass) -> None:
-    if one.letter not in WITHOUT_A_CASE:
-        assert (HERE / "cases" / f"{one.letter.lower()}-{one.name}.yaml").is_file()
-    page = ROOT / "docs" / "runbook" / f"class-{one.letter.lower()}.md"
-    assert page.read_text(encoding="utf-8").startswith(f"# Class {one}: ")
+@pytest.mark.parametrize("klass", CLASSES.values(), ids=str)
+def test_cases_and_pages_have_the_name_of_the_class(klass: CleanupClass) -> None:
+    if klass.letter not in WITHOUT_A_CASE:
+        assert (HERE / "cases" / f"{klass.letter.lower()}-{klass.name}.yaml").is_file()
+    page = ROOT / "docs" / "runbook" / f"class-{klass.letter.lower()}.md"
+    assert page.read_text(encoding="utf-8").startswith(f"# Class {klass}: ")
 
 
 def test_letters_and_names_both_find_a_class() -> None:
-    assert {lookup(one.name) for one in CLASSES.values()} == set(CLASSES.values())
+    assert {lookup(klass.name) for klass in CLASSES.values()} == set(CLASSES.values())
     assert lookup("b") == lookup("B") == lookup("Migration-Pinned") == CLASSES["B"]
     assert lookup("pinned") is None
 
@@ -113,23 +113,25 @@ def test_its_tests_are_there_and_run_on_both_releases(klass: str, worlds: dict[s
 
 def test_databases_and_placement_are_all_met() -> None:
     """Nova itself on each database, and with PCI in Placement and without."""
-    found = {tuple(world.split("-")[1:]) for worlds in TESTED["worlds"].values() for world in worlds}
-    assert found >= {(), ("placement",), ("mariadb", "placement"), ("postgresql",)}
+    combinations = {tuple(world.split("-")[1:]) for worlds in TESTED["worlds"].values() for world in worlds}
+    assert combinations >= {(), ("placement",), ("mariadb", "placement"), ("postgresql",)}
 
 
 def test_the_long_form_meets_every_class_on_both_servers_with_both_releases() -> None:
     """``make cleanup-servers``: the modules that it names, and the turns that it lets the releases take."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    (named,) = re.findall(r"^CLEANUP_ON_SERVERS := \$\(addprefix (\S+),((?:.|\\\n)+?)\)$", makefile, re.MULTILINE)
-    modules = [f"{named[0]}{name}" for name in named[1].replace("\\", "").split()]
+    (addprefix,) = re.findall(r"^CLEANUP_ON_SERVERS := \$\(addprefix (\S+),((?:.|\\\n)+?)\)$", makefile, re.MULTILINE)
+    modules = [f"{addprefix[0]}{name}" for name in addprefix[1].replace("\\", "").split()]
     assert modules == [f"tests/nova/cleanup/test_{name}.py" for name in TESTED["on_servers"]]
     turns = re.search(r"^\t@for databases in (.+); do", makefile, re.MULTILINE)
     assert turns is not None
     met: dict[str, set[tuple[str, str]]] = {}
     for turn in re.findall(r'"(.+?)"', turns[1]):
         for test, worlds in collected(*modules, GPUSTACK_CLEANUP_DATABASES=turn).items():
-            met.setdefault(test, set()).update((words[0], words[1]) for world in worlds if (words := world.split("-")))
-    both = {(release, server) for release in ("2025.2", "2026.2") for server in ("mariadb", "postgresql")}
+            met.setdefault(test, set()).update(
+                (fields[0], fields[1]) for world in worlds if (fields := world.split("-"))
+            )
+    required = {(release, server) for release in ("2025.2", "2026.2") for server in ("mariadb", "postgresql")}
     for klass, entry in TESTED["classes"].items():
         of_class = set().union(*(met.get(test, set()) for test in entry["leak"]))
-        assert of_class == both, klass
+        assert of_class == required, klass

@@ -87,10 +87,10 @@ CLOUDS = {
 
 @pytest.fixture
 def cell(tmp_path: Path) -> CellFile:
-    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
-    fill(made)
-    nova_conf(tmp_path, {"cell1": made.url})
-    return made
+    cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(cell_file)
+    nova_conf(tmp_path, {"cell1": cell_file.url})
+    return cell_file
 
 
 def gpustack(directory: Path, action: str, *more: str) -> subprocess.CompletedProcess[str]:
@@ -115,28 +115,28 @@ def test_a_placement_that_can_not_be_asked(cell: CellFile, tmp_path: Path, kind:
         (tmp_path / "clouds.json").write_text(json.dumps({"clouds": {"mine": entry(port)}}))
         files = ("--metrics", str(metrics), "--out", str(saved))
         planned = gpustack(tmp_path, "plan", "-f", "json", "--os-cloud", "mine", *files)
-        given = ("--yes", "--no-hypervisor", "--journal", str(journal), "--os-cloud", "mine")
-        applied = gpustack(tmp_path, "apply", *given)
-        of_file = gpustack(tmp_path, "apply", str(saved), *given)
+        options = ("--yes", "--no-hypervisor", "--journal", str(journal), "--os-cloud", "mine")
+        applied = gpustack(tmp_path, "apply", *options)
+        of_file = gpustack(tmp_path, "apply", str(saved), *options)
 
     # What is said of the rows is what is said without a cloud, and that class Q is not known.
     assert planned.returncode == 21, planned.stderr
     assert reason in planned.stderr
     document = json.loads(planned.stdout)
-    assert [one for one in document if one["class"] != "Q"] == without
-    (undecided,) = (one for one in document if one["class"] == "Q")
+    assert [verdict for verdict in document if verdict["class"] != "Q"] == without
+    (undecided,) = (verdict for verdict in document if verdict["class"] == "Q")
     assert (undecided["status"], undecided["cell"], undecided["repair"]) == ("undecided", "cell1", None)
     assert reason in undecided["evidence"][0]
     assert reason in json.loads(saved.read_text())["unasked"]
     assert 'class="Q",status="undecided"} 1' in metrics.read_text()
     assert "gpustack_cleanup_up 0" in metrics.read_text()
     # Nothing is written by halves: neither from this plan nor from a saved one.
-    for done in (applied, of_file):
-        assert done.returncode == 21, done.stderr
-        assert "nothing was changed" in done.stderr
-        assert "omit --os-cloud" in done.stderr
+    for process in (applied, of_file):
+        assert process.returncode == 21, process.stderr
+        assert "nothing was changed" in process.stderr
+        assert "omit --os-cloud" in process.stderr
     assert not journal.exists()
     assert cell.dump() == before
-    for done in (planned, applied, of_file):
-        assert SECRET not in done.stdout + done.stderr
+    for process in (planned, applied, of_file):
+        assert SECRET not in process.stdout + process.stderr
     assert SECRET not in saved.read_text() + metrics.read_text()

@@ -24,20 +24,20 @@ def test_a_missing_sqlite_file_is_not_made(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize("password", ["p@ss", "@", "p@ss@word"])
 def test_of_a_password_that_ends_the_url_early_nothing_is_shown(password: str) -> None:
-    with pytest.raises(DatabaseError, match="percent-encoded") as told:
+    with pytest.raises(DatabaseError, match="percent-encoded") as raised:
         databases.database("cell1", f"mysql+pymysql://nova:{password}@db.example.org/nova")
-    assert "ss" not in str(told.value).replace("password", "")
+    assert "ss" not in str(raised.value).replace("password", "")
 
 
 def test_a_percent_encoded_password() -> None:
-    made = databases.database("cell1", "mysql+pymysql://nova:p%40ss@db.example.org/nova")
-    assert (made.url.password, made.url.host) == ("p@ss", "db.example.org")
+    database = databases.database("cell1", "mysql+pymysql://nova:p%40ss@db.example.org/nova")
+    assert (database.url.password, database.url.host) == ("p@ss", "db.example.org")
 
 
 def test_devstacks_connection() -> None:
-    made = databases.database("cell1", "mysql+pymysql://root:x@127.0.0.1/nova_cell1?charset=utf8&plugin=dbcounter")
-    assert dict(made.url.query) == {"charset": "utf8"}
-    databases.engine(made)
+    database = databases.database("cell1", "mysql+pymysql://root:x@127.0.0.1/nova_cell1?charset=utf8&plugin=dbcounter")
+    assert dict(database.url.query) == {"charset": "utf8"}
+    databases.engine(database)
 
 
 SECRET = "s3cr3t"
@@ -69,12 +69,12 @@ def test_a_connection_that_leads_nowhere(url: str, capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("default", [f"mysql://nova:x/{SECRET}@db/nova", f"mysql://nova:{SECRET}[@db/nova"])
 def test_a_template_that_can_not_be_filled_in(default: str) -> None:
-    with pytest.raises(NovaConfigError, match="can't be filled in") as told:
+    with pytest.raises(NovaConfigError, match="can't be filled in") as raised:
         cells.fill_template(TEMPLATE, default, "cell1")
-    assert SECRET not in str(told.value)
-    with pytest.raises(NovaConfigError, match="can't be filled in") as told:
+    assert SECRET not in str(raised.value)
+    with pytest.raises(NovaConfigError, match="can't be filled in") as raised:
         cells.fill_template(f"mysql://nova:{SECRET}@{{hostname}}/{{nothing}}", "mysql://nova@db/nova", "cell1")
-    assert SECRET not in str(told.value)
+    assert SECRET not in str(raised.value)
 
 
 @pytest.mark.parametrize("default", [None, "mysql://nova@db/nova"])
@@ -125,8 +125,8 @@ def test_an_api_database_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixt
     conf = tmp_path / "nova.conf"
     conf.write_text(f"[api_database]\nconnection = sqlite:///{tmp_path}/other.sqlite\n")
     assert main(["cleanup", "plan", "--config-file", str(conf)]) == DatabaseError.exit_code
-    assert "API database" in (said := capsys.readouterr().err)
-    assert "no Nova database" in said
+    assert "API database" in (printed := capsys.readouterr().err)
+    assert "no Nova database" in printed
 
 
 def test_a_damaged_plan_is_refused_before_any_database_is_read(
@@ -144,9 +144,9 @@ def test_a_server_that_stays_silent_is_given_up(scheme: str, monkeypatch: pytest
     monkeypatch.setattr(connection_options, "HANDSHAKE", 2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        made = databases.database("cell1", f"{scheme}://nova:x@127.0.0.1:{port}/nova")
+        database = databases.database("cell1", f"{scheme}://nova:x@127.0.0.1:{port}/nova")
         before = time.monotonic()
-        with pytest.raises(DatabaseError, match=r"timed out|timeout expired"), databases.snapshot(made):
+        with pytest.raises(DatabaseError, match=r"timed out|timeout expired"), databases.snapshot(database):
             pass
     assert time.monotonic() - before < 30
 

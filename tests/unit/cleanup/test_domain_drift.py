@@ -158,7 +158,7 @@ def _write(cell: CellFile, statement: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("build", "expected"),
     [
         (agree, []),
         (lost_at_the_end_of_a_spawn, ["report"]),
@@ -183,14 +183,14 @@ def _write(cell: CellFile, statement: str) -> None:
     ],
 )
 def test_domains_and_rows_are_compared_both_ways(
-    made: Callable[[CellFile], Case], expected: list[str], tmp_path: Path
+    build: Callable[[CellFile], Case], expected: list[str], tmp_path: Path
 ) -> None:
-    case = made(CellFile(f"sqlite:///{tmp_path}/cell.sqlite"))
+    case = build(CellFile(f"sqlite:///{tmp_path}/cell.sqlite"))
     sources = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": case.cell.url})])
     answers = {"gpu1": Usage(users=case.users, gap=case.gap, names=frozenset({case.name}))}
-    found = [v for v in plan.make(sources, Selection(), answers=answers).verdicts if v.klass == drift.CLASS]
-    assert [v.status.value for v in found] == expected, [v.because for v in found]
-    assert all(v.repair is None for v in found)
+    verdicts = [v for v in plan.make(sources, Selection(), answers=answers).verdicts if v.klass == drift.CLASS]
+    assert [v.status.value for v in verdicts] == expected, [v.because for v in verdicts]
+    assert all(v.repair is None for v in verdicts)
 
 
 def test_hosts_are_asked_beside_one_another_and_reported(tmp_path: Path) -> None:
@@ -201,9 +201,9 @@ def test_hosts_are_asked_beside_one_another_and_reported(tmp_path: Path) -> None
     sources = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})])
     hosts = plan.hosts_to_ask(sources, Selection())
     assert hosts == {"gpu0", "gpu1", "gpu2", "gpu3"}
-    done: list[str] = []
-    assert ask_all(hosts, lambda host: Usage(gap=host), 3, done.append) == {h: Usage(gap=h) for h in hosts}
-    assert sorted(done) == sorted(hosts)
+    reported: list[str] = []
+    assert ask_all(hosts, lambda host: Usage(gap=host), 3, reported.append) == {h: Usage(gap=h) for h in hosts}
+    assert sorted(reported) == sorted(hosts)
 
 
 def test_a_migration_of_an_instance_without_devices_keeps_nova_compute_running(tmp_path: Path) -> None:
@@ -214,5 +214,5 @@ def test_a_migration_of_an_instance_without_devices_keeps_nova_compute_running(t
     cell.instance("vm", "cpu1", wants=())
     cell.move("vm", "gpu1", "gpu2", "running")
     sources = Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})])
-    found = {v.host: v.status.value for v in plan.make(sources, Selection()).verdicts if v.klass == "J"}
-    assert found == {"gpu1": "report", "GPU2": "report", "gpu3": "stale"}
+    statuses = {v.host: v.status.value for v in plan.make(sources, Selection()).verdicts if v.klass == "J"}
+    assert statuses == {"gpu1": "report", "GPU2": "report", "gpu3": "stale"}

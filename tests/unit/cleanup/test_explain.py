@@ -26,16 +26,16 @@ def conf(tmp_path: Path) -> Path:
     return nova_conf(tmp_path, {"cell1": cell.url})
 
 
-def explanation(capsys: pytest.CaptureFixture[str], conf: Path, *words: str) -> str:
-    assert main(["cleanup", "explain", *words, "--config-file", str(conf), "--no-hypervisor"]) == 0
+def explanation(capsys: pytest.CaptureFixture[str], conf: Path, *arguments: str) -> str:
+    assert main(["cleanup", "explain", *arguments, "--config-file", str(conf), "--no-hypervisor"]) == 0
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [("gpu1", GPU), ("gpu1", "81:00.0"), (VM,), (VM.upper(),)])
+@pytest.mark.parametrize("arguments", [("gpu1", GPU), ("gpu1", "81:00.0"), (VM,), (VM.upper(),)])
 def test_everything_about_a_gpu_or_an_instance(
-    words: tuple[str, ...], conf: Path, capsys: pytest.CaptureFixture[str]
+    arguments: tuple[str, ...], conf: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = explanation(capsys, conf, *words)
+    out = explanation(capsys, conf, *arguments)
     assert f"{GPU} (10de:11b4), type-PCI, is 'allocated', owner {VM}, request x" in out
     assert f"instance {VM}: active, task none, on gpu2 (gpu2)" in out
     assert f"requests of {VM}: 1 of k4200 (r1)" in out
@@ -44,13 +44,13 @@ def test_everything_about_a_gpu_or_an_instance(
     assert "hypervisor of gpu1\n  could not be asked" in out
     assert "Placement\n  not asked" in out
     assert "class A (left-behind), stale" in out
-    assert ("is 'available', no owner" in out) == (len(words) == 2)
+    assert ("is 'available', no owner" in out) == (len(arguments) == 2)
     assert len(out.splitlines()) < 40
 
 
-@pytest.mark.parametrize("words", [("gpu1", "0000:99:00.0"), ("gpu9", GPU), (VM.replace("1", "9"),)])
-def test_nothing_is_known(words: tuple[str, ...], conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = explanation(capsys, conf, *words)
+@pytest.mark.parametrize("arguments", [("gpu1", "0000:99:00.0"), ("gpu9", GPU), (VM.replace("1", "9"),)])
+def test_nothing_is_known(arguments: tuple[str, ...], conf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = explanation(capsys, conf, *arguments)
     assert "no row of pci_devices" in out
     assert "verdicts\n  none" in out
 
@@ -70,6 +70,6 @@ def test_values_that_nova_does_not_write_are_shown_as_they_are(
     assert "class U (unknown-value), report" in out
 
 
-@pytest.mark.parametrize("words", [("gpu1",), ("gpu1", "81"), (VM, GPU, "x")])
-def test_neither_a_gpu_nor_an_instance(words: tuple[str, ...], conf: Path) -> None:
-    assert main(["cleanup", "explain", *words, "--config-file", str(conf)]) == 2
+@pytest.mark.parametrize("arguments", [("gpu1",), ("gpu1", "81"), (VM, GPU, "x")])
+def test_neither_a_gpu_nor_an_instance(arguments: tuple[str, ...], conf: Path) -> None:
+    assert main(["cleanup", "explain", *arguments, "--config-file", str(conf)]) == 2

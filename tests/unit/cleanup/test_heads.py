@@ -23,9 +23,11 @@ def test_leaks_in_the_schema_of_a_release(release: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["cell", "api"])
 def test_every_known_version_was_made(kind: schema.Kind) -> None:
     heads = schemas("sqlite")[kind]["heads"].values()
-    known = _known()[kind]
-    assert {one.get("alembic_version") for one in heads} - {None} == set(known["alembic"])
-    assert {int(one["migrate_version"]) for one in heads if "migrate_version" in one} == set(known["migrate"].values())
+    versions = _known()[kind]
+    assert {head.get("alembic_version") for head in heads} - {None} == set(versions["alembic"])
+    assert {int(head["migrate_version"]) for head in heads if "migrate_version" in head} == set(
+        versions["migrate"].values()
+    )
 
 
 def test_a_schema_of_the_day_after_tomorrow(tmp_path: Path) -> None:

@@ -13,16 +13,16 @@ from support.cellfile import CellFile, ago, nova_conf
 GPU = "0000:81:00.0"
 
 
-def messages(cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    main(["cleanup", "plan", "--config-file", str(nova_conf(tmp_path, {"cell1": cell.url})), *words])
+def messages(cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    main(["cleanup", "plan", "--config-file", str(nova_conf(tmp_path, {"cell1": cell.url})), *arguments])
     return capsys.readouterr().err
 
 
 @pytest.fixture
 def cell(tmp_path: Path) -> CellFile:
-    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
-    made.host("gpu2", seen=5)
-    return made
+    cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    cell_file.host("gpu2", seen=5)
+    return cell_file
 
 
 def test_devices_held_by_work_in_progress(cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,9 +37,9 @@ def test_devices_held_by_work_in_progress(cell: CellFile, tmp_path: Path, capsys
 
 
 def test_the_grace_time_and_when_it_ends(cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    written = ago(100)
+    updated = ago(100)
     cell.instance("vm", "gpu2")
-    cell.device(cell.host("gpu1"), GPU, "allocated", instance_uuid="vm", request_id="x", updated_at=written)
+    cell.device(cell.host("gpu1"), GPU, "allocated", instance_uuid="vm", request_id="x", updated_at=updated)
     err = messages(cell, tmp_path, capsys)
     assert f"1 changed within the grace time: plan again after {ago(-200):%F %H:%M}" in err
     assert "held by work" not in err

@@ -26,8 +26,8 @@ def made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[CellFile, 
     fill(cell)
     nova_conf(tmp_path, {"cell1": cell.url})
     path = tmp_path / "journal.jsonl"
-    named = ["--config-file", str(tmp_path), "--journal", str(path), "--no-hypervisor"]
-    assert main(["cleanup", "apply", *named, "--class", "A", "--yes", "--wait", "0"]) == 0
+    options = ["--config-file", str(tmp_path), "--journal", str(path), "--no-hypervisor"]
+    assert main(["cleanup", "apply", *options, "--class", "A", "--yes", "--wait", "0"]) == 0
     capsys.readouterr()
     return cell, path
 
@@ -116,8 +116,8 @@ def answers(document: object) -> Any:
             raise document
         return document
 
-    answer = SimpleNamespace(status_code=200, json=refuses, headers={})
-    return SimpleNamespace(placement=SimpleNamespace(get=lambda path, microversion: answer))
+    response = SimpleNamespace(status_code=200, json=refuses, headers={})
+    return SimpleNamespace(placement=SimpleNamespace(get=lambda path, microversion: response))
 
 
 @pytest.mark.parametrize(
@@ -143,14 +143,14 @@ def test_a_malformed_answer_of_placement_is_the_clouds_error(document: object) -
 
 
 def test_what_placement_says_of_a_consumer_is_read_by_what_is_written_back() -> None:
-    said = {
+    document = {
         "allocations": {"gpu": {"generation": 3, "resources": {"CUSTOM_PCI": 1}}},
         "consumer_generation": 2,
         "project_id": "p",
         "user_id": "u",
         "aura": [[]],
     }
-    assert placement.allocations_of(answers(said), "vm") == {
+    assert placement.allocations_of(answers(document), "vm") == {
         "allocations": {"gpu": {"resources": {"CUSTOM_PCI": 1}}},
         "consumer_generation": 2,
         "project_id": "p",

@@ -99,7 +99,7 @@ def test_templates_fill_in_names_only(template: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("secret", "text", "shown"),
+    ("secret", "text", "printed"),
     [
         ("a", "a lock could not be had", "a lock could not be had"),
         ("a", "option 'a' is unknown", "option '***' is unknown"),
@@ -109,5 +109,5 @@ def test_templates_fill_in_names_only(template: str) -> None:
         ("p+w[", "dsn p+w[ x", "dsn *** x"),
     ],
 )
-def test_secrets_are_hidden_and_other_words_are_not(secret: str, text: str, shown: str) -> None:
-    assert without_secrets(text, [secret], ["nova", "db"]) == shown
+def test_secrets_are_hidden_and_other_words_are_not(secret: str, text: str, printed: str) -> None:
+    assert without_secrets(text, [secret], ["nova", "db"]) == printed

@@ -166,9 +166,9 @@ def test_an_unreadable_file_leaves_a_gap_and_what_is_in_use(root: Path) -> None:
     (root / "run/libvirt/qemu/broken.xml").write_text("<domstatus")
     answer = domains.look(str(root))
     assert answer["unread"]
-    found = usage(answer)
-    assert "broken.xml" in found.gap
-    assert found.users["0000:82:00.0"] == frozenset({"vm-2"})
+    host_usage = usage(answer)
+    assert "broken.xml" in host_usage.gap
+    assert host_usage.users["0000:82:00.0"] == frozenset({"vm-2"})
 
 
 def test_a_machine_without_libvirt_leaves_a_gap(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_an_open_device_whose_name_was_removed_is_in_use(root: Path, path: str) 
 
 
 @pytest.mark.parametrize(
-    "words",
+    "argv",
     [
         ["/usr/bin/python3", "/usr/bin/nova-compute", "--config-file", "x"],
         ["nova-compute"],
@@ -197,9 +197,9 @@ def test_an_open_device_whose_name_was_removed_is_in_use(root: Path, path: str) 
         ["/usr/bin/python3", "-m", "nova.cmd.compute"],
     ],
 )
-def test_a_running_nova_compute_is_seen(root: Path, words: list[str]) -> None:
+def test_a_running_nova_compute_is_seen(root: Path, argv: list[str]) -> None:
     (root / "proc/78").mkdir()
-    (root / "proc/78/cmdline").write_bytes("\0".join([*words, ""]).encode())
+    (root / "proc/78/cmdline").write_bytes("\0".join([*argv, ""]).encode())
     (root / "proc/79").mkdir()
     (root / "proc/79/cmdline").write_bytes(b"tail\0-f\0-n\0/var/log/nova-compute\0")
     answer = domains.look(str(root))
@@ -232,9 +232,9 @@ def test_over_ssh(tmp_path: Path, root: Path) -> None:
             identity=server.client_key, config=tmp_path / "config", known_hosts=tmp_path / "known", timeout=20
         )
         with Hypervisors(ssh=options) as hypervisors:
-            found = hypervisors.ask("gpu1")
-            assert not found.gap
-            assert found.users["0000:81:00.0"] == frozenset({"vm-1"})
+            host_usage = hypervisors.ask("gpu1")
+            assert not host_usage.gap
+            assert host_usage.users["0000:81:00.0"] == frozenset({"vm-1"})
             lost = hypervisors.ask("gone")
             assert "gone" in lost.gap
     finally:

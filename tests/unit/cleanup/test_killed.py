@@ -31,7 +31,7 @@ SELECTION = Selection(
 Dump = dict[str, list[tuple[object, ...]]]
 
 
-def repair(sources: Sources, wanted: list[dict[str, Any]], path: Path, at: int = 0) -> bool:
+def repair(sources: Sources, repairs: list[dict[str, Any]], path: Path, at: int = 0) -> bool:
     """Apply in a process of its own, killed at a step; whether it came to its end."""
     child = os.fork()
     if child:
@@ -44,8 +44,8 @@ def repair(sources: Sources, wanted: list[dict[str, Any]], path: Path, at: int =
         sa.event.listen(sa.Engine, "after_cursor_execute", killer.statement)
         sa.event.listen(sa.Engine, "commit", killer.step)
         os.fsync = killer.around(os.fsync)  # type: ignore[assignment]
-        written = Journal(path=path)
-        for _outcome in apply.carry_out(sources, wanted, SELECTION, written, ask=answering(sources), wait=0):
+        journal = Journal(path=path)
+        for _outcome in apply.carry_out(sources, repairs, SELECTION, journal, ask=answering(sources), wait=0):
             pass
         os._exit(0)
     except BaseException:
@@ -57,45 +57,47 @@ def repair(sources: Sources, wanted: list[dict[str, Any]], path: Path, at: int =
 
 @pytest.fixture
 def cell(tmp_path: Path) -> CellFile:
-    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
-    fill(made)
+    cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(cell_file)
     nova_conf(tmp_path, {"cell1": f"sqlite:///{tmp_path}/cell.sqlite"})
-    return made
+    return cell_file
 
 
 def test_these_are_all_the_repairs_in_a_database(cell: CellFile, tmp_path: Path) -> None:
     repairs = plan.make(Sources.from_nova_conf([tmp_path]), SELECTION).repairs
-    assert {(one.klass, one.repair) for one in repairs if one.repair is not Repair.RESTART} == set(REPAIRS)
+    assert {(verdict.klass, verdict.repair) for verdict in repairs if verdict.repair is not Repair.RESTART} == set(
+        REPAIRS
+    )
     assert {kind for _klass, kind in REPAIRS} == set(Repair) - {Repair.RESTART, Repair.UNSET_ALLOCATION}
 
 
 @pytest.mark.parametrize(("klass", "kind"), REPAIRS)
 def test_killed_anywhere_nothing_is_half_done(cell: CellFile, tmp_path: Path, klass: str, kind: Repair) -> None:
     sources = Sources.from_nova_conf([tmp_path])
-    file, kept = tmp_path / "cell.sqlite", tmp_path / "kept"
+    file, backup = tmp_path / "cell.sqlite", tmp_path / "kept"
     repairs = plan.make(sources, SELECTION).repairs
-    wanted = [one.to_dict() for one in repairs if (one.klass, one.repair) == (klass, kind)][-2:]
+    planned = [verdict.to_dict() for verdict in repairs if (verdict.klass, verdict.repair) == (klass, kind)][-2:]
     original = cell.dump()
-    shutil.copyfile(file, kept)
-    assert repair(sources, wanted, tmp_path / "whole.jsonl")
+    shutil.copyfile(file, backup)
+    assert repair(sources, planned, tmp_path / "whole.jsonl")
     repaired = shape(cell.dump())
-    changed = sum(one != old for one, old in zip(repaired, shape(original), strict=True))
-    assert changed >= len(wanted) >= 1
+    changed = sum(row != old for row, old in zip(repaired, shape(original), strict=True))
+    assert changed >= len(planned) >= 1
 
-    at, seen = 0, set()
+    at, counts = 0, set()
     while True:
         at += 1
         for stale in tmp_path.glob("cell.sqlite*"):
             stale.unlink()
-        shutil.copyfile(kept, file)
+        shutil.copyfile(backup, file)
         path, second = tmp_path / f"{at}.jsonl", tmp_path / f"{at}-second.jsonl"
-        if repair(sources, wanted, path, at):
+        if repair(sources, planned, path, at):
             break
         now = shape(cell.dump())
-        assert all(one in (old, new) for one, old, new in zip(now, shape(original), repaired, strict=True))
-        seen.add(sum(one != old for one, old in zip(now, shape(original), strict=True)))
+        assert all(row in (old, new) for row, old, new in zip(now, shape(original), repaired, strict=True))
+        counts.add(sum(row != old for row, old in zip(now, shape(original), strict=True)))
         if not at % 3:  # go on, before going back
-            assert repair(sources, wanted, second)
+            assert repair(sources, planned, second)
             assert shape(cell.dump()) == repaired
             list(undo(tuple(journal.read(second)), sources))
         if path.exists() and path.stat().st_size:
@@ -104,8 +106,8 @@ def test_killed_anywhere_nothing_is_half_done(cell: CellFile, tmp_path: Path, kl
             assert shape(cell.dump()) in (shape(original), repaired), at
         else:
             assert cell.dump() == original, at
-    assert at > 8 * len(wanted)
-    assert {0, changed} <= seen  # killed before, and after
+    assert at > 8 * len(planned)
+    assert {0, changed} <= counts  # killed before, and after
 
 
 def shape(dump: Dump) -> list[tuple[object, ...]]:

@@ -118,17 +118,17 @@ def requests_twice(cell: CellFile, requests: str, **values: object) -> None:
     cell.insert("instance_extra", instance_uuid="vm", pci_requests=requests, **values)
 
 
-def without_conductor(cell: CellFile, *seen: float) -> None:
+def without_conductor(cell: CellFile, *ages: float) -> None:
     """A leak in a cell whose only services are those of computes, which were seen so long ago."""
     moved(cell)
-    for number, seconds in enumerate(seen, start=3):
+    for number, seconds in enumerate(ages, start=3):
         cell.host(f"gpu{number}", seen=seconds)
     with cell.engine.begin() as connection:
         connection.exec_driver_sql("DELETE FROM services WHERE binary = 'nova-conductor'")
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("build", "expected"),
     [
         (here, []),
         (extra_info_broken, []),
@@ -162,12 +162,14 @@ def without_conductor(cell: CellFile, *seen: float) -> None:
         (rows_soft_deleted_under_a_guest, ["L report", "L report"]),
     ],
 )
-def test_the_verdict_is_safe(made: object, expected: list[str], tmp_path: Path) -> None:
+def test_the_verdict_is_safe(build: object, expected: list[str], tmp_path: Path) -> None:
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
-    made(cell)  # type: ignore[operator]
+    build(cell)  # type: ignore[operator]
     conf = nova_conf(tmp_path, {"cell1": cell.url})
     cleanup_plan = plan.make(Sources.from_nova_conf([conf]), Selection(stuck_after=timedelta(hours=2))).verdicts
-    assert [f"{one.klass} {one.status}" for one in cleanup_plan] == expected, [one.because for one in cleanup_plan]
+    assert [f"{verdict.klass} {verdict.status}" for verdict in cleanup_plan] == expected, [
+        verdict.because for verdict in cleanup_plan
+    ]
 
 
 def test_an_instance_whose_row_does_not_name_it_is_found_where_it_is(tmp_path: Path) -> None:
@@ -186,14 +188,16 @@ def test_a_host_that_offers_devices_and_has_no_row_yet(name: str, tmp_path: Path
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     for host in ("gpu1", "gpu2"):
         cell.host(host)
-    known = {
+    hardware = {
         name: Hardware(
             present={GPU: Present(vendor_id="10de", product_id="11b4", dev_type="type-PCI")}, offered=frozenset({GPU})
         )
     }
-    sources = replace(Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})]), hardware=known)
+    sources = replace(Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})]), hardware=hardware)
     cleanup_plan = plan.make(sources, Selection()).verdicts
-    assert [(one.klass, one.status.value, one.host) for one in cleanup_plan] == [("O", "report", "gpu1")]
+    assert [(verdict.klass, verdict.status.value, verdict.host) for verdict in cleanup_plan] == [
+        ("O", "report", "gpu1")
+    ]
     assert plan.make(sources, Selection(hosts=frozenset({"gpu2"}))).verdicts == ()
 
 
@@ -228,10 +232,10 @@ def test_one_bad_value_leaves_the_other_rows_judged(statement: str, expected: li
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     odd(cell, statement)
     cleanup_plan = plan.make(Sources.from_nova_conf([nova_conf(tmp_path, {"cell1": cell.url})]), Selection())
-    found = {
+    by_host = {
         host: [f"{v.klass} {v.status}" for v in cleanup_plan.verdicts if v.host == host] for host in ("gpu1", "gpu3")
     }
-    assert found == {"gpu1": expected, "gpu3": ["E stale"]}, [v.because for v in cleanup_plan.verdicts]
+    assert by_host == {"gpu1": expected, "gpu3": ["E stale"]}, [v.because for v in cleanup_plan.verdicts]
 
 
 def test_a_cell_with_a_bad_value_that_is_read_once_leaves_the_other_cells_judged(tmp_path: Path) -> None:

@@ -33,17 +33,17 @@ COMPLETE = Usage(functions=GPUS)
 
 def judged(case: str, klass: str) -> Verdict:
     data: dict[str, Any] = yaml.safe_load(case)
-    (found,) = (v for v in rules.judge(neighbourhood.view(data), neighbourhood.clock(data)) if v.klass == klass)
-    assert found.status is Status.STALE, found.because
-    return found
+    (verdict,) = (v for v in rules.judge(neighbourhood.view(data), neighbourhood.clock(data)) if v.klass == klass)
+    assert verdict.status is Status.STALE, verdict.because
+    return verdict
 
 
-def uses(address: str = "0000:81:00.0", who: str = "vm", gap: str = "") -> Usage:
-    return Usage(users={address: frozenset({who})}, functions=GPUS, gap=gap)
+def uses(address: str = "0000:81:00.0", owner: str = "vm", gap: str = "") -> Usage:
+    return Usage(users={address: frozenset({owner})}, functions=GPUS, gap=gap)
 
 
 @pytest.mark.parametrize(
-    ("case", "klass", "found", "status"),
+    ("case", "klass", "answers", "status"),
     [
         # Both ends of a migration must answer, wherever the row is.
         (f"{UP}\n{B}", "B", {"gpu1": COMPLETE, "gpu2": COMPLETE}, "stale"),
@@ -53,7 +53,7 @@ def uses(address: str = "0000:81:00.0", who: str = "vm", gap: str = "") -> Usage
         (f"{DOWN}\n{B}", "B", {"gpu1": Usage(gap="no way"), "gpu2": COMPLETE}, "undecided"),
         # In use is believed of an incomplete answer, of any user, at any address of an instance that is not there.
         (f"{UP}\n{B}", "B", {"gpu1": uses(gap="not root"), "gpu2": COMPLETE}, "report"),
-        (f"{UP}\n{B}", "B", {"gpu1": uses(who=""), "gpu2": COMPLETE}, "report"),
+        (f"{UP}\n{B}", "B", {"gpu1": uses(owner=""), "gpu2": COMPLETE}, "report"),
         (f"{UP}\n{B}", "B", {"gpu1": uses("0000:99:00.0"), "gpu2": COMPLETE}, "report"),
         (f"{UP}\n{B}", "B", {"gpu1": COMPLETE, "gpu2": uses()}, "stale"),  # the instance is placed there
         (f"{DOWN}\n{ROW}\nowners: {{vm: }}", "A", {"gpu1": uses(gap="not root")}, "report"),
@@ -97,8 +97,8 @@ def uses(address: str = "0000:81:00.0", who: str = "vm", gap: str = "") -> Usage
         (f"service: null\n{ROW}\nowners: {{vm: }}", "A", {"gpu1": Usage(gap="no way")}, "undecided"),
     ],
 )
-def test_what_an_answer_permits(case: str, klass: str, found: dict[str, Usage], status: str) -> None:
-    settled = asking.settle(judged(case, klass), found)
+def test_what_an_answer_permits(case: str, klass: str, answers: dict[str, Usage], status: str) -> None:
+    settled = asking.settle(judged(case, klass), answers)
     assert settled.status == status, settled.because
     assert (settled.repair is None) == (status != "stale")
     if status == "undecided":
@@ -116,16 +116,16 @@ def test_a_compute_node_that_may_return_with_a_pinned_device_is_asked() -> None:
 @pytest.mark.parametrize("name", ["gpu1", "GPU1.example"])
 def test_a_machine_of_another_name_proves_nothing(name: str) -> None:
     """All hosts of a rack have the same devices at the same addresses: DNS, or a jump host, led to another one."""
-    at_home, elsewhere = (dataclasses.replace(COMPLETE, names=frozenset({one})) for one in (name, "gpu9"))
-    there = dataclasses.replace(COMPLETE, names=frozenset({"gpu2"}))
+    at_home, elsewhere = (dataclasses.replace(COMPLETE, names=frozenset({hostname})) for hostname in (name, "gpu9"))
+    destination = dataclasses.replace(COMPLETE, names=frozenset({"gpu2"}))
     verdict = judged(f"{UP}\n{B}", "B")
-    assert asking.settle(verdict, {"gpu1": at_home, "gpu2": there}).status is Status.STALE
-    for found in ({"gpu1": elsewhere, "gpu2": there}, {"gpu1": at_home, "gpu2": elsewhere}):
-        settled = asking.settle(verdict, found)
+    assert asking.settle(verdict, {"gpu1": at_home, "gpu2": destination}).status is Status.STALE
+    for answers in ({"gpu1": elsewhere, "gpu2": destination}, {"gpu1": at_home, "gpu2": elsewhere}):
+        settled = asking.settle(verdict, answers)
         assert settled.status is Status.UNDECIDED
         assert "calls itself gpu9" in settled.because
     gone = dataclasses.replace(elsewhere, gone=True)
-    assert "contrary to --gone" in asking.settle(verdict, {"gpu1": gone, "gpu2": there}).because
+    assert "contrary to --gone" in asking.settle(verdict, {"gpu1": gone, "gpu2": destination}).because
     restart = judged(f"{UP}\nrows: [{{status: allocated}}]", "J")
     assert asking.settle(restart, {"gpu1": elsewhere}).status is Status.UNDECIDED
 
@@ -178,8 +178,8 @@ def test_nova_compute_is_not_restarted_where_that_does_harm(klass: str, more: di
     before = [v for v in rules.judge(neighbourhood.view(case), neighbourhood.clock(case)) if v.klass == klass]
     assert [v.status for v in before] == [Status.STALE]
     case["rows"] = [*case["rows"], *more.get("rows", [])]
-    here = {"x": {"host": "gpu1", "wants": ["r1"] if "written" in str(more) else []}}
-    case["owners"] = {**case.get("owners", {}), **here, **more.get("owners", {})}
+    owners = {"x": {"host": "gpu1", "wants": ["r1"] if "written" in str(more) else []}}
+    case["owners"] = {**case.get("owners", {}), **owners, **more.get("owners", {})}
     case["moves"] = more.get("moves", [])
     for verdict in rules.judge(neighbourhood.view(case), neighbourhood.clock(case)):
         assert not verdict.stop

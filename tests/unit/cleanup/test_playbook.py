@@ -85,13 +85,13 @@ def test_nova_compute_is_stopped_only_where_that_repairs_something_and_does_no_h
             cell.instance("vm", name)
     conf = nova_conf(tmp_path, {"cell1": cell.url})
 
-    other = play(tmp_path, conf, ["blocked"], tmp_path / "stopped", "--class", "F")["blocked"]  # nothing was asked
-    assert other.returncode == 0, other
+    blocked = play(tmp_path, conf, ["blocked"], tmp_path / "stopped", "--class", "F")["blocked"]  # nothing was asked
+    assert blocked.returncode == 0, blocked
     assert not (tmp_path / "stopped").exists()
 
     ran = play(tmp_path, conf, ["blocked", "cut-off", "pinned", "lacking"], tmp_path / "stopped")
 
-    codes = {host: done.returncode for host, done in ran.items()}
+    codes = {host: process.returncode for host, process in ran.items()}
     assert codes == {"blocked": 0, "cut-off": 2, "pinned": 0, "lacking": 0}, ran
     assert "class H (blocked) on blocked" in ran["blocked"].stdout
     assert "make cut-off reachable" in ran["cut-off"].stdout

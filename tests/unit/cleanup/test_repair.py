@@ -24,10 +24,10 @@ from support.cleanup_runs import SELECTION, run, sql, wanted
 
 @pytest.fixture
 def cell(tmp_path: Path) -> CellFile:
-    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
-    fill(made)
-    nova_conf(tmp_path, {"cell1": made.url})
-    return made
+    cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(cell_file)
+    nova_conf(tmp_path, {"cell1": cell_file.url})
+    return cell_file
 
 
 @pytest.fixture
@@ -84,16 +84,16 @@ def test_every_fact_is_compared_by_the_statement_that_writes(
     cell: CellFile, sources: Sources, tmp_path: Path, change: str, matters: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By one mechanism for all classes: it does not matter which of the facts a rule looked at."""
-    planned = {one["class"]: one for one in reversed(wanted(sources)) if one["class"] != "P"}
+    planned = {repair["class"]: repair for repair in reversed(wanted(sources)) if repair["class"] != "P"}
     original = cell.dump()
     assert set(planned) == set("ABCDEFGHIJ")
-    written = set()
+    repaired = set()
     monkeypatch.setattr(asking, "settle", _before(asking.settle, lambda: sql(cell, change)))
-    for klass, one in planned.items():
-        (outcome,) = run(sources, tmp_path / f"journal-{klass}", [one])
-        written |= {klass} if outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING) else set()
+    for klass, repair in planned.items():
+        (outcome,) = run(sources, tmp_path / f"journal-{klass}", [repair])
+        repaired |= {klass} if outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING) else set()
         restore(cell, original)
-    assert written == set("ABCDEFGHIJ") - set(matters)
+    assert repaired == set("ABCDEFGHIJ") - set(matters)
 
 
 def _before(function: Callable[..., object], act: Callable[[], object]) -> Callable[..., object]:
@@ -107,12 +107,12 @@ def _before(function: Callable[..., object], act: Callable[[], object]) -> Calla
 def restore(cell: CellFile, rows: dict[str, list[tuple[object, ...]]]) -> None:
     """Everything as it was."""
     with cell.engine.begin() as connection:
-        for name, found in rows.items():
+        for name, records in rows.items():
             table = tables.metadata.tables[name]
             connection.execute(table.delete())
-            if found:
+            if records:
                 names = [column.name for column in table.columns]
-                connection.execute(table.insert(), [dict(zip(names, row, strict=True)) for row in found])
+                connection.execute(table.insert(), [dict(zip(names, row, strict=True)) for row in records])
 
 
 def test_a_nova_compute_that_a_watchdog_starts_while_its_host_is_asked(
@@ -146,8 +146,8 @@ def test_the_operators_word_for_a_host_is_recorded(cell: CellFile, sources: Sour
 def test_what_a_guest_uses_is_left(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
     before = cell.dump()
     planned = wanted(sources)
-    owners = frozenset(one["instance"] for one in planned)
-    users = {device["address"]: owners for one in planned for device in one["devices"]}
+    owners = frozenset(repair["instance"] for repair in planned)
+    users = {device["address"]: owners for repair in planned for device in repair["devices"]}
     outcomes = run(sources, tmp_path / "journal", planned, answering(sources, users))
     assert {outcome.result for outcome in outcomes} == {apply.Result.SKIPPED}
     assert cell.dump() == before
@@ -162,15 +162,15 @@ def test_what_a_relative_keeps_from_being_offered(tmp_path: Path, repair: Repair
     cell.device(node, "0000:05:00.0", "unavailable", dev_type="type-PF")
     owner = {"instance_uuid": "gone"} if repair is Repair.FREE else {}
     for number in (1, 2):
-        taken = "allocated" if owner and number == 1 else "available"
+        status = "allocated" if owner and number == 1 else "available"
         virtual = {"dev_type": "type-VF", "parent_addr": "0000:05:00.0", **(owner if number == 1 else {})}
-        cell.device(node, f"0000:05:00.{number}", taken, **virtual)
+        cell.device(node, f"0000:05:00.{number}", status, **virtual)
     nova_conf(tmp_path, {"cell1": cell.url})
     sources = Sources.from_nova_conf([tmp_path])
     unblock = frozenset({("stopped", "0000:05:00.0")}) if repair is Repair.UNBLOCK else frozenset()
     selection = replace(SELECTION, unblock=unblock)
     planned = [verdict.to_dict() for verdict in plan.make(sources, selection).repairs]
-    assert [one["repair"] for one in planned] == [repair]
+    assert [entry["repair"] for entry in planned] == [repair]
     before = cell.dump()
     ask = answering(sources, {used: frozenset({"other"})})
     (outcome,) = run(sources, tmp_path / "first", planned, ask, selection)
@@ -224,8 +224,8 @@ def test_a_ghost_that_a_migration_in_error_pins(tmp_path: Path) -> None:
     cell.move("vm", "up", "new", "error")
     nova_conf(tmp_path, {"cell1": cell.url})
     sources, before = Sources.from_nova_conf([tmp_path]), cell.dump()
-    planned = [one for one in wanted(sources) if one["class"] == "E"]
-    assert [one["repair"] for one in planned] == [Repair.FAIL_MIGRATION]
+    planned = [repair for repair in wanted(sources) if repair["class"] == "E"]
+    assert [repair["repair"] for repair in planned] == [Repair.FAIL_MIGRATION]
     (outcome,) = run(sources, tmp_path / "journal", planned)
     assert outcome.result is apply.Result.WAITING  # for nova-compute, which frees the row
     (undone,) = undo(journal.read(tmp_path / "journal"), sources)
@@ -260,10 +260,10 @@ def test_undo_when_the_row_was_archived(cell: CellFile, sources: Sources, tmp_pa
 
 def test_a_journal_that_was_cut_short(cell: CellFile, sources: Sources, tmp_path: Path) -> None:
     run(sources, tmp_path / "journal", wanted(sources))
-    whole = (tmp_path / "journal").read_bytes()
-    lines = whole.splitlines(keepends=True)
-    for cut in range(len(lines[0]), len(whole), 97):
-        (tmp_path / "cut").write_bytes(whole[:cut])
+    content = (tmp_path / "journal").read_bytes()
+    lines = content.splitlines(keepends=True)
+    for cut in range(len(lines[0]), len(content), 97):
+        (tmp_path / "cut").write_bytes(content[:cut])
         assert len(list(journal.read(tmp_path / "cut"))) <= len(list(journal.read(tmp_path / "journal")))
     for damaged in (b"", b"nonsense\n", lines[0] + b"{\n" + lines[1], b'{"gpustack_cleanup_journal": 2}\n'):
         (tmp_path / "cut").write_bytes(damaged)
@@ -321,11 +321,11 @@ def _full(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
     """Fill the disk when a method of the journal is called: Linux's /dev/full takes the place of the file."""
     original = getattr(Journal, method)
 
-    def late(written: Journal, *arguments: object, **named: object) -> object:
+    def late(journal: Journal, *arguments: object, **keywords: object) -> object:
         full = os.open("/dev/full", os.O_WRONLY)
-        os.dup2(full, written._stream.fileno())
+        os.dup2(full, journal._stream.fileno())
         os.close(full)
-        return original(written, *arguments, **named)
+        return original(journal, *arguments, **keywords)
 
     monkeypatch.setattr(Journal, method, late)
 

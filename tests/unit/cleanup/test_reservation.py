@@ -38,11 +38,11 @@ class Placement:
 
     def put(self, path: str, json: dict[str, Any], **_more: object) -> SimpleNamespace:
         self.asked.append(f"PUT {path}")
-        wanted = json["allocations"]
-        if GPU in wanted and GPU not in self.consumer["allocations"]:  # a reserved device is given to nobody
+        allocations = json["allocations"]
+        if GPU in allocations and GPU not in self.consumer["allocations"]:  # a reserved device is given to nobody
             return SimpleNamespace(status_code=409)
         generation = json["consumer_generation"] + 1
-        self.consumer = {**self.consumer, "allocations": wanted, "consumer_generation": generation}
+        self.consumer = {**self.consumer, "allocations": allocations, "consumer_generation": generation}
         return SimpleNamespace(status_code=204)
 
 
@@ -57,16 +57,16 @@ def test_an_allocation_goes_and_the_reservation_does_not() -> None:
     assert cloud.asked == ["GET /allocations/vm", "PUT /allocations/vm"]
     # Not even the way back takes a reservation away: it is refused, and says why that may be.
     kind = {"consumer": "vm", "provider": GPU, "before": before}
-    done, said = put_back(
+    success, message = put_back(
         cloud, JournalEntry(number=1, cell="", database="", verdict={}, changes=(), before=(), allocation=kind)
     )
-    assert (done, "reserved" in said) == (False, True)
+    assert (success, "reserved" in message) == (False, True)
     assert cloud.inventories == {GPU: RESERVED}
-    assert {one.split()[1] for one in cloud.asked} == {"/allocations/vm"}
+    assert {request.split()[1] for request in cloud.asked} == {"/allocations/vm"}
 
 
-@pytest.mark.parametrize("seen", [5, 3600])
-def test_the_row_of_a_used_device_is_as_any_free_one(seen: int) -> None:
+@pytest.mark.parametrize("age", [5, 3600])
+def test_the_row_of_a_used_device_is_as_any_free_one(age: int) -> None:
     """In the database nothing tells that a device was used: it is free, and so it is counted in the pools."""
-    case = {"service": {"seen": seen}, "rows": [{"status": "available"}, {"status": "available"}]}
+    case = {"service": {"seen": age}, "rows": [{"status": "available"}, {"status": "available"}]}
     assert list(rules.judge(neighbourhood.view(case), neighbourhood.clock(case))) == []

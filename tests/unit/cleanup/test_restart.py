@@ -69,7 +69,7 @@ def nobody(cell: CellFile) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "changes", "code", "words"),
+    ("make", "changes", "code", "text"),
     [
         (held, {}, "", ""),
         (held, {"used": {GPU: ["", "vm"]}}, "", ""),
@@ -89,19 +89,19 @@ def nobody(cell: CellFile) -> None:
     ],
 )
 def test_a_restart_is_permitted_only_beside_rows_of_all_devices_in_use(
-    tmp_path: Path, make: Callable[[CellFile], object], changes: dict[str, Any], code: str, words: str
+    tmp_path: Path, make: Callable[[CellFile], object], changes: dict[str, Any], code: str, text: str
 ) -> None:
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     make(cell)
     cell.insert("services", host="ctl", binary="nova-conductor", disabled=False, forced_down=False, last_seen_up=ago(5))
     due = Restart(host="gpu1", answer=answer(**changes), managed=frozenset({"10de:20b5"}))
-    found = list(objections(due, [nova_conf(tmp_path, {"cell1": cell.url})]))
-    assert {one.code for one in found} == ({code} if code else set()), found
-    assert words in " ".join(one.message for one in found)
+    refusals = list(objections(due, [nova_conf(tmp_path, {"cell1": cell.url})]))
+    assert {finding.code for finding in refusals} == ({code} if code else set()), refusals
+    assert text in " ".join(finding.message for finding in refusals)
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "words"),
+    ("changes", "code", "text"),
     [
         (IDLE, "", ""),
         ({**IDLE, "libvirt": False, "names": []}, "", ""),
@@ -110,18 +110,18 @@ def test_a_restart_is_permitted_only_beside_rows_of_all_devices_in_use(
     ],
 )
 def test_without_databases_only_a_host_that_uses_nothing_is_restarted(
-    changes: dict[str, Any], code: str, words: str
+    changes: dict[str, Any], code: str, text: str
 ) -> None:
-    found = list(objections(Restart(host="gpu1", answer=answer(**changes)), []))
-    assert [one.code for one in found] == ([code] if code else [])
-    assert words in " ".join(one.message for one in found)
+    refusals = list(objections(Restart(host="gpu1", answer=answer(**changes)), []))
+    assert [finding.code for finding in refusals] == ([code] if code else [])
+    assert text in " ".join(finding.message for finding in refusals)
 
 
 def test_databases_that_cannot_be_read_permit_nothing(tmp_path: Path) -> None:
     (tmp_path / "nova.conf").write_text(f"[api_database]\nconnection = sqlite:///{tmp_path}/none.sqlite\n")
-    found = checked(Restart(host="gpu1", answer=answer(**IDLE)), [str(tmp_path / "nova.conf")], [])
-    assert found["failed"]
-    assert "GPU387" in found["text"]
+    result = checked(Restart(host="gpu1", answer=answer(**IDLE)), [str(tmp_path / "nova.conf")], [])
+    assert result["failed"]
+    assert "GPU387" in result["text"]
 
 
 @pytest.mark.parametrize(("broken", "code"), [("cell2", ""), ("cell1", "GPU387")])
@@ -130,13 +130,13 @@ def test_a_cell_that_cannot_be_read_matters_if_it_may_have_the_host(tmp_path: Pa
     held(CellFile(urls["cell1"]))
     (tmp_path / f"{broken}.sqlite").write_bytes(b"no database" * 1000)
     due = Restart(host="gpu1", answer=answer(**({} if broken == "cell2" else IDLE)))
-    assert [one.code for one in objections(due, [nova_conf(tmp_path, urls)])] == ([code] if code else [])
+    assert [finding.code for finding in objections(due, [nova_conf(tmp_path, urls)])] == ([code] if code else [])
 
 
 def test_the_operator_overrides_the_check_by_host() -> None:
     due = Restart(host="gpu1", answer=answer())
     assert checked(due, [], ["gpu2"])["failed"]
-    named = checked(due, [], ["gpu1"])
-    assert not named.get("failed")
-    assert "GPU388" in named["text"]
-    assert GPU in named["text"]
+    result = checked(due, [], ["gpu1"])
+    assert not result.get("failed")
+    assert "GPU388" in result["text"]
+    assert GPU in result["text"]

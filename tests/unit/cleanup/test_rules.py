@@ -14,15 +14,15 @@ from support.cleanup_cases import CASES
 
 def short(verdict: Verdict) -> str:
     """``A stale free rows 1 2 stop``: what a case says of a verdict."""
-    words = [verdict.klass, verdict.status.value]
+    fields = [verdict.klass, verdict.status.value]
     if verdict.repair:
-        words.append(verdict.repair.value)
-    words += [str(row.id) for row in verdict.rows]
+        fields.append(verdict.repair.value)
+    fields += [str(row.id) for row in verdict.rows]
     if verdict.migrations:
-        words += ["moves", *map(str, verdict.migrations)]
+        fields += ["moves", *map(str, verdict.migrations)]
     if verdict.stop:
-        words.append("stop")
-    return " ".join(words)
+        fields.append("stop")
+    return " ".join(fields)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -43,12 +43,12 @@ def test_a_row_is_reported_once_and_with_reasons(case: dict[str, Any]) -> None:
 
 
 def test_every_class_has_a_case_that_is_wrong_and_one_that_is_left_alone() -> None:
-    found = {tuple(verdict.split()[:2]) for parameter in CASES for verdict in parameter.values[0]["verdicts"]}
+    outcomes = {tuple(verdict.split()[:2]) for parameter in CASES for verdict in parameter.values[0]["verdicts"]}
     for rule in rules.RULES:
         if rule.CLASS == "M":
             continue  # told as A, B and C
-        wrong = {"stale", "report", "heals"}
-        assert any((rule.CLASS, status) in found for status in wrong), rule.CLASS
+        reported = {"stale", "report", "heals"}
+        assert any((rule.CLASS, status) in outcomes for status in reported), rule.CLASS
         calm = [p for p in CASES if p.id and p.id.startswith(rule.__name__.rpartition(".")[2][0])]
         assert any(
             all(v.split()[1] in ("protected", "undecided", "heals", "report") for v in p.values[0]["verdicts"])

@@ -23,8 +23,8 @@ COMMAND = re.compile(r"^\$ (.+)$", re.MULTILINE)
 GPU = "0000:81:00.0"
 
 
-def _moved(cell: CellFile, seen: float = 864000) -> str:
-    cell.device(cell.host("gpu01", seen=seen), GPU, "allocated", instance_uuid="vm", request_id="x")
+def _moved(cell: CellFile, age: float = 864000) -> str:
+    cell.device(cell.host("gpu01", seen=age), GPU, "allocated", instance_uuid="vm", request_id="x")
     return cell.instance("vm", "elsewhere")
 
 
@@ -101,7 +101,7 @@ def _drifted(cell: CellFile) -> None:
 
 def _stuck(cell: CellFile) -> None:
     """A power cut of elsewhere in the middle of a copy to gpu01, after which Nova cleared the task."""
-    cell.move(_moved(cell, seen=0), "elsewhere", "gpu01", "migrating", updated_at=ago(7200))
+    cell.move(_moved(cell, age=0), "elsewhere", "gpu01", "migrating", updated_at=ago(7200))
     cell.host("elsewhere", seen=0)
     with cell.engine.begin() as connection:
         connection.exec_driver_sql("UPDATE instances SET updated_at = datetime('now', '-2 hours')")
@@ -118,7 +118,7 @@ def _made_up(cell: CellFile) -> None:
 
 
 def _periodic(cell: CellFile) -> None:
-    _moved(cell, seen=0)
+    _moved(cell, age=0)
 
 
 CASES: dict[str, tuple[Callable[[CellFile], object], str]] = {
@@ -150,7 +150,7 @@ CASES: dict[str, tuple[Callable[[CellFile], object], str]] = {
 
 def test_there_is_a_page_for_every_class_and_a_case_for_every_page() -> None:
     assert {page.stem for page in PAGES} == set(CASES)
-    assert {f"class-{one.lower()}" for one in CLASSES} == {page for page in CASES if page.startswith("class-")}
+    assert {f"class-{letter.lower()}" for letter in CLASSES} == {page for page in CASES if page.startswith("class-")}
 
 
 # The commands of class Q need a Placement: tests/nova/cleanup/test_placement.py runs them.
@@ -166,27 +166,27 @@ def test_the_commands_of_a_page(
     answer = answering(Sources.from_nova_conf([conf]))
     monkeypatch.setattr(Hypervisors, "ask", lambda _self, host: answer(host))  # no host can be reached here
     (tmp_path / "nova-compute.conf").write_text('[pci]\ndevice_spec = {"vendor_id": "10de", "product_id": "11b4"}\n')
-    before, done, codes = cell.dump(), False, []
+    before, repaired, codes = cell.dump(), False, []
     for line in COMMAND.findall(page.read_text(encoding="utf-8")):
-        words = shlex.split(line)
-        if words[0] == "ansible-playbook":
+        argv = shlex.split(line)
+        if argv[0] == "ansible-playbook":
             assert '"$(gpustack playbook path cleanup)"' in line
             assert (ROOT / "playbooks" / "cleanup.yml").is_file()
             continue
-        if words[:2] == ["gpustack", "scan"]:
+        if argv[:2] == ["gpustack", "scan"]:
             root = SysRoot(tmp_path / "host").host(name="gpu01").function("0000:82:00.0", vendor="10de", product="11b4")
-            (name,) = [word for word in words[2:] if word == "gpu01"]  # its own root stands for the host
-            assert main([*(word for word in words[1:] if word != name), "--root", str(root.path)]) == 0
+            (name,) = [argument for argument in argv[2:] if argument == "gpu01"]  # its own root stands for the host
+            assert main([*(argument for argument in argv[1:] if argument != name), "--root", str(root.path)]) == 0
             continue
-        assert words[:2] == ["gpustack", "cleanup"], line
-        action, rest = words[2], words[3:]
+        assert argv[:2] == ["gpustack", "cleanup"], line
+        action, options = argv[2], argv[3:]
         more = ["--config-file", str(conf)]
-        script = "--sql" in rest
+        script = "--sql" in options
         if action == "apply" and not script:
             more += ["--yes", "--journal", "journal.jsonl", "--wait", "0"]
-        after = done and action == "plan"
+        after = repaired and action == "plan"
         unchanged = cell.dump()
-        code = main([*words[1:], *more])
+        code = main([*argv[1:], *more])
         output = capsys.readouterr()
         assert "unexpected" not in output.err
         codes.append((action, code))
@@ -199,14 +199,14 @@ def test_the_commands_of_a_page(
             assert cell.dump() == unchanged
         elif action == "apply":
             assert code == 0, (line, output)
-            done = True
+            repaired = True
             assert cell.dump() != before, (line, output)
         elif action == "undo" and page.stem == "class-i":
             assert code == 14, "the virtual function is still taken"
             assert cell.dump() == unchanged
         elif action == "undo":
             assert code == 0, (line, output)
-            assert ("nothing to restore" in output.err) != done, (line, output)
+            assert ("nothing to restore" in output.err) != repaired, (line, output)
             assert cell.dump() == before
         elif action == "watch":
             assert code == 0

@@ -79,20 +79,20 @@ COMPARED = {
 @pytest.fixture(scope="module")
 def verdicts() -> list[Verdict]:
     cases = [parameter.values[0] for parameter in CASES]
-    return [one for case in cases for one in rules.judge(neighbourhood.view(case), neighbourhood.clock(case))]
+    return [verdict for case in cases for verdict in rules.judge(neighbourhood.view(case), neighbourhood.clock(case))]
 
 
 def asked(question: Question) -> str:
     kinds = {"start": question.kept is not None, "own": question.by is not None, "free": question.offered}
     kind = next((kind for kind, value in kinds.items() if value), "answer")
-    words = {"near": question.near, "absent": question.absent, "since": question.younger, "spared": question.spared}
+    flags = {"near": question.near, "absent": question.absent, "since": question.younger, "spared": question.spared}
     host = {"gpu1": "here", "gpu2": "other"}[question.host]
-    return " ".join([host, kind, *(word for word, value in words.items() if value)])
+    return " ".join([host, kind, *(flag for flag, value in flags.items() if value)])
 
 
 def line(verdict: Verdict) -> str:
-    words = {"stop": verdict.stop, "starts": verdict.starts, "then": verdict.then}
-    flags = " ".join(word for word, value in words.items() if value)
+    settings = {"stop": verdict.stop, "starts": verdict.starts, "then": verdict.then}
+    flags = " ".join(flag for flag, value in settings.items() if value)
     action = verdict.repair or verdict.status
     head = f"{verdict.klass} {action.value} {verdict.host_state.value} {flags}".strip()
     return f"{head}: {', '.join(map(asked, verdict.questions or ())) or 'none'}"
@@ -100,8 +100,8 @@ def line(verdict: Verdict) -> str:
 
 def test_each_class_asks_what_the_table_says(verdicts: list[Verdict]) -> None:
     allocation = allocated({}, owners={"stranger": {"age": 400}})
-    acting = [one for one in (*verdicts, allocation) if one.repair or one.then or one.starts]
-    assert sorted({line(one) for one in acting}) == sorted(QUESTIONS.strip().splitlines())
+    acting = [verdict for verdict in (*verdicts, allocation) if verdict.repair or verdict.then or verdict.starts]
+    assert sorted({line(verdict) for verdict in acting}) == sorted(QUESTIONS.strip().splitlines())
 
 
 def test_nothing_is_asked_or_stopped_where_nothing_is_done(verdicts: list[Verdict]) -> None:
@@ -112,10 +112,10 @@ def test_nothing_is_asked_or_stopped_where_nothing_is_done(verdicts: list[Verdic
 
 
 def test_each_class_compares_the_tables_that_the_table_says(verdicts: list[Verdict]) -> None:
-    found: dict[str, list[set[str]]] = {}
+    compared: dict[str, list[set[str]]] = {}
     for verdict in verdicts:
         tables = {fact.table for fact in verdict.seen}
-        if verdict.repair and tables not in found.setdefault(f"{verdict.klass} {verdict.repair.value}", []):
-            found[f"{verdict.klass} {verdict.repair.value}"].append(tables)
-    in_order = {head: sorted(tables, key=len, reverse=True) for head, tables in found.items()}
+        if verdict.repair and tables not in compared.setdefault(f"{verdict.klass} {verdict.repair.value}", []):
+            compared[f"{verdict.klass} {verdict.repair.value}"].append(tables)
+    in_order = {head: sorted(tables, key=len, reverse=True) for head, tables in compared.items()}
     assert in_order == COMPARED

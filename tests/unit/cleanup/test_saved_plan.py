@@ -18,16 +18,16 @@ from support.cellfile import CellFile, answering, fill, nova_conf
 
 @pytest.fixture
 def cell(tmp_path: Path) -> CellFile:
-    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
-    fill(made)
-    nova_conf(tmp_path, {"cell1": made.url})
+    cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(cell_file)
+    nova_conf(tmp_path, {"cell1": cell_file.url})
     assert main(["cleanup", "plan", "--config-file", str(tmp_path), "--out", str(tmp_path / "plan.json")]) == 0
-    return made
+    return cell_file
 
 
-def apply(directory: Path, *words: str) -> int:
-    named = ["--config-file", str(directory), "--journal", str(directory / "journal.jsonl"), "--no-hypervisor"]
-    return main(["cleanup", "apply", str(directory / "plan.json"), *named, "--wait", "0", *words])
+def apply(directory: Path, *arguments: str) -> int:
+    options = ["--config-file", str(directory), "--journal", str(directory / "journal.jsonl"), "--no-hypervisor"]
+    return main(["cleanup", "apply", str(directory / "plan.json"), *options, "--wait", "0", *arguments])
 
 
 def reported_outcomes(capsys: pytest.CaptureFixture[str]) -> set[str]:
@@ -36,7 +36,7 @@ def reported_outcomes(capsys: pytest.CaptureFixture[str]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         (("--host", "orphan"), {"class C (orphan-node) on orphan"}),
         (("--class", "ghost-owner"), {"class E (ghost-owner) on old"}),
@@ -45,10 +45,10 @@ def reported_outcomes(capsys: pytest.CaptureFixture[str]) -> set[str]:
     ],
 )
 def test_only_what_was_chosen_is_carried_out(
-    cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: set[str]
+    cell: CellFile, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: set[str]
 ) -> None:
     capsys.readouterr()
-    assert apply(tmp_path, "--yes", *words) == 0
+    assert apply(tmp_path, "--yes", *arguments) == 0
     assert reported_outcomes(capsys) == expected
 
 
@@ -59,9 +59,9 @@ def test_nothing_of_it_was_chosen(cell: CellFile, tmp_path: Path) -> None:
 
 
 def test_another_cell_was_chosen(cell: CellFile, tmp_path: Path) -> None:
-    other = CellFile(f"sqlite:///{tmp_path}/other.sqlite")
+    second_cell = CellFile(f"sqlite:///{tmp_path}/other.sqlite")
     (tmp_path / "api.sqlite").unlink()
-    nova_conf(tmp_path, {"cell1": cell.url, "cell2": other.url})
+    nova_conf(tmp_path, {"cell1": cell.url, "cell2": second_cell.url})
     assert apply(tmp_path, "--yes", "--cell", "cell2") == 0
 
 
@@ -102,9 +102,9 @@ def test_a_script_writes_no_row_below_a_nova_compute_that_runs(
 
 
 def test_a_name_does_not_end_a_comment_of_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
-    made.device(made.host("a\nDROP TABLE x;"), "0000:01:00.0", "allocated", instance_uuid="it's 5% \\")
-    nova_conf(tmp_path, {"cell1": made.url})
+    cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    cell_file.device(cell_file.host("a\nDROP TABLE x;"), "0000:01:00.0", "allocated", instance_uuid="it's 5% \\")
+    nova_conf(tmp_path, {"cell1": cell_file.url})
     assert main(["cleanup", "apply", "--config-file", str(tmp_path), "--sql"]) == 0
     script = capsys.readouterr().out
     assert "\nDROP" not in re.sub("'[^']*'", "", script)  # it stays inside the texts that are compared
@@ -145,7 +145,7 @@ def test_what_is_no_journal(tmp_path: Path, lines: str, cell: CellFile, capsys: 
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("plan", "--class", "Q"),
         ("plan", "--class", "O"),
@@ -157,6 +157,6 @@ def test_what_is_no_journal(tmp_path: Path, lines: str, cell: CellFile, capsys: 
         ("watch", "--metrics", "x.prom", "--count", "0"),
     ],
 )
-def test_what_can_not_be_asked_for(cell: CellFile, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_what_can_not_be_asked_for(cell: CellFile, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """And is not answered with "nothing to do"."""
-    assert main(["cleanup", words[0], "--config-file", str(tmp_path), *words[1:]]) == 2
+    assert main(["cleanup", arguments[0], "--config-file", str(tmp_path), *arguments[1:]]) == 2

@@ -23,8 +23,8 @@ from gpustack.errors import DatabaseError
     ],
 )
 def test_known(alembic: str | None, migrate: int | None, since: str, ids: bool) -> None:
-    found = schema.identify("cell", alembic=alembic, migrate=migrate, where="cell1")
-    assert (found.since, found.has_request_ids) == (since, ids)
+    version = schema.identify("cell", alembic=alembic, migrate=migrate, where="cell1")
+    assert (version.since, version.has_request_ids) == (since, ids)
 
 
 @pytest.mark.parametrize(("alembic", "migrate"), [("0123456789ab", None), (None, 346), (None, 418), (None, None)])

@@ -19,24 +19,24 @@ GPU, NODE, CLASS = "gpu-provider", "node", "CUSTOM_PCI_10DE_11B4"
 
 
 def statuses(
-    case: dict[str, Any], held: dict[str, int], *, of_node: bool, total: int = 1, reserved: int = 0, **moved: str
+    case: dict[str, Any], allocations: dict[str, int], *, of_node: bool, total: int = 1, reserved: int = 0, **moved: str
 ) -> list[str]:
     """The statuses of the verdicts on the provider of the case's first row, and of which instance where there are more.
 
     :param total: how much there is of the provider: one for each virtual function.
     """
     view = neighbourhood.view(case)
-    provider = Provider(uuid=GPU, name="", root=NODE, address=view.rows[0].address, held=held)
+    provider = Provider(uuid=GPU, name="", root=NODE, address=view.rows[0].address, held=allocations)
 
     def ask(path: str) -> Any:
         if path.endswith("/inventories"):
             return {"inventories": {CLASS: {"total": total, "reserved": reserved}}}
-        of_guest = {GPU: {"resources": {CLASS: amount}}} if (amount := held.get(path.split("/")[2])) else {}
+        of_guest = {GPU: {"resources": {CLASS: amount}}} if (amount := allocations.get(path.split("/")[2])) else {}
         return {"allocations": {**({NODE: {"resources": {"VCPU": 1}}} if of_node else {}), **of_guest}}
 
-    found = list(unallocated.judge(view, neighbourhood.clock(case), provider, moved, ask))
+    verdicts = list(unallocated.judge(view, neighbourhood.clock(case), provider, moved, ask))
     several = len(case["owners"]) > 1 if "owners" in case else False
-    return [f"{one.owner} {one.status.value}" if several else one.status.value for one in found]
+    return [f"{verdict.owner} {verdict.status.value}" if several else verdict.status.value for verdict in verdicts]
 
 
 TAKEN = {"rows": [{"status": "allocated", "owner": "vm"}], "owners": {"vm": {"host": "gpu1"}}}
@@ -82,7 +82,7 @@ def card(*owners: str | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("owners", "held", "expected"),
+    ("owners", "allocations", "expected"),
     [
         (("vm", None, None), {"vm": 1}, []),
         (("vm", None, None), {}, ["report"]),
@@ -99,9 +99,11 @@ def card(*owners: str | None) -> dict[str, Any]:
         (("vm", "vm", "vm"), {}, ["report"]),
     ],
 )
-def test_functions_of_one_card(owners: tuple[str | None, ...], held: dict[str, int], expected: list[str]) -> None:
+def test_functions_of_one_card(
+    owners: tuple[str | None, ...], allocations: dict[str, int], expected: list[str]
+) -> None:
     """They are one provider, with as much of its resource class as there are functions."""
-    assert statuses(card(*owners), held, of_node=False, total=3) == expected
+    assert statuses(card(*owners), allocations, of_node=False, total=3) == expected
 
 
 class Many:
@@ -132,15 +134,15 @@ class Many:
 
 def test_many_providers_are_asked_at_a_time_and_not_too_many() -> None:
     cloud: Any = Many(40)
-    assert [one.uuid for one in placement.providers(cloud)] == [f"p{number}" for number in range(40)]
+    assert [provider.uuid for provider in placement.providers(cloud)] == [f"p{number}" for number in range(40)]
     assert 2 <= cloud.most <= 8
 
 
 def test_providers_that_are_gone_or_that_fail() -> None:
     cloud: Any = Many(4, p1=404, p2=503)
-    found = {one.uuid: one for one in placement.providers(cloud)}
-    assert found.keys() == {"p0", "p2", "p3"}
-    assert found["p2"].unread is not None
-    assert "503" in found["p2"].unread
+    providers = {provider.uuid: provider for provider in placement.providers(cloud)}
+    assert providers.keys() == {"p0", "p2", "p3"}
+    assert providers["p2"].unread is not None
+    assert "503" in providers["p2"].unread
     with pytest.raises(CloudError, match="401"):
         list(placement.providers(Many(40, p7=401)))  # type: ignore[arg-type]

@@ -15,10 +15,10 @@ from support.cleanup_runs import run, sql, wanted
 
 @pytest.fixture
 def cell(tmp_path: Path) -> CellFile:
-    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
-    fill(made)
-    nova_conf(tmp_path, {"cell1": made.url})
-    return made
+    cell_file = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    fill(cell_file)
+    nova_conf(tmp_path, {"cell1": cell_file.url})
+    return cell_file
 
 
 @pytest.fixture
