@@ -210,7 +210,7 @@ def finding(place, message="it is so", code="GPU901", severity=Severity.WARNING)
 
 
 def test_findings_are_printed_once_for_all_their_places():
-    found = [
+    findings = [
         finding("gpu01 0000:84:00.0"),
         finding("gpu01 0000:88:00.0"),
         finding("gpu02"),
@@ -218,7 +218,7 @@ def test_findings_are_printed_once_for_all_their_places():
         finding("gpu03", "it is otherwise"),
         finding("gpu09", severity=Severity.ERROR),
     ]
-    assert list(report_lines(found)) == [
+    assert list(report_lines(findings)) == [
         ["ERROR GPU901 gpu09: it is so", "  → mend it"],
         [
             "WARNING GPU901 gpu01 0000:84:00.0, 0000:88:00.0; gpu02: it is so",
@@ -239,7 +239,7 @@ def test_many_places_of_several_hosts_are_counted():
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"),
+    ("raw", "printed"),
     [
         ("Grüße → 日本", "Grüße → 日本"),
         ("two\nlines", "two\nlines"),
@@ -247,5 +247,5 @@ def test_many_places_of_several_hosts_are_counted():
         ("a\u202eb\u200bc\x9b", "a\\u202eb\\u200bc\\u009b"),
     ],
 )
-def test_text_for_a_terminal(given, shown):
-    assert text.printable(given) == shown
+def test_text_for_a_terminal(raw, printed):
+    assert text.printable(raw) == printed

@@ -73,19 +73,19 @@ def test_codes_are_links_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_differences_are_coloured_where_there_are_some() -> None:
     plan = "       --- /etc/modules\n       @@ -1 +1 @@\n       -nouveau\n       +vfio-pci\n    1. write /etc/modules"
-    shown = written(plan, changes=True)
-    assert "\x1b[31m-nouveau\x1b[0m" in shown
-    assert "\x1b[32m+vfio-pci\x1b[0m" in shown
-    assert plain(shown) == f"{plan}\n"
+    output = written(plan, changes=True)
+    assert "\x1b[31m-nouveau\x1b[0m" in output
+    assert "\x1b[32m+vfio-pci\x1b[0m" in output
+    assert plain(output) == f"{plan}\n"
     assert written("  - a reason") == "  - a reason\n"
 
 
 def test_escape_sequences_of_others_stay_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUSTACK_DOCS_URL", "https://docs.example/\x1b]0;owned\x07")
-    shown = written("ERROR GPU112 \x1b[2J: \x07", color="always", changes=True)
-    assert "\\x1b[2J: \\x07" in shown
-    assert not set(plain(shown)) & set("\x1b\x07")
-    assert "%1B" in shown
+    output = written("ERROR GPU112 \x1b[2J: \x07", color="always", changes=True)
+    assert "\\x1b[2J: \\x07" in output
+    assert not set(plain(output)) & set("\x1b\x07")
+    assert "%1B" in output
 
 
 def test_what_a_stream_shows_is_decided_from_the_stream() -> None:

@@ -34,16 +34,16 @@ def parsed(*arguments: str, hosts: bool = True) -> argparse.Namespace:
     parser.add_argument("--identity", type=Path)
     parser.add_argument("--sudo", action="store_true")
     variables = environment.Variables(parser)
-    found = parser.parse_intermixed_args(arguments)
-    variables.complete(found)
-    return found
+    namespace = parser.parse_intermixed_args(arguments)
+    variables.complete(namespace)
+    return namespace
 
 
 def test_the_command_line_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUSTACK_USER", "ops")
     monkeypatch.setenv("GPUSTACK_IDENTITY", "/keys/ops")
-    found = parsed("a.yaml", "--user", "root")
-    assert (found.user, found.identity) == ("root", Path("/keys/ops"))
+    namespace = parsed("a.yaml", "--user", "root")
+    assert (namespace.user, namespace.identity) == ("root", Path("/keys/ops"))
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_a_host_is_no_spec(
     monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], spec: str, hosts: list[str]
 ) -> None:
     monkeypatch.setenv("GPUSTACK_SPEC", "/etc/g.yaml")
-    found = parsed(*arguments)
-    assert (str(found.spec), found.hosts) == (spec, hosts)
+    namespace = parsed(*arguments)
+    assert (str(namespace.spec), namespace.hosts) == (spec, hosts)
 
 
 def test_without_hosts_each_argument_is_the_spec(monkeypatch: pytest.MonkeyPatch) -> None:

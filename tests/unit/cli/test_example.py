@@ -52,7 +52,7 @@ def test_an_earlier_cloud_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_installation_is_announced_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def install(say: Callable[[str], None]) -> None:
+    def install(report: Callable[[str], None]) -> None:
         raise GpustackError("stopped here")
 
     monkeypatch.setattr("gpustack_demo.examples.cloud.install", install)

@@ -25,11 +25,11 @@ def test_every_finding_and_card_is_explained():
         assert next(explanation(f"{card.vendor}:{card.product}")).endswith(f"[{card.vendor}:{card.product}]")
 
 
-@pytest.mark.parametrize("one", CLASSES.values(), ids=str)
-def test_a_class_is_explained_by_its_page(one, gpustack):
-    by_letter, by_name = gpustack("explain", one.letter.lower()), gpustack("explain", one.name)
+@pytest.mark.parametrize("klass", CLASSES.values(), ids=str)
+def test_a_class_is_explained_by_its_page(klass, gpustack):
+    by_letter, by_name = gpustack("explain", klass.letter.lower()), gpustack("explain", klass.name)
     assert by_letter == by_name
-    assert by_letter.out.startswith(f"# Class {one}: ")
+    assert by_letter.out.startswith(f"# Class {klass}: ")
     assert "\n## Cause\n" in by_letter.out
 
 

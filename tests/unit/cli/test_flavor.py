@@ -144,8 +144,8 @@ def test_by_hand(cloud: NovaModel, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(["flavor", "set", "hand", "--count", "1", "--numa-policy", "required", "--unset-property", "quota:x"]) == 0
     )
-    there = cloud.by_name("hand")
-    assert (there.extra_specs[ALIAS], there.owned) == ("K4200:1", {ALIAS, "hw:pci_numa_affinity_policy"})
+    flavor = cloud.by_name("hand")
+    assert (flavor.extra_specs[ALIAS], flavor.owned) == ("K4200:1", {ALIAS, "hw:pci_numa_affinity_policy"})
     writes = len(cloud.writes)
     assert main(["flavor", "set", "hand", "--count", "1"]) == 0
     assert len(cloud.writes) == writes
@@ -219,16 +219,16 @@ def test_a_flavor_whose_alias_nova_can_not_read_is_listed_all_the_same(
 def test_an_alias_that_no_flavor_can_ask_for_is_refused(
     cloud: NovaModel, capsys: pytest.CaptureFixture[str], alias: str
 ) -> None:
-    words = ["flavor", "create", "x", "--alias", alias, "--vcpus", "1", "--ram", "1GiB", "--disk", "1"]
-    assert main(words) == 2
+    argv = ["flavor", "create", "x", "--alias", alias, "--vcpus", "1", "--ram", "1GiB", "--disk", "1"]
+    assert main(argv) == 2
     assert "is not NAME or NAME:N" in capsys.readouterr().err
     assert not cloud.writes
 
 
 def test_the_id_auto_is_one_that_is_made_up(cloud: NovaModel) -> None:
     """As in ``openstack flavor create``."""
-    words = ["flavor", "create", "x", "--alias", "K4200", "--vcpus", "1", "--ram", "1GiB", "--disk", "1"]
-    assert main([*words, "--id", "auto"]) == 0
+    argv = ["flavor", "create", "x", "--alias", "K4200", "--vcpus", "1", "--ram", "1GiB", "--disk", "1"]
+    assert main([*argv, "--id", "auto"]) == 0
     assert list(cloud.by_id) != ["auto"]
 
 

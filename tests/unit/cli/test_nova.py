@@ -49,29 +49,29 @@ def test_one_file_is_printed_as_it_is(capsys, spec):
 def test_writing_twice_changes_nothing_the_second_time(capsys, spec, tmp_path):
     out = tmp_path / "out"
     assert "3 of 3 files written" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
-    written = {path: path.stat().st_mtime_ns for path in out.rglob("*.conf")}
-    assert len(written) == 3
-    assert all(path.stat().st_mode & 0o777 == 0o644 for path in written)
+    times = {path: path.stat().st_mtime_ns for path in out.rglob("*.conf")}
+    assert len(times) == 3
+    assert all(path.stat().st_mode & 0o777 == 0o644 for path in times)
     assert "0 of 3 files written" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.conf")} == written
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.conf")} == times
 
 
 def test_a_difference_is_shown_and_not_written(capsys, spec, tmp_path):
     out = tmp_path / "out"
     run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)
     (out / "gpu01" / DROP_IN).write_text("[pci]\n")
-    _, shown, _ = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out, "--diff")
-    assert f"--- {out}/gpu01/{DROP_IN}" in shown
-    assert '+device_spec = {"vendor_id": "10de", "product_id": "11b4"}' in shown
-    assert "control" not in shown
+    _, output, _ = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out, "--diff")
+    assert f"--- {out}/gpu01/{DROP_IN}" in output
+    assert '+device_spec = {"vendor_id": "10de", "product_id": "11b4"}' in output
+    assert "control" not in output
     assert (out / "gpu01" / DROP_IN).read_text() == "[pci]\n"
 
 
 def test_what_an_earlier_rendering_left_goes_after_it_is_shown(capsys, spec, tmp_path):
     out = tmp_path / "out"
     run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)
-    old, theirs = out / "gone01" / DROP_IN, out / "other01" / DROP_IN
-    for path, text in ((old, (out / "gpu01" / DROP_IN).read_text()), (theirs, "[pci]\n")):
+    old, foreign = out / "gone01" / DROP_IN, out / "other01" / DROP_IN
+    for path, text in ((old, (out / "gpu01" / DROP_IN).read_text()), (foreign, "[pci]\n")):
         path.parent.mkdir(parents=True)
         path.write_text(text)
     assert f"--- {old}" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out, "--diff")[1]
@@ -81,17 +81,17 @@ def test_what_an_earlier_rendering_left_goes_after_it_is_shown(capsys, spec, tmp
     output = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
     assert f"{old}: removing it" in output
     assert not old.exists()
-    assert theirs.read_text() == "[pci]\n"
+    assert foreign.read_text() == "[pci]\n"
 
 
 def test_a_host_without_facts_keeps_its_files(capsys, spec, tmp_path):
     """A partial snapshot does not show which hosts are gone."""
-    out, both = tmp_path / "tree", tmp_path / "both.json"
+    out, snapshot = tmp_path / "tree", tmp_path / "both.json"
     document = json.loads(SNAPSHOT.read_text(encoding="utf-8"))
     document["hosts"].append({**document["hosts"][0], "hostname": "gpu02"})
-    both.write_text(json.dumps(document), encoding="utf-8")
+    snapshot.write_text(json.dumps(document), encoding="utf-8")
     spec.write_text(SPEC.replace("gpu01: [k4200]", "gpu01: [k4200], gpu02: [k4200]"))
-    run(capsys, "render", spec, "--snapshot", both, "--out", out)
+    run(capsys, "render", spec, "--snapshot", snapshot, "--out", out)
     before = {path for path in out.rglob("*") if path.is_file()}
     assert any("gpu02" in str(path) for path in before)
     assert "GPU308" in "".join(run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[1:])
@@ -99,27 +99,27 @@ def test_a_host_without_facts_keeps_its_files(capsys, spec, tmp_path):
 
 
 def test_what_others_wrote_beside_a_stale_block_stays(capsys, spec, tmp_path):
-    words = ("render", spec, "--snapshot", SNAPSHOT, "--deployment", "kolla", "--out", tmp_path)
-    run(capsys, *words)
+    arguments = ("render", spec, "--snapshot", SNAPSHOT, "--deployment", "kolla", "--out", tmp_path)
+    run(capsys, *arguments)
     directory = tmp_path / "etc/kolla/config/nova"
     shared, alone = directory / "gone01" / "nova.conf", directory / "gone02" / "nova.conf"
     block = (directory / "gpu01" / "nova.conf").read_text()
     for path, text in ((shared, f"[libvirt]\ncpu_mode = host-model\n\n{block}"), (alone, block)):
         path.parent.mkdir()
         path.write_text(text)
-    output = run(capsys, *words)[2]
+    output = run(capsys, *arguments)[2]
     assert f"{shared}: taking the part" in output
     assert shared.read_text() == "[libvirt]\ncpu_mode = host-model\n"
     assert not alone.exists()
 
 
 def test_an_error_leaves_nothing_written(capsys, spec, tmp_path):
-    there = tmp_path / "nova.conf"
-    there.write_text('[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "ffff"}\n')
+    existing = tmp_path / "nova.conf"
+    existing.write_text('[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "ffff"}\n')
     out = tmp_path / "out"
-    code, _, err = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out, "--from", there)
+    code, _, err = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out, "--from", existing)
     assert code == 20
-    assert f"GPU313 {there}:2" in err
+    assert f"GPU313 {existing}:2" in err
     assert not out.exists()
 
 
@@ -134,7 +134,7 @@ def test_rendering_as_data(capsys, spec):
     _, out, _ = run(capsys, "render", spec, "--snapshot", SNAPSHOT, "-f", "json")
     data = json.loads(out)
     assert [file["target"] for file in data["files"]] == ["control", "compute", "gpu01"]
-    assert {found["code"] for found in data["findings"]} == {"GPU317"}
+    assert {finding["code"] for finding in data["findings"]} == {"GPU317"}
 
 
 @pytest.mark.parametrize(
@@ -191,6 +191,6 @@ def test_lint_as_data(capsys, tmp_path):
     file.write_text("[pci]\nalias = {'name': 'gpu'}\n")
     _, out, _ = run(capsys, "lint", file, "-f", "json", "--service", "api")
     checks = {row["Check"]: row for row in json.loads(out)}
-    (found,) = checks["Aliases"]["Details"]
-    assert (found["code"], found["place"]) == ("GPU331", f"{file}:2")
+    (finding,) = checks["Aliases"]["Details"]
+    assert (finding["code"], finding["place"]) == ("GPU331", f"{file}:2")
     assert checks["Aliases"]["Result"] == "Failure"

@@ -33,7 +33,7 @@ def test_json_has_the_promised_keys(gpustack, snapshots):
 
 @pytest.mark.parametrize("chosen", [("Card", "Host"), ("name", "host"), ("CARD", "host")])
 def test_columns_go_by_title_or_key(chosen, gpustack, snapshots):
-    options = [word for name in chosen for word in ("-c", name)]
+    options = [argument for name in chosen for argument in ("-c", name)]
     ran = gpustack("scan", "--snapshot", snapshots / "k4200.json", "-f", "csv", *options)
     assert ran.out == '"Host","Card"\n' + '"gpu01","NVIDIA Quadro K4200"\n' * 2
     ran = gpustack("scan", "--snapshot", snapshots / "k4200.json", "-f", "json", *options)

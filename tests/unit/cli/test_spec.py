@@ -22,8 +22,8 @@ K4200 = {
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Path:
     path = tmp_path / "snapshot.json"
-    other = {"version": 1, "hostname": "cpu01", "pci": []}
-    path.write_text(json.dumps({"gpustack_snapshot": 1, "hosts": [K4200, other]}), encoding="utf-8")
+    cpu_host = {"version": 1, "hostname": "cpu01", "pci": []}
+    path.write_text(json.dumps({"gpustack_snapshot": 1, "hosts": [K4200, cpu_host]}), encoding="utf-8")
     return path
 
 

@@ -27,9 +27,9 @@ def test_each_command_refuses_senseless_values(command, option, value, message, 
 def test_each_option_reaches_the_connection():
     parser = argparse.ArgumentParser()
     add_ssh_options(parser.add_argument_group(), timeout=15.0)
-    given = ["--user=u", "--port=22", "--identity=i", "--ssh-config=c", "--known-hosts=k", "--timeout=3", "--sudo"]
+    options = ["--user=u", "--port=22", "--identity=i", "--ssh-config=c", "--known-hosts=k", "--timeout=3", "--sudo"]
     assert ssh_options(parser.parse_args([])) == SshOptions(timeout=15.0)
-    assert ssh_options(parser.parse_args(given)) == SshOptions(
+    assert ssh_options(parser.parse_args(options)) == SshOptions(
         user="u",
         port=22,
         identity=Path("i"),

@@ -38,18 +38,18 @@ def widest(text: str) -> int:
 
 def test_texts_wrap_between_words() -> None:
     row = ("gpu-amd01", ADDRESS, "AMD Instinct MI300X", "amdgpu", "70", 0, "GPU010")
-    shown = table(SCAN, [row])
-    assert widest(shown) <= 80
-    assert f" {ADDRESS} " in shown
-    assert " Instinct " in shown
+    output = table(SCAN, [row])
+    assert widest(output) <= 80
+    assert f" {ADDRESS} " in output
+    assert " Instinct " in output
     assert table(SCAN, [row], stream=io.StringIO()).count("\n") == 5  # in a pipe nothing wraps
 
 
 def test_rows_become_blocks_where_words_leave_no_room() -> None:
     names = ("Class", "Status", "Cell", "Host", "Devices", "Instance", "Repair")
     row = (ClassCell("B"), "stale", "cell1", "gpu01", f"{ADDRESS} {ADDRESS}", UUID, "fail-migration")
-    shown = table(names, [row, row])
-    assert shown.split("\n\n")[0].splitlines() == [
+    output = table(names, [row, row])
+    assert output.split("\n\n")[0].splitlines() == [
         "Class     B (migration-pinned)",
         "Status    stale",
         "Cell      cell1",
@@ -67,14 +67,14 @@ def test_a_table_that_fits_is_as_cliff_prints_it() -> None:
 
 
 def test_the_option_limits_a_pipe_as_well() -> None:
-    shown = table(("A", "B"), [("one two three", "four five six")], stream=io.StringIO(), max_width=20)
-    assert widest(shown) <= 20
-    assert "three" in shown
+    output = table(("A", "B"), [("one two three", "four five six")], stream=io.StringIO(), max_width=20)
+    assert widest(output) <= 20
+    assert "three" in output
 
 
 def test_lines_of_a_cell_stay_lines() -> None:
-    shown = table(("Field", "Value"), [("hosts", "gpu01\ngpu02")])
-    assert "| hosts | gpu01 |\n|       | gpu02 |" in shown
+    output = table(("Field", "Value"), [("hosts", "gpu01\ngpu02")])
+    assert "| hosts | gpu01 |\n|       | gpu02 |" in output
 
 
 def test_no_rows() -> None:

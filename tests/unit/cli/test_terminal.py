@@ -63,7 +63,9 @@ def test_the_command_line_prints_to_the_applications_streams_only() -> None:
         for call in calls(path):
             name = ast.unparse(call.func)
             if name == "print":
-                (stream,) = [ast.unparse(word.value) for word in call.keywords if word.arg == "file"] or ["none"]
+                (stream,) = [ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == "file"] or [
+                    "none"
+                ]
                 assert stream in ("self.app.stdout", "self.app.stderr", "self.stdout", "self.stderr"), (
                     f"{place}: {stream}"
                 )
@@ -77,8 +79,10 @@ def test_action_plugins_print_what_the_controllers_made_printable() -> None:
         for call in calls(path):
             name = ast.unparse(call.func)
             if name.endswith((".display", "AnsibleActionFail")):
-                shown = ast.unparse(call.args[0])
-                assert shown in texts or "gpustack is not installed for the Python" in shown, f"{path.name}: {shown}"
+                printed = ast.unparse(call.args[0])
+                assert printed in texts or "gpustack is not installed for the Python" in printed, (
+                    f"{path.name}: {printed}"
+                )
 
 
 class Names(Lister):
@@ -132,7 +136,7 @@ def test_the_log_of_a_playbook(tmp_path: Path) -> None:
 def test_playbooks_print_into_the_printable_log() -> None:
     """The process gets the pipe of ``printable_log``, and no other stream of it is the log itself."""
     (started,) = [c for c in calls(PACKAGE / "playbook_runner" / "run.py") if ast.unparse(c.func) == "subprocess.Popen"]
-    streams = {word.arg: ast.unparse(word.value) for word in started.keywords}
+    streams = {keyword.arg: ast.unparse(keyword.value) for keyword in started.keywords}
     assert (streams["stdout"], streams["stderr"]) == ("printed", "subprocess.STDOUT")
 
 
