@@ -17,18 +17,18 @@ def checks(*paths: Path, url: str | None = None) -> list[Check]:
 
 def test_the_api_database_and_each_cell(tmp_path: Path) -> None:
     nova_conf(tmp_path, {"cell1": CellFile(f"sqlite:///{tmp_path}/cell.sqlite").url})
-    found = checks(tmp_path)
-    assert [(check.name, check.state) for check in found] == [("API database", State.OK), ("Cell cell1", State.OK)]
-    assert found[1].seen.startswith("readable, sqlite, schema of ")
+    results = checks(tmp_path)
+    assert [(check.name, check.state) for check in results] == [("API database", State.OK), ("Cell cell1", State.OK)]
+    assert results[1].seen.startswith("readable, sqlite, schema of ")
 
 
 def test_a_cell_that_can_not_be_read_keeps_no_other_from_being_checked(tmp_path: Path) -> None:
     good = CellFile(f"sqlite:///{tmp_path}/cell.sqlite").url
     nova_conf(tmp_path, {"cell1": "mysql://nova:geheim@127.0.0.1:9/nova", "cell2": good})
-    found = {check.name: check for check in checks(tmp_path)}
-    assert (found["Cell cell1"].state, found["Cell cell1"].exit_code) == (State.ERROR, 30)
-    assert found["Cell cell2"].state is State.OK
-    assert "geheim" not in str(found)
+    results = {check.name: check for check in checks(tmp_path)}
+    assert (results["Cell cell1"].state, results["Cell cell1"].exit_code) == (State.ERROR, 30)
+    assert results["Cell cell2"].state is State.OK
+    assert "geheim" not in str(results)
 
 
 def test_one_cell_by_its_url(tmp_path: Path) -> None:

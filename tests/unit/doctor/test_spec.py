@@ -23,23 +23,23 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_no_spec_is_no_error() -> None:
-    found, (check,) = spec.checks(None)
-    assert found is None
+    loaded, (check,) = spec.checks(None)
+    assert loaded is None
     assert check.state is State.NOT_CONFIGURED
-    assert spec.hosts_of(found) == ()
+    assert spec.hosts_of(loaded) == ()
 
 
 def test_the_usual_spec_and_its_hosts(directory: Path) -> None:
     (directory / "gpustack.yaml").write_text(SPEC)
-    found, (check,) = spec.checks(None)
+    loaded, (check,) = spec.checks(None)
     assert check.state is State.OK
     assert check.seen == "gpustack.yaml: valid, 1 model, 2 host patterns"
-    assert spec.hosts_of(found) == ("gpu1", "gpu2")
+    assert spec.hosts_of(loaded) == ("gpu1", "gpu2")
 
 
 def test_a_spec_that_is_not_valid_or_not_there(directory: Path) -> None:
     (directory / "wrong.yaml").write_text("version: 1\nmodel: {}\n")
     for name in ("wrong.yaml", "missing.yaml"):
-        found, (check,) = spec.checks(Path(name))
-        assert found is None
+        loaded, (check,) = spec.checks(Path(name))
+        assert loaded is None
         assert (check.state, check.exit_code) == (State.ERROR, 10)

@@ -33,39 +33,39 @@ def know(home: Path, *names: str) -> None:
 
 
 def test_nothing_is_set_up() -> None:
-    found = checks()
-    assert found["SSH keys"].state is State.NOT_CONFIGURED
-    assert found["Known hosts"].state is State.NOT_CONFIGURED
+    results = checks()
+    assert results["SSH keys"].state is State.NOT_CONFIGURED
+    assert results["Known hosts"].state is State.NOT_CONFIGURED
 
 
 def test_a_key_and_known_hosts(home: Path) -> None:
     paramiko.ECDSAKey.generate().write_private_key_file(str(home / ".ssh/id_ecdsa"))
     know(home, "gpu01", "gpu02")
-    found = checks("gpu01", "gpu02")
-    assert found["SSH keys"].state is State.OK
-    assert found["SSH keys"].seen == str(home / ".ssh/id_ecdsa")
-    assert found["Known hosts"].seen == "all 2 hosts of the spec have a known key"
+    results = checks("gpu01", "gpu02")
+    assert results["SSH keys"].state is State.OK
+    assert results["SSH keys"].seen == str(home / ".ssh/id_ecdsa")
+    assert results["Known hosts"].seen == "all 2 hosts of the spec have a known key"
     assert checks()["Known hosts"].seen == "2 keys"
 
 
 def test_a_key_with_a_passphrase_and_no_agent(home: Path) -> None:
     paramiko.ECDSAKey.generate().write_private_key_file(str(home / ".ssh/id_ecdsa"), password="geheim")
-    found = checks()["SSH keys"]
-    assert found.state is State.NOT_CONFIGURED
-    assert "needs a passphrase" in found.seen
+    check = checks()["SSH keys"]
+    assert check.state is State.NOT_CONFIGURED
+    assert "needs a passphrase" in check.seen
 
 
 def test_hosts_without_a_known_key_are_named(home: Path) -> None:
     know(home, "gpu01")
-    found = checks("gpu01", *(f"gpu{number:02}" for number in range(2, 8)))["Known hosts"]
-    assert found.state is State.WARNING
-    assert found.seen == "6 of 7 hosts of the spec have no known key: gpu02, gpu03, gpu04, gpu05 and 2 more"
+    check = checks("gpu01", *(f"gpu{number:02}" for number in range(2, 8)))["Known hosts"]
+    assert check.state is State.WARNING
+    assert check.seen == "6 of 7 hosts of the spec have no known key: gpu02, gpu03, gpu04, gpu05 and 2 more"
 
 
 def test_a_configuration_that_makes_no_sense(home: Path) -> None:
     (home / ".ssh/config").write_text("Host *\nPort many\n")
-    found = checks()["SSH configuration"]
-    assert (found.state, found.exit_code) == (State.ERROR, 12)
+    check = checks()["SSH configuration"]
+    assert (check.state, check.exit_code) == (State.ERROR, 12)
 
 
 def test_a_machine_without_ssh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
