@@ -13,12 +13,12 @@ from gpustack_demo.embedded import environment
 
 
 def test_nothing_of_the_current_directory_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here, mark, pins = tmp_path / "here", tmp_path / "mark", tmp_path / "pins"
-    here.mkdir()
+    directory, mark, pins = tmp_path / "here", tmp_path / "mark", tmp_path / "pins"
+    directory.mkdir()
     pins.touch()
     for name in ("venv", "pip", "ensurepip"):
-        (here / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write('{name}\\n')\n", encoding="utf-8")
-    monkeypatch.chdir(here)
+        (directory / f"{name}.py").write_text(f"open({str(mark)!r}, 'a').write('{name}\\n')\n", encoding="utf-8")
+    monkeypatch.chdir(directory)
     entry = cast("Any", SimpleNamespace(name="2025.2", pins=pins))
     environment._make(entry, Path(sys.executable), tmp_path / "made", lambda text: None)
     assert (tmp_path / "made/bin/pip").exists()
