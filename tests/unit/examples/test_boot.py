@@ -50,8 +50,8 @@ def write(root: Path, path: str, text: str, mode: int = 0o644) -> None:
 
 
 def drivers(root: Path) -> list[str | None]:
-    found = {f["address"]: f["driver"] for f in collect(str(root))["pci"]}
-    return [found[address] for address in CARDS]
+    by_address = {f["address"]: f["driver"] for f in collect(str(root))["pci"]}
+    return [by_address[address] for address in CARDS]
 
 
 def rebuild_and_boot(root: Path) -> list[str | None]:
@@ -223,8 +223,8 @@ def test_a_host_without_its_initramfs_does_not_boot(root: Path) -> None:
 
 def test_the_vendors_driver_takes_gpus_and_switches(tmp_path: Path) -> None:
     root = write_host(tmp_path / "gpu02", hosts.nvswitch_host())
-    found = [(f["product"], f["driver"]) for f in collect(str(root))["pci"] if f["vendor"] == "10de"]
-    assert sorted(found) == [("22a3", "nvidia-nvswitch")] * 4 + [("2330", "nvidia")] * 8
+    bound = [(f["product"], f["driver"]) for f in collect(str(root))["pci"] if f["vendor"] == "10de"]
+    assert sorted(bound) == [("22a3", "nvidia-nvswitch")] * 4 + [("2330", "nvidia")] * 8
 
 
 def test_an_amd_host_has_its_iommu_on_with_nothing_said(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_pci_stub_takes_by_address_too(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "reason"),
     [
         (keep(CARDS[0], "1002 11b4", "030000"), "its vendor is 0x10de, and not 0x1002"),
         (keep(CARDS[0], "10de 20b2", "030000"), "its device is 0x11b4, and not 0x20b2"),
@@ -299,12 +299,12 @@ def test_pci_stub_takes_by_address_too(root: Path) -> None:
         (keep("0000:99:00.0", "10de 11b4", "030000"), "nothing is there"),
     ],
 )
-def test_a_device_that_is_not_the_expected_one_is_left_to_the_host(root: Path, line: str, said: str) -> None:
+def test_a_device_that_is_not_the_expected_one_is_left_to_the_host(root: Path, line: str, reason: str) -> None:
     script(root, line)
     assert rebuild_and_boot(root) == HOST_DRIVERS
-    (told,) = record(root)
-    assert told.startswith(f"{line.split()[1]} is left alone: ")
-    assert said in told
+    (entry,) = record(root)
+    assert entry.startswith(f"{line.split()[1]} is left alone: ")
+    assert reason in entry
 
 
 def test_what_is_not_known_of_a_device_is_not_asked(root: Path) -> None:

@@ -10,16 +10,16 @@ from gpustack_demo.examples import cloud
 
 
 def test_a_long_installation_reports_progress(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    made = object()
+    installed = object()
     reports: list[str] = []
 
     def ensure(name: str, *, report: object) -> object:
         while len(reports) < 2:
             pass
-        return made
+        return installed
 
     monkeypatch.setattr(cloud, "_TICK", 0.01)
     monkeypatch.setattr(cloud, "ensure", ensure)
     monkeypatch.setattr(cloud, "ensure_templates", lambda environment, report: tmp_path)
-    assert cloud.install(reports.append) is made
+    assert cloud.install(reports.append) is installed
     assert all("installing" in text for text in reports)

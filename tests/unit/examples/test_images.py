@@ -19,7 +19,7 @@ FILES = st.dictionaries(NAMES, st.tuples(st.sampled_from((0o644, 0o755, 0o600)),
 
 def _fits(files: dict[str, tuple[int, bytes]]) -> bool:
     """No path is both a file and a directory."""
-    return not any(other.startswith(f"{name}/") for name in files for other in files)
+    return not any(path.startswith(f"{name}/") for name in files for path in files)
 
 
 @given(FILES.filter(_fits), st.booleans())
@@ -35,10 +35,10 @@ def test_the_projects_reader_agrees(tmp_path: Path) -> None:
         "usr/lib/modules/6.1/kernel/drivers/vfio/pci/vfio-pci.ko": (0o644, b"x"),
     }
     image.write_bytes(images.write_image(files, early=images.archive([("kernel", 0o040755, b"")])))
-    found = read_initramfs(str(image))
-    assert [a["compression"] for a in found["archives"]] == ["none", "gzip"]
-    assert found["modules"] == ["vfio_pci"]
-    assert found["files"]["/etc/modprobe.d/a.conf"]["text"] == "options a b=1\n"
+    contents = read_initramfs(str(image))
+    assert [a["compression"] for a in contents["archives"]] == ["none", "gzip"]
+    assert contents["modules"] == ["vfio_pci"]
+    assert contents["files"]["/etc/modprobe.d/a.conf"]["text"] == "options a b=1\n"
 
 
 @pytest.mark.skipif(shutil.which("cpio") is None, reason="needs cpio")

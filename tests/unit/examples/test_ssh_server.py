@@ -39,9 +39,9 @@ def test_another_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     write_host(tmp_path / "gpu01", hosts.talk_host("gpu01"))
     roots = {"gpu01": tmp_path / "gpu01"}
-    with ExampleSshServer(roots, tmp_path / "ssh") as server, ExampleSshServer(roots, tmp_path / "other") as other:
+    with ExampleSshServer(roots, tmp_path / "ssh") as server, ExampleSshServer(roots, tmp_path / "other") as second:
         (tmp_path / "ssh/identity").write_text((tmp_path / "other/identity").read_text())
         options = SshOptions(config=server.config, known_hosts=server.known_hosts)
         with Hypervisors(ssh=options) as hypervisors:
             assert "gpu01" in hypervisors.ask("gpu01").gap
-        assert other.config != server.config
+        assert second.config != server.config
