@@ -37,8 +37,8 @@ SECONDS = 15
 def test_grubs_defaults_are_read_in_proportion(unit: str) -> None:
     text = "GRUB_A=word\n" + unit * ((TEXT_LIMIT - 12) // len(unit))
     began = time.process_time()
-    read = grub.read_defaults({grub.DEFAULTS: text}, bash=True)
-    read.arguments("GRUB_A")
+    defaults = grub.read_defaults({grub.DEFAULTS: text}, bash=True)
+    defaults.arguments("GRUB_A")
     assert time.process_time() - began < SECONDS
 
 
@@ -51,15 +51,15 @@ def test_long_words_are_read_in_proportion(text: str) -> None:
 
 def test_variables_that_double_are_unknown() -> None:
     lines = ["GRUB_A=xxxxxxxx", *["GRUB_A=$GRUB_A$GRUB_A"] * 12, *[f"GRUB_{n}=$GRUB_A" for n in range(64)]]
-    read = grub.read_defaults({grub.DEFAULTS: "\n".join(lines)})
-    assert read.text("GRUB_A") is not None
-    assert read.text("GRUB_63") is None
-    assert "in all" in str(read.unknown("GRUB_63")[0])
+    defaults = grub.read_defaults({grub.DEFAULTS: "\n".join(lines)})
+    assert defaults.text("GRUB_A") is not None
+    assert defaults.text("GRUB_63") is None
+    assert "in all" in str(defaults.unknown("GRUB_63")[0])
 
 
 def test_expansions_nested_without_end_are_unreadable() -> None:
-    read = grub.read_defaults({grub.DEFAULTS: "GRUB_A=" + "${a:-" * 10_000})
-    assert "nested too deeply" in str(read.unknown("GRUB_A")[0])
+    defaults = grub.read_defaults({grub.DEFAULTS: "GRUB_A=" + "${a:-" * 10_000})
+    assert "nested too deeply" in str(defaults.unknown("GRUB_A")[0])
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,14 @@ def test_garbage_anywhere_gives_a_result_that_the_model_takes(data: st.DataObjec
         files = sorted(path for path in root.path.rglob("*") if not path.is_dir() or path.is_symlink())
         for path in data.draw(st.lists(st.sampled_from(files), min_size=1, max_size=40, unique=True)):
             path.unlink()
-            what = data.draw(st.sampled_from(GARBAGE) | st.binary(max_size=80) | st.sampled_from(["directory", "loop"]))
-            if what == "directory":
+            content = data.draw(
+                st.sampled_from(GARBAGE) | st.binary(max_size=80) | st.sampled_from(["directory", "loop"])
+            )
+            if content == "directory":
                 path.mkdir()
-            elif what == "loop":
+            elif content == "loop":
                 path.symlink_to(path.name)
             else:
-                path.write_bytes(what)
+                path.write_bytes(content)
         document = json.loads(json.dumps(collect(directory)))
         HostFacts.model_validate({**document, "hostname": document["hostname"] or "unknown"})

@@ -56,7 +56,7 @@ LOCAL = {"gpu02": "localhost"}
 
 
 @pytest.mark.parametrize(
-    ("called", "named", "others"),
+    ("called", "hostnames", "expected"),
     [
         ({"gpu01": "gpu01"}, ["gpu01"], {}),
         ({"gpu01.example.org": "gpu01"}, ["gpu01.example.org"], {}),
@@ -72,8 +72,8 @@ LOCAL = {"gpu02": "localhost"}
         ({"gpu01": ["gpu02"]}, [["gpu02"]], {}),  # which the model refuses
     ],
 )
-def test_a_host_is_called_as_the_user_calls_it(called, named, others):
-    raw = {target: {**raw_host(), "hostname": own} for target, own in called.items()}
+def test_a_host_is_called_as_the_user_calls_it(called, hostnames, expected):
+    raw = {target: {**raw_host(), "hostname": hostname} for target, hostname in called.items()}
     documents, differing = _named(raw)
-    assert [document["hostname"] for document in documents.values()] == named
-    assert differing == others
+    assert [document["hostname"] for document in documents.values()] == hostnames
+    assert differing == expected

@@ -9,13 +9,13 @@ from support.host_samples import function, host, snapshot
 AUDIO = {"ids": "10de:0e0a", "pci_class": "040300"}
 
 
-def addresses(found):
-    return [[f.address for f in gpu.functions] for gpu in gpus(found)]
+def addresses(facts):
+    return [[f.address for f in gpu.functions] for gpu in gpus(facts)]
 
 
 def test_the_functions_of_a_slot_are_one_gpu():
-    found = host(function("0000:88:00.0"), function("0000:88:00.1", **AUDIO), function("0000:84:00.0", iommu_group=2))
-    assert addresses(found) == [["0000:84:00.0"], ["0000:88:00.0", "0000:88:00.1"]]
+    facts = host(function("0000:88:00.0"), function("0000:88:00.1", **AUDIO), function("0000:84:00.0", iommu_group=2))
+    assert addresses(facts) == [["0000:84:00.0"], ["0000:88:00.0", "0000:88:00.1"]]
 
 
 def test_a_card_may_have_functions_of_two_vendors_but_an_apu_shares_its_slot():
@@ -35,29 +35,29 @@ def test_a_card_may_have_functions_of_two_vendors_but_an_apu_shares_its_slot():
 
 
 def test_other_members_of_the_group_are_neighbours_or_bridges():
-    found = host(
+    facts = host(
         function("0000:80:01.0", ids="8086:6f02", pci_class="060400", driver="pcieport"),
         function("0000:81:00.0"),
         function("0000:82:00.0", ids="8086:1572", pci_class="020000", driver="i40e"),
     )
-    (gpu,) = gpus(found)
+    (gpu,) = gpus(facts)
     assert gpu.functions == (gpu.main,)
     assert [f.address for f in gpu.neighbours] == ["0000:82:00.0"]
     assert [f.address for f in gpu.bridges] == ["0000:80:01.0"]
 
 
 def test_consoles_and_virtual_functions_are_no_gpus():
-    found = host(
+    facts = host(
         function("0000:03:00.0", ids="1a03:2000", pci_class="030000", iommu_group=3),
         function("0000:88:00.0", sriov_totalvfs=16, sriov_numvfs=1, virtual_functions=["0000:88:00.4"]),
         function("0000:88:00.4", physical_function="0000:88:00.0"),
     )
-    assert addresses(found) == [["0000:88:00.0"]]
+    assert addresses(facts) == [["0000:88:00.0"]]
 
 
 def test_two_display_functions_of_a_slot_are_one_gpu():
-    found = host(function("0000:00:02.0", pci_class="030000"), function("0000:00:02.1", pci_class="038000"))
-    assert addresses(found) == [["0000:00:02.0", "0000:00:02.1"]]
+    facts = host(function("0000:00:02.0", pci_class="030000"), function("0000:00:02.1", pci_class="038000"))
+    assert addresses(facts) == [["0000:00:02.0", "0000:00:02.1"]]
 
 
 def test_the_capability_decides_how_nova_lists_it():

@@ -48,8 +48,8 @@ def test_the_bare_output_of_the_collector_is_a_snapshot():
 
 
 def test_keys_of_newer_collectors_are_ignored_but_kept_in_the_plain_data():
-    found = parse_snapshot(text_of(raw_host(function("0000:88:00.0", aura="blue"), weather="fine")), "s.json")
-    assert found.raw[0]["weather"] == "fine"
+    parsed = parse_snapshot(text_of(raw_host(function("0000:88:00.0", aura="blue"), weather="fine")), "s.json")
+    assert parsed.raw[0]["weather"] == "fine"
 
 
 def test_a_directory_that_is_not_there(tmp_path):
@@ -140,14 +140,14 @@ def problem(raw):
 
 @given(st.sampled_from(sorted(raw_host(function("0000:88:00.0")))), JSON)
 def test_any_value_in_a_host_is_facts_or_a_clear_error(key, value):
-    what = problem({**raw_host(function("0000:88:00.0")), key: value})
-    assert what is None or "$" in what
+    message = problem({**raw_host(function("0000:88:00.0")), key: value})
+    assert message is None or "$" in message
 
 
 @given(st.sampled_from(sorted(snapshot("k4200")["pci"][-1])), JSON)
 def test_any_value_in_a_function_is_facts_or_a_clear_error(key, value):
-    what = problem(raw_host({**snapshot("k4200")["pci"][-1], key: value}))
-    assert what is None or "$.pci[0]" in what
+    message = problem(raw_host({**snapshot("k4200")["pci"][-1], key: value}))
+    assert message is None or "$.pci[0]" in message
 
 
 @given(st.integers(min_value=0, max_value=len(WHOLE) - 1))

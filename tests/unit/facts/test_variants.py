@@ -42,7 +42,7 @@ VENDOR = ("vfio_pci:v000010DEd*sv*sd*bc*sc*i*", "any_nvidia_vfio_pci")
 
 
 @pytest.mark.parametrize(
-    ("kernel", "modalias", "wanted"),
+    ("kernel", "modalias", "variant"),
     [
         (kernel(EXACT), GRACE, "nvgrace_gpu_vfio_pci"),
         (kernel(VENDOR, EXACT), GRACE, "nvgrace_gpu_vfio_pci"),
@@ -55,20 +55,22 @@ VENDOR = ("vfio_pci:v000010DEd*sv*sd*bc*sc*i*", "any_nvidia_vfio_pci")
         (kernel(EXACT), "usb:v1D6Bp0002", "vfio_pci"),
     ],
 )
-def test_the_alias_with_the_fewest_wildcards_is_the_best(kernel: BootKernel, modalias: str | None, wanted: str) -> None:
-    assert best(kernel, gpu(modalias)) == wanted
+def test_the_alias_with_the_fewest_wildcards_is_the_best(
+    kernel: BootKernel, modalias: str | None, variant: str
+) -> None:
+    assert best(kernel, gpu(modalias)) == variant
 
 
 def test_the_collector_reports_the_variants_of_every_kernel(tmp_path: Path) -> None:
     root = talk_host(tmp_path).kernel("6.12.9-amd64", modules=("vfio/pci/mlx5/mlx5-vfio-pci",))
     root.write("/lib/modules/6.12.9-amd64/modules.alias", MODULES_ALIAS)
-    found = {kernel["release"]: kernel["vfio_aliases"] for kernel in collect(str(root.path))["boot"]["kernels"]}
-    assert found["6.12.9-amd64"] == [
+    aliases = {kernel["release"]: kernel["vfio_aliases"] for kernel in collect(str(root.path))["boot"]["kernels"]}
+    assert aliases["6.12.9-amd64"] == [
         {"pattern": "vfio_pci:v000010DEd00002342sv*sd*bc*sc*i*", "module": "nvgrace_gpu_vfio_pci"},
         {"pattern": "vfio_pci:v000010DEd00002345sv*sd*bc*sc*i*", "module": "nvgrace_gpu_vfio_pci"},
         {"pattern": "vfio_pci:v000015B3d0000101Esv*sd*bc*sc*i*", "module": "mlx5_vfio_pci"},
     ]
-    assert [entry for release, entry in found.items() if release != "6.12.9-amd64"] == [[]]
+    assert [entry for release, entry in aliases.items() if release != "6.12.9-amd64"] == [[]]
 
 
 def test_the_drivers_of_a_gpus_usb_and_ucsi_functions_matter_too(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_a_line_goes_on_after_a_backslash() -> None:
 
 
 def test_a_comment_starts_only_where_a_word_could() -> None:
-    statements = [(words, rest) for words, rest, _ in grub_statements("linux /v a=#1 # no\nx") if words]
+    statements = [(words, tail) for words, tail, _ in grub_statements("linux /v a=#1 # no\nx") if words]
     assert statements == [(["linux", "/v", "a=#1"], " a=#1 "), (["x"], "")]
 
 
@@ -234,9 +234,9 @@ def test_image_mode_and_package_named_kernels(tmp_path: Path) -> None:
     root.write("/boot/ostree/rhel-ab12/initramfs-5.14.0-427.el9.x86_64.img", "")
     root.write("/boot/vmlinuz-linux", "").write("/boot/initramfs-linux.img", "")
     root.write("/lib/modules/6.17.1-arch1-1/pkgbase", "linux\n")
-    found = {kernel["release"]: kernel for kernel in collect(str(root.path))["boot"]["kernels"]}
-    assert found["6.17.1-arch1-1"]["initramfs"] == "/boot/initramfs-linux.img"
-    assert found["5.14.0-427.el9.x86_64"]["initramfs"].startswith("/boot/ostree/rhel-ab12/")
+    kernels = {kernel["release"]: kernel for kernel in collect(str(root.path))["boot"]["kernels"]}
+    assert kernels["6.17.1-arch1-1"]["initramfs"] == "/boot/initramfs-linux.img"
+    assert kernels["5.14.0-427.el9.x86_64"]["initramfs"].startswith("/boot/ostree/rhel-ab12/")
 
 
 @pytest.mark.parametrize(
@@ -305,17 +305,17 @@ def test_arguments_survive_byte_for_byte(
         f"submenu 's' {{\nmenuentry '{title}' {{\n\tlinux\t/boot/x-{image} {arguments}\n}}\n}}\n"
         for title, image, arguments in menu
     )
-    found = grub_entries(host, "/boot/grub/grub.cfg", text)
-    assert [(entry["title"], entry["kernel"], entry["arguments"]) for entry in found] == [
+    entries = grub_entries(host, "/boot/grub/grub.cfg", text)
+    assert [(entry["title"], entry["kernel"], entry["arguments"]) for entry in entries] == [
         (title, f"/boot/x-{image}", arguments) for title, image, arguments in menu
     ]
 
 
 @given(st.text(max_size=300) | st.text(st.sampled_from("{}\"'\\$ \n;#linuxmenuentry/"), max_size=300))
 def test_any_text_is_read_to_its_end(text: str) -> None:
-    for words, rest, end in grub_statements(text):
+    for words, tail, end in grub_statements(text):
         assert end in ("{", "}", "\n")
-        assert len(words) >= 2 or rest == ""
+        assert len(words) >= 2 or tail == ""
 
 
 def test_whether_grubby_can_leave_the_defaults_alone(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from support.sysroot import SysRoot
 
 def test_the_files_that_matter_with_text_mode_and_time(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host()
-    wanted = {
+    relevant = {
         "/etc/default/grub": 'GRUB_CMDLINE_LINUX_DEFAULT="quiet"\n',
         "/etc/default/grub.d/50-gpustack.cfg": "x\n",
         "/etc/modprobe.d/anything.conf": "options snd x=1\n",
@@ -26,7 +26,7 @@ def test_the_files_that_matter_with_text_mode_and_time(tmp_path: Path) -> None:
         "/etc/driverctl.d/pci-0000:88:00.0": "vfio-pci\n",
         "/etc/udev/rules.d/70-gpustack.rules": "\n",
     }
-    other = {
+    irrelevant = {
         "/etc/default/grub.d/notes.txt": "x\n",
         "/etc/modprobe.d/anything.bak": "x\n",
         "/usr/lib/modprobe.d/systemd.conf": "options bonding max_bonds=0\n",
@@ -34,11 +34,11 @@ def test_the_files_that_matter_with_text_mode_and_time(tmp_path: Path) -> None:
         "/etc/udev/rules.d/60-other.rules": "\n",
         "/etc/shadow": "root:*:1:0:99999:7:::\n",
     }
-    for path, text in {**wanted, **other}.items():
+    for path, text in {**relevant, **irrelevant}.items():
         root.write(path, text)
     root.at("/etc/initramfs-tools/hooks/gpustack-vfio").chmod(0o755)
     facts = collect(str(root.path))["files"]
-    assert {path: entry["text"] for path, entry in facts.items()} == wanted
+    assert {path: entry["text"] for path, entry in facts.items()} == relevant
     assert facts["/etc/initramfs-tools/hooks/gpustack-vfio"]["mode"] == "0755"
     assert facts["/etc/default/grub"]["mtime_ns"] == root.at("/etc/default/grub").stat().st_mtime_ns
 

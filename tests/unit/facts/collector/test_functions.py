@@ -25,8 +25,8 @@ def test_mediated_devices_are_found_with_and_without_mdev(tmp_path: Path) -> Non
     base = "/sys/bus/pci/devices/0000:88:00"
     root.write(f"{base}.0/aa618089-8b16-4d01-a136-25a0f3c73123/mdev_type", "")
     root.write(f"{base}.4/nvidia/current_vgpu_type", "557\n")
-    found = {function["address"]: function["mediated"] for function in collect(str(root.path))["pci"]}
-    assert found == {
+    mediated = {function["address"]: function["mediated"] for function in collect(str(root.path))["pci"]}
+    assert mediated == {
         "0000:88:00.0": ["aa618089-8b16-4d01-a136-25a0f3c73123"],
         "0000:88:00.4": ["vGPU type 557"],
     }
@@ -114,24 +114,24 @@ def test_what_the_host_uses_belongs_to_the_innermost_function(tmp_path: Path) ->
     root.usb("0000:00:14.0", "1-5", maker="SanDisk", product="SanDisk Ultra")
     root.disk("0000:00:14.0", "sdb", below="usb1/1-5/1-5:1.0/host6/target6:0:0/6:0:0:0/block")
     root.directory("/sys/devices/virtual/net/lo").link("/sys/class/net/lo", "../../devices/virtual/net/lo")
-    found = functions(root)
-    assert found["0000:01:00.0"]["uses"] == {"net": [{"name": "eno1", "state": "up"}]}
-    assert found["0000:00:1f.2"]["uses"] == {"block": ["sda"]}
-    assert found["0000:80:02.1"]["uses"] == {"block": ["nvme0n1"]}
-    assert found["0000:00:14.0"]["uses"] == {
+    by_address = functions(root)
+    assert by_address["0000:01:00.0"]["uses"] == {"net": [{"name": "eno1", "state": "up"}]}
+    assert by_address["0000:00:1f.2"]["uses"] == {"block": ["sda"]}
+    assert by_address["0000:80:02.1"]["uses"] == {"block": ["nvme0n1"]}
+    assert by_address["0000:00:14.0"]["uses"] == {
         "usb": ["Logitech USB Keyboard", "0627:0001", "SanDisk Ultra"],
         "input": ["event3"],
         "block": ["sdb"],
     }
     # The jack switches of the audio function are input devices to the kernel, but nobody types on them.
-    assert found["0000:88:00.1"]["uses"] == {"sound": ["card1"]}
-    assert found["0000:80:02.0"]["uses"] == {}
+    assert by_address["0000:88:00.1"]["uses"] == {"sound": ["card1"]}
+    assert by_address["0000:80:02.0"]["uses"] == {}
 
 
 def test_eight_gpus_and_their_switches(tmp_path: Path) -> None:
-    found = functions(nvswitch_host(tmp_path))
-    gpus = [entry for entry in found.values() if entry["class"] == "030200"]
-    switches = [entry for entry in found.values() if entry["class"] == "068000"]
+    by_address = functions(nvswitch_host(tmp_path))
+    gpus = [entry for entry in by_address.values() if entry["class"] == "030200"]
+    switches = [entry for entry in by_address.values() if entry["class"] == "068000"]
     assert (len(gpus), len(switches)) == (8, 6)
     assert {entry["sriov_totalvfs"] for entry in gpus} == {16}
     assert {entry["sriov_numvfs"] for entry in gpus} == {0}
@@ -145,10 +145,10 @@ def test_physical_and_virtual_functions_name_each_other(tmp_path: Path) -> None:
     virtual = [f"0000:3b:{1 + number // 8:02x}.{number % 8}" for number in range(11)]
     for address in virtual:
         root.function(address, vendor="10de", product="20b5", cls="030200", subsystem=("10de", "0000"))
-    found = functions(root.virtual_functions("0000:3b:00.0", *virtual))
-    assert found["0000:3b:00.0"]["virtual_functions"] == virtual  # virtfn10 comes last, not after virtfn1
-    assert {found[address]["physical_function"] for address in virtual} == {"0000:3b:00.0"}
-    assert found["0000:3b:00.0"]["sriov_numvfs"] == 11
+    by_address = functions(root.virtual_functions("0000:3b:00.0", *virtual))
+    assert by_address["0000:3b:00.0"]["virtual_functions"] == virtual  # virtfn10 comes last, not after virtfn1
+    assert {by_address[address]["physical_function"] for address in virtual} == {"0000:3b:00.0"}
+    assert by_address["0000:3b:00.0"]["sriov_numvfs"] == 11
 
 
 def test_domains_of_more_than_four_digits_sort_as_numbers(tmp_path: Path) -> None:
@@ -157,10 +157,10 @@ def test_domains_of_more_than_four_digits_sort_as_numbers(tmp_path: Path) -> Non
         root.function(address, vendor="8086", product="0a54", cls="010802")
     root.function("10000:e2:00.0", vendor="10de", product="2330", cls="030200", behind=["10000:e1:00.0"])
     root.write("/sys/bus/pci/slots/12/address", "10000:e2:00\n")
-    found = functions(root)
-    assert list(found) == ["0000:02:00.0", "0001:00:00.0", "ffff:00:00.0", "10000:e1:00.0", "10000:e2:00.0"]
-    assert found["10000:e2:00.0"]["parent"] == "10000:e1:00.0"
-    assert found["10000:e2:00.0"]["slot"] == "12"
+    by_address = functions(root)
+    assert list(by_address) == ["0000:02:00.0", "0001:00:00.0", "ffff:00:00.0", "10000:e1:00.0", "10000:e2:00.0"]
+    assert by_address["10000:e2:00.0"]["parent"] == "10000:e1:00.0"
+    assert by_address["10000:e2:00.0"]["slot"] == "12"
 
 
 def test_a_slot_may_stand_for_a_whole_bus(tmp_path: Path) -> None:
@@ -202,10 +202,10 @@ def test_the_boot_framebuffer_on_a_card_is_read_from_iomem(tmp_path: Path) -> No
         "    f1000000-f1000fff : BOOTFB\n",
         "    ff000000-100000fff : astride the end\n",
     )
-    found = functions(root)
-    assert found["0000:02:00.0"]["claims"] == ["BOOTFB", "simple-framebuffer.0"]
-    assert found["0000:03:00.0"]["claims"] == ["nvidia"]
-    assert found["0000:04:00.0"]["claims"] == []
+    by_address = functions(root)
+    assert by_address["0000:02:00.0"]["claims"] == ["BOOTFB", "simple-framebuffer.0"]
+    assert by_address["0000:03:00.0"]["claims"] == ["nvidia"]
+    assert by_address["0000:04:00.0"]["claims"] == []
 
 
 def test_hidden_addresses_in_iomem_are_noted(tmp_path: Path) -> None:
@@ -272,11 +272,11 @@ def test_unreadable_attributes_are_noted_and_the_function_stays(
     broken = {"numa_node": errno.EACCES, "config": errno.EIO}
     real_open = os.open
 
-    def failing(path: bytes, flags: int, *rest: int) -> int:
+    def failing(path: bytes, flags: int, *mode: int) -> int:
         name = path.rpartition(b"/")[2].decode()
         if b"0000:88:00.0" in path and name in broken:
             raise OSError(broken[name], os.strerror(broken[name]))
-        return real_open(path, flags, *rest)
+        return real_open(path, flags, *mode)
 
     monkeypatch.setattr(os, "open", failing)
     document = collect(str(root.path))
@@ -297,7 +297,7 @@ def test_a_device_that_vanishes_while_it_is_read_is_left_out(
     real_open = os.open
     gone = False
 
-    def vanishing(path: bytes, flags: int, *rest: int) -> int:
+    def vanishing(path: bytes, flags: int, *mode: int) -> int:
         nonlocal gone
         if b"0000:88:00.0/" in path:
             if gone:
@@ -305,7 +305,7 @@ def test_a_device_that_vanishes_while_it_is_read_is_left_out(
             if path.endswith(after.encode()):
                 gone = True
                 (root.path / "sys/bus/pci/devices/0000:88:00.0").unlink()
-        return real_open(path, flags, *rest)
+        return real_open(path, flags, *mode)
 
     monkeypatch.setattr(os, "open", vanishing)
     document = collect(str(root.path))
@@ -321,10 +321,10 @@ def test_a_device_that_is_dead_but_still_listed_is_left_out(tmp_path: Path, monk
     root = talk_host(tmp_path)
     real_open = os.open
 
-    def dead(path: bytes, flags: int, *rest: int) -> int:
+    def dead(path: bytes, flags: int, *mode: int) -> int:
         if b"0000:88:00.1/" in path:
             raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
-        return real_open(path, flags, *rest)
+        return real_open(path, flags, *mode)
 
     monkeypatch.setattr(os, "open", dead)
     document = collect(str(root.path))

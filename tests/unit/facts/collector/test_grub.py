@@ -38,8 +38,8 @@ def test_the_environment_of_grub(tmp_path: Path) -> None:
 
 def test_without_its_file_grub_has_no_environment(tmp_path: Path) -> None:
     root = SysRoot(tmp_path).host().kernel().write("/boot/grub/grub.cfg", DEBIAN)
-    found = environment(root)
-    assert (found["exists"], found["read"], found["filesystem"], found["device"]) == (False, False, None, None)
+    grubenv = environment(root)
+    assert (grubenv["exists"], grubenv["read"], grubenv["filesystem"], grubenv["device"]) == (False, False, None, None)
     assert collect(str(SysRoot(tmp_path / "b").host().kernel().path))["boot"]["environment"] is None
 
 
@@ -62,8 +62,8 @@ def test_what_the_boot_file_system_is_on(tmp_path: Path, files: dict[str, str], 
     )
     for name, text in files.items():
         root.write(f"/sys/dev/block/253:1/{name}", text)
-    found = environment(root)
-    assert (found["filesystem"], found["device"]) == ("xfs", device)
+    grubenv = environment(root)
+    assert (grubenv["filesystem"], grubenv["device"]) == ("xfs", device)
 
 
 def test_an_environment_on_the_efi_system_partition(tmp_path: Path) -> None:

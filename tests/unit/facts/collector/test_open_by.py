@@ -37,9 +37,9 @@ def root(tmp_path: Path) -> SysRoot:
 
 def test_a_card_that_nothing_uses_is_free_and_others_are_not_looked_at(root: SysRoot) -> None:
     process(root, 1, "systemd", "/dev/null", "socket:[17]", "/dev/sda")
-    found = holders(root)
-    assert found[CARD] == found[AUDIO] == []
-    assert found["0000:01:00.0"] is None
+    users = holders(root)
+    assert users[CARD] == users[AUDIO] == []
+    assert users["0000:01:00.0"] is None
 
 
 def test_processes_with_a_node_open_or_mapped_are_named(root: SysRoot) -> None:
@@ -48,10 +48,10 @@ def test_processes_with_a_node_open_or_mapped_are_named(root: SysRoot) -> None:
     process(root, 77, "old", "/dev/null", maps="7f00-7f01 rw-s 00000000 00:05 300      /dev/dri/card2\n")
     process(root, 76, "library", "/dev/null", maps="7f00-7f01 r-xp 00000000 00:05 300      /usr/lib/libdrm.so\n")
     root.device(AUDIO, "sound/card1/controlC0", classes="/sys/class/sound")
-    found = holders(root)
-    assert found[CARD] == ["process Xorg (812) has /dev/dri/card1 open"]
-    assert found[AUDIO] == ["process pipewire (99) has /dev/snd/controlC0 open"]
-    assert found["0000:89:00.0"] == ["process old (77) has /dev/dri/card2 open"]
+    users = holders(root)
+    assert users[CARD] == ["process Xorg (812) has /dev/dri/card1 open"]
+    assert users[AUDIO] == ["process pipewire (99) has /dev/snd/controlC0 open"]
+    assert users["0000:89:00.0"] == ["process old (77) has /dev/dri/card2 open"]
 
 
 def test_nodes_of_the_nvidia_driver(tmp_path: Path) -> None:
@@ -60,13 +60,13 @@ def test_nodes_of_the_nvidia_driver(tmp_path: Path) -> None:
     for number, address in enumerate((first, second)):
         root.write(f"/proc/driver/nvidia/gpus/{address}/information", f"Model: A100\nDevice Minor: \t {number}\n")
     process(root, 5, "python3", "/dev/nvidia1")
-    found = holders(root)
-    assert found[first] == []
-    assert found[second] == ["process python3 (5) has /dev/nvidia1 open"]
+    users = holders(root)
+    assert users[first] == []
+    assert users[second] == ["process python3 (5) has /dev/nvidia1 open"]
     process(root, 6, "dcgm", "/dev/nvidiactl")
-    found = holders(root)
-    assert found[first] == ["process dcgm (6) has /dev/nvidiactl open"]
-    assert found["0000:c0:00.0"] == ["process dcgm (6) has /dev/nvidiactl open"]
+    users = holders(root)
+    assert users[first] == ["process dcgm (6) has /dev/nvidiactl open"]
+    assert users["0000:c0:00.0"] == ["process dcgm (6) has /dev/nvidiactl open"]
 
 
 def test_kfd_belongs_to_every_card_of_amdgpu(tmp_path: Path) -> None:
@@ -138,11 +138,11 @@ def test_what_shares_the_group_counts_as_well(tmp_path: Path) -> None:
     root.write("/proc/1/mountinfo", "22 1 259:1 / /srv rw - ext4 /dev/nvme0n11 rw\n")
     root.write("/proc/swaps", "Filename Type\n/dev/nvme0n1 partition\n")
     root.directory("/sys/class/block/nvme0n1/holders/dm-0")
-    found = holders(root)
-    assert found["0000:03:00.0"] == ["2 virtual functions are enabled"]
-    assert found["0000:03:00.2"] == ["a Logitech USB Keyboard is plugged into it"]
-    assert found["0000:04:00.0"] == ["the interface eno1 is up", "the interface eno2 is up"]
-    assert found["0000:05:00.0"] == [
+    users = holders(root)
+    assert users["0000:03:00.0"] == ["2 virtual functions are enabled"]
+    assert users["0000:03:00.2"] == ["a Logitech USB Keyboard is plugged into it"]
+    assert users["0000:04:00.0"] == ["the interface eno1 is up", "the interface eno2 is up"]
+    assert users["0000:05:00.0"] == [
         "nvme0n1 is swapped to",
         "nvme0n1 is a part of dm-0",
         "nvme0n11 is mounted on /srv",
@@ -168,16 +168,16 @@ def unprivileged(root: SysRoot) -> None:
     process(root, 5, "mine", "/dev/dri/card1")
     process(root, 6, "theirs", "/dev/dri/card2")
     root.at("/proc/6/fd").chmod(0o700)
-    said = subprocess.run(
+    completed = subprocess.run(
         ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-", "--root", root.path],
         input=program(),
         capture_output=True,
         text=True,
         check=False,
     )
-    assert said.returncode == 0, said.stderr
-    raw = json.loads(said.stdout)
-    found = {entry["address"]: entry["holders"] for entry in raw["pci"]}
-    assert found[CARD] == ["process mine (5) has /dev/dri/card1 open"]
-    assert found["0000:89:00.0"] is None
+    assert completed.returncode == 0, completed.stderr
+    raw = json.loads(completed.stdout)
+    by_address = {entry["address"]: entry["holders"] for entry in raw["pci"]}
+    assert by_address[CARD] == ["process mine (5) has /dev/dri/card1 open"]
+    assert by_address["0000:89:00.0"] is None
     assert not [entry for entry in raw["unread"] if "/fd" in entry["path"]]

@@ -39,7 +39,7 @@ def test_it_needs_nothing_but_python_3_6_and_its_standard_library(path: Path) ->
             imported |= {name.name.partition(".")[0] for name in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level:
             assert node.level == 1
-            assert f"{node.module}.py" in {beside.name for beside in path.parent.glob("*.py")}
+            assert f"{node.module}.py" in {module.name for module in path.parent.glob("*.py")}
         elif isinstance(node, ast.ImportFrom):
             imported.add(str(node.module).partition(".")[0])
     assert imported <= sys.stdlib_module_names
@@ -59,11 +59,11 @@ def run(*arguments: str, python: str = sys.executable, **options: object) -> sub
 
 def test_from_a_file_with_another_root(collect_py: Path, tmp_path: Path) -> None:
     root = talk_host(tmp_path / "caf\u00e9").write("/etc/modprobe.d/caf\u00e9.conf", "# caf\u00e9\n")
-    done = run(str(collect_py), "--root", str(root.path))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.isascii()
-    assert done.stdout.count("\n") == 1
-    document = json.loads(done.stdout)
+    process = run(str(collect_py), "--root", str(root.path))
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.isascii()
+    assert process.stdout.count("\n") == 1
+    document = json.loads(process.stdout)
     assert list(document) == sorted(document)
     assert document["hostname"] == "gpu01"
     assert document["root"].endswith("caf\u00e9")
@@ -71,9 +71,9 @@ def test_from_a_file_with_another_root(collect_py: Path, tmp_path: Path) -> None
 
 
 def test_this_machine_from_standard_input() -> None:
-    done = run("-", input=program())
-    assert (done.returncode, done.stderr) == (0, "")
-    document = json.loads(done.stdout)
+    process = run("-", input=program())
+    assert (process.returncode, process.stderr) == (0, "")
+    document = json.loads(process.stdout)
     assert HostFacts.model_validate(document).hostname == os.uname().nodename
     assert document["kernel"]["release"] == os.uname().release
     assert document["architecture"] == os.uname().machine
@@ -90,16 +90,16 @@ SYSTEM_PYTHON = Path("/usr/bin/python3")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 @pytest.mark.skipif(not SYSTEM_PYTHON.exists(), reason="the system has no Python of its own")
 def test_this_machine_without_privilege() -> None:
-    done = run("-", python=str(SYSTEM_PYTHON), input=program(), user=65534, group=65534, extra_groups=[], cwd="/")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    process = run("-", python=str(SYSTEM_PYTHON), input=program(), user=65534, group=65534, extra_groups=[], cwd="/")
+    assert process.returncode == 0, process.stderr
+    document = json.loads(process.stdout)
     assert document["privileged"] is False
     assert ("/proc/iomem" in {entry["path"] for entry in document["unread"]}) == bool(document["pci"])
     HostFacts.model_validate(document)
 
 
 def test_a_wrong_root_is_reported_and_nothing_is_printed(collect_py: Path) -> None:
-    done = run(str(collect_py), "--root", "/nonexistent/root")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "/nonexistent/root: Not a directory" in done.stderr
+    process = run(str(collect_py), "--root", "/nonexistent/root")
+    assert (process.returncode, process.stdout) == (2, "")
+    assert "/nonexistent/root: Not a directory" in process.stderr
     assert run(str(collect_py), "--rot").returncode == 2

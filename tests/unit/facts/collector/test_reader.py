@@ -35,10 +35,10 @@ def test_every_other_failure_than_absence_is_noted(tmp_path: Path, monkeypatch: 
     denied = (b"/etc/default/grub", b"/proc/modules", b"/proc/interrupts", b"osrelease")
     real_open = os.open
 
-    def failing(path: bytes, flags: int, *rest: int) -> int:
+    def failing(path: bytes, flags: int, *mode: int) -> int:
         if path.endswith(denied):
             raise OSError(code, os.strerror(code))
-        return real_open(path, flags, *rest)
+        return real_open(path, flags, *mode)
 
     monkeypatch.setattr(os, "open", failing)
     document = collect(str(root.path))
@@ -112,11 +112,11 @@ def test_a_link_put_in_place_of_a_file_is_not_followed(tmp_path: Path, monkeypat
     root = SysRoot(tmp_path / "root").host().write("/etc/default/grub", "x\n")
     real_open = os.open
 
-    def racing(path: bytes, flags: int, *rest: int) -> int:
+    def racing(path: bytes, flags: int, *mode: int) -> int:
         if path.endswith(b"/etc/default/grub"):
             root.at("/etc/default/grub").unlink()
             root.at("/etc/default/grub").symlink_to(secret)
-        return real_open(path, flags, *rest)
+        return real_open(path, flags, *mode)
 
     monkeypatch.setattr(os, "open", racing)
     document = collect(str(root.path))

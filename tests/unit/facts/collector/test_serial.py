@@ -10,19 +10,19 @@ from support.sysroot import config_space
 
 
 def reader(space: bytes) -> tuple[list[tuple[int, int]], object]:
-    asked: list[tuple[int, int]] = []
+    accesses: list[tuple[int, int]] = []
 
     def read(offset: int, length: int) -> bytes:
-        asked.append((offset, length))
+        accesses.append((offset, length))
         return space[offset : offset + length]
 
-    return asked, read
+    return accesses, read
 
 
 def test_the_number_is_written_as_lspci_writes_it() -> None:
-    asked, read = reader(config_space(bytes.fromhex("f04a2cffff2db048")))
+    accesses, read = reader(config_space(bytes.fromhex("f04a2cffff2db048")))
     assert serial_number(read) == "48-b0-2d-ff-ff-2c-4a-f0"
-    assert asked == [(0x100, 4), (0x150, 4), (0x154, 8)]
+    assert accesses == [(0x100, 4), (0x150, 4), (0x154, 8)]
 
 
 def test_an_erased_number_is_none() -> None:
@@ -46,8 +46,8 @@ def test_only_the_first_bytes_without_privilege() -> None:
 
 @given(st.binary(max_size=4096))
 def test_any_bytes_give_a_number_or_none(extended: bytes) -> None:
-    asked, read = reader(bytes(0x100) + extended[: 4096 - 0x100])
-    found = serial_number(read)
-    assert found is None or len(found) == 23
-    assert len(asked) == len(set(asked))
-    assert all(0x100 <= offset < 4096 for offset, _ in asked)
+    accesses, read = reader(bytes(0x100) + extended[: 4096 - 0x100])
+    number = serial_number(read)
+    assert number is None or len(number) == 23
+    assert len(accesses) == len(set(accesses))
+    assert all(0x100 <= offset < 4096 for offset, _ in accesses)
