@@ -71,64 +71,64 @@ def clouds(draw: st.DrawFn) -> NovaModel:
     return cloud
 
 
-def run(cloud: NovaModel, wanted: list[WantedFlavor], choices: FlavorChoices = ALL, jobs: int = 1) -> bool:
+def run(cloud: NovaModel, flavors: list[WantedFlavor], choices: FlavorChoices = ALL, jobs: int = 1) -> bool:
     """Whether it went through."""
     from gpustack.errors import CloudError
 
     try:
-        return not apply(cloud, plan(cloud, wanted, choices, jobs=1).operations, jobs=jobs)
+        return not apply(cloud, plan(cloud, flavors, choices, jobs=1).operations, jobs=jobs)
     except CloudError:
         return False
 
 
-def holds(cloud: NovaModel, wanted: list[WantedFlavor]) -> bool:
-    for flavor in wanted:
-        there = cloud.by_name(flavor.name)
-        assert there is not None
-        assert (there.sizes, there.public) == (flavor.sizes, flavor.public)
-        assert flavor.extra_specs.items() <= there.extra_specs.items()
-        assert there.managed
-        assert there.owned == flavor.extra_specs.keys()
+def holds(cloud: NovaModel, flavors: list[WantedFlavor]) -> bool:
+    for flavor in flavors:
+        present = cloud.by_name(flavor.name)
+        assert present is not None
+        assert (present.sizes, present.public) == (flavor.sizes, flavor.public)
+        assert flavor.extra_specs.items() <= present.extra_specs.items()
+        assert present.managed
+        assert present.owned == flavor.extra_specs.keys()
         if flavor.access is not None:
-            assert cloud.lists[there.id] == {PROJECTS[word] for word in flavor.access}
+            assert cloud.lists[present.id] == {PROJECTS[project] for project in flavor.access}
     return True
 
 
 @settings(max_examples=200)
-@given(cloud=clouds(), wanted=wanteds())
-def test_after_apply_there_is_nothing_to_do(cloud: NovaModel, wanted: list[WantedFlavor]) -> None:
-    assert run(cloud, wanted)
-    assert holds(cloud, wanted)
+@given(cloud=clouds(), flavors=wanteds())
+def test_after_apply_there_is_nothing_to_do(cloud: NovaModel, flavors: list[WantedFlavor]) -> None:
+    assert run(cloud, flavors)
+    assert holds(cloud, flavors)
     before = len(cloud.requests)
-    assert plan(cloud, wanted, dataclasses.replace(ALL, check_access=False)).operations == ()
+    assert plan(cloud, flavors, dataclasses.replace(ALL, check_access=False)).operations == ()
     assert cloud.requests[before:] == ["GET /flavors/detail"]
-    assert plan(cloud, wanted, ALL).operations == ()
+    assert plan(cloud, flavors, ALL).operations == ()
 
 
 @settings(max_examples=200)
-@given(cloud=clouds(), wanted=wanteds(), choices=st.builds(FlavorChoices, prune=st.booleans()))
+@given(cloud=clouds(), flavors=wanteds(), choices=st.builds(FlavorChoices, prune=st.booleans()))
 def test_what_is_not_gpustacks_is_not_touched(
-    cloud: NovaModel, wanted: list[WantedFlavor], choices: FlavorChoices
+    cloud: NovaModel, flavors: list[WantedFlavor], choices: FlavorChoices
 ) -> None:
     before = copy.deepcopy(cloud.by_id)
     lists = copy.deepcopy(cloud.lists)
-    run(cloud, wanted, choices)
+    run(cloud, flavors, choices)
     for flavor in before.values():
         if not flavor.ours:
             assert cloud.by_id[flavor.id] == flavor
             assert cloud.lists.get(flavor.id) == lists.get(flavor.id)
         elif flavor.id in cloud.by_id:
             foreign = {k: v for k, v in flavor.extra_specs.items() if k not in flavor.owned and "gpustack" not in k}
-            there = cloud.by_id[flavor.id]
-            mine = next((w.extra_specs for w in wanted if w.name == flavor.name), {})
-            assert {k: v for k, v in foreign.items() if k not in mine}.items() <= there.extra_specs.items()
-            assert there.sizes == flavor.sizes
+            present = cloud.by_id[flavor.id]
+            specified = next((w.extra_specs for w in flavors if w.name == flavor.name), {})
+            assert {k: v for k, v in foreign.items() if k not in specified}.items() <= present.extra_specs.items()
+            assert present.sizes == flavor.sizes
 
 
 @settings(max_examples=200)
 @given(
     cloud=clouds(),
-    wanted=wanteds(),
+    flavors=wanteds(),
     number=st.integers(0, 40),
     carried_out=st.booleans(),
     comes_back=st.booleans(),
@@ -136,18 +136,18 @@ def test_what_is_not_gpustacks_is_not_touched(
 )
 def test_an_interrupted_run_is_completed_by_the_next(
     cloud: NovaModel,
-    wanted: list[WantedFlavor],
+    flavors: list[WantedFlavor],
     number: int,
     carried_out: bool,
     comes_back: bool,
     choices: FlavorChoices,
 ) -> None:
     calm = copy.deepcopy(cloud)
-    run(calm, wanted)
+    run(calm, flavors)
     cloud.dies_at, cloud.carried_out, cloud.comes_back = number, carried_out, comes_back
-    whole = run(cloud, wanted)
+    completed = run(cloud, flavors)
     died = len(cloud.requests) > number
-    assert whole == (not died)
+    assert completed == (not died)
     assert all(
         flavor.half_made or ALIAS in flavor.extra_specs
         for flavor in cloud.by_id.values()
@@ -155,14 +155,14 @@ def test_an_interrupted_run_is_completed_by_the_next(
     ), "a GPU flavor without its alias was left behind, and nobody would know it"
     cloud.dies_at = 10**9
     # A list that somebody changed by hand is only read when asked to; one that the first run left half changed, always.
-    assert run(cloud, wanted, ALL if cloud.lists_touched else choices)
-    assert holds(cloud, wanted)
-    assert plan(cloud, wanted, ALL).operations == ()
+    assert run(cloud, flavors, ALL if cloud.lists_touched else choices)
+    assert holds(cloud, flavors)
+    assert plan(cloud, flavors, ALL).operations == ()
     assert cloud.state() == calm.state()
 
 
 def test_several_at_a_time_come_to_the_same() -> None:
-    wanted = [
+    flavors = [
         WantedFlavor(
             name=f"f{number}",
             sizes=SMALL,
@@ -172,10 +172,10 @@ def test_several_at_a_time_come_to_the_same() -> None:
         )
         for number in range(40)
     ]
-    one, many = NovaModel(projects=PROJECTS), NovaModel(projects=PROJECTS)
-    assert run(one, wanted, FlavorChoices(), jobs=1)
-    assert run(many, wanted, FlavorChoices(), jobs=8)
-    assert one.state() == many.state()
+    sequential, parallel = NovaModel(projects=PROJECTS), NovaModel(projects=PROJECTS)
+    assert run(sequential, flavors, FlavorChoices(), jobs=1)
+    assert run(parallel, flavors, FlavorChoices(), jobs=8)
+    assert sequential.state() == parallel.state()
 
 
 def wanted_flavor(**changes: object) -> WantedFlavor:
@@ -193,8 +193,8 @@ def test_a_public_flavor_takes_two_writes() -> None:
 def test_a_flavor_whose_making_is_refused_is_removed(refused: str) -> None:
     cloud = NovaModel(projects=PROJECTS)
     cloud.refuses = refused
-    made = wanted_flavor(access=("research",))
-    (failure,) = apply(cloud, plan(cloud, [made]).operations)
+    flavor = wanted_flavor(access=("research",))
+    (failure,) = apply(cloud, plan(cloud, [flavor]).operations)
     assert "nothing is left" in str(failure.error)
     assert "injected" in str(failure.error)
     assert not cloud.by_id
@@ -204,15 +204,15 @@ def test_a_flavor_whose_making_is_refused_is_removed(refused: str) -> None:
 @pytest.mark.parametrize("number", range(4))
 def test_an_error_of_the_server_leaves_nothing_behind(number: int, carried_out: bool) -> None:
     cloud = NovaModel(projects=PROJECTS)
-    made = wanted_flavor(access=("research",))
-    operations = plan(cloud, [made]).operations
+    flavor = wanted_flavor(access=("research",))
+    operations = plan(cloud, [flavor]).operations
     cloud.fails_at, cloud.carried_out = len(cloud.requests) + number, carried_out
     (failure,) = apply(cloud, operations)
     assert "HTTP 500" in str(failure.error)
     assert "nothing is left" in str(failure.error)
     assert not cloud.by_id
-    assert not apply(cloud, plan(cloud, [made]).operations)
-    assert not plan(cloud, [made]).operations
+    assert not apply(cloud, plan(cloud, [flavor]).operations)
+    assert not plan(cloud, [flavor]).operations
 
 
 @pytest.mark.parametrize("carried_out", [False, True])
@@ -220,12 +220,12 @@ def test_an_error_of_the_server_leaves_nothing_behind(number: int, carried_out: 
 def test_a_flavor_that_another_run_may_have_created_is_kept(fault: str, carried_out: bool) -> None:
     """Two runs of one spec with a fixed id: the failed request of one may hide that the other created the flavor."""
     cloud = NovaModel()
-    made = wanted_flavor(id="chosen")
-    operations = plan(cloud, [made]).operations
+    flavor = wanted_flavor(id="chosen")
+    operations = plan(cloud, [flavor]).operations
     if not carried_out:
-        other = copy.deepcopy(cloud)
-        assert not apply(other, operations)
-        cloud.by_id = other.by_id
+        second = copy.deepcopy(cloud)
+        assert not apply(second, operations)
+        cloud.by_id = second.by_id
     before = copy.deepcopy(cloud.by_id)
     setattr(cloud, fault, len(cloud.requests))
     cloud.carried_out = carried_out
@@ -233,9 +233,9 @@ def test_a_flavor_that_another_run_may_have_created_is_kept(fault: str, carried_
     assert "may be incomplete" in str(failure.error)
     assert list(cloud.by_id) == ["chosen"]
     assert carried_out or cloud.by_id == before
-    assert not apply(cloud, plan(cloud, [made]).operations)
-    assert cloud.by_id["chosen"].extra_specs.items() >= made.extra_specs.items()
-    assert not plan(cloud, [made]).operations
+    assert not apply(cloud, plan(cloud, [flavor]).operations)
+    assert cloud.by_id["chosen"].extra_specs.items() >= flavor.extra_specs.items()
+    assert not plan(cloud, [flavor]).operations
 
 
 def test_a_flavor_of_the_chosen_id_that_can_not_be_completed_is_removed() -> None:
@@ -283,12 +283,12 @@ def test_nothing_new_is_begun_when_nothing_is_answered() -> None:
 def test_a_flavor_of_the_same_name_that_came_meanwhile_is_left_alone() -> None:
     cloud = NovaModel()
     operations = plan(cloud, [wanted_flavor(id="chosen")]).operations
-    other = PresentFlavor(id="chosen", name="a", sizes=LARGE)
-    cloud.by_id["chosen"] = other
+    foreign = PresentFlavor(id="chosen", name="a", sizes=LARGE)
+    cloud.by_id["chosen"] = foreign
     (failure,) = apply(cloud, operations)
     assert "409" in str(failure.error)
     assert cloud.requests[-1].startswith("POST /flavors "), "a refused creation leaves nothing to take back"
-    assert cloud.by_id["chosen"] == other
+    assert cloud.by_id["chosen"] == foreign
 
 
 def test_projects_are_let_in_only_when_the_alias_is_there() -> None:
@@ -298,8 +298,8 @@ def test_projects_are_let_in_only_when_the_alias_is_there() -> None:
         next(w for w in ("extra_specs", "addTenantAccess", "POST /flavors ") if w in line) for line in cloud.writes
     ]
     assert kinds == ["POST /flavors ", "extra_specs", "addTenantAccess", "addTenantAccess", "extra_specs"]
-    (there,) = cloud.by_id.values()
-    assert there.extra_specs[ACCESS] == access_mark(["teaching", "research"])
+    (flavor,) = cloud.by_id.values()
+    assert flavor.extra_specs[ACCESS] == access_mark(["teaching", "research"])
 
 
 def test_going_back_after_an_interrupted_change_of_access_is_seen() -> None:
@@ -321,9 +321,9 @@ def test_going_back_after_an_interrupted_change_of_access_is_seen() -> None:
     assert list_ == {PROJECTS["research"]}
 
 
-def _requests_of(cloud: NovaModel, wanted: WantedFlavor) -> list[str]:
+def _requests_of(cloud: NovaModel, flavor: WantedFlavor) -> list[str]:
     rehearsal = copy.deepcopy(cloud)
-    assert run(rehearsal, [wanted], FlavorChoices())
+    assert run(rehearsal, [flavor], FlavorChoices())
     return rehearsal.requests
 
 
@@ -340,13 +340,13 @@ def test_a_change_of_one_extra_spec_is_one_write() -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 5, 9, 17, 30])
 def test_interrupted_amid_several_a_second_run_completes(number: int) -> None:
-    wanted = [wanted_flavor(name=f"f{n}", access=("research",) if n % 2 else None) for n in range(12)]
+    flavors = [wanted_flavor(name=f"f{n}", access=("research",) if n % 2 else None) for n in range(12)]
     cloud = NovaModel(projects=PROJECTS)
     cloud.dies_at, cloud.comes_back = number, False
-    assert not run(cloud, wanted, FlavorChoices(), jobs=8)
+    assert not run(cloud, flavors, FlavorChoices(), jobs=8)
     for flavor in cloud.by_id.values():
         assert flavor.half_made or ALIAS in flavor.extra_specs
     cloud.dies_at = 10**9
-    assert run(cloud, wanted, FlavorChoices(), jobs=8)
-    assert holds(cloud, wanted)
-    assert not plan(cloud, wanted).operations
+    assert run(cloud, flavors, FlavorChoices(), jobs=8)
+    assert holds(cloud, flavors)
+    assert not plan(cloud, flavors).operations

@@ -31,10 +31,10 @@ def there(**changes: Any) -> PresentFlavor:
 
 
 def lines(plan: FlavorPlan) -> list[str]:
-    said = []
+    output = []
     for operation in plan.operations:
-        said += [operation.describe(), *(f"  {line}" for line in operation.details())]
-    return [*said, *(f"{f.code} {f.place}: {f.message}" for f in plan.findings)]
+        output += [operation.describe(), *(f"  {line}" for line in operation.details())]
+    return [*output, *(f"{f.code} {f.place}: {f.message}" for f in plan.findings)]
 
 
 @pytest.mark.parametrize(
@@ -132,19 +132,19 @@ def test_a_flavor_in_use_is_not_replaced() -> None:
 
 
 def test_an_id_that_another_flavor_has() -> None:
-    wanted = WantedFlavor(name="g1", id="7", sizes=SIZES, gpus={"K4200": 1}, extra_specs={ALIAS: "K4200:1"})
-    plan = compare([wanted], [there(id="7", name="other", description="", extra_specs={})])
+    flavor = WantedFlavor(name="g1", id="7", sizes=SIZES, gpus={"K4200": 1}, extra_specs={ALIAS: "K4200:1"})
+    plan = compare([flavor], [there(id="7", name="other", description="", extra_specs={})])
     assert lines(plan) == ["GPU403 g1: requests the id 7, which the flavor other has"]
 
 
 def test_access_is_changed_by_projects() -> None:
-    wanted = WantedFlavor(
+    flavor = WantedFlavor(
         name="g1", sizes=SIZES, gpus={"K4200": 1}, extra_specs={ALIAS: "K4200:1"}, access=("research", "teaching")
     )
     mark = {ACCESS: access_mark(["admin"])}
     present = [there(public=False, extra_specs={ALIAS: "K4200:1", **MARKS, **mark})]
     answers = Answers(access={"1": frozenset({"r", "a"})}, projects={"research": "r", "teaching": "t"})
-    assert lines(compare([wanted], present, FlavorChoices(), answers)) == [
+    assert lines(compare([flavor], present, FlavorChoices(), answers)) == [
         "change g1: it is not as the spec has it",
         "  + project t",
         "  - project a",

@@ -38,14 +38,14 @@ def host(
         for node, count in enumerate(nodes)
         for number in range(count)
     ]
-    each = cpus // len(nodes)
+    per_node = cpus // len(nodes)
     raw: dict[str, Any] = {
         "version": 1,
         "hostname": name,
         "cpu": {"logical": cpus},
         "memory_mib": memory,
         "numa_nodes": [
-            {"node": n, "cpus": f"{n * each}-{n * each + each - 1}", "memory_mib": memory // len(nodes)}
+            {"node": n, "cpus": f"{n * per_node}-{n * per_node + per_node - 1}", "memory_mib": memory // len(nodes)}
             for n in range(len(nodes))
         ],
         "pci": pci,
@@ -64,22 +64,22 @@ def want(flavors: str, *hosts: Host, nova: str = "2025.2", model: str = "") -> W
     return wanted(parse_spec(text, "spec"), release=release(nova), hosts=hosts)
 
 
-def codes(found: Wanted) -> list[str]:
-    return [f.code for f in found.findings]
+def codes(desired: Wanted) -> list[str]:
+    return [f.code for f in desired.findings]
 
 
 SMALL = "vcpus: 4, ram: 8GiB, disk: 10"
 
 
 def test_a_list_of_counts_makes_flavors_of_multiplied_sizes() -> None:
-    found = want('{"g1.{count}": {model: k4200, count: [1, 4], per_gpu: {vcpus: 8, ram: 32GiB, disk: 40GiB}}}')
-    assert [(f.name, f.sizes, f.extra_specs) for f in found.flavors] == [
+    desired = want('{"g1.{count}": {model: k4200, count: [1, 4], per_gpu: {vcpus: 8, ram: 32GiB, disk: 40GiB}}}')
+    assert [(f.name, f.sizes, f.extra_specs) for f in desired.flavors] == [
         ("g1.1", Sizes(vcpus=8, ram=32768, disk=40), {ALIAS: "K4200:1"}),
         ("g1.4", Sizes(vcpus=32, ram=131072, disk=160), {ALIAS: "K4200:4"}),
     ]
-    assert found.flavors[0].public
-    assert found.flavors[1].marked_description == "4 x K4200 [gpustack]"
-    assert not found.findings
+    assert desired.flavors[0].public
+    assert desired.flavors[1].marked_description == "4 x K4200 [gpustack]"
+    assert not desired.findings
 
 
 def test_gpus_of_several_models_are_one_request_of_several_aliases() -> None:
@@ -148,17 +148,17 @@ def test_auto_is_the_share_of_the_host_that_has_least() -> None:
 
 
 def test_auto_without_facts_is_an_error() -> None:
-    found = want(AUTO)
-    assert codes(found) == ["GPU418"]
-    assert found.flavors == ()
+    desired = want(AUTO)
+    assert codes(desired) == ["GPU418"]
+    assert desired.flavors == ()
 
 
 def test_auto_nodes_are_as_few_as_hold_the_gpus() -> None:
     flavors = (
         '{"f{count}": {model: k4200, count: [2, 3], per_gpu: {vcpus: 2, ram: 2GiB, disk: 1}, numa: {nodes: auto}}}'
     )
-    found = want(flavors, host())
-    assert [f.extra_specs["hw:numa_nodes"] for f in found.flavors] == ["1", "2"]
+    desired = want(flavors, host())
+    assert [f.extra_specs["hw:numa_nodes"] for f in desired.flavors] == ["1", "2"]
     assert codes(want(flavors)) == ["GPU418", "GPU418"]
 
 
@@ -208,7 +208,7 @@ def test_large_bars_are_counted_as_they_are_placed(bar: int, count: int, expecte
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "needed"),
+    ("key", "value", "expected"),
     [
         ("pci_passthrough:alias", "K4200:1,P100:2", False),
         ("pci_passthrough:alias", "K4200", True),
@@ -222,5 +222,5 @@ def test_large_bars_are_counted_as_they_are_placed(bar: int, count: int, expecte
         ("quota:vif_inbound_average", "1", True),
     ],
 )
-def test_nova_is_asked_about_all_but_what_every_release_takes(key, value, needed):
-    assert needs_judging(key, value) == needed
+def test_nova_is_asked_about_all_but_what_every_release_takes(key, value, expected):
+    assert needs_judging(key, value) == expected

@@ -30,6 +30,6 @@ def test_both_programs_have_the_same_commands() -> None:
     def commands(group: str) -> dict[str, str]:
         return {entry.name: entry.value for entry in importlib.metadata.entry_points(group=group)}
 
-    own = {f"gpu_{name}": value for name, value in commands("gpustack.cli").items() if name.startswith("flavor_")}
-    assert commands("openstack.gpu.v1") == own
-    assert len(own) == 7
+    expected = {f"gpu_{name}": value for name, value in commands("gpustack.cli").items() if name.startswith("flavor_")}
+    assert commands("openstack.gpu.v1") == expected
+    assert len(expected) == 7

@@ -28,7 +28,7 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "message"),
     [
         ({}, "auth_url"),
         ({"OS_AUTH_URL": NOBODY}, "check the user, the password"),
@@ -42,13 +42,13 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ],
 )
 def test_errors_are_printed_with_a_remedy(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variables: dict[str, str], said: str
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variables: dict[str, str], message: str
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert main(["flavor", "list"]) == 21
     output = capsys.readouterr().err
-    assert said in output
+    assert message in output
     assert "geheim" not in output
     assert "fault of gpustack" not in output
 
@@ -77,21 +77,21 @@ def test_an_answer_that_is_not_from_nova(monkeypatch: pytest.MonkeyPatch, answer
 SHOW = "import gpustack.cloudapi as api; print(api.connect('prod').config.config['auth'])"
 
 
-@pytest.mark.parametrize("named", [False, True])
-def test_a_clouds_yaml_of_the_current_directory_counts_only_if_named(tmp_path: Path, named: bool) -> None:
+@pytest.mark.parametrize("explicit", [False, True])
+def test_a_clouds_yaml_of_the_current_directory_counts_only_if_named(tmp_path: Path, explicit: bool) -> None:
     """A commit in a spec repository has the user's password sent elsewhere."""
-    own, here = tmp_path / ".config/openstack", tmp_path / "specs"
-    own.mkdir(parents=True)
-    here.mkdir()
+    config, current = tmp_path / ".config/openstack", tmp_path / "specs"
+    config.mkdir(parents=True)
+    current.mkdir()
     user = "{username: me, project_name: p, user_domain_name: d, project_domain_name: d, "
-    (own / "clouds.yaml").write_text(f"clouds: {{prod: {{auth: {user} auth_url: 'http://own.invalid'}}}}}}")
-    (own / "secure.yaml").write_text("clouds: {prod: {auth: {password: geheim}}}")
-    (here / "clouds.yaml").write_text(f"clouds: {{prod: {{auth: {user} auth_url: 'http://other.invalid'}}}}}}")
-    (here / "secure.yaml").write_text("clouds: {prod: {auth: {auth_url: 'http://other.invalid'}}}")
-    variables = {**os.environ, "HOME": str(tmp_path), **({"OS_CLIENT_CONFIG_FILE": "clouds.yaml"} if named else {})}
+    (config / "clouds.yaml").write_text(f"clouds: {{prod: {{auth: {user} auth_url: 'http://own.invalid'}}}}}}")
+    (config / "secure.yaml").write_text("clouds: {prod: {auth: {password: geheim}}}")
+    (current / "clouds.yaml").write_text(f"clouds: {{prod: {{auth: {user} auth_url: 'http://other.invalid'}}}}}}")
+    (current / "secure.yaml").write_text("clouds: {prod: {auth: {auth_url: 'http://other.invalid'}}}")
+    variables = {**os.environ, "HOME": str(tmp_path), **({"OS_CLIENT_CONFIG_FILE": "clouds.yaml"} if explicit else {})}
     variables.pop("XDG_CONFIG_HOME", None)
     process = subprocess.run(
-        [sys.executable, "-P", "-c", SHOW], cwd=here, env=variables, capture_output=True, text=True, check=True
+        [sys.executable, "-P", "-c", SHOW], cwd=current, env=variables, capture_output=True, text=True, check=True
     )
     assert "geheim" in process.stdout
-    assert ("other.invalid" in process.stdout) is named
+    assert ("other.invalid" in process.stdout) is explicit
