@@ -36,9 +36,9 @@ COLUMNS = [
 
 @pytest.fixture(scope="module")
 def cell(tmp_path_factory: pytest.TempPathFactory) -> CellFile:
-    made = CellFile(f"sqlite:///{tmp_path_factory.mktemp('cell')}/cell.sqlite")
-    fill(made)
-    return made
+    cell_file = CellFile(f"sqlite:///{tmp_path_factory.mktemp('cell')}/cell.sqlite")
+    fill(cell_file)
+    return cell_file
 
 
 @examples(40)
@@ -109,10 +109,14 @@ URLS = st.lists(
 @given(URLS, st.one_of(st.none(), URLS))
 def test_connections(url: str, default: str | None) -> None:
     with attack():
-        made = databases.database("cell c", cells.fill_template(url, default, "cell c"))
-        assert "local_infile" not in made.url.query
-        assert made.url.password is None or len(made.url.password) < 4 or made.url.password not in made.where
-        databases.engine(made).dispose()
+        database = databases.database("cell c", cells.fill_template(url, default, "cell c"))
+        assert "local_infile" not in database.url.query
+        assert (
+            database.url.password is None
+            or len(database.url.password) < 4
+            or database.url.password not in database.where
+        )
+        databases.engine(database).dispose()
 
 
 @examples(40)
@@ -162,5 +166,5 @@ def test_placement(consumer: Any, providers: Any, modified: str) -> None:
     with attack():
         list(placement.providers(cloud))
     with attack():
-        _told, written = placement.stranger(cloud, "vm", device)
-        assert written is None or isinstance(written, datetime)
+        _told, updated = placement.stranger(cloud, "vm", device)
+        assert updated is None or isinstance(updated, datetime)

@@ -148,8 +148,8 @@ def test_hostile_configuration_files(spec: str, texts: dict[str, str], line: str
 @given(SHELL)
 def test_grubs_and_modprobes_configuration(text: str) -> None:
     with attack():
-        read = grub.read_defaults({grub.DEFAULTS: text}, bash=True)
-        read.arguments(grub.LINUX, grub.LINUX_DEFAULT)
+        defaults = grub.read_defaults({grub.DEFAULTS: text}, bash=True)
+        defaults.arguments(grub.LINUX, grub.LINUX_DEFAULT)
         CommandLine(text=text).arguments  # noqa: B018
         read_modprobe({"/etc/modprobe.d/x.conf": text}, CommandLine(text=text))
 
@@ -176,8 +176,8 @@ def test_the_content_of_images(spec: str, images: Any) -> None:
 @given(st.one_of(JSON, damaged({"used": {"0000:81:00.0": ["u"]}, "unread": [["/run/x", "why"]]})))
 def test_the_devices_of_guests(answer: Any) -> None:
     with attack():
-        found = usage(answer)
-        for users in (found.users or {}).values():
+        host_usage = usage(answer)
+        for users in (host_usage.users or {}).values():
             assert all(isinstance(user, str) for user in users)
 
 
@@ -186,7 +186,7 @@ DECIDED: dict[str, Any] = {"aliases": [], "computes": {"gpu01": []}}
 
 @examples(150)
 @given(st.one_of(JSON, damaged(THERE)), CONF)
-def test_the_configuration_of_nova(spec: str, there: Any, text: str) -> None:
-    for answer in (there, {**THERE, "files": [{"path": "/etc/nova/nova.conf", "text": text}]}):
+def test_the_configuration_of_nova(spec: str, document: Any, text: str) -> None:
+    for answer in (document, {**THERE, "files": [{"path": "/etc/nova/nova.conf", "text": text}]}):
         with attack():
             nova.for_host(spec, DECIDED, "gpu01", services=["compute"], facts=RAW["k4200"], module_answer=answer)

@@ -25,8 +25,8 @@ from support.host_samples import SNAPSHOTS
 
 def _documents(path: Path) -> list[dict[str, Any]]:
     document = json.loads(path.read_text(encoding="utf-8"))
-    found: list[dict[str, Any]] = document.get("hosts", [document])
-    return found
+    hosts: list[dict[str, Any]] = document.get("hosts", [document])
+    return hosts
 
 
 DOCUMENTS = [document for path in sorted(SNAPSHOTS.glob("*.json")) for document in _documents(path)]
@@ -109,8 +109,8 @@ def test_events_of_a_playbook(results: list[tuple[str, str, Any]]) -> None:
             }
             record.take({**common, "state": state, "action": action, "result": result})
         record.take({"event": "end", "hosts": {"a": {"ok": 1}, "b": {"ok": 1}}})
-        for one in record.hosts.values():
-            json.dumps(one.to_dict())
-            line(one)
-            problems(one)
+        for host in record.hosts.values():
+            json.dumps(host.to_dict())
+            line(host)
+            problems(host)
     assert record.hosts["b"].problem == ""
