@@ -16,25 +16,25 @@ from support.host_cases import CASES, load
 def test_case(path: Path) -> None:
     case, spec, machine = load(path)
     plan = plan_host(spec, machine.host)
-    wanted = case["plan"]
+    expected = case["plan"]
     assert summary(plan) == {
-        "refused": wanted.get("refused", False),
-        "operations": wanted.get("operations", []),
-        "findings": wanted.get("findings", []),
-        "reboot": wanted.get("reboot", []),
+        "refused": expected.get("refused", False),
+        "operations": expected.get("operations", []),
+        "findings": expected.get("findings", []),
+        "reboot": expected.get("reboot", []),
     }
-    written = {op.path: op.content.splitlines() for op in plan.operations if isinstance(op, WriteFile)}
-    for file, lines in wanted.get("lines", {}).items():
-        assert [line for line in written[file] if line in lines] == lines
-    for file, lines in wanted.get("no_lines", {}).items():
-        assert not set(lines) & set(written[file])
-    if "messages" in wanted:
-        said = [finding.message for finding in plan.findings]
-        assert [text for text in wanted["messages"] if not any(text in message for message in said)] == []
-    if "gpus" in wanted:
-        assert {gpu.address: " ".join(gpu.functions) for gpu in plan.gpus if not gpu.refused} == wanted["gpus"]
-    if "refused_gpus" in wanted:
-        assert [gpu.address for gpu in plan.gpus if gpu.refused] == wanted["refused_gpus"]
+    contents = {op.path: op.content.splitlines() for op in plan.operations if isinstance(op, WriteFile)}
+    for file, lines in expected.get("lines", {}).items():
+        assert [line for line in contents[file] if line in lines] == lines
+    for file, lines in expected.get("no_lines", {}).items():
+        assert not set(lines) & set(contents[file])
+    if "messages" in expected:
+        messages = [finding.message for finding in plan.findings]
+        assert [text for text in expected["messages"] if not any(text in message for message in messages)] == []
+    if "gpus" in expected:
+        assert {gpu.address: " ".join(gpu.functions) for gpu in plan.gpus if not gpu.refused} == expected["gpus"]
+    if "refused_gpus" in expected:
+        assert [gpu.address for gpu in plan.gpus if gpu.refused] == expected["refused_gpus"]
 
 
 def summary(plan: HostPlan) -> dict[str, Any]:

@@ -44,8 +44,8 @@ def shell(machine: Machine, directory: Path, variable: str = LINUX_DEFAULT) -> s
     return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
 
 
-def prepared(machine: Machine, wanted: Spec, *, adopt: bool = False) -> Machine:
-    plan = plan_host(wanted, machine.host, adopt=adopt)
+def prepared(machine: Machine, spec: Spec, *, adopt: bool = False) -> Machine:
+    plan = plan_host(spec, machine.host, adopt=adopt)
     assert not plan.refused, plan.findings
     machine.carry_out(plan)
     return machine
@@ -64,9 +64,9 @@ def test_with_nothing_to_add_or_remove_the_argument_list_is_not_wiped(tmp_path: 
 
 def test_iommu_is_neither_amd_iommu_nor_vfio_iommu_type1(tmp_path: Path) -> None:
     """An unanchored ``iommu`` takes ``amd_iommu=…`` and ``vfio_iommu_type1.…`` away as well."""
-    others = "amd_iommu=fullflush vfio_iommu_type1.dma_entry_limit=99 iommu.strict=1 xiommu=soft"
-    machine = prepared(host(f'{LINUX_DEFAULT}="iommu=soft {others} iommu=nopt"\n'), spec(), adopt=True)
-    assert shell(machine, tmp_path) == f"{others} intel_iommu=on iommu=pt"
+    foreign = "amd_iommu=fullflush vfio_iommu_type1.dma_entry_limit=99 iommu.strict=1 xiommu=soft"
+    machine = prepared(host(f'{LINUX_DEFAULT}="iommu=soft {foreign} iommu=nopt"\n'), spec(), adopt=True)
+    assert shell(machine, tmp_path) == f"{foreign} intel_iommu=on iommu=pt"
 
 
 def test_a_value_is_not_cut_at_its_second_equals_sign(tmp_path: Path) -> None:
@@ -87,11 +87,11 @@ def test_single_quotes_are_read_and_kept(tmp_path: Path, quotes: str) -> None:
     assert machine.texts()[DEFAULTS].count("\n" + LINUX_DEFAULT) == 1
 
 
-@pytest.mark.parametrize("there", ["intel_iommu=on_no", "xintel_iommu=on", "intel_iommu=only", "a.intel_iommu=on"])
-def test_a_substring_is_not_taken_for_the_argument(tmp_path: Path, there: str) -> None:
+@pytest.mark.parametrize("argument", ["intel_iommu=on_no", "xintel_iommu=on", "intel_iommu=only", "a.intel_iommu=on"])
+def test_a_substring_is_not_taken_for_the_argument(tmp_path: Path, argument: str) -> None:
     """``intel_iommu=on`` is a part of ``intel_iommu=on_no``, and is not set by it."""
-    machine = prepared(host(f'{LINUX_DEFAULT}="{there} iommu=pt2"\n'), spec())
-    assert shell(machine, tmp_path) == f"{there} iommu=pt2 intel_iommu=on iommu=pt"
+    machine = prepared(host(f'{LINUX_DEFAULT}="{argument} iommu=pt2"\n'), spec())
+    assert shell(machine, tmp_path) == f"{argument} iommu=pt2 intel_iommu=on iommu=pt"
 
 
 def test_a_value_that_changes_is_changed_and_not_added_beside_the_old(tmp_path: Path) -> None:

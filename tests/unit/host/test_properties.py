@@ -74,9 +74,9 @@ FILES = st.dictionaries(
         ]
     ),
     st.one_of(
-        st.lists(WORDS, max_size=3).map(lambda words: f'GRUB_CMDLINE_LINUX_DEFAULT="{" ".join(words)}"\n'),
+        st.lists(WORDS, max_size=3).map(lambda arguments: f'GRUB_CMDLINE_LINUX_DEFAULT="{" ".join(arguments)}"\n'),
         st.lists(WORDS, max_size=3).map(
-            lambda words: f'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {" ".join(words)}"\n'
+            lambda arguments: f'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT {" ".join(arguments)}"\n'
         ),
         st.sampled_from(
             [
@@ -168,17 +168,17 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(raw: dict[str, Any], s
 def test_a_run_that_breaks_anywhere_is_finished_by_the_next(
     raw: dict[str, Any], spec: Spec, data: st.DataObject
 ) -> None:
-    machine, whole = Machine(raw), Machine(raw)
+    machine, complete = Machine(raw), Machine(raw)
     plan = plan_host(spec, machine.host)
     assume(plan.operations and not plan.refused)
     assume(not any(isinstance(op, RemoveFile) for op in plan.operations))
     for operation in plan.operations[: data.draw(st.integers(0, len(plan.operations)))]:
         machine.do(operation, reboot=False)
     machine.carry_out(plan_host(spec, machine.host), reboot=False)
-    whole.carry_out(plan, reboot=False)
-    assert machine.texts() == whole.texts()
-    assert machine.raw["boot"]["entries"] == whole.raw["boot"]["entries"]
-    assert machine.images == whole.images
+    complete.carry_out(plan, reboot=False)
+    assert machine.texts() == complete.texts()
+    assert machine.raw["boot"]["entries"] == complete.raw["boot"]["entries"]
+    assert machine.images == complete.images
 
 
 @CHECKED
@@ -203,7 +203,7 @@ def test_nothing_that_another_device_uses_is_blacklisted(raw: dict[str, Any], sp
     st.lists(st.sampled_from(range(8)), min_size=1, max_size=8, unique=True),
     st.sampled_from(["vfio-pci", "pci-stub"]),
 )
-def test_any_of_identical_cards_can_go_and_the_others_stay(first: list[int], then: list[int], driver: str) -> None:
+def test_any_of_identical_cards_can_go_and_the_others_stay(first: list[int], second: list[int], driver: str) -> None:
     raw = copy.deepcopy(BASE)
     raw["pci"] = [entry for entry in raw["pci"] if entry["vendor"] != "10de"]
     for number in range(8):
@@ -214,7 +214,7 @@ def test_any_of_identical_cards_can_go_and_the_others_stay(first: list[int], the
             entry |= {"class": pci_class, "modules": [module], "driver": module, "reset_methods": ["bus"]}
             raw["pci"].append(entry)
     machine = Machine(raw)
-    for chosen in (first, then):
+    for chosen in (first, second):
         addresses = [f"0000:{0x20 + number:02x}:00.0" for number in chosen]
         match = {"vendor": "10de", "product": "11b4", "addresses": addresses}
         models = {"k4200": {"match": match, "driver": driver}}
@@ -274,7 +274,7 @@ def test_no_word_of_a_host_reaches_a_shell(raw: dict[str, Any], spec: Spec) -> N
             assert re.fullmatch(r"for module in ([a-z0-9_]+ ?)+; do", loop)
     for operation in plan.operations:
         if isinstance(operation, RunCommand):
-            assert all(re.fullmatch(r"[A-Za-z0-9._+~/-]+", word) for word in operation.argv)
+            assert all(re.fullmatch(r"[A-Za-z0-9._+~/-]+", argument) for argument in operation.argv)
 
 
 @CHECKED
@@ -285,7 +285,7 @@ def test_only_functions_of_cards_are_ever_bound(raw: dict[str, Any], spec: Spec)
     bound = [functions[address] for address in plan.expected.get("functions", ())]
     assert [f["class"] for f in bound if not f["class"].startswith(("03", "12", "04", "0c03", "0c80", "0680"))] == []
     texts = "".join(text for path, text in written(plan).items() if path.startswith("/etc/modprobe.d/"))
-    listed = {ids for words in re.findall(r"ids=(\S+)", texts) for ids in words.split(",")}
+    listed = {ids for value in re.findall(r"ids=(\S+)", texts) for ids in value.split(",")}
     going = {f["address"] for f in bound}
     staying = {f"{f['vendor']}:{f['product']}" for a, f in functions.items() if a not in going}
     assert listed & staying == set()

@@ -49,10 +49,10 @@ def test_modprobe_takes_every_line(case: str, tmp_path: Path) -> None:
         check=True,
     )
     assert ran.stderr == ""
-    told = {line.replace("-", "_") for line in ran.stdout.splitlines()}
+    configured = {line.replace("-", "_") for line in ran.stdout.splitlines()}
     for line in content.splitlines():
         if line and not line.startswith("#"):
-            assert line.replace("-", "_") in told
+            assert line.replace("-", "_") in configured
 
 
 def run_hook(directory: Path, answers: dict[str, str]) -> list[str]:
@@ -60,7 +60,7 @@ def run_hook(directory: Path, answers: dict[str, str]) -> list[str]:
     hook = files_of("first-run")[HOOK]
     functions = directory / "hook-functions"
     functions.write_text('force_load() { echo "$@" >> "$DESTDIR/modules"; }\n', encoding="utf-8")
-    lines = "".join(f"{name}) printf '{said}' ;;\n" for name, said in answers.items())
+    lines = "".join(f"{name}) printf '{output}' ;;\n" for name, output in answers.items())
     modprobe = directory / "modprobe"
     modprobe.write_text(
         f'#!/bin/sh\n[ "$1" = --set-version=6.1.0-37-amd64 ] || exit 9\ncase "$5" in\n{lines}*) exit 1 ;;\nesac\n',
@@ -105,12 +105,12 @@ def test_kernel_install_makes_entries_of_what_was_written(tmp_path: Path) -> Non
     """Its own part of kernel-install reads the file and writes the entry; the collector reads that."""
     _, spec, machine = load(CASES / "systemd-boot-cmdline.yaml")
     plan = plan_host(spec, machine.host)
-    written = {op.path: op.content for op in plan.operations if isinstance(op, WriteFile)}
+    contents = {op.path: op.content for op in plan.operations if isinstance(op, WriteFile)}
     token, release = "f834400e090bec4b1157042a6b015662", "6.1.0-37-amd64"
     boot, configuration = tmp_path / "boot/efi", tmp_path / "etc/kernel"
     for directory in (configuration, tmp_path / "staging", boot / token / release, boot / "loader/entries"):
         directory.mkdir(parents=True)
-    (configuration / "cmdline").write_text(written["/etc/kernel/cmdline"], encoding="utf-8")
+    (configuration / "cmdline").write_text(contents["/etc/kernel/cmdline"], encoding="utf-8")
     image = tmp_path / "vmlinuz"
     image.touch()
     environment = {
@@ -131,8 +131,8 @@ def test_kernel_install_makes_entries_of_what_was_written(tmp_path: Path) -> Non
     assert [entry["source"] for entry in facts] == [f"/boot/efi/loader/entries/{token}-{release}.conf"]
     for operation in plan.operations:  # the simulation's entry is the real one's
         machine.do(operation, reboot=False)
-    wanted = machine.host.boot.entries[0]
-    assert (facts[0]["arguments"], wanted.source) == (wanted.arguments, facts[0]["source"])
+    boot_entry = machine.host.boot.entries[0]
+    assert (facts[0]["arguments"], boot_entry.source) == (boot_entry.arguments, facts[0]["source"])
 
 
 def test_bash_reads_the_configuration_of_dracut(tmp_path: Path) -> None:

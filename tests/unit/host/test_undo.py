@@ -86,8 +86,8 @@ def test_a_prepared_host_is_given_back(case: str) -> None:
     machine.carry_out(plan)
     assert texts(machine) == texts(before)
     assert arguments(machine) == arguments(before)
-    kept = [entry["address"] for entry in machine.raw["pci"] if entry["driver"] in ("vfio-pci", "pci-stub")]
-    assert kept == []
+    bound = [entry["address"] for entry in machine.raw["pci"] if entry["driver"] in ("vfio-pci", "pci-stub")]
+    assert bound == []
     assert plan_undo(machine.host).operations == ()
     verification = verify_undone(machine.host, machine.images)
     assert verification.passed
@@ -122,9 +122,9 @@ def test_a_host_that_gpustack_never_touched_is_left_alone() -> None:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(PREPARED), st.integers(0, 12), st.integers(0, 12), st.booleans())
-def test_an_undo_that_breaks_anywhere_is_finished_by_the_next(case: str, first: int, then: int, booted: bool) -> None:
+def test_an_undo_that_breaks_anywhere_is_finished_by_the_next(case: str, first: int, second: int, booted: bool) -> None:
     before, machine = prepared(case)
-    for count in (first, then):
+    for count in (first, second):
         for operation in plan_undo(machine.host).operations[:count]:
             machine.do(operation, reboot=False)
     if booted:
@@ -156,10 +156,10 @@ def test_a_file_that_was_changed_by_hand_is_left_until_force() -> None:
     assert [f"{f.code} {f.place}" for f in plan.findings] == [f"GPU150 gpu01 {MODPROBE}"]
     assert f"remove {MODPROBE}" not in described(plan)
     assert not any("vfio-pci, which nothing asks for" in reason for reason in plan.reboot)
-    again = Machine(machine.raw)
-    again.carry_out(plan)
-    assert texts(again) == {**texts(before), MODPROBE: (edited, "0644")}
-    assert plan_undo(again.host).operations == ()
+    undone = Machine(machine.raw)
+    undone.carry_out(plan)
+    assert texts(undone) == {**texts(before), MODPROBE: (edited, "0644")}
+    assert plan_undo(undone.host).operations == ()
     machine.carry_out(plan_undo(machine.host, force=True))
     assert texts(machine) == texts(before)
 
@@ -210,7 +210,7 @@ def test_a_host_whose_tools_are_not_known_is_refused(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "where"),
+    ("leftover", "location"),
     [
         ("file", GRUB),
         ("entry", ""),
@@ -218,26 +218,26 @@ def test_a_host_whose_tools_are_not_known_is_refused(code: str) -> None:
         ("image", "/boot/initrd.img"),
     ],
 )
-def test_what_is_left_is_found(what: str, where: str) -> None:
+def test_what_is_left_is_found(leftover: str, location: str) -> None:
     _, machine = prepared("identical-prepared")
     old = copy.deepcopy(machine)
     machine.carry_out(plan_undo(machine.host))
-    if what == "file":
+    if leftover == "file":
         machine.raw["files"][GRUB] = old.raw["files"][GRUB]
-    elif what == "entry":
+    elif leftover == "entry":
         machine.raw["boot"]["entries"] = old.raw["boot"]["entries"]
-        where = old.raw["boot"]["entries"][0]["source"]
-    elif what == "command line":
+        location = old.raw["boot"]["entries"][0]["source"]
+    elif leftover == "command line":
         machine.raw["kernel"]["command_line"] += " intel_iommu=on"
     else:
         machine.images = old.images
     verification = verify_undone(machine.host, machine.images)
     assert not verification.passed
     assert {finding.code for finding in verification.findings} == {"GPU213"}
-    assert all(finding.place.startswith(f"gpu01 {where}") for finding in verification.findings)
-    if what == "image":
-        left = f"it has {MODPROBE}, {SCRIPT.removeprefix('/etc/initramfs-tools')}"
-        assert all(left in finding.message for finding in verification.findings)
+    assert all(finding.place.startswith(f"gpu01 {location}") for finding in verification.findings)
+    if leftover == "image":
+        message = f"it has {MODPROBE}, {SCRIPT.removeprefix('/etc/initramfs-tools')}"
+        assert all(message in finding.message for finding in verification.findings)
 
 
 def test_images_that_were_not_read_prove_nothing() -> None:

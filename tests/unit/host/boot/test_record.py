@@ -26,8 +26,8 @@ OURS = ("intel_iommu=on", "iommu=pt")
 
 
 @given(st.lists(WORDS, max_size=5), st.sampled_from(["'", '"']), st.sampled_from(["", " ", "  # mine", "\t"]))
-def test_what_was_added_is_taken_out_byte_for_byte(words: list[str], quote: str, after: str) -> None:
-    line = " ".join(words)
+def test_what_was_added_is_taken_out_byte_for_byte(arguments: list[str], quote: str, after: str) -> None:
+    line = " ".join(arguments)
     texts = {
         DEFAULTS: f"GRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX={quote}{line}{quote}{after}\n#GRUB_CMDLINE_LINUX=\nGRUB_X=1\n",
         KERNEL_CMDLINE: f"root=/dev/sda1 {line}\n",
@@ -35,12 +35,12 @@ def test_what_was_added_is_taken_out_byte_for_byte(words: list[str], quote: str,
     for path, text in texts.items():
         before = CommandLine(text=value_of(path, text) or "")
         added = tuple(a for a in OURS if not before.has(a))
-        there = edited(path, text, added=added)
-        assert there is not None
-        now = CommandLine(text=value_of(path, there) or "")
+        longer = edited(path, text, added=added)
+        assert longer is not None
+        now = CommandLine(text=value_of(path, longer) or "")
         assert [a.text for a in now.arguments] == [*(a.text for a in before.arguments), *added]
-        assert edited(path, there, without=added) == text
-        assert edited(path, there, without=added, added=added) == there
+        assert edited(path, longer, without=added) == text
+        assert edited(path, longer, without=added, added=added) == longer
 
 
 def test_the_shell_reads_what_was_written(tmp_path: Path) -> None:
@@ -82,8 +82,10 @@ def test_arguments_arrive_in_a_real_shell_or_are_not_added(lines: list[str]) -> 
     longer = edited(DEFAULTS, text, added=("iommu=pt",))
     if longer is None:
         return
-    shown = 'printf %s "$GRUB_CMDLINE_LINUX"'
-    before, after = (subprocess.run(["bash", "-c", f"{t}{shown}"], capture_output=True).stdout for t in (text, longer))
+    command = 'printf %s "$GRUB_CMDLINE_LINUX"'
+    before, after = (
+        subprocess.run(["bash", "-c", f"{t}{command}"], capture_output=True).stdout for t in (text, longer)
+    )
     assert sorted(after.split()) == sorted([*before.split(), b"iommu=pt"])
     changed = [line for line in longer.split("\n") if line not in text.split("\n")]
     assert len(changed) == 1
@@ -120,8 +122,8 @@ def test_the_record_gives_back_what_was_added() -> None:
     _, _, machine = load(Path(__file__).parents[1] / "cases" / "rhel-9.yaml")
     lines = [*(f"{place} {a}" for place in PLACES if place != MADE for a in added), f"{MADE} sha256:{'0f' * 32}"]
     machine.raw["files"][RECORD] = {"text": render_record(lines), "mode": "0644", "mtime_ns": 1}
-    found = recorded(machine.host)
-    assert [f"{place} {a}" for place in PLACES for a in found[place]] == lines
+    record = recorded(machine.host)
+    assert [f"{place} {a}" for place in PLACES for a in record[place]] == lines
 
 
 @pytest.mark.parametrize(
@@ -136,5 +138,5 @@ def test_what_somebody_else_wrote_into_the_record_is_taken_out_of_nothing(line: 
     machine.raw["files"][RECORD] = {"text": f"{text}{line}\n", "mode": "0644", "mtime_ns": 1}
     assert recorded(machine.host) == {"entries": ("iommu=pt",)}
     assert not plan_host(spec, machine.host).refused
-    words = [word for op in plan_undo(machine.host).operations for word in getattr(op, "argv", ())]
-    assert not any("root=" in word or "quiet" in word for word in words)
+    arguments = [argument for op in plan_undo(machine.host).operations for argument in getattr(op, "argv", ())]
+    assert not any("root=" in argument or "quiet" in argument for argument in arguments)

@@ -292,9 +292,9 @@ def entry_of(path: Path, line: str, ten_linux: str = TEN_LINUX) -> subprocess.Co
 
 
 def test_the_entry_is_the_first_ordinary_one_with_other_arguments(tmp_path: Path) -> None:
-    found = entry_of(tmp_path, "quiet dyndbg=\"file a +p\" b='c'")
-    assert found.returncode == 0, found.stderr
-    first, *middle, line, last = found.stdout.splitlines()
+    process = entry_of(tmp_path, "quiet dyndbg=\"file a +p\" b='c'")
+    assert process.returncode == 0, process.stderr
+    first, *middle, line, last = process.stdout.splitlines()
     assert first == f"menuentry '{TITLE}' --class gnu-linux --unrestricted --id {ENTRY} {{"
     assert middle == ["\tif true; then", "\t  x", "\tfi"]
     assert line == f"\tlinux /vmlinuz root=x quiet dyndbg=\"file a +p\" b='c' {' '.join(trial(SECONDS).arguments)}"
@@ -312,10 +312,12 @@ WORDS = st.text(st.characters(codec="ascii", min_codepoint=32), max_size=40)
 @given(line=WORDS)
 def test_no_command_line_becomes_a_command(tmp_path_factory: pytest.TempPathFactory, line: str) -> None:
     path = tmp_path_factory.mktemp("grub.d")
-    found = entry_of(path, line, '#!/bin/sh\nprintf "menuentry \'x\' --class y {\\n%s\\n}\\n" "$GRUB_CMDLINE_LINUX"\n')
+    process = entry_of(
+        path, line, '#!/bin/sh\nprintf "menuentry \'x\' --class y {\\n%s\\n}\\n" "$GRUB_CMDLINE_LINUX"\n'
+    )
     assert sorted(entry.name for entry in path.iterdir()) == ["10_linux", "45_trial"]
     if line.strip() != "}" and "menuentry " not in line:
-        assert found.stdout.splitlines()[1] == line
+        assert process.stdout.splitlines()[1] == line
 
 
 def test_boot_entries_in_files_are_not_tried() -> None:

@@ -37,5 +37,5 @@ def test_more_ids_than_the_kernel_keeps_are_refused() -> None:
 
 def test_every_finding_of_the_plan_and_of_the_verification_is_shown_by_a_test() -> None:
     texts = [path.read_text(encoding="utf-8") for path in (*HERE.glob("cases/*.yaml"), *HERE.rglob("test_*.py"))]
-    told = "\n".join(texts)
-    assert [code for code in definitions() if code.startswith(("GPU1", "GPU2")) and code not in told] == []
+    text = "\n".join(texts)
+    assert [code for code in definitions() if code.startswith(("GPU1", "GPU2")) and code not in text] == []

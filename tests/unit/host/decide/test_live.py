@@ -41,8 +41,8 @@ def running(holders: dict[str, list[str] | None] | None = None, **changes: Any) 
     return parse_host(raw, "test")
 
 
-def live(host: Host, wanted: Spec | None = None) -> HostPlan:
-    return plan_host(wanted or spec(FIRST, SECOND), host, live=True)
+def live(host: Host, chosen: Spec | None = None) -> HostPlan:
+    return plan_host(chosen or spec(FIRST, SECOND), host, live=True)
 
 
 def bound(plan: HostPlan) -> list[str]:

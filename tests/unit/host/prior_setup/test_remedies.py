@@ -29,8 +29,8 @@ def test_what_a_remedy_offers_to_adopt_is_adopted(path: Path) -> None:
     offered = offers(plan_host(spec, machine.host))
     adopted = plan_host(spec, machine.host, adopt=True)
     assert not offers(adopted)
-    left = {(f.code, f.place) for f in adopted.findings if f.code in _OFFERED}
-    assert not offered & left
+    remaining = {(f.code, f.place) for f in adopted.findings if f.code in _OFFERED}
+    assert not offered & remaining
 
 
 def redhat(arguments: str, files: dict[str, str]) -> Machine:
@@ -48,8 +48,8 @@ def remedies(machine: Machine, *, adopt: bool = False) -> dict[str, str]:
 @pytest.mark.parametrize("adopt", [False, True])
 def test_boot_entries_name_grubby_and_the_files_with_the_argument(adopt: bool) -> None:
     files = {"/etc/kernel/cmdline": "root=/dev/sda1 ro vfio-pci.ids=10de:11b4\n"}
-    found = remedies(redhat("vfio-pci.ids=10de:11b4", files), adopt=adopt)
-    assert found[ENTRY] == (
+    by_place = remedies(redhat("vfio-pci.ids=10de:11b4", files), adopt=adopt)
+    assert by_place[ENTRY] == (
         "`grubby --update-kernel=ALL --remove-args=vfio-pci.ids=10de:11b4 --no-etc-grub-update`; take it out of "
         "/etc/kernel/cmdline as well, then plan again; gpustack can't take it over"
     )
@@ -60,17 +60,17 @@ def test_an_argument_of_edpm_is_changed_in_edpm() -> None:
         'GRUB_CMDLINE_LINUX="quiet"\nGRUB_EDPM_KERNEL_ARGS=" intel_iommu=off "\n'
         'GRUB_CMDLINE_LINUX="${GRUB_CMDLINE_LINUX:+$GRUB_CMDLINE_LINUX }${GRUB_EDPM_KERNEL_ARGS}"\n'
     )
-    found = remedies(redhat("intel_iommu=off", {"/etc/default/grub": text}))
+    by_place = remedies(redhat("intel_iommu=off", {"/etc/default/grub": text}))
     change = "change edpm_kernel_args of the node set: intel_iommu=off comes from GRUB_EDPM_KERNEL_ARGS"
-    assert {place: remedy.partition(" (")[0] for place, remedy in found.items()} == dict.fromkeys(found, change)
-    assert {"/etc/default/grub:2", ENTRY} <= set(found)
+    assert {place: remedy.partition(" (")[0] for place, remedy in by_place.items()} == dict.fromkeys(by_place, change)
+    assert {"/etc/default/grub:2", ENTRY} <= set(by_place)
 
 
 def test_an_argument_of_tuned_in_a_boot_entry_is_changed_in_tuned() -> None:
     files = {"/etc/tuned/bootcmdline": 'TUNED_BOOT_CMDLINE="skew_tick=1 intel_iommu=off"\n'}
-    found = remedies(redhat("skew_tick=1 intel_iommu=off", files))
-    assert set(found) == {"/etc/tuned/bootcmdline:1"}
-    assert found["/etc/tuned/bootcmdline:1"].startswith("choose or write a tuned profile that does not set")
+    by_place = remedies(redhat("skew_tick=1 intel_iommu=off", files))
+    assert set(by_place) == {"/etc/tuned/bootcmdline:1"}
+    assert by_place["/etc/tuned/bootcmdline:1"].startswith("choose or write a tuned profile that does not set")
 
 
 def test_a_file_of_a_package_is_hidden_by_one_in_etc() -> None:
@@ -79,8 +79,8 @@ def test_a_file_of_a_package_is_hidden_by_one_in_etc() -> None:
         "/usr/lib/udev/rules.d/80-gpu.rules": rule,
         "/usr/lib/modprobe.d/x.conf": "options vfio-pci ids=10de:11b4\n",
     }
-    found = remedies(Machine(changed(snapshot("k4200"), {"files": files})), adopt=True)
-    assert {place: remedy.partition(" hides")[0] for place, remedy in found.items()} == {
+    by_place = remedies(Machine(changed(snapshot("k4200"), {"files": files})), adopt=True)
+    assert {place: remedy.partition(" hides")[0] for place, remedy in by_place.items()} == {
         "/usr/lib/udev/rules.d/80-gpu.rules:1": "`ln -s /dev/null /etc/udev/rules.d/80-gpu.rules`",
         "/usr/lib/modprobe.d/x.conf:1": "`ln -s /dev/null /etc/modprobe.d/x.conf`",
     }

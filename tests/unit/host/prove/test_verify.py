@@ -37,9 +37,9 @@ def test_a_prepared_host_passes(prepared: tuple[Spec, Machine]) -> None:
     verification = verify_host(spec, machine.host, machine.images)
     assert verification.passed
     assert {check.status for check in verification.checks} == {CheckStatus.OK}
-    said = " ".join(check.what for check in verification.checks)
+    text = " ".join(check.what for check in verification.checks)
     for proof in ("IOMMU is active", "remapped", "intel_iommu=on", "menu entry", "initramfs", "viable", "memory"):
-        assert proof in said
+        assert proof in text
 
 
 BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -94,15 +94,15 @@ BROKEN: dict[str, tuple[dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_wrong_is_found(name: str, prepared: tuple[Spec, Machine]) -> None:
     spec, machine = prepared
-    changes, wanted = BROKEN[name]
+    changes, expected = BROKEN[name]
     machine.raw = changed(machine.raw, changes)
     if "hook_mode" in changes:
         machine.raw["files"]["/etc/initramfs-tools/hooks/gpustack"]["mode"] = changes["hook_mode"]
     verification = verify_host(spec, machine.host, machine.images)
-    found = [code for code in codes(verification) if not code.startswith(("GPU206", "GPU207"))]
+    reported = [code for code in codes(verification) if not code.startswith(("GPU206", "GPU207"))]
     if "file" in name or "mode" in name:
-        found = codes(verification)
-    assert sorted(set(found)) == sorted(set(wanted))
+        reported = codes(verification)
+    assert sorted(set(reported)) == sorted(set(expected))
     assert verification.passed == (not any(code.endswith("error") for code in codes(verification)))
 
 
@@ -115,8 +115,8 @@ def test_a_kernel_to_come_without_the_arguments_fails() -> None:
     assert not verification.passed
 
 
-def damaged(image: dict[str, Any], what: str) -> dict[str, Any]:
-    match what:
+def damaged(image: dict[str, Any], damage: str) -> dict[str, Any]:
+    match damage:
         case "no module":
             return {**image, "modules": ["vfio_iommu_type1"]}
         case "not loaded":
@@ -127,21 +127,21 @@ def damaged(image: dict[str, Any], what: str) -> dict[str, Any]:
             return {**image, "files": {**image["files"], MODPROBE: {"text": "options vfio-pci ids=10de:11b4\n"}}}
         case "other kernel":
             return {**image, "releases": ["5.10.0-1-amd64"]}
-    raise AssertionError(what)
+    raise AssertionError(damage)
 
 
-@pytest.mark.parametrize("what", ["no module", "not loaded", "no modprobe.d", "old modprobe.d", "other kernel"])
-def test_an_initramfs_that_would_not_bind_is_found(what: str, prepared: tuple[Spec, Machine]) -> None:
+@pytest.mark.parametrize("damage", ["no module", "not loaded", "no modprobe.d", "old modprobe.d", "other kernel"])
+def test_an_initramfs_that_would_not_bind_is_found(damage: str, prepared: tuple[Spec, Machine]) -> None:
     spec, machine = prepared
-    images = {**machine.images, RELEASE: damaged(machine.images[RELEASE], what)}
+    images = {**machine.images, RELEASE: damaged(machine.images[RELEASE], damage)}
     verification = verify_host(spec, machine.host, images)
     assert codes(verification) == ["GPU207 error"]
     assert RELEASE in verification.findings[0].message
     assert f"`update-initramfs -u -k {RELEASE}`" in verification.findings[0].remedy
 
 
-def without(image: dict[str, Any], *parts: str) -> dict[str, Any]:
-    files = {path: file for path, file in image["files"].items() if not any(part in path for part in parts)}
+def without(image: dict[str, Any], *fragments: str) -> dict[str, Any]:
+    files = {path: file for path, file in image["files"].items() if not any(part in path for part in fragments)}
     return {**image, "files": files}
 
 
@@ -157,15 +157,15 @@ DRACUT_DAMAGED: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("said", DRACUT_DAMAGED)
-def test_an_image_of_dracuts_that_would_not_bind_is_found(said: str) -> None:
+@pytest.mark.parametrize("message", DRACUT_DAMAGED)
+def test_an_image_of_dracuts_that_would_not_bind_is_found(message: str) -> None:
     _, spec, machine = load(CASES / "dracut-by-address.yaml")
     machine.carry_out(plan_host(spec, machine.host))
     assert verify_host(spec, machine.host, machine.images).passed
-    images = {**machine.images, RELEASE: DRACUT_DAMAGED[said](machine.images[RELEASE])}
+    images = {**machine.images, RELEASE: DRACUT_DAMAGED[message](machine.images[RELEASE])}
     verification = verify_host(spec, machine.host, images)
     assert codes(verification) == ["GPU207 error"]
-    assert said in verification.findings[0].message
+    assert message in verification.findings[0].message
 
 
 def test_an_initramfs_that_was_not_read_proves_nothing(prepared: tuple[Spec, Machine]) -> None:
@@ -228,13 +228,13 @@ def test_one_of_two_identical_cards_passes_and_the_other_is_looked_at(one_of_two
     spec, machine = one_of_two
     verification = verify_host(spec, machine.host, machine.images)
     assert verification.passed
-    said = {(check.place, check.what, check.seen) for check in verification.checks}
-    assert ("gpu01 0000:88:00.0", "this 10de:11b4 stays with the host", "it is on nouveau") in said
-    what = "the device to be bound here is 10de:11b4 (subsystem 10de:1096, class 030000)"
-    assert ("gpu01 0000:84:00.0", what, "") in said
-    seen = [check.seen for check in verification.checks if "initramfs of" in check.what]
-    assert len(seen) == 2
-    assert all("runs before udev" in text for text in seen)
+    results = {(check.place, check.what, check.seen) for check in verification.checks}
+    assert ("gpu01 0000:88:00.0", "this 10de:11b4 stays with the host", "it is on nouveau") in results
+    subject = "the device to be bound here is 10de:11b4 (subsystem 10de:1096, class 030000)"
+    assert ("gpu01 0000:84:00.0", subject, "") in results
+    states = [check.seen for check in verification.checks if "initramfs of" in check.what]
+    assert len(states) == 2
+    assert all("runs before udev" in text for text in states)
 
 
 @pytest.mark.parametrize("driver", ["vfio-pci", "pci-stub"])
@@ -261,7 +261,7 @@ def test_another_device_at_a_bound_address_is_named(one_of_two: tuple[Spec, Mach
 
 
 @pytest.mark.parametrize(
-    ("path", "text", "said"),
+    ("path", "text", "message"),
     [
         (IN_IMAGE, None, "is missing"),
         (IN_IMAGE, "#!/bin/sh\n", "differs from the one that is planned"),
@@ -270,7 +270,7 @@ def test_another_device_at_a_bound_address_is_named(one_of_two: tuple[Spec, Mach
     ],
 )
 def test_an_initramfs_that_would_not_bind_by_address_is_found(
-    one_of_two: tuple[Spec, Machine], path: str, text: str | None, said: str
+    one_of_two: tuple[Spec, Machine], path: str, text: str | None, message: str
 ) -> None:
     spec, machine = one_of_two
     image = machine.images[RELEASE]
@@ -278,7 +278,7 @@ def test_an_initramfs_that_would_not_bind_by_address_is_found(
     files |= {path: {"text": text}} if text is not None else {}
     verification = verify_host(spec, machine.host, {**machine.images, RELEASE: {**image, "files": files}})
     assert codes(verification) == ["GPU207 error"]
-    assert said in verification.findings[0].message
+    assert message in verification.findings[0].message
 
 
 def test_a_card_on_its_variant_driver_is_ready_and_on_another_is_not() -> None:
