@@ -29,8 +29,8 @@ LINES = st.text(alphabet='ab-_=." \t,:/é"', max_size=60)
     ],
 )
 def test_one_argument_is_taken_apart_as_the_kernel_does(raw: str, name: str, value: str | None) -> None:
-    found = argument(raw)
-    assert (found.text, found.name, found.value) == (raw, name, value)
+    parsed = argument(raw)
+    assert (parsed.text, parsed.name, parsed.value) == (raw, name, value)
 
 
 def test_a_name_is_compared_whole_and_never_as_a_part() -> None:
@@ -80,22 +80,22 @@ def test_what_is_not_one_argument_is_no_argument(text: str) -> None:
 def test_a_line_is_kept_byte_for_byte(text: str) -> None:
     line = CommandLine(text=text)
     assert "".join(space + raw for space, raw in line.pieces) == text
-    for found in line.arguments:
-        assert text[found.offset : found.offset + len(found.text)] == found.text
+    for parsed in line.arguments:
+        assert text[parsed.offset : parsed.offset + len(parsed.text)] == parsed.text
 
 
 @given(LINES)
 def test_every_argument_stands_for_itself(text: str) -> None:
-    for found in CommandLine(text=text).arguments:
-        alone = argument(found.text)
-        assert (alone.name, alone.value) == (found.name, found.value)
-        assert CommandLine(text=text).has(found.text)
+    for parsed in CommandLine(text=text).arguments:
+        alone = argument(parsed.text)
+        assert (alone.name, alone.value) == (parsed.name, parsed.value)
+        assert CommandLine(text=text).has(parsed.text)
 
 
 @given(st.lists(st.from_regex(r"[a-z][a-z_.-]{0,8}(=[A-Za-z0-9:,=]{0,8})?", fullmatch=True), max_size=6))
-def test_plain_arguments_survive_being_joined(words: list[str]) -> None:
-    assert all(is_plain(word) for word in words)
-    assert [a.text for a in CommandLine.of(words).arguments] == words
+def test_plain_arguments_survive_being_joined(arguments: list[str]) -> None:
+    assert all(is_plain(argument) for argument in arguments)
+    assert [a.text for a in CommandLine.of(arguments).arguments] == arguments
 
 
 @pytest.mark.parametrize("text", ["a b", "a$b", "a`b", 'a"b', "a\\b", "a;b", "a\nb", "a'b", "é", ""])

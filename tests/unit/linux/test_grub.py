@@ -32,8 +32,8 @@ def drop_in(name: str) -> str:
 
 
 def places(defaults: Defaults, *names: str) -> list[tuple[str, str]] | None:
-    found = defaults.arguments(*names)
-    return None if found is None else [(s.argument.text, s.place) for s in found]
+    settings = defaults.arguments(*names)
+    return None if settings is None else [(s.argument.text, s.place) for s in settings]
 
 
 def test_a_distribution_s_file_is_evaluated_although_it_runs_a_command() -> None:
@@ -171,16 +171,16 @@ def test_what_is_known_is_what_the_real_shell_says(files: list[str], tmp_path_fa
 def test_lines_of_edpm_and_tuned_are_evaluated(tmp_path: Path) -> None:
     edpm = f'{LINUX}="quiet"\nGRUB_Y=" iommu=pt "\n{LINUX}="${{{LINUX}:+${LINUX} }}${{GRUB_Y}}"\n'
     tuned = f'{LINUX_DEFAULT}="${{{LINUX_DEFAULT}:+${LINUX_DEFAULT} }}\\$tuned_params"\n'
-    known = compare("sh", [edpm + tuned, tuned], tmp_path)
-    assert known[LINUX] == "quiet  iommu=pt "
-    assert known[LINUX_DEFAULT] == "$tuned_params $tuned_params"
+    values = compare("sh", [edpm + tuned, tuned], tmp_path)
+    assert values[LINUX] == "quiet  iommu=pt "
+    assert values[LINUX_DEFAULT] == "$tuned_params $tuned_params"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 def test_with_bash_as_sh_appending_is_known(tmp_path: Path) -> None:
     files = [f'{LINUX}="a"\n{LINUX}+=" b"\n', f"{LINUX}+=c"]
-    known = compare("bash", files, tmp_path)
-    assert known[LINUX] == "a bc"
+    values = compare("bash", files, tmp_path)
+    assert values[LINUX] == "a bc"
 
 
 def compare(interpreter: str, files: list[str], directory: Path) -> dict[str, str]:
@@ -199,8 +199,8 @@ def compare(interpreter: str, files: list[str], directory: Path) -> dict[str, st
         env={"PATH": "/usr/bin:/bin", "HOME": "/root", "LC_ALL": "C.UTF-8"},
         check=False,
     )
-    known = {name: text for name in names if (text := defaults.text(name)) is not None}
+    values = {name: text for name in names if (text := defaults.text(name)) is not None}
     if ran.returncode == 0:
-        told = dict(zip(names, ran.stdout.decode().split("\0"), strict=False))
-        assert known == {name: told[name] for name in known}
-    return known
+        printed = dict(zip(names, ran.stdout.decode().split("\0"), strict=False))
+        assert values == {name: printed[name] for name in values}
+    return values

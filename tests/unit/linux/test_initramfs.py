@@ -121,28 +121,28 @@ def read(path: Path, image: bytes) -> dict[str, object]:
 
 @pytest.mark.parametrize(("name", "compress"), COMPRESSIONS)
 def test_microcode_then_a_compressed_archive(tmp_path: Path, name: str, compress: Callable[[bytes], bytes]) -> None:
-    found = read(tmp_path, MICROCODE + compress(MAIN))
-    assert found.pop("archives") == [
+    contents = read(tmp_path, MICROCODE + compress(MAIN))
+    assert contents.pop("archives") == [
         {"compression": "none", "entries": 2},
         {"compression": name, "entries": 15},
     ]
-    assert found == WHAT_MAIN_HOLDS
+    assert contents == WHAT_MAIN_HOLDS
 
 
 @pytest.mark.parametrize(("name", "compress"), COMPRESSIONS)
 def test_two_archives_in_one_compressed_part(tmp_path: Path, name: str, compress: Callable[[bytes], bytes]) -> None:
     second = archive([entry("etc/modprobe.d/gpustack.conf", b"blacklist nouveau\n")])
-    found = read(tmp_path, compress(MAIN + second))
-    assert found["files"]["/etc/modprobe.d/gpustack.conf"]["text"] == "blacklist nouveau\n"
-    assert sum(part["entries"] for part in found["archives"]) == 16
+    contents = read(tmp_path, compress(MAIN + second))
+    assert contents["files"]["/etc/modprobe.d/gpustack.conf"]["text"] == "blacklist nouveau\n"
+    assert sum(part["entries"] for part in contents["archives"]) == 16
 
 
 @pytest.mark.parametrize(("name", "compress"), [entry for entry in COMPRESSIONS if entry[0] not in TOOLS])
 def test_parts_may_follow_a_compressed_one(tmp_path: Path, name: str, compress: Callable[[bytes], bytes]) -> None:
     image = compress(MAIN) + bytes(7) + MICROCODE + gzip.compress(archive([entry("conf/modules", b"last\n")]))
-    found = read(tmp_path, image)
-    assert [part["entries"] for part in found["archives"]] == [15, 2, 1]
-    assert found["files"]["/conf/modules"]["text"] == "last\n"
+    contents = read(tmp_path, image)
+    assert [part["entries"] for part in contents["archives"]] == [15, 2, 1]
+    assert contents["files"]["/conf/modules"]["text"] == "last\n"
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress, by("zstd", "-cq")])
@@ -150,8 +150,8 @@ def test_an_archive_that_a_parallel_compressor_cut_in_pieces(
     tmp_path: Path, compress: Callable[[bytes], bytes]
 ) -> None:
     pieces = b"".join(compress(MAIN[start : start + 700]) for start in range(0, len(MAIN), 700))
-    found = read(tmp_path, MICROCODE + pieces)
-    assert found["files"] == WHAT_MAIN_HOLDS["files"]
+    contents = read(tmp_path, MICROCODE + pieces)
+    assert contents["files"] == WHAT_MAIN_HOLDS["files"]
 
 
 @pytest.mark.skipif(shutil.which("cpio") is None, reason="cpio is not installed")
@@ -166,9 +166,9 @@ def test_what_cpio_itself_writes(tmp_path: Path) -> None:
     names = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*"))).encode()
     for kind in ("newc", "crc"):
         command = ["cpio", "--quiet", "-o", "-H", kind, "-D", str(tree)]
-        found = read(tmp_path, subprocess.run(command, input=names, capture_output=True, check=True).stdout)
-        assert (found["modules"], found["releases"]) == (["nvidia_drm"], ["5.4.0"])
-        assert {path: kept["text"] for path, kept in found["files"].items()} == {
+        contents = read(tmp_path, subprocess.run(command, input=names, capture_output=True, check=True).stdout)
+        assert (contents["modules"], contents["releases"]) == (["nvidia_drm"], ["5.4.0"])
+        assert {path: entry["text"] for path, entry in contents["files"].items()} == {
             "/etc/modprobe.d/a.conf": "blacklist nouveau\n",
             "/etc/modprobe.d/b.conf": "blacklist nouveau\n",
             "/etc/modprobe.d/empty.conf": "",
@@ -177,16 +177,16 @@ def test_what_cpio_itself_writes(tmp_path: Path) -> None:
 
 def test_other_contents_on_demand(tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(MAIN)
-    found = read_initramfs(str(tmp_path / "image"), wanted=["etc/pass*"])
-    assert list(found["files"]) == ["/etc/passwd"]
+    contents = read_initramfs(str(tmp_path / "image"), wanted=["etc/pass*"])
+    assert list(contents["files"]) == ["/etc/passwd"]
     assert read_initramfs(str(tmp_path / "image"), wanted=[])["files"] == {}
 
 
 def test_long_contents_are_cut_and_their_size_is_shown(tmp_path: Path) -> None:
-    found = read(tmp_path, archive([entry("conf/modules", b"x" * 100_000), entry("etc/modules", b"after")]))
-    assert len(found["files"]["/conf/modules"]["text"]) == 64 * 1024
-    assert found["files"]["/conf/modules"]["size"] == 100_000
-    assert found["files"]["/etc/modules"]["text"] == "after"
+    contents = read(tmp_path, archive([entry("conf/modules", b"x" * 100_000), entry("etc/modules", b"after")]))
+    assert len(contents["files"]["/conf/modules"]["text"]) == 64 * 1024
+    assert contents["files"]["/conf/modules"]["size"] == 100_000
+    assert contents["files"]["/etc/modules"]["text"] == "after"
 
 
 # --- damage ---
@@ -275,8 +275,8 @@ def test_what_is_written_is_read(
     with tempfile.NamedTemporaryFile() as file:
         file.write(image)
         file.flush()
-        found = read_initramfs(file.name)
-    assert {path: kept["text"] for path, kept in found["files"].items()} == {
+        parsed = read_initramfs(file.name)
+    assert {path: entry["text"] for path, entry in parsed["files"].items()} == {
         f"/{name}": content.decode("utf-8", "replace") for name, content in contents
     }
 
@@ -338,8 +338,8 @@ def test_names_with_tricks_stay_names(tmp_path: Path) -> None:
             entry("lib/modules/" * 300 + "6.1/x.ko"),
         ]
     )
-    found = read(tmp_path, image)
-    assert (list(found["files"]), found["modules"], found["releases"]) == (
+    contents = read(tmp_path, image)
+    assert (list(contents["files"]), contents["modules"], contents["releases"]) == (
         ["/etc/modprobe.d/root.conf"],
         ["x"],
         ["6.1", "lib"],
