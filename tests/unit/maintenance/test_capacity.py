@@ -11,11 +11,11 @@ SMALL, BIG = {"MEMORY_MB": 100, "VCPU": 1}, {"MEMORY_MB": 900, "VCPU": 1}
 
 
 def free(*memory: int, vcpus: int = 8, whole: bool = True) -> Room:
-    return Room(free={f"p{n}": {"MEMORY_MB": one, "VCPU": vcpus} for n, one in enumerate(memory)}, whole=whole)
+    return Room(free={f"p{n}": {"MEMORY_MB": amount, "VCPU": vcpus} for n, amount in enumerate(memory)}, whole=whole)
 
 
 @pytest.mark.parametrize(
-    ("needs", "rooms", "told"),
+    ("needs", "rooms", "expected"),
     [
         ([], [], []),
         ([SMALL], [free(100)], []),
@@ -37,10 +37,10 @@ def free(*memory: int, vcpus: int = 8, whole: bool = True) -> Room:
         ),
     ],
 )
-def test_room(needs: list[dict[str, int]], rooms: list[Room], told: list[str]) -> None:
+def test_room(needs: list[dict[str, int]], rooms: list[Room], expected: list[str]) -> None:
     moves = [LiveMigrate(server=name, name=name, why="") for name in "abc"]
-    found = lacking("gpu1", list(zip(moves, needs, rooms, strict=False)))
-    assert {one.code for one in found} <= {"GPU619"}
-    assert len(found) == len(told)
-    for one, text in zip(found, told, strict=True):
-        assert f"{one.place}: {one.message}".startswith(text)
+    findings = lacking("gpu1", list(zip(moves, needs, rooms, strict=False)))
+    assert {finding.code for finding in findings} <= {"GPU619"}
+    assert len(findings) == len(expected)
+    for finding, text in zip(findings, expected, strict=True):
+        assert f"{finding.place}: {finding.message}".startswith(text)

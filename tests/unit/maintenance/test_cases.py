@@ -31,60 +31,60 @@ NOW = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 def server(name: str, *, stopped: Any = None, moved: Any = None, actions=None, by="", forgot=False, **more: Any):
     marks = {STOPPED: stopped, MOVED: moved}
     metadata = {key: "gpu1" if value is True else value for key, value in marks.items() if value}
-    asked = [Action(name=word, request=f"r{number + 1}", user=by) for number, word in enumerate(actions or ())]
+    latest = [Action(name=action, request=f"r{number + 1}", user=by) for number, action in enumerate(actions or ())]
     before = [] if forgot else [Action(name="create", request="r0")]
     more["devices"] = tuple(more.get("devices", ()))
     return Server(
         id=name,
         name=name,
         metadata={**metadata, **({AFTER: "r0"} if metadata else {})},
-        actions=(*asked, *before) if metadata else None,
+        actions=(*latest, *before) if metadata else None,
         **{"host": "gpu1", "status": "ACTIVE", **more},
     )
 
 
-def world(given: dict[str, Any]) -> World:
-    service = {"id": "s1", "host": "gpu1", "enabled": True, "up": True, **(given.get("service") or {})}
-    known = "service" not in given or given["service"] is not None
+def world(situation: dict[str, Any]) -> World:
+    service = {"id": "s1", "host": "gpu1", "enabled": True, "up": True, **(situation.get("service") or {})}
+    registered = "service" not in situation or situation["service"] is not None
     return World(
-        service=ComputeService(**service) if known else None,
-        servers=tuple(server(**one) for one in given.get("servers", ())),
-        away=tuple(server(**one) for one in given.get("away", ())),
+        service=ComputeService(**service) if registered else None,
+        servers=tuple(server(**entry) for entry in situation.get("servers", ())),
+        away=tuple(server(**entry) for entry in situation.get("away", ())),
         migrations=tuple(
-            ServerMigration(kind="migration", source="gpu2", target="gpu1", **one)
-            for one in given.get("migrations", ())
+            ServerMigration(kind="migration", source="gpu2", target="gpu1", **entry)
+            for entry in situation.get("migrations", ())
         ),
-        user=given.get("user", ""),
+        user=situation.get("user", ""),
         ports=Ports(
-            kinds={name: tuple(kinds) for name, kinds in given.get("ports", {}).items()},
-            none=given.get("no_ports", ""),
-            unknown=given.get("unknown_ports", ""),
+            kinds={name: tuple(kinds) for name, kinds in situation.get("ports", {}).items()},
+            none=situation.get("no_ports", ""),
+            unknown=situation.get("unknown_ports", ""),
         ),
     )
 
 
 def planned(case: dict[str, Any]) -> ServicePlan:
-    given = case.get("empty", case.get("resume"))
-    asked = given.get("asked", {})
+    situation = case.get("empty", case.get("resume"))
+    requests = situation.get("asked", {})
     if "resume" in case:
-        return plan_resume("gpu1", world(given), alive=given.get("alive", True), requests=asked)
+        return plan_resume("gpu1", world(situation), alive=situation.get("alive", True), requests=requests)
     choices = InstanceChoices(
-        guests=Policy(given.get("guests", "refuse")),
-        device_guests=Policy(given.get("device_guests", "refuse")),
-        live_migratable=frozenset(given.get("live_migratable", ())),
-        plain_ports=frozenset(given.get("plain_ports", ())),
-        not_running=frozenset(given.get("not_running", ())),
+        guests=Policy(situation.get("guests", "refuse")),
+        device_guests=Policy(situation.get("device_guests", "refuse")),
+        live_migratable=frozenset(situation.get("live_migratable", ())),
+        plain_ports=frozenset(situation.get("plain_ports", ())),
+        not_running=frozenset(situation.get("not_running", ())),
     )
-    return plan_empty("gpu1", world(given), choices, why="its GPUs", now=NOW, requests=asked)
+    return plan_empty("gpu1", world(situation), choices, why="its GPUs", now=NOW, requests=requests)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["case"])
 def test_cases(case: dict[str, Any]) -> None:
     plan = planned(case)
-    found = sorted(
+    reported = sorted(
         f"{finding.code} {finding.place.removeprefix('gpu1 ').partition(' ')[0]}" for finding in plan.findings
     )
-    assert found == case.get("findings", [])
+    assert reported == case.get("findings", [])
     if not plan.refused or "steps" in case:
         steps = [f"{step.kind} {getattr(step, 'name', '')}".strip() for step in plan.steps]
         assert steps == case["steps"]
@@ -97,7 +97,7 @@ def test_cases(case: dict[str, Any]) -> None:
 def test_every_finding_has_a_case() -> None:
     from gpustack.findings import definitions
 
-    reported = {found.partition(" ")[0] for case in CASES for found in case.get("findings", ())}
+    reported = {finding.partition(" ")[0] for case in CASES for finding in case.get("findings", ())}
     elsewhere = {
         "GPU602",
         "GPU603",

@@ -22,9 +22,9 @@ hosts: {gpu1: [k4200, h100]}
 def test_the_spec_says_which_devices_can_migrate_live(tmp_path: Path) -> None:
     path = tmp_path / "gpustack.yaml"
     path.write_text(SPEC, encoding="utf-8")
-    found = choices("stop", "live-migrate", ["own"], str(path))
-    assert (found.guests, found.device_guests) == (Policy.STOP, Policy.LIVE_MIGRATE)
-    assert found.live_migratable == {"own", "H100"}
+    chosen = choices("stop", "live-migrate", ["own"], str(path))
+    assert (chosen.guests, chosen.device_guests) == (Policy.STOP, Policy.LIVE_MIGRATE)
+    assert chosen.live_migratable == {"own", "H100"}
     assert choices("refuse", "refuse", [], None).live_migratable == frozenset()
 
 
@@ -39,6 +39,6 @@ def test_a_policy_that_there_is_not() -> None:
 
 
 def test_a_host_has_the_inventorys_name_and_its_own() -> None:
-    found = target("gpu1", {"hostname": "gpu1.example.org"}, "")
-    assert (found.host, found.own_name, found.wanted) == ("gpu1", "gpu1.example.org", "")
+    resolved = target("gpu1", {"hostname": "gpu1.example.org"}, "")
+    assert (resolved.host, resolved.own_name, resolved.wanted) == ("gpu1", "gpu1.example.org", "")
     assert target("gpu1", None, "").own_name is None

@@ -40,7 +40,7 @@ class Neutron(HTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.status = 200
         fields = ("device_id", "binding:vnic_type", "binding:host_id")
-        self.answer: Any = {"ports": [dict(zip(fields, one, strict=True)) for one in PORTS]}
+        self.answer: Any = {"ports": [dict(zip(fields, port, strict=True)) for port in PORTS]}
         self.asked: list[str] = []
 
     @property
@@ -82,17 +82,17 @@ def connection(**more: str) -> openstack.connection.Connection:
 
 @pytest.mark.parametrize("path", ["", "/", "/v2.0", "/networking"])
 def test_the_ports_of_a_host_in_one_request(neutron: Neutron, path: str) -> None:
-    found = ports_of(connection(network_endpoint_override=neutron.url + path), "gpu1")
-    assert found == Ports(kinds=KINDS)
-    (asked,) = neutron.asked
-    assert urlsplit(asked).path == f"{path.rstrip('/').removesuffix('/v2.0')}/v2.0/ports"
-    assert parse_qs(urlsplit(asked).query)["binding:host_id"] == ["gpu1"]
+    ports = ports_of(connection(network_endpoint_override=neutron.url + path), "gpu1")
+    assert ports == Ports(kinds=KINDS)
+    (request,) = neutron.asked
+    assert urlsplit(request).path == f"{path.rstrip('/').removesuffix('/v2.0')}/v2.0/ports"
+    assert parse_qs(urlsplit(request).query)["binding:host_id"] == ["gpu1"]
 
 
 def test_a_cloud_without_neutron() -> None:
-    found = ports_of(connection(), "gpu1")
-    assert (found.kinds, found.unknown) == ({}, "")
-    assert "no network service" in found.none
+    ports = ports_of(connection(), "gpu1")
+    assert (ports.kinds, ports.unknown) == ({}, "")
+    assert "no network service" in ports.none
 
 
 def test_a_neutron_that_refuses_or_is_none(neutron: Neutron) -> None:

@@ -18,7 +18,7 @@ POLICIES = [Policy.STOP, Policy.COLD_MIGRATE, Policy.LIVE_MIGRATE]
 
 def nova(*guests: Server, **more) -> Nova:
     service = ComputeService(id="s1", host="gpu1", enabled=True, up=True, **more)
-    return Nova(service=service, guests={one.id: one for one in guests})
+    return Nova(service=service, guests={guest.id: guest for guest in guests})
 
 
 def guest(name: str, **more) -> Server:
@@ -43,18 +43,18 @@ def runner(api: Nova, seconds: float = 100) -> Runner:
 
 def emptied(api: Nova, policy: Policy, seconds: float = 100) -> ServicePlan:
     """Both phases before the reboot."""
-    one = runner(api, seconds)
-    plan = one.disable(choices(policy), "why")
+    maintenance = runner(api, seconds)
+    plan = maintenance.disable(choices(policy), "why")
     if plan.refused:
         return plan
-    return runner(api, seconds).empty(choices(policy), "why", disabled=bool(one.done))
+    return runner(api, seconds).empty(choices(policy), "why", disabled=bool(maintenance.done))
 
 
 def whole(api: Nova, policy: Policy) -> None:
     assert not emptied(api, policy).refused
-    here = [one for one in api.guests.values() if one.host == "gpu1"]
-    assert all(one.status == "SHUTOFF" and one.task is None for one in here), "rebooted under a guest"
-    assert not any(one.status == "VERIFY_RESIZE" for one in api.guests.values()), "rebooted before the confirmation"
+    remaining = [guest for guest in api.guests.values() if guest.host == "gpu1"]
+    assert all(guest.status == "SHUTOFF" and guest.task is None for guest in remaining), "rebooted under a guest"
+    assert not any(guest.status == "VERIFY_RESIZE" for guest in api.guests.values()), "rebooted before the confirmation"
     assert not api.service.enabled
     assert not runner(api).resume().refused
 
@@ -62,10 +62,10 @@ def whole(api: Nova, policy: Policy) -> None:
 def as_it_should_be(api: Nova, policy: Policy) -> None:
     moved = policy is not Policy.STOP
     for name in "ab":
-        one = api.guests[name]
-        assert (one.status, one.host, one.task) == ("ACTIVE", "gpu2" if moved else "gpu1", None)
+        guest = api.guests[name]
+        assert (guest.status, guest.host, guest.task) == ("ACTIVE", "gpu2" if moved else "gpu1", None)
     assert api.guests["c"].status == "SHUTOFF"
-    assert [one.metadata for one in api.guests.values()] == [{}, {}, {}]
+    assert [instance.metadata for instance in api.guests.values()] == [{}, {}, {}]
     assert (api.service.enabled, api.service.reason) == (True, "")
 
 
@@ -84,10 +84,10 @@ def test_killed_at_every_request_and_taken_up_again(policy: Policy, carried_out:
             whole(api, policy)
         api.forget_requests()
         before = list(api.writes)
-        left = runner(api).pending()
+        pending = runner(api).pending()
         assert api.writes == before
         if not api.service.enabled:
-            assert left.todo, "a run that finds nothing to reboot must take it up, too"
+            assert pending.todo, "a run that finds nothing to reboot must take it up, too"
         whole(api, policy)
         as_it_should_be(api, policy)
 
@@ -104,12 +104,12 @@ def test_after_a_killed_run_the_rest_is_enough_once_the_host_is_verified(policy:
         with pytest.raises(Killed):
             emptied(api, policy)
         api.forget_requests()
-        before = [one for one in api.guests.values() if one.task is None and one.status == "ACTIVE"]
+        before = [guest for guest in api.guests.values() if guest.task is None and guest.status == "ACTIVE"]
         assert not runner(api).resume().refused
         assert api.service.enabled
         assert api.guests["a"].status == api.guests["b"].status == "ACTIVE"
-        assert [one.metadata for one in api.guests.values()] == [{}, {}, {}]
-        assert all(api.guests[one.id].host == one.host for one in before)
+        assert [guest.metadata for guest in api.guests.values()] == [{}, {}, {}]
+        assert all(api.guests[guest.id].host == guest.host for guest in before)
 
 
 def test_refused_before_anything_is_written() -> None:
@@ -121,10 +121,10 @@ def test_refused_before_anything_is_written() -> None:
 
 def test_a_guest_that_comes_at_the_last_moment_is_refused_and_the_service_enabled_again() -> None:
     api = nova()
-    one = runner(api)
-    one.disable(InstanceChoices(), "why")
+    maintenance = runner(api)
+    maintenance.disable(InstanceChoices(), "why")
     api.guests["late"] = guest("late")
-    plan = runner(api).empty(InstanceChoices(), "why", disabled=bool(one.done))
+    plan = runner(api).empty(InstanceChoices(), "why", disabled=bool(maintenance.done))
     assert [finding.code for finding in plan.findings] == ["GPU605"]
     assert api.writes == ["disable", "enable"]
 
@@ -163,7 +163,7 @@ def test_guests_with_devices_are_moved_one_after_another(policy: Policy) -> None
             emptied(api, policy)
         api.forget_requests()
         assert not emptied(api, policy).refused
-        assert {(one.status, one.host) for one in api.guests.values()} == {("ACTIVE", "gpu2")}
+        assert {(guest.status, guest.host) for guest in api.guests.values()} == {("ACTIVE", "gpu2")}
 
 
 def test_what_has_no_room_is_known_before_the_first_guest_moves() -> None:
@@ -184,7 +184,7 @@ def test_one_that_finds_no_room_does_not_leave_another_half_moved() -> None:
     api.places, api.slow = 1, 6
     plan = emptied(api, Policy.COLD_MIGRATE)
     assert [(finding.code, finding.place.split()[1]) for finding in plan.findings] == [("GPU611", "b"), ("GPU611", "c")]
-    assert [(one.status, one.host) for one in api.guests.values()] == [
+    assert [(guest.status, guest.host) for guest in api.guests.values()] == [
         ("ACTIVE", "gpu2"),
         ("ACTIVE", "gpu1"),
         ("ACTIVE", "gpu1"),
@@ -194,12 +194,12 @@ def test_one_that_finds_no_room_does_not_leave_another_half_moved() -> None:
 def test_a_neutron_that_stops_answering_does_not_make_devices_plain() -> None:
     api = nova(guest("a"))
     api.neutron = Ports(kinds={"a": ("direct",)})
-    one = runner(api)
-    asked = InstanceChoices(guests=Policy.LIVE_MIGRATE)
-    assert [finding.code for finding in one.look(asked, "why").findings] == ["GPU606"]
+    maintenance = runner(api)
+    policy = InstanceChoices(guests=Policy.LIVE_MIGRATE)
+    assert [finding.code for finding in maintenance.look(policy, "why").findings] == ["GPU606"]
     api.neutron = Ports(unknown="no answer")
-    assert [finding.code for finding in one.look(asked, "why").findings] == ["GPU606"]
-    assert [finding.code for finding in runner(api).look(asked, "why").findings] == ["GPU618"]
+    assert [finding.code for finding in maintenance.look(policy, "why").findings] == ["GPU606"]
+    assert [finding.code for finding in runner(api).look(policy, "why").findings] == ["GPU618"]
 
 
 def test_a_cell_that_does_not_answer() -> None:
@@ -231,7 +231,7 @@ def test_a_person_who_started_and_stopped_a_guest_meanwhile_is_right() -> None:
     assert [finding.code for finding in plan.findings] == ["GPU616"]
     assert api.guests["a"].status == "SHUTOFF"
     assert api.guests["b"].status == "ACTIVE"
-    assert [one.metadata for one in api.guests.values()] == [{}, {}, {}]
+    assert [guest.metadata for guest in api.guests.values()] == [{}, {}, {}]
 
 
 def test_marks_are_written_before_what_they_are_for() -> None:
@@ -248,9 +248,9 @@ def test_marks_are_written_before_what_they_are_for() -> None:
 def test_a_run_that_has_failed_says_why_the_host_is_out_of_service_and_what_is_left() -> None:
     api = two()
     emptied(api, Policy.STOP)
-    left = runner(api).failed("gpu1 did not stay up\nwith its new arguments" + 300 * ".")
-    assert [step.describe() for step in left.steps][-1:] == ["enable nova-compute of gpu1"]
-    assert left.waits == ()
+    remaining = runner(api).failed("gpu1 did not stay up\nwith its new arguments" + 300 * ".")
+    assert [step.describe() for step in remaining.steps][-1:] == ["enable nova-compute of gpu1"]
+    assert remaining.waits == ()
     assert api.service.reason.startswith("gpustack: gpu1 has failed: gpu1 did not stay up with its new arguments")
     assert len(api.service.reason) == 255
     assert not runner(api).resume().refused

@@ -19,7 +19,7 @@ def services(*hosts: str) -> list[ComputeService]:
 
 
 @pytest.mark.parametrize(
-    ("host", "own_name", "wanted", "known", "found"),
+    ("host", "own_name", "configured", "registered", "expected"),
     [
         ("gpu1", "gpu1", "", ["gpu1", "gpu10"], "gpu1"),
         ("gpu1", "gpu1.example.org", "", ["gpu1.example.org"], "gpu1.example.org"),
@@ -41,17 +41,17 @@ def services(*hosts: str) -> list[ComputeService]:
     ],
 )
 def test_a_service_is_found_by_its_name_or_not_at_all(
-    host: str, own_name: str | None, wanted: str, known: list[str], found: str | None
+    host: str, own_name: str | None, configured: str, registered: list[str], expected: str | None
 ) -> None:
-    service, findings = find_service(host, own_name, wanted, services(*known))
-    if found is not None and found.startswith("GPU"):
-        assert (service, [one.code for one in findings]) == (None, [found])
+    service, findings = find_service(host, own_name, configured, services(*registered))
+    if expected is not None and expected.startswith("GPU"):
+        assert (service, [finding.code for finding in findings]) == (None, [expected])
     else:
-        assert (service.host if service else None, findings) == (found, ())
+        assert (service.host if service else None, findings) == (expected, ())
 
 
 @pytest.mark.parametrize(
-    ("host", "own_name", "wanted", "known", "others", "code"),
+    ("host", "own_name", "configured", "registered", "other_hosts", "code"),
     [
         ("gpu9", "gpu1", "", ["gpu1", "gpu2"], ["gpu1", "gpu2"], "GPU621"),
         ("gpu1.rack1", "gpu1.rack2", "", ["gpu1.rack2"], ["gpu1.rack2"], "GPU620"),
@@ -62,10 +62,10 @@ def test_a_service_is_found_by_its_name_or_not_at_all(
     ],
 )
 def test_a_host_that_lies_about_its_name_gets_no_other_hosts_service(
-    host: str, own_name: str, wanted: str, known: list[str], others: list[str], code: str
+    host: str, own_name: str, configured: str, registered: list[str], other_hosts: list[str], code: str
 ) -> None:
-    service, (against,) = find_service(host, own_name, wanted, services(*known), others)
-    assert (service, against.code) == (None, code)
+    service, (finding,) = find_service(host, own_name, configured, services(*registered), other_hosts)
+    assert (service, finding.code) == (None, code)
 
 
 def test_a_name_that_is_no_text_is_no_name() -> None:
