@@ -19,8 +19,8 @@ def spec(models: str, hosts: str = '{"*": [a]}', placement: str = "off") -> obje
     return parse_spec(text, "spec")
 
 
-def codes(found) -> list[str]:
-    return [f.code for f in found.findings if f.code not in ("GPU307", "GPU308", "GPU310", "GPU311")]
+def codes(desired) -> list[str]:
+    return [f.code for f in desired.findings if f.code not in ("GPU307", "GPU308", "GPU310", "GPU311")]
 
 
 K4200 = '{a: {match: {vendor: "10de", product: "11b4"}}}'
@@ -39,25 +39,25 @@ def test_the_cards_decide_the_device_type():
 @pytest.mark.parametrize(("mode", "reported"), [("full", True), ("shared", True), ("isolated", False)])
 def test_bound_switches_without_an_alias_are_reported(mode, reported):
     hosts = f'{{"*": {{models: [a], options: {{nvswitch: {mode}}}}}}}'
-    asked = spec('{a: {match: {vendor: "10de", product: "20b2"}}}', hosts)
-    found = [f for f in wanted(asked, [host("nvswitch")], release=FLAMINGO).findings if f.code == "GPU321"]
-    assert [mode in f.message for f in found] == [True] * reported
+    document = spec('{a: {match: {vendor: "10de", product: "20b2"}}}', hosts)
+    findings = [f for f in wanted(document, [host("nvswitch")], release=FLAMINGO).findings if f.code == "GPU321"]
+    assert [mode in f.message for f in findings] == [True] * reported
 
 
 def test_ids_where_all_cards_go_and_addresses_where_one_stays():
     (entry,) = wanted(spec(K4200), [host("k4200-prepared")], release=FLAMINGO).computes["gpu01"]
     assert entry.to_dict() == {"vendor_id": "10de", "product_id": "11b4"}
-    one = '{a: {match: {vendor: "10de", product: "11b4", addresses: ["0000:88:00.0"]}}}'
-    (entry,) = wanted(spec(one), [host("k4200-prepared")], release=FLAMINGO).computes["gpu01"]
+    one_card = '{a: {match: {vendor: "10de", product: "11b4", addresses: ["0000:88:00.0"]}}}'
+    (entry,) = wanted(spec(one_card), [host("k4200-prepared")], release=FLAMINGO).computes["gpu01"]
     assert entry.to_dict() == {"vendor_id": "10de", "product_id": "11b4", "address": "0000:88:00.0"}
 
 
 def test_hosts_that_disagree_are_named():
-    other = raw("k4200-prepared")
-    for function in other["pci"]:
+    second = raw("k4200-prepared")
+    for function in second["pci"]:
         if function["product"] == "11b4":
             function["sriov_totalvfs"] = 4
-    hosts = [host("k4200-prepared"), host("k4200-prepared", hostname="gpu02", pci=other["pci"])]
+    hosts = [host("k4200-prepared"), host("k4200-prepared", hostname="gpu02", pci=second["pci"])]
     desired = wanted(spec(K4200), hosts, release=FLAMINGO)
     (disagreement,) = errors(desired.findings)
     assert (disagreement.code, disagreement.place) == ("GPU301", "alias a")
@@ -158,8 +158,8 @@ def test_one_alias_for_cards_of_two_ids():
 
 
 def test_models_that_share_an_alias_must_agree():
-    found = two("alias: x, numa_policy: required", "alias: x, numa_policy: legacy")
-    assert codes(found) == ["GPU304"]
+    desired = two("alias: x, numa_policy: required", "alias: x, numa_policy: legacy")
+    assert codes(desired) == ["GPU304"]
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -169,7 +169,7 @@ def test_every_device_spec_matches_the_targets_and_nothing_else(case):
     assume(not errors(desired.findings))
     for facts in case.hosts:
         specs = [DeviceSpec.parse(entry.to_dict()) for entry in desired.computes[facts.hostname]]
-        assert offered(specs, facts) == {a for some in case.targets[facts.hostname].values() for a in some}
+        assert offered(specs, facts) == {a for addresses in case.targets[facts.hostname].values() for a in addresses}
 
 
 def variant_host():
@@ -186,7 +186,7 @@ def variant_host():
 
 
 @pytest.mark.parametrize(
-    ("name", "model", "managed", "found"),
+    ("name", "model", "managed", "expected"),
     [
         ("2025.1", "", "no", []),
         ("2025.1", ", managed: true", "yes", []),
@@ -196,12 +196,12 @@ def variant_host():
         ("2024.2", ", variant: false", None, []),
     ],
 )
-def test_a_variant_driver_is_left_alone_by_libvirt(name, model, managed, found):
+def test_a_variant_driver_is_left_alone_by_libvirt(name, model, managed, expected):
     models = f'{{a: {{match: {{vendor: "10de", product: "11b4"}}{model}}}}}'
     desired = wanted(spec(models), [variant_host()], release=release(name))
     (entry,) = desired.computes["gpu01"]
     assert entry.to_dict().get("managed") == managed
-    assert codes(desired) == found
+    assert codes(desired) == expected
 
 
 @pytest.mark.parametrize(

@@ -100,10 +100,10 @@ spec:
 
 
 def test_rhoso_keeps_the_operators_service_config(tmp_path):
-    there = tmp_path / "there.yaml"
-    there.write_text(CONTROL_PLANE)
+    existing = tmp_path / "there.yaml"
+    existing.write_text(CONTROL_PLANE)
     for _ in range(2):
-        rendering = rendered(tmp_path, "rhoso", str(there), placement="schedule")
+        rendering = rendered(tmp_path, "rhoso", str(existing), placement="schedule")
         assert codes(rendering, "GPU312", "GPU313", "GPU383") == []
         (patch,) = documents(rendering, "controlplane.yaml")
         template = patch["spec"]["nova"]["template"]
@@ -113,7 +113,7 @@ def test_rhoso_keeps_the_operators_service_config(tmp_path):
         assert names(api) == ["fpga", *OURS]
         assert scheduler.filter_scheduler.enabled_filters == ["ComputeFilter", "PciPassthroughFilter"]
         assert set(template["cellTemplates"]) == {"cell0", "cell7"}
-        there.write_text(yaml.safe_dump(patch))  # as it is once it was applied
+        existing.write_text(yaml.safe_dump(patch))  # as it is once it was applied
     assert codes(rendered(tmp_path, "rhoso"), "GPU383") == [("GPU383", "rhoso")]
 
 
@@ -199,10 +199,10 @@ data:
 
 
 def test_rhoso_reports_devices_of_other_config_maps(tmp_path):
-    there = tmp_path / "there.yaml"
-    there.write_text(CONFIG_MAP)
-    found = codes(rendered(tmp_path, "rhoso", str(there)), "GPU312", "GPU383")
-    assert sorted(set(found)) == [("GPU312", "there.yaml:25-nova-extra.conf:2"), ("GPU383", "rhoso")]
+    existing = tmp_path / "there.yaml"
+    existing.write_text(CONFIG_MAP)
+    reported = codes(rendered(tmp_path, "rhoso", str(existing)), "GPU312", "GPU383")
+    assert sorted(set(reported)) == [("GPU312", "there.yaml:25-nova-extra.conf:2"), ("GPU383", "rhoso")]
 
 
 def oslo_conf(values: dict) -> str:
@@ -215,7 +215,7 @@ def oslo_conf(values: dict) -> str:
                 lines.append(f"{key} = {','.join(value)}")
             elif isinstance(value, dict):
                 assert value["type"] == "multistring"
-                lines += [f"{key} = {one}" for one in value["values"]]
+                lines += [f"{key} = {item}" for item in value["values"]]
             else:
                 lines.append(f"{key} = {str(value).lower()}")
     return "\n".join(lines)
@@ -223,36 +223,36 @@ def oslo_conf(values: dict) -> str:
 
 def merged(below: dict, above: dict) -> dict:
     """As Helm merges values: maps are merged, anything else is replaced."""
-    both = dict(below)
+    result = dict(below)
     for key, value in above.items():
-        old = both.get(key)
-        both[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return both
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return result
 
 
 def confs(tmp_path, *values: dict) -> dict[str, cfg.ConfigOpts]:
     """The configuration of all services, and of nova-compute on each host that has overrides (stands in for Helm)."""
     conf = {}
-    for one in values:
-        conf = merged(conf, one["conf"])
+    for document in values:
+        conf = merged(conf, document["conf"])
     hosts = conf.pop("overrides", {}).get("nova_compute", {}).get("hosts", [])
-    found = {"": read(tmp_path, oslo_conf(conf["nova"]))}
+    by_host = {"": read(tmp_path, oslo_conf(conf["nova"]))}
     for host in hosts:
-        found[host["name"]] = read(tmp_path, oslo_conf(merged(conf, host["conf"])["nova"]))
-    return found
+        by_host[host["name"]] = read(tmp_path, oslo_conf(merged(conf, host["conf"])["nova"]))
+    return by_host
 
 
 @pytest.mark.parametrize("placement", ["off", "report", "schedule"])
 def test_helm_makes_every_services_configuration(tmp_path, placement):
     rendering = rendered(tmp_path, "openstack-helm", placement=placement)
     assert [(f.path, f.services) for f in rendering.files] == [("openstack-helm/gpustack-nova.yaml", SERVICES)]
-    found = confs(tmp_path, *documents(rendering, ".yaml"))
-    assert {name: [json.loads(line) for line in conf.pci.device_spec] for name, conf in found.items()} == {
+    by_host = confs(tmp_path, *documents(rendering, ".yaml"))
+    assert {name: [json.loads(line) for line in conf.pci.device_spec] for name, conf in by_host.items()} == {
         "": [],
         "gpu01": GPU01,
         "gpu-amd01": AMD01,
     }
-    for conf in found.values():
+    for conf in by_host.values():
         assert names(conf) == OURS
         assert conf.filter_scheduler.enabled_filters[-1] == "PciPassthroughFilter"
         assert conf.pci.report_in_placement is (placement != "off")
@@ -262,50 +262,50 @@ def test_helm_makes_every_services_configuration(tmp_path, placement):
 def test_helm_keeps_the_operators_values(tmp_path):
     """Helm replaces lists: aliases, devices, filters and the overrides of other hosts are written along."""
     pci = {"alias": {"type": "multistring", "values": [FPGA]}, "device_spec": {"type": "multistring", "values": [NIC]}}
-    other = {"name": "cpu01", "conf": {"nova": {"DEFAULT": {"cpu_allocation_ratio": 1}}}}
-    mine = {"name": "gpu01", "conf": {"nova": {"DEFAULT": {"reserved_host_memory_mb": 4096}, "pci": None}}}
+    cpu_host = {"name": "cpu01", "conf": {"nova": {"DEFAULT": {"cpu_allocation_ratio": 1}}}}
+    gpu_host = {"name": "gpu01", "conf": {"nova": {"DEFAULT": {"reserved_host_memory_mb": 4096}, "pci": None}}}
     empty = {"name": "gpu-amd01", "conf": None}
     filters = {"enabled_filters": ["ComputeFilter", "RetryFilter"]}
     labels = [{"label": {"key": "a"}, "conf": {}}]
     values = {
         "conf": {
             "nova": {"pci": pci, "filter_scheduler": filters, "DEFAULT": {"note": "a\n[b\nc"}},
-            "overrides": {"nova_compute": {"hosts": [other, mine, empty], "labels": labels}},
+            "overrides": {"nova_compute": {"hosts": [cpu_host, gpu_host, empty], "labels": labels}},
         }
     }
-    there = tmp_path / "values.yaml"
-    there.write_text(yaml.safe_dump(values))
-    rendering = rendered(tmp_path, "openstack-helm", str(there))
+    existing = tmp_path / "values.yaml"
+    existing.write_text(yaml.safe_dump(values))
+    rendering = rendered(tmp_path, "openstack-helm", str(existing))
     assert codes(rendering, "GPU312", "GPU380", "GPU383", "GPU384") == [
         ("GPU380", "values.yaml:conf.nova.filter_scheduler.enabled_filters"),
         ("GPU384", "conf.overrides.nova_compute.labels"),
     ]
-    (ours,) = documents(rendering, ".yaml")
+    (generated,) = documents(rendering, ".yaml")
     del values["conf"]["nova"]["DEFAULT"]  # no text for the stand-in of the chart's function
-    found = confs(tmp_path, values, ours)
-    assert found[""].filter_scheduler.enabled_filters == ["ComputeFilter", "PciPassthroughFilter"]
-    assert set(found) == {"", "cpu01", "gpu01", "gpu-amd01"}
-    assert all(names(conf) == ["fpga", *OURS] for conf in found.values())
-    assert [json.loads(line) for line in found["gpu01"].pci.device_spec] == [json.loads(NIC), *GPU01]
-    assert [json.loads(line) for line in found["cpu01"].pci.device_spec] == [json.loads(NIC)]
-    hosts = {host["name"]: host["conf"]["nova"] for host in ours["conf"]["overrides"]["nova_compute"]["hosts"]}
+    by_host = confs(tmp_path, values, generated)
+    assert by_host[""].filter_scheduler.enabled_filters == ["ComputeFilter", "PciPassthroughFilter"]
+    assert set(by_host) == {"", "cpu01", "gpu01", "gpu-amd01"}
+    assert all(names(conf) == ["fpga", *OURS] for conf in by_host.values())
+    assert [json.loads(line) for line in by_host["gpu01"].pci.device_spec] == [json.loads(NIC), *GPU01]
+    assert [json.loads(line) for line in by_host["cpu01"].pci.device_spec] == [json.loads(NIC)]
+    hosts = {host["name"]: host["conf"]["nova"] for host in generated["conf"]["overrides"]["nova_compute"]["hosts"]}
     assert hosts["gpu01"]["DEFAULT"] == {"reserved_host_memory_mb": 4096}
 
 
 def test_places_in_values_are_named_by_their_path(tmp_path):
     alias = json.dumps({"name": "k4200", "vendor_id": "10de", "product_id": "11b4"})
     devices = {"type": "multistring", "values": [NIC, '{"vendor_id": "10de"}']}
-    own = {"name": "gpu01", "conf": {"nova": {"pci": {"passthrough_whitelist": devices}}}}
+    gpu_host = {"name": "gpu01", "conf": {"nova": {"pci": {"passthrough_whitelist": devices}}}}
     common = {"alias": {"type": "multistring", "values": [FPGA]}, "report_in_placement": "false"}
     values = {
         "conf": {
             "nova": {"pci": common, "DEFAULT": {"pci_alias": alias}},
-            "overrides": {"nova_compute": {"hosts": [own]}},
+            "overrides": {"nova_compute": {"hosts": [gpu_host]}},
         }
     }
-    there = tmp_path / "values.yaml"
-    there.write_text(yaml.safe_dump(values))
-    assert set(codes(rendered(tmp_path, "openstack-helm", str(there)), "GPU312", "GPU313")) == {
+    existing = tmp_path / "values.yaml"
+    existing.write_text(yaml.safe_dump(values))
+    assert set(codes(rendered(tmp_path, "openstack-helm", str(existing)), "GPU312", "GPU313")) == {
         ("GPU313", "values.yaml:conf.nova.DEFAULT.pci_alias"),
         (
             "GPU312",
@@ -316,8 +316,8 @@ def test_places_in_values_are_named_by_their_path(tmp_path):
 
 @pytest.mark.parametrize(("release", "refused"), [("zed", True), ("2023.1", False), ("2025.2", False)])
 def test_rhoso_is_refused_with_releases_that_it_does_not_run(tmp_path, release, refused):
-    found = codes(rendered(tmp_path, "rhoso", release=release), "GPU305")
-    assert found == [("GPU305", "nova.release")] * refused
+    reported = codes(rendered(tmp_path, "rhoso", release=release), "GPU305")
+    assert reported == [("GPU305", "nova.release")] * refused
 
 
 def test_hosts_with_the_same_devices_share_a_service(tmp_path):

@@ -18,16 +18,16 @@ def found(report, severities) -> list[tuple[str, str]]:
     return [(f.code, f.place) for f in report.findings if f.severity in severities]
 
 
-def assert_expected(said, expected, directory):
+def assert_expected(reported, expected, directory):
     """``CODE``, ``CODE:LINE`` or ``CODE:FILE:LINE``, in any order."""
-    left = list(said)
-    for word in expected:
-        code, *rest = word.split(":")
-        place = re.compile(".*" + "".join(f"[/:]{re.escape(part)}" for part in rest) + ("$" if rest else ""))
-        match = next((one for one in left if one[0] == code and place.match(one[1])), None)
-        assert match, f"{word} is not among {said}"
-        left.remove(match)
-    assert left == []
+    remaining = list(reported)
+    for entry in expected:
+        code, *fragments = entry.split(":")
+        place = re.compile(".*" + "".join(f"[/:]{re.escape(part)}" for part in fragments) + ("$" if fragments else ""))
+        match = next((candidate for candidate in remaining if candidate[0] == code and place.match(candidate[1])), None)
+        assert match, f"{entry} is not among {reported}"
+        remaining.remove(match)
+    assert remaining == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -46,8 +46,8 @@ def test_a_case(case, tmp_path):
 
 
 def test_every_code_of_the_linter_has_a_case():
-    told = {word.split(":")[0] for case in CASES for word in [*case.data["expect"], *case.data.get("infos", [])]}
-    untold = {code for code in definitions() if "GPU330" <= code < "GPU380"} - told
+    covered = {entry.split(":")[0] for case in CASES for entry in [*case.data["expect"], *case.data.get("infos", [])]}
+    untold = {code for code in definitions() if "GPU330" <= code < "GPU380"} - covered
     assert untold == {"GPU369"}, "an info with a test of its own"
 
 
@@ -94,17 +94,17 @@ def test_a_configuration_of_one_host_is_judged_by_that_host(tmp_path):
 def test_a_misspelled_filter_is_named_and_not_kept(tmp_path):
     file = tmp_path / "nova-scheduler.conf"
     file.write_text("[filter_scheduler]\nenabled_filters = ComputeFilter,PciPassThroughFilter\n")
-    (told,) = (f for f in lint([str(file)], release=releases.release("2025.2")).findings if f.code == "GPU355")
-    assert "PciPassThroughFilter" in told.message
-    assert told.remedy.endswith(": ComputeFilter,PciPassthroughFilter")
+    (finding,) = (f for f in lint([str(file)], release=releases.release("2025.2")).findings if f.code == "GPU355")
+    assert "PciPassThroughFilter" in finding.message
+    assert finding.remedy.endswith(": ComputeFilter,PciPassthroughFilter")
 
 
 @pytest.mark.parametrize("line", ["RetryFilter,ComputeFilter", '["ComputeFilter", "NUMATopologyFilter"]'])
 def test_the_suggested_filters_all_exist(tmp_path, line):
     file = tmp_path / "nova-scheduler.conf"
     file.write_text(f"[filter_scheduler]\nenabled_filters = {line}\n")
-    (told,) = (f for f in lint([str(file)], release=releases.release("2025.2")).findings if f.code == "GPU355")
-    suggested = told.remedy.rpartition(": ")[2].split(",")
+    (finding,) = (f for f in lint([str(file)], release=releases.release("2025.2")).findings if f.code == "GPU355")
+    suggested = finding.remedy.rpartition(": ")[2].split(",")
     assert suggested[-1] == "PciPassthroughFilter"
     assert set(suggested) <= set(releases.filters(releases.release("2025.2")))
 
@@ -112,5 +112,5 @@ def test_the_suggested_filters_all_exist(tmp_path, line):
 def test_a_byte_order_mark_is_named(tmp_path):
     file = tmp_path / "nova.conf"
     file.write_text("\ufeff[pci]\n", encoding="utf-8")
-    (told,) = lint([str(file)], release=releases.release("2025.2")).findings
-    assert (told.code, told.message) == ("GPU330", "the file begins with a byte order mark (BOM)")
+    (finding,) = lint([str(file)], release=releases.release("2025.2")).findings
+    assert (finding.code, finding.message) == ("GPU330", "the file begins with a byte order mark (BOM)")

@@ -21,13 +21,15 @@ nova: {release: "2025.2"}
 GOOD = {"path": "/etc/nova/nova.conf", "text": "[pci]\nreport_in_placement = true\n"}
 
 
-def decide(tmp_path: Path, there: object, services: tuple[str, ...] = ("compute",), **more: Any) -> dict[str, Any]:
+def decide(tmp_path: Path, answer: object, services: tuple[str, ...] = ("compute",), **more: Any) -> dict[str, Any]:
     """One host's files, with what the host answers."""
     spec = tmp_path / "gpustack.yaml"
     spec.write_text(SPEC, encoding="utf-8")
     facts = host("k4200-prepared").model_dump(mode="json", by_alias=True)
     decided = controller.overall(str(spec), {"gpu01": facts})
-    return controller.for_host(str(spec), decided, "gpu01", services=services, facts=facts, module_answer=there, **more)
+    return controller.for_host(
+        str(spec), decided, "gpu01", services=services, facts=facts, module_answer=answer, **more
+    )
 
 
 def test_malformed_facts_stop_all_hosts_and_name_the_hosts(tmp_path):
@@ -92,7 +94,7 @@ def test_a_good_answer_writes_no_file_here_either(tmp_path, home):
 
 
 @pytest.mark.parametrize(
-    "there",
+    "answer",
     [
         None,
         [],
@@ -112,10 +114,10 @@ def test_a_good_answer_writes_no_file_here_either(tmp_path, home):
         {"files": [], "pending": {"compute": 1}},
     ],
 )
-def test_malformed_answers_are_refused_soon(tmp_path, home, there):
+def test_malformed_answers_are_refused_soon(tmp_path, home, answer):
     started = time.monotonic()
     with pytest.raises(NovaConfigError, match="gpu01: unexpected answer") as raised:
-        decide(tmp_path, there)
+        decide(tmp_path, answer)
     assert time.monotonic() - started < 5
     assert len(str(raised.value)) < 500
 

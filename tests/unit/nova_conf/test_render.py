@@ -64,12 +64,12 @@ def test_golden(name, release, placement):
         text = text.replace(", numa_policy: required", "")
     desired = wanted(parse_spec(text, "gpustack.yaml"), HOSTS, release=releases.release(release))
     rendering = render(desired, deployment=name, hosts=HOSTS)
-    shown = "".join(f"##### {f.target or '-'} {f.path} ({', '.join(f.services)})\n{f.text}\n" for f in rendering.files)
-    shown += "\n".join(f"{f.severity} {f.code} {f.place}: {f.message}" for f in rendering.findings) + "\n"
+    output = "".join(f"##### {f.target or '-'} {f.path} ({', '.join(f.services)})\n{f.text}\n" for f in rendering.files)
+    output += "\n".join(f"{f.severity} {f.code} {f.place}: {f.message}" for f in rendering.findings) + "\n"
     golden = GOLDEN / f"{name}-{release}-{placement}.txt"
     if os.environ.get("GOLDEN") == "write":
-        golden.write_text(shown, encoding="utf-8")
-    assert shown == golden.read_text(encoding="utf-8")
+        golden.write_text(output, encoding="utf-8")
+    assert output == golden.read_text(encoding="utf-8")
 
 
 def oslo(files: list[Path]) -> cfg.ConfigOpts:
@@ -120,8 +120,8 @@ FLAVORS = {
 def test_flavors_with_numa_nodes_need_their_filter(flavor, has_nodes):
     text = SPEC.replace("RELEASE", "2025.2").replace("PLACEMENT", "off")
     text += f"flavors: {{gpu: {{model: k4200, vcpus: 2, ram: 2048, disk: 20, {flavor}}}}}\n"
-    asked = parse_spec(text, "gpustack.yaml")
-    desired = wanted(asked, HOSTS, release=releases.release("2025.2"))
+    document = parse_spec(text, "gpustack.yaml")
+    desired = wanted(document, HOSTS, release=releases.release("2025.2"))
     (control, *_) = render(desired, deployment="drop-in", hosts=HOSTS).files
     assert ("PciPassthroughFilter,NUMATopologyFilter\n" in control.text) is has_nodes
     assert ("PciPassthroughFilter\n" in control.text) is not has_nodes
@@ -137,8 +137,8 @@ def test_ansible_reads_back_what_was_wanted():
     ]
 
 
-def sources(*words: object) -> Existing:
-    return Existing(named=read_sources([str(word) for word in words]))
+def sources(*arguments: object) -> Existing:
+    return Existing(named=read_sources([str(argument) for argument in arguments]))
 
 
 def test_the_filters_of_the_deployment_are_carried_over(tmp_path):
@@ -157,13 +157,13 @@ def test_the_filters_of_the_deployment_are_carried_over(tmp_path):
 def test_the_remedy_leaves_out_filters_that_are_gone(tmp_path):
     file = tmp_path / "nova.conf"
     file.write_text("[filter_scheduler]\nenabled_filters = RetryFilter,ComputeFilter\n")
-    found = {f.code: f.remedy for f in rendered("drop-in", existing=sources(file)).findings}
-    assert found["GPU323"].endswith("set the line there to ComputeFilter,PciPassthroughFilter")
+    remedies = {f.code: f.remedy for f in rendered("drop-in", existing=sources(file)).findings}
+    assert remedies["GPU323"].endswith("set the line there to ComputeFilter,PciPassthroughFilter")
 
 
 def codes(rendering) -> list[tuple[str, str]]:
-    kept = {"GPU312", "GPU313", "GPU314", "GPU318", "GPU323", "GPU331"}
-    return [(f.code, f.place.rpartition("/")[2]) for f in rendering.findings if f.code in kept]
+    relevant = {"GPU312", "GPU313", "GPU314", "GPU318", "GPU323", "GPU331"}
+    return [(f.code, f.place.rpartition("/")[2]) for f in rendering.findings if f.code in relevant]
 
 
 ALIAS = (
@@ -206,22 +206,22 @@ def test_a_later_file_that_decides_is_an_error(tmp_path):
 
 def test_what_decides_where_files_are_named_on_a_command_line(tmp_path):
     """oslo.config reads drop-ins before them: Debian's and Ubuntu's services name nova.conf, those of RHEL don't."""
-    main, ours = tmp_path / "nova.conf", tmp_path / "nova.conf.d" / DROP_IN
-    ours.parent.mkdir()
+    main, drop_in = tmp_path / "nova.conf", tmp_path / "nova.conf.d" / DROP_IN
+    drop_in.parent.mkdir()
     main.write_text("[filter_scheduler]\nenabled_filters = ComputeFilter\n")
     rendering = rendered("drop-in", placement="off", existing=sources(f"scheduler={tmp_path}"))
-    (told,) = (f for f in rendering.findings if f.code == "GPU323")
-    ours.write_text(rendering.files[0].text)
+    (finding,) = (f for f in rendering.findings if f.code == "GPU323")
+    drop_in.write_text(rendering.files[0].text)
 
     def filters(arguments: list[str], files: list[str]) -> list[str]:
         conf = cfg.ConfigOpts()
         conf.register_opts([cfg.ListOpt("enabled_filters")], group="filter_scheduler")
-        conf(arguments, default_config_files=files, default_config_dirs=[str(ours.parent)])
+        conf(arguments, default_config_files=files, default_config_dirs=[str(drop_in.parent)])
         return conf.filter_scheduler.enabled_filters
 
     assert "PciPassthroughFilter" in filters([], [str(main)])
     assert "PciPassthroughFilter" not in filters([f"--config-file={main}"], [])
-    main.write_text(f"[filter_scheduler]\nenabled_filters = {told.remedy.rpartition(' ')[2]}\n")
+    main.write_text(f"[filter_scheduler]\nenabled_filters = {finding.remedy.rpartition(' ')[2]}\n")
     assert "PciPassthroughFilter" in filters([f"--config-file={main}"], [])
     assert codes(rendered("drop-in", placement="off", existing=sources(f"scheduler={tmp_path}"))) == []
 
@@ -276,8 +276,8 @@ def test_what_stands_in_the_very_file_is_not_written_twice(tmp_path, deployment,
     api.write_text(f"[pci]\nalias = {OTHER}\n")
     gpu01.write_text(f"[pci]\ndevice_spec = {nic}\n")
     for _ in range(2):
-        there = sources(f"api={api}", f"compute={gpu01}")
-        rendering = rendered(deployment, placement="off", existing=there, root=tmp_path)
+        existing = sources(f"api={api}", f"compute={gpu01}")
+        rendering = rendered(deployment, placement="off", existing=existing, root=tmp_path)
         assert codes(rendering) == []
         for file in rendering.files:
             path = tmp_path / file.path.lstrip("/")
@@ -290,17 +290,17 @@ def test_what_stands_in_the_very_file_is_not_written_twice(tmp_path, deployment,
 
 
 @pytest.mark.parametrize(
-    ("service", "name", "alias", "found"),
+    ("service", "name", "alias", "expected"),
     [
         ("api", "nova-api.conf", ALIAS.replace("11b4", "11b5"), ("GPU313", "nova-api.conf:2")),  # ours, in this file
         ("compute", "cpu01/nova.conf", OTHER, ("GPU314", "nova.conf:2")),  # of one host: it replaces all of ours
     ],
 )
-def test_aliases_among_the_overrides_that_are_in_the_way(tmp_path, service, name, alias, found):
+def test_aliases_among_the_overrides_that_are_in_the_way(tmp_path, service, name, alias, expected):
     file = tmp_path / "etc/kolla/config/nova" / name
     file.parent.mkdir(parents=True)
     file.write_text(f"[pci]\nalias = {alias}\n")
-    assert codes(rendered("kolla", existing=sources(f"{service}={file}"), root=tmp_path)) == [found]
+    assert codes(rendered("kolla", existing=sources(f"{service}={file}"), root=tmp_path)) == [expected]
 
 
 @pytest.mark.parametrize("deployment", ["kolla", "kayobe", "openstack-ansible", "drop-in"])
@@ -329,11 +329,11 @@ def test_replaced_options_are_reported_without_existing_files(tmp_path):
 
 def test_a_shared_file_keeps_what_others_wrote():
     file = next(f for f in rendered("kolla").files if f.path.endswith("nova-scheduler.conf"))
-    theirs = "[DEFAULT]\ndebug = true\n"
-    once = file.onto(theirs)
-    assert once.startswith(theirs)
+    foreign = "[DEFAULT]\ndebug = true\n"
+    once = file.onto(foreign)
+    assert once.startswith(foreign)
     assert file.onto(once) == once
-    assert without_block(once, "").strip() == theirs.strip()
+    assert without_block(once, "").strip() == foreign.strip()
     assert file.onto(None) == file.text
 
 

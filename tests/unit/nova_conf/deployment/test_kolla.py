@@ -40,8 +40,8 @@ def text_of(rendering, name):
 )
 def test_overrides_that_are_merged_after_ours_are_errors(tmp_path, name, text, expected):
     there(tmp_path, {name: text})
-    found = codes(rendered(tmp_path, "kolla", placement="report"), *WAYS)
-    assert [code for code, _ in found] == ([expected] if expected else [])
+    reported = codes(rendered(tmp_path, "kolla", placement="report"), *WAYS)
+    assert [code for code, _ in reported] == ([expected] if expected else [])
 
 
 def test_overrides_that_ours_would_replace_are_carried_over(tmp_path):
@@ -70,9 +70,9 @@ def test_jinja_expressions_are_carried_over_as_they_are_written(tmp_path):
     there(tmp_path, {"../nova.conf": f"[pci]\n{lines}{filters}"})
     rendering = rendered(tmp_path, "kolla")
     assert codes(rendering, *WAYS, "GPU380", "GPU381") == [("GPU312", "nova.conf:3")]
-    (beside,) = (f for f in rendering.findings if f.code == "GPU312")
-    assert "gpu-amd01" in beside.message
-    assert "is a Jinja expression" in beside.message
+    (finding,) = (f for f in rendering.findings if f.code == "GPU312")
+    assert "gpu-amd01" in finding.message
+    assert "is a Jinja expression" in finding.message
     assert "alias = {{ fpga | to_json }}\n" in text_of(rendering, "nova-api.conf")
     assert "device_spec = {{ nic | to_json }}\n" in text_of(rendering, "gpu01/nova.conf")
     assert "= A,{{ more | join(',') }},PciPassthroughFilter\n" in text_of(rendering, "nova-scheduler.conf")
@@ -99,7 +99,7 @@ def test_what_stands_in_the_very_file_adds_up(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "found", "kept"),
+    ("name", "code", "retained"),
     [
         ("RetryFilter", "GPU380", False),
         ("AvailabilityZoneFilter", "GPU380", False),
@@ -108,11 +108,11 @@ def test_what_stands_in_the_very_file_adds_up(tmp_path):
         ("BlazarFilter", None, True),
     ],
 )
-def test_filters_that_the_release_lacks_are_not_carried_over_silently(tmp_path, name, found, kept):
+def test_filters_that_the_release_lacks_are_not_carried_over_silently(tmp_path, name, code, retained):
     there(tmp_path, {"nova-scheduler.conf": f"[filter_scheduler]\nenabled_filters = ComputeFilter,{name}\n"})
     rendering = rendered(tmp_path, "kolla")
-    assert codes(rendering, "GPU380", "GPU381") == ([(found, "nova-scheduler.conf:2")] if found else [])
-    assert (name in text_of(rendering, "nova-scheduler.conf")) is kept
+    assert codes(rendering, "GPU380", "GPU381") == ([(code, "nova-scheduler.conf:2")] if code else [])
+    assert (name in text_of(rendering, "nova-scheduler.conf")) is retained
 
 
 def test_a_filter_of_the_operator_is_carried_over(tmp_path):
@@ -126,12 +126,12 @@ def test_a_filter_of_the_operator_is_carried_over(tmp_path):
 
 def test_the_first_run_names_files_that_do_not_exist_yet(tmp_path):
     """Nothing is there, then only directories of hosts."""
-    word = f"{tmp_path}/{NOVA}"
-    assert codes(rendered(tmp_path, "kolla", f"scheduler={word}/nova-scheduler.conf"), "GPU328") == [
+    directory = f"{tmp_path}/{NOVA}"
+    assert codes(rendered(tmp_path, "kolla", f"scheduler={directory}/nova-scheduler.conf"), "GPU328") == [
         ("GPU328", "nova-scheduler.conf")
     ]
     there(tmp_path, {"gpu01/nova.conf": DEVICES})
-    rendering = rendered(tmp_path, "kolla", word, f"compute={word}:{word}/missing")
+    rendering = rendered(tmp_path, "kolla", directory, f"compute={directory}:{directory}/missing")
     assert codes(rendering, "GPU328") == [("GPU328", "missing")]
     assert NIC not in text_of(rendering, "gpu01/nova.conf"), "it stands in the same file already"
     assert NIC not in text_of(rendering, "gpu-amd01/nova.conf")
@@ -167,5 +167,5 @@ def test_an_environment_of_kayobe_is_joined_with_what_it_builds_on(tmp_path):
 def test_a_rendering_into_the_base_and_an_environment_adds_up(tmp_path):
     written(tmp_path, rendered(tmp_path, "kayobe"))
     rendering = rendered(tmp_path, "kayobe", directory=ENVIRONMENT)
-    places = {place.partition(":")[0] for _, place in codes(rendering, "GPU312")}
-    assert places == {"nova-api.conf", "nova-compute.conf", "nova.conf"}
+    files = {place.partition(":")[0] for _, place in codes(rendering, "GPU312")}
+    assert files == {"nova-api.conf", "nova-compute.conf", "nova.conf"}

@@ -14,11 +14,11 @@ DEPLOY = "etc/openstack_deploy"
 
 def read(directory, name) -> dict:
     """The variables that Ansible reads for a group or a host."""
-    found = {}
+    variables = {}
     for path in DataLoader().find_vars_files(str(directory), name):
         with open(path) as stream:
-            found.update(yaml.safe_load(stream))
-    return found
+            variables.update(yaml.safe_load(stream))
+    return variables
 
 
 @pytest.mark.parametrize("ending", ["", ".yml", ".yaml", ".json"])
@@ -34,9 +34,9 @@ def test_no_directory_hides_the_operators_variables(tmp_path, kind, name, ending
     rendering = rendered(tmp_path, "openstack-ansible")
     assert codes(rendering, "GPU325") == []
     written(tmp_path, rendering)
-    both = read(directory, name)
-    assert both["nova_cpu_allocation_ratio"] == 1
-    assert {"nova_pci_alias", "nova_device_spec"} & both.keys()
+    variables = read(directory, name)
+    assert variables["nova_cpu_allocation_ratio"] == 1
+    assert {"nova_pci_alias", "nova_device_spec"} & variables.keys()
 
 
 def test_a_hidden_file_of_an_earlier_rendering_is_reported(tmp_path):
@@ -63,8 +63,8 @@ def test_a_variable_that_is_set_twice_is_reported(tmp_path, file, variable, winn
     path = tmp_path / DEPLOY / file
     path.parent.mkdir(parents=True)
     path.write_text(f"{variable}\n")
-    found = [f for f in rendered(tmp_path, "openstack-ansible").findings if f.code == "GPU326"]
-    assert {f.message.partition("Ansible uses ")[2] for f in found} == ({winner} if winner else set())
+    findings = [f for f in rendered(tmp_path, "openstack-ansible").findings if f.code == "GPU326"]
+    assert {f.message.partition("Ansible uses ")[2] for f in findings} == ({winner} if winner else set())
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_overrides_that_replace_the_filters_are_reported(tmp_path, filters, repo
     file.parent.mkdir(parents=True)
     section = {"enabled_filters": yaml.safe_load(filters)}
     file.write_text(yaml.safe_dump({"nova_nova_conf_overrides": {"filter_scheduler": section}}))
-    found = [f for f in rendered(tmp_path, "openstack-ansible").findings if f.code == "GPU326"]
-    assert [f.place for f in found] == [str(file)] * reported
+    findings = [f for f in rendered(tmp_path, "openstack-ansible").findings if f.code == "GPU326"]
+    assert [f.place for f in findings] == [str(file)] * reported
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_overrides_that_replace_aliases_or_devices_are_reported(tmp_path, sectio
     file = tmp_path / DEPLOY / "user_variables.yml"
     file.parent.mkdir(parents=True)
     file.write_text(yaml.safe_dump({"nova_nova_conf_overrides": section}))
-    found = [f for f in rendered(tmp_path, "openstack-ansible").findings if f.code == "GPU326"]
-    assert {f.message.partition(": set here")[0] for f in found} == set(names)
+    findings = [f for f in rendered(tmp_path, "openstack-ansible").findings if f.code == "GPU326"]
+    assert {f.message.partition(": set here")[0] for f in findings} == set(names)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,10 @@ def test_variables_that_can_not_be_read_are_reported(tmp_path, file, text, sever
     path = tmp_path / DEPLOY / file
     path.parent.mkdir(parents=True)
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    found = {(f.place, str(f.severity)) for f in rendered(tmp_path, "openstack-ansible").findings if f.code == "GPU329"}
-    assert found == ({(str(path), severity)} if severity else set())
+    reported = {
+        (f.place, str(f.severity)) for f in rendered(tmp_path, "openstack-ansible").findings if f.code == "GPU329"
+    }
+    assert reported == ({(str(path), severity)} if severity else set())
 
 
 @pytest.mark.parametrize(("release", "kind"), [("2023.1", list), ("zed", str), ("yoga", str)])
