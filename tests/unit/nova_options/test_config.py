@@ -74,16 +74,16 @@ def test_merging_is_that_of_oslo_config(tmp_path_factory, texts):
         files.append(directory / f"{number}.conf")
         files[-1].write_text("\n".join(lines) + "\n")
     try:
-        theirs = oslo(files)
+        reference = oslo(files)
     except cfg.ConfigFileParseError:
         with pytest.raises(NovaConfigError):
             read_files(files)
         return
-    ours = read_files(files)
-    assert [s.value for s in ours.effective(ALIAS)] == theirs.pci.alias
-    assert [s.value for s in ours.effective(SPEC)] == theirs.pci.device_spec
-    filters = [s.value for s in ours.effective(FILTERS)]
-    assert (filters[0] if filters else None) == theirs.filter_scheduler.enabled_filters
+    merged = read_files(files)
+    assert [s.value for s in merged.effective(ALIAS)] == reference.pci.alias
+    assert [s.value for s in merged.effective(SPEC)] == reference.pci.device_spec
+    filters = [s.value for s in merged.effective(FILTERS)]
+    assert (filters[0] if filters else None) == reference.filter_scheduler.enabled_filters
 
 
 def test_a_value_knows_the_line_it_begins_on(tmp_path):
@@ -106,8 +106,8 @@ def test_a_directory_is_read_as_a_service_finds_it(tmp_path):
     for name in ("nova.conf", "nova-compute.conf", "nova.conf.d/10.conf", "nova-compute.conf.d/20.conf", "other.conf"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("[pci]\n")
-    found = [str(file.relative_to(tmp_path)) for file in files_of(tmp_path, service="compute")]
-    assert found == ["nova.conf", "nova-compute.conf", "nova.conf.d/10.conf", "nova-compute.conf.d/20.conf"]
+    files = [str(file.relative_to(tmp_path)) for file in files_of(tmp_path, service="compute")]
+    assert files == ["nova.conf", "nova-compute.conf", "nova.conf.d/10.conf", "nova-compute.conf.d/20.conf"]
     assert [f.name for f in files_of(tmp_path / "nova.conf.d")] == ["10.conf"]
     with pytest.raises(NovaConfigError, match="no such file"):
         files_of(tmp_path / "missing")
@@ -123,10 +123,10 @@ def test_values_that_name_options_are_those_of_oslo_config(tmp_path):
     conf = oslo([])
     conf.register_opts([cfg.StrOpt("other"), cfg.StrOpt("third")], group="pci")
     conf([], default_config_files=[str(file)], default_config_dirs=[])
-    ours = read_files([file]).effective(ALIAS)
-    assert [s.value for s in ours] == conf.pci.alias == ["a$b", "$x", "C", '$other $" $ $x$']
-    assert [s.names for s in ours] == [(), ("other",), ("filter_scheduler.enabled_filters",), ("other",)]
-    assert ours[1].written == "${other}"
+    settings = read_files([file]).effective(ALIAS)
+    assert [s.value for s in settings] == conf.pci.alias == ["a$b", "$x", "C", '$other $" $ $x$']
+    assert [s.names for s in settings] == [(), ("other",), ("filter_scheduler.enabled_filters",), ("other",)]
+    assert settings[1].written == "${other}"
 
 
 def test_variables_that_no_file_sets_are_reported(tmp_path):

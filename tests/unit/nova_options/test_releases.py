@@ -8,11 +8,11 @@ from gpustack.nova_options.releases import release
 
 
 @pytest.mark.parametrize(
-    ("word", "major"),
+    ("name", "major"),
     [("2025.2", 32), ("Flamingo", 32), ("32", 32), ("32.2.1", 32), ("yoga", 25), ("zed", 26), ("2022.2", 26)],
 )
-def test_a_release_has_many_names(word, major):
-    assert release(word).major == major
+def test_a_release_has_many_names(name, major):
+    assert release(name).major == major
 
 
 def test_an_unknown_release_is_reported_with_a_suggestion():
@@ -27,10 +27,10 @@ def test_old_names_go_when_nova_drops_them():
 
 
 def test_every_release_has_one_list_of_devices_and_default_filters():
-    for known in releases.releases():
-        assert releases.device_spec_option(known).known_to(known)
-        assert "PciPassthroughFilter" not in releases.default_filters(known)
-    majors = [known.major for known in releases.releases()]
+    for nova_release in releases.releases():
+        assert releases.device_spec_option(nova_release).known_to(nova_release)
+        assert "PciPassthroughFilter" not in releases.default_filters(nova_release)
+    majors = [nova_release.major for nova_release in releases.releases()]
     assert majors == list(range(15, 35))
 
 
