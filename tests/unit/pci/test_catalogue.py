@@ -72,12 +72,12 @@ def test_ids_are_unique() -> None:
 
 def test_sources_named_by_key_are_defined() -> None:
     """A source is a key of [sources] or text that a reader can follow; a lone word is a misspelt key."""
-    named = [entry["source"] for name in ("group", "dev_type", "nvswitch", "console") for entry in RAW[name]]
-    named += [card["source"] for group in RAW["group"] for card in group["cards"] if "source" in card]
-    for source in named:
+    sources = [entry["source"] for name in ("group", "dev_type", "nvswitch", "console") for entry in RAW[name]]
+    sources += [card["source"] for group in RAW["group"] for card in group["cards"] if "source" in card]
+    for source in sources:
         assert source in RAW["sources"] or " " in source, source
     assert all(text.strip() for text in RAW["sources"].values())
-    assert set(RAW["sources"]) == {source for source in named if source in RAW["sources"]}, "an unused source"
+    assert set(RAW["sources"]) == {source for source in sources if source in RAW["sources"]}, "an unused source"
 
 
 @pytest.mark.parametrize("quirk", catalogue.quirks().values(), ids=lambda quirk: quirk.key)
@@ -115,9 +115,9 @@ def test_ids_of_settled_families_are_in_the_pci_id_repository() -> None:
     """Families that were complete by 2023 must be in every copy that is still in use."""
     settled = {"Kepler", "Maxwell", "Pascal", "Volta", "Turing", "GCN 4 (Polaris)", "GCN 5 (Vega)", "RDNA 1"}
     listed, _ = _pci_ids()
-    known = [card for card in catalogue.cards() if card.family in settled]
-    assert len(known) > 100
-    assert not [_label(card) for card in known if (card.vendor, card.product) not in listed]
+    cards = [card for card in catalogue.cards() if card.family in settled]
+    assert len(cards) > 100
+    assert not [_label(card) for card in cards if (card.vendor, card.product) not in listed]
 
 
 @needs_pci_ids
@@ -138,12 +138,12 @@ def test_names_agree_with_the_pci_id_repository() -> None:
     compared = 0
     strangers = []
     for card in catalogue.cards():
-        theirs = listed.get((card.vendor, card.product), "")
-        if "[" not in theirs or f"{card.vendor}:{card.product}" in OTHERWISE_NAMED:
+        listed_name = listed.get((card.vendor, card.product), "")
+        if "[" not in listed_name or f"{card.vendor}:{card.product}" in OTHERWISE_NAMED:
             continue  # not listed, or by its chip alone
         compared += 1
-        if not _telling_words(card.name) & _words(theirs):
-            strangers.append(f"{_label(card)} is listed as {theirs}")
+        if not _telling_words(card.name) & _words(listed_name):
+            strangers.append(f"{_label(card)} is listed as {listed_name}")
     assert compared > 200
     assert strangers == []
 
@@ -166,7 +166,7 @@ def _words(name: str) -> set[str]:
 def _pci_ids() -> tuple[dict[tuple[str, str], str], str]:
     """Names by (vendor, product), and the version of the file (``2026.08.22``)."""
     assert PCI_IDS is not None
-    found: dict[tuple[str, str], str] = {}
+    names: dict[tuple[str, str], str] = {}
     vendor = version = ""
     for line in PCI_IDS.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("C "):
@@ -176,8 +176,8 @@ def _pci_ids() -> tuple[dict[tuple[str, str], str], str]:
         elif match := re.match(r"([0-9a-f]{4})  ", line):
             vendor = match[1]
         elif match := re.match(r"\t([0-9a-f]{4})  (.*)", line):
-            found[vendor, match[1]] = match[2]
-    return found, version
+            names[vendor, match[1]] = match[2]
+    return names, version
 
 
 @pytest.mark.parametrize(
