@@ -22,42 +22,44 @@ from gpustack.playbook_runner.run import Call, environment
 @pytest.fixture
 def places(tmp_path: Path) -> tuple[Path, Path]:
     """A home and a current directory that has an ansible.cfg."""
-    home, here = tmp_path / "home", tmp_path / "here"
+    home, current = tmp_path / "home", tmp_path / "here"
     home.mkdir()
-    here.mkdir()
-    (here / "ansible.cfg").write_text("[defaults]\ncallback_plugins = .\n", encoding="utf-8")
-    return home, here
+    current.mkdir()
+    (current / "ansible.cfg").write_text("[defaults]\ncallback_plugins = .\n", encoding="utf-8")
+    return home, current
 
 
 def test_the_current_directorys_file_is_skipped(places, tmp_path):
-    home, here = places
-    found = configuration({"HOME": str(home)}, here, system=tmp_path / "none")
-    assert (found.path, found.ignored) == (None, here / "ansible.cfg")
-    variables = found.environment({}, home)
+    home, current = places
+    configured = configuration({"HOME": str(home)}, current, system=tmp_path / "none")
+    assert (configured.path, configured.ignored) == (None, current / "ansible.cfg")
+    variables = configured.environment({}, home)
     assert Path(variables["ANSIBLE_CONFIG"]).read_text(encoding="utf-8") == ""
     assert Path(variables["ANSIBLE_CONFIG"]).parent == home
 
 
-@pytest.mark.parametrize("named", ["ansible.cfg", ".", "{here}/ansible.cfg", "{here}"])
-def test_a_named_file_is_used(places, named):
-    home, here = places
-    found = configuration({"HOME": str(home), "ANSIBLE_CONFIG": named.format(here=here)}, here)
-    assert (found.path, found.ignored) == (here / "ansible.cfg", None)
+@pytest.mark.parametrize("setting", ["ansible.cfg", ".", "{here}/ansible.cfg", "{here}"])
+def test_a_named_file_is_used(places, setting):
+    home, current = places
+    configured = configuration({"HOME": str(home), "ANSIBLE_CONFIG": setting.format(here=current)}, current)
+    assert (configured.path, configured.ignored) == (current / "ansible.cfg", None)
 
 
 def test_the_users_file_comes_before_the_machines(places, tmp_path):
-    home, here = places
+    home, current = places
     system = tmp_path / "ansible.cfg"
     system.touch()
-    assert configuration({"HOME": str(home)}, here, system=system).path == system
+    assert configuration({"HOME": str(home)}, current, system=system).path == system
     (home / ".ansible.cfg").touch()
-    assert configuration({"HOME": str(home), "ANSIBLE_CONFIG": ""}, here, system=system).path == home / ".ansible.cfg"
+    assert (
+        configuration({"HOME": str(home), "ANSIBLE_CONFIG": ""}, current, system=system).path == home / ".ansible.cfg"
+    )
 
 
 def test_a_file_that_is_not_there_is_refused(places):
-    home, here = places
+    home, current = places
     with pytest.raises(UsageError, match="ANSIBLE_CONFIG"):  # Ansible would take the current directory's
-        configuration({"HOME": str(home), "ANSIBLE_CONFIG": "/nowhere/ansible.cfg"}, here)
+        configuration({"HOME": str(home), "ANSIBLE_CONFIG": "/nowhere/ansible.cfg"}, current)
 
 
 def test_no_module_of_the_current_directory_is_imported():
@@ -74,7 +76,7 @@ def test_no_module_of_the_current_directory_is_imported():
 )
 def test_ssh_refuses_unknown_host_keys_whatever_is_configured(places, tmp_path, monkeypatch, request, more, path):
     """Ansible's own ssh command line, interpreted by the real ssh with a configuration that trusts everybody."""
-    home, here = places
+    home, current = places
     private = Path(tempfile.mkdtemp())  # with a short name, as gpustack's own: sockets are to be made in it
     request.addfinalizer(lambda: shutil.rmtree(private))
     recorder, noted, lax = tmp_path / "ssh", tmp_path / "noted", tmp_path / "ssh_config"
@@ -94,7 +96,7 @@ def test_ssh_refuses_unknown_host_keys_whatever_is_configured(places, tmp_path, 
     for name in [name for name in os.environ if name.startswith("ANSIBLE_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.chdir(here)
+    monkeypatch.chdir(current)
     subprocess.run(
         [
             *(sys.executable, "-P", "-m", "ansible", "adhoc", "gpu01.invalid", "-m", "raw", "-a", "true"),
@@ -105,7 +107,7 @@ def test_ssh_refuses_unknown_host_keys_whatever_is_configured(places, tmp_path, 
         check=False,
     )
     argv = noted.read_text(encoding="utf-8").split("\0")[:-1]
-    assert all(word in argv for word in more.split()[:2] if "=" in word)
+    assert all(argument in argv for argument in more.split()[:2] if "=" in argument)
     process = subprocess.run(["ssh", "-F", str(lax), "-G", *argv], capture_output=True, text=True, check=True)
     options = dict(line.split(" ", 1) for line in process.stdout.splitlines() if " " in line)
     assert options["stricthostkeychecking"] == "true"
@@ -122,7 +124,7 @@ def test_a_socket_whose_path_would_be_too_long_is_not_made(tmp_path):
 
 def test_extra_variables_travel_in_private_files(tmp_path):
     values = ["@vars.yaml", 'a=1 b="two words"', "{c: 3}", '{"d": "x"}', "/not/a/file"]
-    first, second, third, fourth, last = (word.partition("=")[2] for word in as_files(values, tmp_path))
+    first, second, third, fourth, last = (argument.partition("=")[2] for argument in as_files(values, tmp_path))
     assert (first, last) == ("@vars.yaml", "/not/a/file")
     assert json.loads(Path(second[1:]).read_text(encoding="utf-8")) == {"a": "1", "b": "two words"}
     assert [Path(f[1:]).read_text(encoding="utf-8") for f in (third, fourth)] == ["{c: 3}", '{"d": "x"}']

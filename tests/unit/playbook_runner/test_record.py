@@ -52,9 +52,9 @@ VERIFIED = task(action="gpustack_verify", result={"verification": {"x": 1}})
 def test_outcomes(events: list[dict[str, Any]], outcome: RunOutcome, error: type | None) -> None:
     bad = outcome not in (RunOutcome.DONE, RunOutcome.NOTHING)
     record = record_of(*events, end(failures=int(bad and outcome is not RunOutcome.UNREACHABLE)))
-    one = record.hosts["a"]
-    assert one.outcome is outcome
-    assert type(verdict([one], "log")) is (error or type(None))
+    host = record.hosts["a"]
+    assert host.outcome is outcome
+    assert type(verdict([host], "log")) is (error or type(None))
 
 
 def test_a_failure_that_was_rescued_is_none() -> None:
@@ -66,8 +66,8 @@ def test_a_failure_that_ends_the_turn_of_its_host_later_is_reported_unchanged() 
     failed = task("failed", "gpustack_verify", result={"findings": [ERROR], "msg": "a is not ready:"})
     end_of_turn = task("failed", "fail", phase="end", result={"msg": "see the report above"})
     record = record_of(failed, task(changed=True), end_of_turn, end(failures=1, rescued=1))
-    one = record.hosts["a"]
-    assert (one.outcome, one.problem, one.findings) == (RunOutcome.NOT_READY, "a is not ready:", (ERROR,))
+    host = record.hosts["a"]
+    assert (host.outcome, host.problem, host.findings) == (RunOutcome.NOT_READY, "a is not ready:", (ERROR,))
 
 
 def test_a_host_whose_turn_did_not_come() -> None:
@@ -109,8 +109,8 @@ def test_dry_runs_count_the_operations_of_the_plan() -> None:
 
 def test_a_failed_loop_names_its_item() -> None:
     items = [{"msg": "non-zero return code", "cmd": ["update-grub"], "stderr": "no space left"}]
-    one = record_of(task("failed", name="Run the commands", result={"msg": "One or more", "items": items})).hosts["a"]
-    assert one.problem == "Run the commands: non-zero return code\n  command: update-grub\n  no space left"
+    host = record_of(task("failed", name="Run the commands", result={"msg": "One or more", "items": items})).hosts["a"]
+    assert host.problem == "Run the commands: non-zero return code\n  command: update-grub\n  no space left"
 
 
 def test_the_hosts_of_a_spec() -> None:
@@ -133,9 +133,9 @@ def test_what_nova_needs_is_shown_beside_the_plan() -> None:
         task(action="gpustack_service", result={"todo": True, "text": "what was left", "service": {}}),
         end(),
     )
-    one = record.hosts["a"]
-    assert one.text == "the plan\n\nwhat was left"
-    assert one.todo, "a host with nothing else to do has its turn when an earlier run has left something"
+    host = record.hosts["a"]
+    assert host.text == "the plan\n\nwhat was left"
+    assert host.todo, "a host with nothing else to do has its turn when an earlier run has left something"
     refused = record_of(task("failed", "gpustack_service", result={"findings": [ERROR]}), end(failures=1))
     assert refused.hosts["a"].outcome is RunOutcome.REFUSED
 
