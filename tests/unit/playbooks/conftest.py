@@ -34,14 +34,14 @@ def prepared(templates: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def place(tmp_path: Path, templates: Path) -> Place:
     """An empty inventory and a spec that names every example."""
-    found = Place(path=tmp_path, templates=templates)
-    found.spec(SPEC)
-    return found
+    playbook_place = Place(path=tmp_path, templates=templates)
+    playbook_place.spec(SPEC)
+    return playbook_place
 
 
 @pytest.fixture
 def prepared_place(tmp_path: Path, prepared: Path) -> Place:
     """A place whose examples are those that are prepared already."""
-    found = Place(path=tmp_path, templates=prepared)
-    found.spec(SPEC)
-    return found
+    playbook_place = Place(path=tmp_path, templates=prepared)
+    playbook_place.spec(SPEC)
+    return playbook_place

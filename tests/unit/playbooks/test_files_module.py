@@ -29,9 +29,9 @@ def files(home: Path, *flags: str, prefix: tuple[str, ...] = (), **arguments: An
         text=True,
         check=False,
     )  # fmt: skip
-    _, brace, rest = process.stdout.partition("{")
+    _, brace, body = process.stdout.partition("{")
     assert brace, process.stdout + process.stderr
-    result: dict[str, Any] = json.JSONDecoder().raw_decode(brace + rest)[0]
+    result: dict[str, Any] = json.JSONDecoder().raw_decode(brace + body)[0]
     return result | {"failed": process.returncode != 0}
 
 
@@ -39,7 +39,7 @@ def test_it_writes_removes_and_repeats_nothing(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     (root / "old").write_text("x", encoding="utf-8")
-    wanted = {
+    options = {
         "root": str(root),
         "write": [
             {"path": "/etc/new.d/a", "content": "né\n", "mode": "0644"},
@@ -48,15 +48,15 @@ def test_it_writes_removes_and_repeats_nothing(tmp_path: Path) -> None:
         "remove": ["/old", "/never-there"],
     }
     before = tree(root)
-    checked = files(tmp_path, "--check", **wanted)
+    checked = files(tmp_path, "--check", **options)
     assert checked["changed"]
     assert tree(root) == before
-    done = files(tmp_path, **wanted)
-    assert done["paths"] == checked["paths"] == ["/etc/new.d/a", "/hook", "/old"]
+    result = files(tmp_path, **options)
+    assert result["paths"] == checked["paths"] == ["/etc/new.d/a", "/hook", "/old"]
     assert (root / "etc/new.d/a").read_text(encoding="utf-8") == "né\n"
     assert (root / "hook").stat().st_mode & 0o7777 == 0o755
     assert not (root / "old").exists()
-    assert not files(tmp_path, **wanted)["changed"]
+    assert not files(tmp_path, **options)["changed"]
 
 
 def test_a_wrong_mode_is_a_change(tmp_path: Path) -> None:
@@ -64,8 +64,8 @@ def test_a_wrong_mode_is_a_change(tmp_path: Path) -> None:
     root.mkdir()
     (root / "hook").write_text("x", encoding="utf-8")
     (root / "hook").chmod(0o644)
-    wanted = {"root": str(root), "write": [{"path": "/hook", "content": "x", "mode": "0755"}]}
-    assert files(tmp_path, **wanted)["changed"]
+    options = {"root": str(root), "write": [{"path": "/hook", "content": "x", "mode": "0755"}]}
+    assert files(tmp_path, **options)["changed"]
     assert (root / "hook").stat().st_mode & 0o7777 == 0o755
 
 
@@ -76,12 +76,12 @@ def test_it_does_not_follow_links_out_of_its_root(tmp_path: Path) -> None:
     (outside / "kept").write_text("kept", encoding="utf-8")
     (root / "etc").symlink_to(outside)
     before = tree(outside)
-    for wanted in (
+    for options in (
         {"write": [{"path": "/etc/a", "content": "x", "mode": "0644"}]},
         {"remove": ["/etc/kept"]},
         {"write": [{"path": "/../outside/a", "content": "x", "mode": "0644"}]},
     ):
-        result = files(tmp_path, root=str(root), **wanted)
+        result = files(tmp_path, root=str(root), **options)
         assert result["failed"], result
     assert tree(outside) == before
 
@@ -91,8 +91,8 @@ def test_its_own_list_is_not_written_through_a_link(tmp_path: Path) -> None:
     (root / "var/lib/gpustack").mkdir(parents=True)
     outside.write_text("kept", encoding="utf-8")
     (root / "var/lib/gpustack/directories").symlink_to(outside)
-    done = files(tmp_path, root=str(root), write=[{"path": "/etc/new.d/a", "content": "x", "mode": "0644"}])
-    assert done["failed"]
+    result = files(tmp_path, root=str(root), write=[{"path": "/etc/new.d/a", "content": "x", "mode": "0644"}])
+    assert result["failed"]
     assert outside.read_text(encoding="utf-8") == "kept"
 
 
@@ -108,19 +108,19 @@ def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [("ro", "Read-only file system"), ("size=4k,nr_inodes=2", "No space left on device")],
 )
-def test_a_full_disk_is_reported_with_a_remedy(tmp_path: Path, options: str, said: str) -> None:
+def test_a_full_disk_is_reported_with_a_remedy(tmp_path: Path, options: str, message: str) -> None:
     etc = tmp_path / "root/etc"
     etc.mkdir(parents=True)
     mount = 'mount -t tmpfs -o "$1" none "$2" && shift 2 && exec "$@"'
     prefix = ("unshare", "--mount", "--map-root-user", "sh", "-c", mount, "sh", options, str(etc))
     if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("no file system can be mounted here")
-    wanted = [{"path": f"/etc/{name}", "content": "x" * 5000, "mode": "0644"} for name in ("a", "b")]
-    result = files(tmp_path, prefix=prefix, root=str(tmp_path / "root"), write=wanted)
+    entries = [{"path": f"/etc/{name}", "content": "x" * 5000, "mode": "0644"} for name in ("a", "b")]
+    result = files(tmp_path, prefix=prefix, root=str(tmp_path / "root"), write=entries)
     assert result["failed"]
-    assert said in result["msg"]
+    assert message in result["msg"]
     assert "run the playbook again" in result["msg"]
     assert "The host boots as before" in result["msg"]

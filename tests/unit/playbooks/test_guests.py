@@ -37,8 +37,8 @@ def test_a_guest_that_comes_while_the_commands_run(place: Place) -> None:
     root = place.add("talk")
     guest = root / "run/libvirt/qemu/instance-0000000b.xml"
     prefix = place.variables["talk"]["gpustack_command_prefix"]
-    comes = ["sh", "-c", f'mkdir -p {guest.parent}; touch {guest}; exec "$@"', "sh"]
-    place.variables["talk"]["gpustack_command_prefix"] = [*comes, *prefix]
+    arrival = ["sh", "-c", f'mkdir -p {guest.parent}; touch {guest}; exec "$@"', "sh"]
+    place.variables["talk"]["gpustack_command_prefix"] = [*arrival, *prefix]
     before = drivers(root)
     run = place.play("prepare", gpustack_reboot=True)
     assert run.code == 2

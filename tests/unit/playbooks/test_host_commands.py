@@ -69,10 +69,10 @@ def test_apply_asks_shows_prepares_and_is_verified_and_undone(place: Place, gpus
     assert drivers(root) == {"vfio-pci"}
     counts = re.search(r"^talk: (.*), needs a reboot$", out, re.MULTILINE)
     assert counts is not None, "the plan's own counts"
-    done = rf"talk: done \({counts[1]}, rebooted, verified\)"
-    assert re.search(f"^working: {done}$", err, re.MULTILINE)
+    summary = rf"talk: done \({counts[1]}, rebooted, verified\)"
+    assert re.search(f"^working: {summary}$", err, re.MULTILINE)
     *_, first, second = out.splitlines()
-    assert re.fullmatch(done, first)
+    assert re.fullmatch(summary, first)
     assert second == "shared: refused (the plan for shared refuses, and nothing is changed there)"
     assert "GPU013 shared 0000:65:00.0" in err
     log = place.path / "the.log"

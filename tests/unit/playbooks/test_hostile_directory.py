@@ -43,7 +43,7 @@ def test_nothing_of_the_current_directory_is_run(place: Place) -> None:
     hostile(repository, mark)
     (repository / "gpustack.yaml").write_bytes((place.path / "gpustack.yaml").read_bytes())
     log = place.path / "the.log"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "PYTHON"))}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("ANSIBLE_", "PYTHON"))}
     process = subprocess.run(
         [
             *(sys.executable, "-m", "gpustack", "host", "verify", "gpustack.yaml"),
@@ -51,7 +51,7 @@ def test_nothing_of_the_current_directory_is_run(place: Place) -> None:
             *("-e", f"password={SECRET} gpustack_why='two words'", "-e", f'{{"other": "{SECRET}"}}'),
         ],
         cwd=repository,
-        env={**kept, "HOME": str(home)},
+        env={**inherited, "HOME": str(home)},
         capture_output=True,
         text=True,
         check=False,

@@ -60,7 +60,7 @@ def test_a_hostile_answer_fails_its_own_host_only(place: Place, answer: str) -> 
         timeout=120,
     )
     assert "Traceback" not in process.stderr
-    hosts = {one["host"]: one for one in json.loads(process.stdout)}
+    hosts = {result["host"]: result for result in json.loads(process.stdout)}
     assert hosts["talk"]["outcome"] == "not ready", process.stderr
     assert hosts["talk-evil"]["outcome"] in ("failed", "unreachable"), process.stderr
     assert not hosts["talk-evil"]["verified"]

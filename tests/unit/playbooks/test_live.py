@@ -83,8 +83,8 @@ def test_a_card_is_added_without_a_reboot_and_stays_after_one(place: Place, host
     assert drivers(host) == {"vfio-pci"}
     assert pci(host)[CARD]["uses"] == {}
     assert collect(str(host))["kernel"]["booted_at"] == booted
-    again = place.play("prepare", gpustack_live=True)
-    assert again.count("talk", "changed") == 0, again.output
+    repeat = place.play("prepare", gpustack_live=True)
+    assert repeat.count("talk", "changed") == 0, repeat.output
 
     kernel.stop()
     boot(host)
@@ -100,9 +100,9 @@ def test_what_holds_a_card_is_named_and_the_card_is_left_alone(place: Place, hos
     assert f"GPU181 talk {CARD}" in run.output
     assert "process Xorg (4242) has /dev/dri/card1 open" in run.output
     assert "talk needs a reboot" in run.output
-    found = pci(host)
-    assert (found[CARD]["driver"], found[AUDIO]["driver"]) == ("nouveau", "snd_hda_intel")
-    assert found[CARD]["driver_override"] is None
+    functions = pci(host)
+    assert (functions[CARD]["driver"], functions[AUDIO]["driver"]) == ("nouveau", "snd_hda_intel")
+    assert functions[CARD]["driver_override"] is None
 
 
 def test_a_card_that_was_bound_live_is_given_back(place: Place, host: Path, kernel: LiveKernel) -> None:
@@ -138,8 +138,8 @@ def module(root: Path, tmp_path: Path, **arguments: Any) -> dict[str, Any]:
         text=True,
         check=False,
     )
-    answer = process.stdout.partition("=>")[2].strip()
-    result: dict[str, Any] = json.loads(answer[: answer.rindex("}") + 1])
+    output = process.stdout.partition("=>")[2].strip()
+    result: dict[str, Any] = json.loads(output[: output.rindex("}") + 1])
     return result
 
 
@@ -149,16 +149,16 @@ def test_what_came_since_the_plan_is_seen_right_before(host: Path, tmp_path: Pat
     place = next(sound.iterdir()).resolve().parent
     (place / "controlC1").mkdir()
     (sound / "controlC1").symlink_to(os.path.relpath(place / "controlC1", sound))
-    said = module(host, tmp_path)
-    assert "is left alone" in said["msg"]
-    assert "process Xorg (4242) has /dev/snd/controlC1 open" in said["msg"]
+    result = module(host, tmp_path)
+    assert "is left alone" in result["msg"]
+    assert "process Xorg (4242) has /dev/snd/controlC1 open" in result["msg"]
     assert pci(host)[AUDIO]["driver"] == "snd_hda_intel"
 
 
 def test_another_device_at_the_address_is_left_alone(host: Path, tmp_path: Path) -> None:
-    wanted = {"address": CARD, "before": "nouveau", "vendor": "10de", "product": "ffff", "pci_class": "030000"}
-    said = module(host, tmp_path, functions=[wanted])
-    assert "another device" in said["msg"]
+    target = {"address": CARD, "before": "nouveau", "vendor": "10de", "product": "ffff", "pci_class": "030000"}
+    result = module(host, tmp_path, functions=[target])
+    assert "another device" in result["msg"]
     assert pci(host)[CARD]["driver"] == "nouveau"
 
 
@@ -167,8 +167,8 @@ def test_an_unbind_that_does_not_return_is_reported(host: Path, tmp_path: Path) 
     unbind = host / "sys/bus/pci/drivers/snd_hda_intel/unbind"
     unbind.unlink()
     os.mkfifo(unbind)
-    said = module(host, tmp_path)
-    assert f"taking {AUDIO} from snd_hda_intel has not returned after 3 s" in said["msg"]
+    result = module(host, tmp_path)
+    assert f"taking {AUDIO} from snd_hda_intel has not returned after 3 s" in result["msg"]
     assert pci(host)[CARD]["driver"] == "nouveau"
     with unbind.open(encoding="utf-8"):  # lets the process end that still waits
         pass
@@ -176,13 +176,13 @@ def test_an_unbind_that_does_not_return_is_reported(host: Path, tmp_path: Path) 
 
 def test_a_card_that_the_new_driver_does_not_take_goes_back(host: Path, tmp_path: Path) -> None:
     (host / "sys/bus/pci/devices" / CARD / "iommu_group").unlink()
-    said = module(host, tmp_path)
-    assert "vfio-pci did not take 0000:88:00.0" in said["msg"]
-    assert f"Restored: {CARD}, {AUDIO}" in said["msg"]
+    result = module(host, tmp_path)
+    assert "vfio-pci did not take 0000:88:00.0" in result["msg"]
+    assert f"Restored: {CARD}, {AUDIO}" in result["msg"]
     for _ in range(100):
-        found = pci(host)
-        if (found[CARD]["driver"], found[AUDIO]["driver"]) == ("nouveau", "snd_hda_intel"):
+        functions = pci(host)
+        if (functions[CARD]["driver"], functions[AUDIO]["driver"]) == ("nouveau", "snd_hda_intel"):
             break
         time.sleep(0.05)
-    assert (found[CARD]["driver"], found[AUDIO]["driver"]) == ("nouveau", "snd_hda_intel")
-    assert found[AUDIO]["driver_override"] is None
+    assert (functions[CARD]["driver"], functions[AUDIO]["driver"]) == ("nouveau", "snd_hda_intel")
+    assert functions[AUDIO]["driver_override"] is None

@@ -190,11 +190,11 @@ def test_an_unreadable_driver_restores_the_earlier_functions(
     live: ModuleType, kernel: Kernel, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """``readlink`` fails on the second function, after the first was moved."""
-    wanted, facts = card(kernel, AUDIO, CARD), live.collect("")
+    functions, facts = card(kernel, AUDIO, CARD), live.collect("")
     monkeypatch.setattr(live, "collect", lambda _: facts)
     kernel.link(CARD, None)
     (kernel.bus / "devices" / CARD / "driver").touch()
-    result = run(live, kernel, capsys, wanted)
+    result = run(live, kernel, capsys, functions)
     assert "Invalid argument" in result["msg"]
     assert f"{AUDIO} unbind {AUDIO}" in kernel.writes
     assert kernel.state()[AUDIO] == ("snd_hda_intel", "(null)")

@@ -99,15 +99,15 @@ def test_it_configures_computes_first_and_then_has_nothing_to_do(cloud: Cloud) -
     computes, control = cloud.restarted()[:2], ["ctl nova-api", "ctl nova-scheduler"]
     assert sorted(computes) == ["epyc nova-compute", "talk nova-compute"]
     release = releases.release("2025.2")
-    words = [f"compute={cloud.roots[name]}/etc/nova" for name in ("talk", "epyc")]
-    words += [f"{service}={cloud.roots['ctl']}/etc/nova" for service in ("api", "scheduler", "conductor")]
-    assert lint(words, release=release).code == 0
+    arguments = [f"compute={cloud.roots[name]}/etc/nova" for name in ("talk", "epyc")]
+    arguments += [f"{service}={cloud.roots['ctl']}/etc/nova" for service in ("api", "scheduler", "conductor")]
+    assert lint(arguments, release=release).code == 0
     talk = (cloud.roots["talk"] / DROP_IN).read_text(encoding="utf-8")
     assert 'device_spec = {"vendor_id": "10de", "product_id": "11b4"}' in talk
 
     settled = {name: tree(root) for name, root in cloud.roots.items()}
-    again = cloud.place.play("nova")
-    assert [again.count(name, "changed") for name in cloud.roots] == [0, 0, 0]
+    repeat = cloud.place.play("nova")
+    assert [repeat.count(name, "changed") for name in cloud.roots] == [0, 0, 0]
     assert {name: tree(root) for name, root in cloud.roots.items()} == settled
     assert cloud.restarted() == []
     assert control
@@ -120,8 +120,8 @@ def test_only_services_that_read_what_changed_are_restarted(cloud: Cloud) -> Non
     run = cloud.place.play("nova")
     assert run.code == 0, run.output
     assert cloud.restarted() == ["ctl nova-scheduler"]
-    written = (cloud.roots["ctl"] / DROP_IN).read_text(encoding="utf-8")
-    assert "enabled_filters = ComputeFilter,NUMATopologyFilter,PciPassthroughFilter\n" in written
+    text = (cloud.roots["ctl"] / DROP_IN).read_text(encoding="utf-8")
+    assert "enabled_filters = ComputeFilter,NUMATopologyFilter,PciPassthroughFilter\n" in text
     cloud.spec("report")
     cloud.place.play("nova")
     assert sorted(cloud.restarted()) == ["epyc nova-compute", "talk nova-compute"]
@@ -133,8 +133,8 @@ def test_only_services_that_read_what_changed_are_restarted(cloud: Cloud) -> Non
 
 
 def test_what_stands_in_the_way_stops_the_host_before_it_is_changed(cloud: Cloud) -> None:
-    other = '[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "1234"}\n'
-    conf(cloud.roots["ctl"], other, "nova.conf.d/100-old.conf")
+    conflict = '[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "1234"}\n'
+    conf(cloud.roots["ctl"], conflict, "nova.conf.d/100-old.conf")
     run = cloud.place.play("nova")
     assert run.code == 2
     assert "ctl:/etc/nova/nova.conf.d/100-old.conf:4" in run.fatal("ctl")
@@ -147,8 +147,8 @@ def test_kollas_containers_get_a_block_of_their_own(cloud: Cloud) -> None:
     root = cloud.roots["talk"]
     path = root / "etc/kolla/nova-compute/nova.conf"
     path.parent.mkdir(parents=True)
-    kept = f'[DEFAULT]\n{SECRET}[pci]\npassthrough_whitelist = [{{"devname": "eth9", "physical_network": "p"}}]\n'
-    path.write_text(kept, encoding="utf-8")
+    foreign = f'[DEFAULT]\n{SECRET}[pci]\npassthrough_whitelist = [{{"devname": "eth9", "physical_network": "p"}}]\n'
+    path.write_text(foreign, encoding="utf-8")
     path.chmod(0o660)
     (root / "usr/bin").mkdir(parents=True, exist_ok=True)
     (root / "usr/bin/podman").touch()
@@ -156,13 +156,13 @@ def test_kollas_containers_get_a_block_of_their_own(cloud: Cloud) -> None:
     run = cloud.place.play("nova", "--diff")
     assert run.code == 0, run.output
     text = path.read_text(encoding="utf-8")
-    assert text.startswith(kept)
+    assert text.startswith(foreign)
     assert "# BEGIN gpustack" in text
     assert "s3cret" not in run.output
     assert path.stat().st_mode & 0o777 == 0o660
     assert "talk podman restart nova_compute" in cloud.restarted()
-    again = cloud.place.play("nova")
-    assert again.count("talk", "changed") == 0, again.output
+    repeat = cloud.place.play("nova")
+    assert repeat.count("talk", "changed") == 0, repeat.output
     assert path.read_text(encoding="utf-8") == text
     assert cloud.restarted() == []
 
@@ -211,8 +211,8 @@ def test_how_a_service_is_started_decides_which_file_does(cloud: Cloud) -> None:
     line.parent.mkdir(parents=True)
     conf(root, "[filter_scheduler]\nenabled_filters = ComputeFilter\n")
 
-    def started(*words: str) -> None:
-        line.write_text("\0".join(["/usr/bin/python3", "/usr/bin/nova-scheduler", *words, ""]), encoding="utf-8")
+    def started(*arguments: str) -> None:
+        line.write_text("\0".join(["/usr/bin/python3", "/usr/bin/nova-scheduler", *arguments, ""]), encoding="utf-8")
 
     started("--config-file", "/etc/nova/nova.conf", "--log-file=/var/log/nova/nova-scheduler.log")
     run = cloud.place.play("nova")
@@ -266,7 +266,7 @@ def test_nova_compute_is_not_restarted_beside_a_gpu_that_nova_calls_free(cloud: 
     assert not (cloud.roots["talk"] / DROP_IN).exists()
     assert not any(line.startswith("talk") for line in cloud.restarted())
 
-    named = cloud.place.play("nova", gpustack_nova_restart_unchecked=["talk"], **databases)
-    assert named.code == 0, named.output
-    assert "GPU388" in named.output
+    run = cloud.place.play("nova", gpustack_nova_restart_unchecked=["talk"], **databases)
+    assert run.code == 0, run.output
+    assert "GPU388" in run.output
     assert "talk nova-compute" in cloud.restarted()

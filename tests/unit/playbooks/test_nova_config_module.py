@@ -19,9 +19,9 @@ THEIRS = "[database]\nconnection = mysql://nova\n"
 @pytest.mark.parametrize("marker", [BEGIN, END])
 def test_no_file_is_written_if_one_lacks_a_marker(tmp_path: Path, marker: str) -> None:
     """Without END, all that follows BEGIN would be replaced with the block in the second run."""
-    whole, damaged = tmp_path / "etc/whole.conf", tmp_path / "etc/damaged.conf"
-    whole.parent.mkdir()
-    texts = {whole: THEIRS, damaged: f"{BEGIN}\n[pci]\n{END}\n".replace(marker, "") + THEIRS}
+    intact, damaged = tmp_path / "etc/whole.conf", tmp_path / "etc/damaged.conf"
+    intact.parent.mkdir()
+    texts = {intact: THEIRS, damaged: f"{BEGIN}\n[pci]\n{END}\n".replace(marker, "") + THEIRS}
     for path, text in texts.items():
         path.write_text(text)
     blocks = [{"path": f"/etc/{path.name}", "text": "[pci]\n"} for path in texts]

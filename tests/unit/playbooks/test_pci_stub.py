@@ -44,8 +44,8 @@ def test_pci_stub_from_spec_to_boot(place: Place, tmp_path: Path, built_in: bool
     assert run.code == 0, run.output
     assert "talk: ready," in run.output
     assert drivers(root) == {"pci-stub"}
-    told = "pci-stub.ids=10de:0e0a,10de:11b4" in collect(str(root))["kernel"]["command_line"].split()
+    configured = "pci-stub.ids=10de:0e0a,10de:11b4" in collect(str(root))["kernel"]["command_line"].split()
     loaded = read_initramfs(str(root / f"boot/initrd.img-{RELEASE}"))["files"]["/conf/modules"]["text"].split()
-    assert (told, "pci_stub" in loaded) == (built_in, not built_in)
-    again = place.play("prepare", gpustack_reboot=True)
-    assert again.count("talk", "changed") == 0
+    assert (configured, "pci_stub" in loaded) == (built_in, not built_in)
+    repeat = place.play("prepare", gpustack_reboot=True)
+    assert repeat.count("talk", "changed") == 0

@@ -112,8 +112,8 @@ def test_without_leave_nothing_is_rebooted(place: Place) -> None:
     assert "gpustack_reboot=true" in run.output
     assert ": ready," not in run.output
     assert drivers(root) == {"nouveau", "snd_hda_intel"}
-    again = place.play("prepare", gpustack_reboot=True)
-    assert again.count("talk", "changed") == 1
+    repeat = place.play("prepare", gpustack_reboot=True)
+    assert repeat.count("talk", "changed") == 1
     assert drivers(root) == {"vfio-pci"}
 
 
@@ -158,10 +158,10 @@ def test_a_command_that_fails_is_the_last_and_the_message_says_what_to_do(place:
     assert run.code == 2
     for name, (printed, hint) in FAILURES.items():
         assert run.count(name, "failed") == 1
-        said = "\n".join(line for line in run.output.splitlines() if f"[{name}]" in line)
-        assert printed in said, run.output
-        assert hint in said, run.output
-        assert "run the playbook again" in said
+        messages = "\n".join(line for line in run.output.splitlines() if f"[{name}]" in line)
+        assert printed in messages, run.output
+        assert hint in messages, run.output
+        assert "run the playbook again" in messages
         assert menus[name].read_text(encoding="utf-8") == before[name]
     assert run.output.count("TASK [gpustack : Run a command]") == 1
 
@@ -184,8 +184,8 @@ def test_below_another_root_commands_without_a_prefix_are_only_shown(place: Plac
     assert '"msg": "run yourself: update-grub"' in run.output
     assert f"Boot the system in {root}, then run verify.yml." in run.output
     assert collect(str(root))["kernel"] == before
-    again = place.play("prepare", gpustack_reboot=True)
-    assert again.count("talk", "changed") == 0
+    repeat = place.play("prepare", gpustack_reboot=True)
+    assert repeat.count("talk", "changed") == 0
 
 
 def test_a_prefix_alone_reboots_nothing(place: Place) -> None:
@@ -236,8 +236,8 @@ def test_unusable_input_is_reported_before_anything_is_written(place: Place) -> 
     before = [tree(root) for root in roots]
     run = place.play("prepare", gpustack_reboot=True)
     assert run.code == 2
-    for name, (_, said) in bad.items():
-        assert said in run.fatal(name)
+    for name, (_, message) in bad.items():
+        assert message in run.fatal(name)
         assert run.count(name, "failed") == 1
     assert "Traceback" not in run.output
     assert [tree(root) for root in roots] == before

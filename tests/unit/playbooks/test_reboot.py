@@ -73,9 +73,9 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[Host]:
-    found = Host(tmp_path)
-    yield found
-    found.end()
+    machine = Host(tmp_path)
+    yield machine
+    machine.end()
 
 
 def play(host: Host, timeout: int) -> subprocess.CompletedProcess[str]:
@@ -91,11 +91,11 @@ def play(host: Host, timeout: int) -> subprocess.CompletedProcess[str]:
         "ansible_ssh_common_args": f"-F none -o UserKnownHostsFile={place}/known_hosts",
     }
     (place / "inventory.json").write_text(json.dumps({"all": {"hosts": {"one": variables}}}))
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
     return subprocess.run(
         [str(Path(sys.executable).with_name("ansible-playbook")), "-i", "inventory.json", "play.yml"],
         cwd=place,
-        env=kept
+        env=inherited
         | {
             "ANSIBLE_ACTION_PLUGINS": str(share_dir("playbooks") / "action_plugins"),
             "ANSIBLE_HOME": str(place / ".ansible"),
@@ -114,18 +114,18 @@ def test_a_host_that_comes_back_is_noticed_soon(host: Host, lasts: float) -> Non
     host.lasts = lasts
     rebooting = threading.Thread(target=host.reboot)
     rebooting.start()
-    done = play(host, timeout=50)
+    process = play(host, timeout=50)
     late = time.monotonic() - host.back
     rebooting.join()
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "changed=1" in done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "changed=1" in process.stdout
     # Where the host goes at once, the connection may end before the machine that runs this test notices.
     assert host.gone or not lasts, "no connection of the boot before was left"
     assert late < 45
 
 
 def test_a_host_that_does_not_reboot_is_not_taken_for_rebooted(host: Host) -> None:
-    done = play(host, timeout=4)
-    assert done.returncode != 0
-    assert "timed out after 4" in done.stdout
-    assert "boot time has not changed" in done.stdout
+    process = play(host, timeout=4)
+    assert process.returncode != 0
+    assert "timed out after 4" in process.stdout
+    assert "boot time has not changed" in process.stdout

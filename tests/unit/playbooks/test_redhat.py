@@ -19,8 +19,8 @@ def entries(root: Path) -> list[set[str]]:
 
 def configuration(root: Path) -> dict[str, object]:
     """Kind, mode and content of everything that an administrator could have written, and of the boot entries."""
-    kept = ("etc", "boot/loader", "boot/grub2", "usr/lib/dracut", "usr/lib/modprobe.d", "var/lib")
-    return {path: (entry[0], entry[2]) for path, entry in tree(root).items() if path.startswith(kept)}
+    prefixes = ("etc", "boot/loader", "boot/grub2", "usr/lib/dracut", "usr/lib/modprobe.d", "var/lib")
+    return {path: (entry[0], entry[2]) for path, entry in tree(root).items() if path.startswith(prefixes)}
 
 
 @pytest.mark.parametrize("example", ["rhel9", "rhel8"])
@@ -37,7 +37,7 @@ def test_a_host_of_the_rhel_family_there_and_back(place: Place, example: str) ->
     # Everything is in place, and can be looked at, before any reboot.
     run = place.play("prepare")
     assert run.code == 0, run.output
-    assert all(found >= ARGUMENTS for found in entries(root))
+    assert all(arguments >= ARGUMENTS for arguments in entries(root))
     assert len(entries(root)) == (2 if example == "rhel9" else 1)
     assert 'rhgb quiet intel_iommu=on iommu=pt"\n' in (root / "etc/default/grub").read_text(encoding="utf-8")
     cmdline = root / "etc/kernel/cmdline"
@@ -70,8 +70,8 @@ def test_one_of_two_cards_by_address(place: Place) -> None:
     root = place.add("rhel9")
     run = place.play("prepare", gpustack_reboot=True)
     assert run.code == 0, run.output
-    found = {f["address"]: f["driver"] for f in collect(str(root))["pci"] if f["vendor"] == "10de"}
-    assert found == {
+    drivers = {f["address"]: f["driver"] for f in collect(str(root))["pci"] if f["vendor"] == "10de"}
+    assert drivers == {
         "0000:84:00.0": "vfio-pci",
         "0000:84:00.1": "vfio-pci",
         "0000:88:00.0": "nouveau",

@@ -43,17 +43,17 @@ def test_phases_of_tasks_are_known_to_the_runner() -> None:
 def test_every_variable_that_is_used_is_described_or_made() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROLE / "tasks").glob("*.yml"))
     used = set(re.findall(r"\bgpustack_[a-z_]+", text))
-    made = set(re.findall(r"(?:register|loop_var): (gpustack_\w+)", text)) | set(
+    defined = set(re.findall(r"(?:register|loop_var): (gpustack_\w+)", text)) | set(
         re.findall(r"^ +(gpustack_\w+):", text, re.MULTILINE)
     )
     shared = (ROLE / "vars/main.yml").read_text(encoding="utf-8")
     used |= set(re.findall(r"\bgpustack_[a-z_]+", shared))
-    made |= set(re.findall(r"^(gpustack_\w+):", shared, re.MULTILINE))
+    defined |= set(re.findall(r"^(gpustack_\w+):", shared, re.MULTILINE))
     modules = {
         path.stem for directory in ("library", "action_plugins") for path in (PLAYBOOKS / directory).glob("*.py")
     }
     described = {name for entry in SPECS.values() for name in entry["options"]}
-    assert used - made - modules <= described
+    assert used - defined - modules <= described
     assert described <= used
 
 
@@ -61,9 +61,9 @@ def test_every_variable_that_is_used_is_described_or_made() -> None:
     ("link", "package"), [("gpustack_collector", "facts/collector"), ("gpustack_initramfs", "linux/initramfs")]
 )
 def test_the_host_runs_the_same_modules(link: str, package: str) -> None:
-    ours, theirs = (
+    local, shipped = (
         {path.name: path.read_bytes() for path in directory.glob("*.py")}
         for directory in (share_dir("playbooks").parent / "gpustack" / package, PLAYBOOKS / "module_utils" / link)
     )
-    assert ours == theirs
-    assert ours
+    assert local == shipped
+    assert local

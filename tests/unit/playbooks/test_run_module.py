@@ -35,14 +35,14 @@ def hold(kind: str, path: Path, seconds: float = 3600) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "lock", "said"),
+    ("kind", "lock", "message"),
     [
         ("lockf", "var/lib/dpkg/lock-frontend", "lock-frontend is locked by process {pid} ("),
         ("lockf", "usr/lib/sysimage/rpm/.rpm.lock", ".rpm.lock is locked by process {pid} ("),
         ("flock", "boot", "another run of gpustack is still at work"),
     ],
 )
-def test_who_holds_a_lock_is_named_and_a_second_run_finishes(place: Place, kind: str, lock: str, said: str) -> None:
+def test_who_holds_a_lock_is_named_and_a_second_run_finishes(place: Place, kind: str, lock: str, message: str) -> None:
     root = place.add("talk")
     path = root / lock
     if not path.is_dir():
@@ -53,7 +53,7 @@ def test_who_holds_a_lock_is_named_and_a_second_run_finishes(place: Place, kind:
         run = place.play("prepare", gpustack_reboot=True, gpustack_lock_timeout=0)
         holder.kill()
     assert run.code == 2
-    assert said.format(pid=holder.pid) in run.output
+    assert message.format(pid=holder.pid) in run.output
     assert "run the playbook again" in run.output
     assert (root / "boot/grub/grub.cfg").read_bytes() == menu
     run = place.play("prepare", gpustack_reboot=True, gpustack_lock_timeout=0)
@@ -85,12 +85,12 @@ def test_the_command_keeps_the_lock_when_the_module_is_gone(tmp_path: Path) -> N
     argv += ["-m", "gpustack_run", "-a", f'{{"argv": ["{sys.executable}", "-c", "{script}"], "root": "{tmp_path}"}}']
     subprocess.run(argv, cwd=tmp_path, env=environment(tmp_path), capture_output=True, check=False)
     assert on.exists()
-    own = os.open(tmp_path / "boot", os.O_RDONLY)
+    boot_lock = os.open(tmp_path / "boot", os.O_RDONLY)
     with pytest.raises(BlockingIOError):
-        fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    other = os.open(packages, os.O_RDWR)
-    fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # this one is not inherited
+        fcntl.flock(boot_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    package_lock = os.open(packages, os.O_RDWR)
+    fcntl.lockf(package_lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # this one is not inherited
     off.touch()
-    fcntl.flock(own, fcntl.LOCK_EX)  # comes when the command has ended
-    os.close(own)
-    os.close(other)
+    fcntl.flock(boot_lock, fcntl.LOCK_EX)  # comes when the command has ended
+    os.close(boot_lock)
+    os.close(package_lock)

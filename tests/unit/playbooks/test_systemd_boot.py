@@ -17,9 +17,9 @@ def entries(root: Path) -> list[set[str]]:
 
 def configuration(root: Path) -> dict[str, object]:
     """Kind, mode and content of everything but what runs and the initramfs images."""
-    kept = ("etc", "boot", "usr/lib/modprobe.d", "var/lib")
-    found = {path: (entry[0], entry[2]) for path, entry in tree(root).items() if path.startswith(kept)}
-    return {path: entry for path, entry in found.items() if "initrd.img" not in path}
+    prefixes = ("etc", "boot", "usr/lib/modprobe.d", "var/lib")
+    files = {path: (entry[0], entry[2]) for path, entry in tree(root).items() if path.startswith(prefixes)}
+    return {path: entry for path, entry in files.items() if "initrd.img" not in path}
 
 
 def test_there_and_back(place: Place) -> None:
@@ -38,7 +38,7 @@ def test_there_and_back(place: Place) -> None:
     assert run.code == 0, run.output
     assert "sdboot: the next boot has its arguments" in run.output
     assert len(entries(root)) == 2
-    assert all(found >= ARGUMENTS for found in entries(root))
+    assert all(arguments >= ARGUMENTS for arguments in entries(root))
     assert cmdline.read_text(encoding="utf-8").endswith(" ro quiet intel_iommu=on iommu=pt\n")
     assert drivers(root) == {"nouveau", "snd_hda_intel"}
 
@@ -65,7 +65,7 @@ def test_entries_that_were_not_made_anew_keep_the_host_from_its_reboot(place: Pl
     assert "is not rebooted: its commands have run, and its next boot would not have its arguments" in run.output
     assert "GPU205" in run.output
     assert drivers(root) == {"nouveau", "snd_hda_intel"}
-    assert not any(found & ARGUMENTS for found in entries(root))
+    assert not any(arguments & ARGUMENTS for arguments in entries(root))
 
 
 def test_a_file_that_was_there_stays(place: Place) -> None:

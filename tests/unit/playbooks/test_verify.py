@@ -26,13 +26,13 @@ def test_a_prepared_host_passes_and_is_not_touched(prepared_place: Place) -> Non
 
 def _old_initramfs(root: Path) -> None:
     hook, modprobe = (root / path.lstrip("/") for path in (HOOK, MODPROBE))
-    kept = hook.read_bytes(), modprobe.read_bytes()
+    contents = hook.read_bytes(), modprobe.read_bytes()
     hook.unlink()
     modprobe.unlink()
     update_initramfs(root, ["-u", "-k", "6.1.0-37-amd64"])
-    hook.write_bytes(kept[0])
+    hook.write_bytes(contents[0])
     hook.chmod(0o755)
-    modprobe.write_bytes(kept[1])
+    modprobe.write_bytes(contents[1])
 
 
 def _damaged_initramfs(root: Path) -> None:
