@@ -34,9 +34,9 @@ def unread(*paths):
     return [{"path": path, "error": "Permission denied"} for path in paths]
 
 
-def notable(found):
+def notable(findings):
     """Codes that are about this host, not merely notes of the catalogue about the card."""
-    return {f.code for f in found} - {"GPU022"}
+    return {f.code for f in findings} - {"GPU022"}
 
 
 HOSTS = {
@@ -205,22 +205,22 @@ HOSTS = {
 @pytest.mark.parametrize("name", HOSTS)
 def test_codes(name):
     raw, expected = HOSTS[name]
-    found = parse_host(raw, name)
-    gpu = first_gpu(found)
-    assert notable(host_reasons(found)) | notable(reasons(found, gpu)) == expected
+    facts = parse_host(raw, name)
+    gpu = first_gpu(facts)
+    assert notable(host_reasons(facts)) | notable(reasons(facts, gpu)) == expected
     holding = expected & (PREPARATION | {code for code in expected if definitions()[code].severity is Severity.ERROR})
-    assert assess(found, gpu).ready == (not holding)
+    assert assess(facts, gpu).ready == (not holding)
 
 
 def test_every_code_has_a_host():
     """GPU022, the catalogue's notes, stands alone below."""
-    told = {code for _, expected in HOSTS.values() for code in expected}
-    assert told | {"GPU022"} == {code for code in definitions() if code < "GPU100"}
+    covered = {code for _, expected in HOSTS.values() for code in expected}
+    assert covered | {"GPU022"} == {code for code in definitions() if code < "GPU100"}
 
 
 def test_notes_of_the_catalogue():
-    found = parse_host(snapshot("k4200-prepared"), "k4200-prepared")
-    assessed = assess(found, first_gpu(found))
+    facts = parse_host(snapshot("k4200-prepared"), "k4200-prepared")
+    assessed = assess(facts, first_gpu(facts))
     assert assessed.ready
     assert [(f.code, f.severity, f.message) for f in assessed.notes] == [
         ("GPU022", "info", "The last guest driver branch is R470")
@@ -228,14 +228,14 @@ def test_notes_of_the_catalogue():
 
 
 def test_a_grave_note_is_a_warning():
-    found = host(function("0000:88:00.0", ids="10de:2342"))
-    grave = [f for f in reasons(found, first_gpu(found)) if f.severity is Severity.WARNING]
+    facts = host(function("0000:88:00.0", ids="10de:2342"))
+    grave = [f for f in reasons(facts, first_gpu(facts)) if f.severity is Severity.WARNING]
     assert [f.message for f in grave] == ["Needs the vfio variant driver nvgrace_gpu_vfio_pci"]
 
 
 def test_the_reasons_name_drivers_but_not_what_the_host_keeps():
-    found = parse_host(snapshot("shared-nic"), "shared-nic")
-    assessed = assess(found, first_gpu(found))
+    facts = parse_host(snapshot("shared-nic"), "shared-nic")
+    assessed = assess(facts, first_gpu(facts))
     nic = "0000:1b:00.0 (network controller, driver i40e, interface ens3f0 (up))"
     assert [(f.code, f.message) for f in assessed.reasons] == [
         ("GPU013", f"IOMMU group 21 contains devices that the host uses: {nic}"),
@@ -244,12 +244,12 @@ def test_the_reasons_name_drivers_but_not_what_the_host_keeps():
 
 
 def test_the_argument_that_switched_it_off_is_named():
-    found = host(ungrouped(), iommu=OFF, kernel={"command_line": "ro root=/dev/sda1 amd_iommu=off quiet"})
-    assert "(amd_iommu=off on its command line)" in host_reasons(found)[0].message
+    facts = host(ungrouped(), iommu=OFF, kernel={"command_line": "ro root=/dev/sda1 amd_iommu=off quiet"})
+    assert "(amd_iommu=off on its command line)" in host_reasons(facts)[0].message
 
 
 @pytest.mark.parametrize(
-    ("more", "words", "absent"),
+    ("more", "advice", "absent"),
     [
         ({"cpu": {**INTEL, "flags": ["vmx"]}}, "VT-d", "AMD-Vi"),
         ({"cpu": {"vendor": "AuthenticAMD", "flags": ["svm"]}}, "AMD-Vi", "VT-d"),
@@ -257,25 +257,25 @@ def test_the_argument_that_switched_it_off_is_named():
         ({"architecture": "ppc64le", "iommu": NONE}, "IOMMU groups", "VT-d"),
     ],
 )
-def test_advice_on_a_missing_iommu_fits_the_machine(more, words, absent):
-    (found,) = host_reasons(host(ungrouped(), **{"iommu": {**NONE, "tables_listed": True}, **more}))
-    assert found.code == "GPU001"
-    assert words in f"{found.message} {found.remedy}"
-    assert absent not in f"{found.message} {found.remedy}"
+def test_advice_on_a_missing_iommu_fits_the_machine(more, advice, absent):
+    (finding,) = host_reasons(host(ungrouped(), **{"iommu": {**NONE, "tables_listed": True}, **more}))
+    assert finding.code == "GPU001"
+    assert advice in f"{finding.message} {finding.remedy}"
+    assert absent not in f"{finding.message} {finding.remedy}"
 
 
 def test_interrupts_of_a_virtual_machine_are_its_hypervisors():
     cpu = {**INTEL, "flags": ["vmx", "hypervisor"]}
-    (found,) = host_reasons(host(GPU, iommu={**ACTIVE, "interrupt_remapping": False}, cpu=cpu))
-    assert "intremap=on" in found.remedy
-    assert "firmware" not in found.remedy
+    (finding,) = host_reasons(host(GPU, iommu={**ACTIVE, "interrupt_remapping": False}, cpu=cpu))
+    assert "intremap=on" in finding.remedy
+    assert "firmware" not in finding.remedy
 
 
 @pytest.mark.parametrize(("release", "severity"), [("5.14.0-70.el9", "warning"), ("6.8.0-31-generic", "error")])
 def test_unity_mappings_of_amd_are_refused_by_newer_kernels(release, severity):
     iommu = {**ACTIVE, "acpi_tables": ["IVRS"], "groups": [reserved("direct")]}
-    found = host(GPU, iommu=iommu, kernel={"release": release})
-    assert [f.severity for f in reasons(found, first_gpu(found)) if f.code == "GPU028"] == [severity]
+    facts = host(GPU, iommu=iommu, kernel={"release": release})
+    assert [f.severity for f in reasons(facts, first_gpu(facts)) if f.code == "GPU028"] == [severity]
 
 
 def test_no_finding_about_the_firmware_of_a_mounted_disk():
@@ -285,9 +285,9 @@ def test_no_finding_about_the_firmware_of_a_mounted_disk():
 
 
 def test_what_holds_the_host_back_is_reported_for_the_host():
-    found = parse_host(snapshot("k4200"), "k4200")
-    places = {(f.code, f.place) for gpu in gpus(found) for f in reasons(found, gpu) if f.code == "GPU002"}
-    assert places == {("GPU002", "gpu01")}
+    facts = parse_host(snapshot("k4200"), "k4200")
+    reported = {(f.code, f.place) for gpu in gpus(facts) for f in reasons(facts, gpu) if f.code == "GPU002"}
+    assert reported == {("GPU002", "gpu01")}
 
 
 @pytest.mark.parametrize(
@@ -300,8 +300,8 @@ def test_sizes(number, text):
 
 def test_definitions_are_whole():
     """Texts that people read: sentences without a trailing period where they are joined, sources that can be found."""
-    ours = {code: d for code, d in definitions().items() if code < "GPU100"}
-    for code, definition in ours.items():
+    readiness = {code: d for code, d in definitions().items() if code < "GPU100"}
+    for code, definition in readiness.items():
         assert definition.source, code
         assert definition.explanation.strip().endswith("."), code
         assert not definition.message.endswith("."), code

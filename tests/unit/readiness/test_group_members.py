@@ -77,24 +77,24 @@ USB = {"ids": "10de:1ad8", "pci_class": "0c0330", "driver": "xhci_hcd"}
     ],
 )
 def test_one_other_member_of_the_group(member, expected):
-    found = host(GPU, member)
-    gpu = next(g for g in gpus(found) if g.main.address == "0000:88:00.0")
-    assert [str(need) for need in needs(found, gpu)] == ([expected] if expected else [])
+    facts = host(GPU, member)
+    gpu = next(g for g in gpus(facts) if g.main.address == "0000:88:00.0")
+    assert [str(need) for need in needs(facts, gpu)] == ([expected] if expected else [])
 
 
 def test_another_gpu_is_a_peer_and_its_audio_goes_along():
-    found = host(
+    facts = host(
         GPU,
         function("0000:84:00.0", driver="nouveau"),
         function("0000:84:00.1", ids="10de:0e0a", pci_class="040300", driver="snd_hda_intel"),
     )
-    gpu = gpus(found)[1]
+    gpu = gpus(facts)[1]
     assert gpu.main.address == "0000:88:00.0"
-    assert needs(found, gpu) == ()
+    assert needs(facts, gpu) == ()
     assert [f.address for f in peers(gpu)] == ["0000:84:00.0"]
 
 
 def test_the_nic_of_a_shared_group_is_named():
-    found = parse_host(snapshot("shared-nic"), "shared-nic")
-    assert [need.function.address for need in needs(found, first_gpu(found))] == ["0000:1b:00.0"]
-    assert needs(found, gpus(found)[1]) == ()
+    facts = parse_host(snapshot("shared-nic"), "shared-nic")
+    assert [need.function.address for need in needs(facts, first_gpu(facts))] == ["0000:1b:00.0"]
+    assert needs(facts, gpus(facts)[1]) == ()
