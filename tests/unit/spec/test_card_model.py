@@ -28,7 +28,7 @@ def function(**values: Any) -> Function:
 
 
 @pytest.mark.parametrize(
-    ("asked", "fits"),
+    ("conditions", "fits"),
     [
         ({}, True),
         ({"vendor": "10DE"}, True),
@@ -44,8 +44,8 @@ def function(**values: Any) -> Function:
         ({"addresses": ["0000:89:00.0"]}, False),
     ],
 )
-def test_all_that_is_asked_must_fit(asked: dict[str, Any], fits: bool) -> None:
-    assert matches(Match.model_validate(IDS | asked), function()) is fits
+def test_all_that_is_asked_must_fit(conditions: dict[str, Any], fits: bool) -> None:
+    assert matches(Match.model_validate(IDS | conditions), function()) is fits
 
 
 def test_an_unknown_subsystem_fits_nothing_that_is_asked() -> None:
@@ -57,10 +57,10 @@ def test_an_unknown_subsystem_fits_nothing_that_is_asked() -> None:
 def test_a_card_is_of_the_model_that_asks_most_whatever_the_order() -> None:
     general = Model.model_validate({"match": IDS})
     board = Model.model_validate({"match": IDS | {"subsystem_product": "1096"}})
-    one = Model.model_validate({"match": IDS | {"subsystem_product": "1096", "addresses": ["0000:88:00.0"]}})
+    addressed = Model.model_validate({"match": IDS | {"subsystem_product": "1096", "addresses": ["0000:88:00.0"]}})
     for models in (
-        {"general": general, "board": board, "one": one},
-        {"one": one, "board": board, "general": general},
+        {"general": general, "board": board, "one": addressed},
+        {"one": addressed, "board": board, "general": general},
     ):
         assert model_of(models, function()) == "one"
         assert model_of(models, function(address="0000:89:00.0")) == "board"
@@ -88,9 +88,9 @@ FUNCTIONS = st.builds(
 
 
 @given(MATCHES, MATCHES, FUNCTIONS)
-def test_disjoint_and_within_mean_what_they_say(one: Match, other: Match, card: Function) -> None:
-    if disjoint(one, other):
-        assert not (matches(one, card) and matches(other, card))
-    if within(one, other):
-        assert not within(other, one)
-        assert matches(other, card) or not matches(one, card)
+def test_disjoint_and_within_mean_what_they_say(first: Match, second: Match, card: Function) -> None:
+    if disjoint(first, second):
+        assert not (matches(first, card) and matches(second, card))
+    if within(first, second):
+        assert not within(second, first)
+        assert matches(second, card) or not matches(first, card)

@@ -76,9 +76,9 @@ def test_a_host_of_the_spec_gives_what_was_found_on_it() -> None:
 
 
 def test_cards_of_one_name_and_two_ids_are_two_models() -> None:
-    one = function("0000:05:00.0", "8086:0bd9", "030000")
-    other = function("0000:06:00.0", "8086:0bda", "030000")
-    spec = parse_spec(initial_spec([host("a", one, other)]), "x")
+    first = function("0000:05:00.0", "8086:0bd9", "030000")
+    second = function("0000:06:00.0", "8086:0bda", "030000")
+    spec = parse_spec(initial_spec([host("a", first, second)]), "x")
     assert {name: model.match.product for name, model in spec.models.items()} == {
         "max-1100-0bd9": "0bd9",
         "max-1100-0bda": "0bda",
@@ -136,7 +136,7 @@ M60 = [function("0000:05:00.0", "10de:13f2"), function("0000:06:00.0", "10de:13f
 
 
 @pytest.mark.parametrize(
-    ("others", "models"),
+    ("displays", "models"),
     [
         ([], []),
         (k4200(0x88), []),
@@ -145,8 +145,8 @@ M60 = [function("0000:05:00.0", "10de:13f2"), function("0000:06:00.0", "10de:13f
         ([*RX6800, *k4200(0x88)], ["rx-6800-6800-xt-6900-xt"]),
     ],
 )
-def test_a_boot_gpu_stays_when_no_other_display_would(others: list[dict[str, Any]], models: list[str]) -> None:
-    text = initial_spec([host("a", *ONLY_DISPLAY, *others), host("b", BMC, A100)])
+def test_a_boot_gpu_stays_when_no_other_display_would(displays: list[dict[str, Any]], models: list[str]) -> None:
+    text = initial_spec([host("a", *ONLY_DISPLAY, *displays), host("b", BMC, A100)])
     spec = parse_spec(text, "x")
     assert list(models_for(spec, "a")) == models
     assert re.search(r"^# Omitted \(the boot GPUs of hosts .*\): a\.$", text, re.MULTILINE)
@@ -162,9 +162,9 @@ def test_the_display_of_a_virtual_machine_is_left_out(console: dict[str, Any]) -
     assert list(spec.models) == ["k4200"]
 
 
-@pytest.mark.parametrize("other", [BMC, IGPU, STANDARD_VGA])
-def test_a_boot_display_beside_another_display_is_taken(other: dict[str, Any]) -> None:
-    text = initial_spec([host("a", *ONLY_DISPLAY, other)])
+@pytest.mark.parametrize("display", [BMC, IGPU, STANDARD_VGA])
+def test_a_boot_display_beside_another_display_is_taken(display: dict[str, Any]) -> None:
+    text = initial_spec([host("a", *ONLY_DISPLAY, display)])
     assert "k4200" in parse_spec(text, "x").hosts["a"].models
 
 
@@ -255,8 +255,8 @@ def test_random_scans_give_valid_and_complete_specs(hosts: list[Host]) -> None:
     assert text.isascii()
     given_models = set()
     for facts in hosts:
-        given = {assigned.address: assigned.model for assigned in assigned_gpus(spec, facts)}
-        models = {given.get(gpu.main.address) for gpu in gpus(facts)}
+        by_address = {assigned.address: assigned.model for assigned in assigned_gpus(spec, facts)}
+        models = {by_address.get(gpu.main.address) for gpu in gpus(facts)}
         given_models |= models
         # Whatever a host gives was found on it, and it gives all that was found: but for integrated graphics.
         assert models - {None} == set(models_for(spec, facts.hostname))

@@ -97,7 +97,7 @@ def test_an_error_carries_every_problem_as_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "likely"),
+    ("value", "likely"),
     [
         ("1184", '"1184"'),
         ("11e4", '"11e4"'),
@@ -117,8 +117,8 @@ def test_an_error_carries_every_problem_as_data() -> None:
         ("~", None),
     ],
 )
-def test_ids_that_yaml_does_not_leave_alone(written: str, likely: str | None) -> None:
-    text = f"version: 1\nmodels: {{m: {{match: {{vendor: '10de', product: {written}}}}}}}\nhosts: {{a: [m]}}"
+def test_ids_that_yaml_does_not_leave_alone(value: str, likely: str | None) -> None:
+    text = f"version: 1\nmodels: {{m: {{match: {{vendor: '10de', product: {value}}}}}}}\nhosts: {{a: [m]}}"
     problems = examine(text, "x").problems
     (problem,) = [p for p in problems if p.severity is Severity.ERROR]
     assert problem.path == "$.models.m.match.product"

@@ -21,7 +21,7 @@ RANGES = st.builds(
     BOUNDS,
     st.one_of(st.just(""), st.integers(1, 40).map(lambda n: f":{n}")),
 )
-WITH_RANGES = st.lists(st.one_of(WORDS, RANGES), max_size=4).map(lambda parts: "g" + "".join(parts))
+WITH_RANGES = st.lists(st.one_of(WORDS, RANGES), max_size=4).map(lambda pieces: "g" + "".join(pieces))
 
 
 def refusal(text: str) -> str | None:
@@ -60,18 +60,18 @@ def test_ranges_stand_for_what_ansible_makes_of_them(text: str) -> None:
     except ValueError:
         return
     assume(pattern.count <= 2000)
-    theirs = expand_hostname_range(text) if "[" in text else [text]
-    assert list(pattern.names()) == theirs
+    expanded = expand_hostname_range(text) if "[" in text else [text]
+    assert list(pattern.names()) == expanded
 
 
 @given(WITH_RANGES)
 def test_what_ansible_refuses_is_refused(text: str) -> None:
     try:
-        theirs = expand_hostname_range(text) if "[" in text else [text]
+        expanded = expand_hostname_range(text) if "[" in text else [text]
     except (AnsibleError, ValueError):
         assert refusal(text)
     else:
-        if theirs and len(theirs) <= MAX_HOSTS:
+        if expanded and len(expanded) <= MAX_HOSTS:
             HostPattern.parse(text)
 
 
@@ -84,7 +84,7 @@ def test_matching_and_expanding_agree(text: str, name: str) -> None:
     assume(pattern.count <= 2000)
     names = list(pattern.names())
     assert pattern.matches(name) == (name in names)
-    assert all(pattern.matches(one) for one in names)
+    assert all(pattern.matches(name) for name in names)
 
 
 @given(st.from_regex(r"[ab*?][ab*?.]{0,12}", fullmatch=True), st.from_regex(r"[ab.]{0,12}", fullmatch=True))
@@ -94,12 +94,12 @@ def test_wildcards_match_as_in_ansible_patterns(text: str, name: str) -> None:
 
 @given(st.one_of(st.text(), st.text("g[]:*?1a\n\u202e;")))
 def test_any_text_is_a_pattern_or_a_value_error(text: str) -> None:
-    said = refusal(text)
-    if said is None:
+    message = refusal(text)
+    if message is None:
         assert HostPattern.parse(text).text == text
     else:
-        assert said.isascii()
-        assert said.isprintable()
+        assert message.isascii()
+        assert message.isprintable()
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,9 @@ def objects(node: Any) -> Iterator[dict[str, Any]]:
 
 
 def test_every_key_is_described_and_none_can_be_null() -> None:
-    named = [(name, entry) for node in objects(schema()) for name, entry in node.get("properties", {}).items()]
-    assert len(named) > 12
-    for name, entry in named:
+    properties = [(name, entry) for node in objects(schema()) for name, entry in node.get("properties", {}).items()]
+    assert len(properties) > 12
+    for name, entry in properties:
         assert entry.get("description", "").endswith("."), name
         assert {"type": "null"} not in entry.get("anyOf", []), name
 
