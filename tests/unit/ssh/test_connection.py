@@ -21,10 +21,10 @@ from support.sshd import free_port, program, user
 
 
 def test_the_same_facts_as_on_the_host_itself(config):
-    here, there = collect(), read()
-    assert there["hostname"] == "gpu01"  # as the user calls it
+    local, remote = collect(), read()
+    assert remote["hostname"] == "gpu01"  # as the user calls it
     for key in ("version", "pci", "cpu", "machine", "files", "iommu", "boot"):
-        assert there[key] == here[key], key
+        assert remote[key] == local[key], key
 
 
 def test_a_name_in_full_is_the_name_of_the_host(config):
@@ -100,8 +100,8 @@ def test_a_proxy_command_that_leads_nowhere(command, expected, config, monkeypat
 
 def test_nothing_listens(config):
     config("Host gpu01", f"Port {free_port()}")
-    said = refusal()
-    assert "can't be reached: Connection refused (127.0.0.1 port" in said
+    message = refusal()
+    assert "can't be reached: Connection refused (127.0.0.1 port" in message
 
 
 def test_no_such_name(config):
@@ -120,10 +120,10 @@ def test_something_else_listens(config):
     thread = threading.Thread(target=answer)
     thread.start()
     config("Host gpu01", f"Port {listener.getsockname()[1]}")
-    said = refusal()
+    message = refusal()
     thread.join()
     listener.close()
-    assert "no SSH connection" in said
+    assert "no SSH connection" in message
 
 
 @pytest.mark.parametrize(
@@ -150,10 +150,10 @@ def test_messages_that_are_no_ssh_fail_their_host_only(message, config):
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         config("Host evil", f"Port {server.getsockname()[1]}")
-        found = gather(["evil", "gpu01"], ssh=SshOptions(user=user(), timeout=20))
+        gathered = gather(["evil", "gpu01"], ssh=SshOptions(user=user(), timeout=20))
         thread.join()
-    assert [host.hostname for host in found.hosts] == ["gpu01"]
-    assert "no SSH connection" in str(found.failures[0].error)
+    assert [host.hostname for host in gathered.hosts] == ["gpu01"]
+    assert "no SSH connection" in str(gathered.failures[0].error)
 
 
 def test_a_host_that_never_answers(config):
@@ -185,9 +185,9 @@ def test_a_single_dead_host_is_its_own_error(config, capsys):
 
 def test_each_host_is_reported_when_it_is_done(config, sshd):
     config("Host 127.*", "HostName %h", known=sshd.known(f"[127.0.0.*]:{sshd.port}"))
-    done = []
-    gather(MANY[:3], ssh=SshOptions(), jobs=2, reported=done.append)
-    assert sorted(done) == list(MANY[:3])
+    reported = []
+    gather(MANY[:3], ssh=SshOptions(), jobs=2, reported=reported.append)
+    assert sorted(reported) == list(MANY[:3])
 
 
 def test_giving_up_closes_the_connections(forced):

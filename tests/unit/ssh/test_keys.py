@@ -12,9 +12,9 @@ from support.sshd import keygen, program, user
 
 def test_no_key_at_all(config, home):
     (home / ".ssh" / "config").write_text((home / ".ssh" / "config").read_text().replace("IdentityFile", "#"))
-    said = refusal()
-    assert f"refuses the user {user()}: there is no key to offer" in said
-    assert f"ssh {user()}@127.0.0.1 true" in said
+    message = refusal()
+    assert f"refuses the user {user()}: there is no key to offer" in message
+    assert f"ssh {user()}@127.0.0.1 true" in message
 
 
 def test_a_key_that_may_not_log_in(config, sshd, tmp_path, home):
@@ -68,8 +68,8 @@ def agent(tmp_path, monkeypatch):
 
 def without_files(home, *lines):
     text = (home / ".ssh" / "config").read_text()
-    kept = [line for line in text.splitlines() if not line.startswith("IdentityFile")]
-    (home / ".ssh" / "config").write_text("\n".join([*lines, *kept, ""]))
+    retained = [line for line in text.splitlines() if not line.startswith("IdentityFile")]
+    (home / ".ssh" / "config").write_text("\n".join([*lines, *retained, ""]))
 
 
 def test_the_keys_of_the_agent(config, agent, sshd, home):

@@ -18,12 +18,12 @@ from support.sshd import Sshd, keygen, program
 
 def test_an_unknown_key_is_refused_with_a_remedy(config, sshd):
     config(known="")
-    said = refusal()
+    message = refusal()
     fingerprint = subprocess.run(
         [program("ssh-keygen"), "-lf", str(sshd.host_key)], capture_output=True, text=True, check=True
     ).stdout.split()[1]
-    assert f"gpu01: its host key is not known: it shows ED25519 {fingerprint}" in said
-    assert f"ssh-keyscan -p {sshd.port} 127.0.0.1 >> " in said
+    assert f"gpu01: its host key is not known: it shows ED25519 {fingerprint}" in message
+    assert f"ssh-keyscan -p {sshd.port} 127.0.0.1 >> " in message
 
 
 @pytest.mark.parametrize("weaken", ["StrictHostKeyChecking no", "StrictHostKeyChecking accept-new"])
@@ -33,22 +33,22 @@ def test_no_configuration_weakens_the_check(weaken, config):
 
 
 def test_a_changed_key(config, sshd, tmp_path):
-    other = keygen(tmp_path / "other").with_suffix(".pub").read_text()
-    config(known=f"[127.0.0.1]:{sshd.port} {other}")
-    said = refusal()
-    assert "its host key has changed" in said
-    assert f"ssh-keygen -R '[127.0.0.1]:{sshd.port}'" in said
+    other_key = keygen(tmp_path / "other").with_suffix(".pub").read_text()
+    config(known=f"[127.0.0.1]:{sshd.port} {other_key}")
+    message = refusal()
+    assert "its host key has changed" in message
+    assert f"ssh-keygen -R '[127.0.0.1]:{sshd.port}'" in message
 
 
 def test_a_key_of_another_kind_only_is_a_change_too(config, sshd, tmp_path):
-    other = keygen(tmp_path / "other", "ecdsa").with_suffix(".pub").read_text()
-    config(known=f"[127.0.0.1]:{sshd.port} {other}")
+    other_key = keygen(tmp_path / "other", "ecdsa").with_suffix(".pub").read_text()
+    config(known=f"[127.0.0.1]:{sshd.port} {other_key}")
     assert "its host key has changed" in refusal()
 
 
 def test_one_of_several_known_keys_is_enough(config, sshd, tmp_path):
-    other = keygen(tmp_path / "other").with_suffix(".pub").read_text()
-    config(known=f"[127.0.0.1]:{sshd.port} {other}{sshd.known()}")
+    other_key = keygen(tmp_path / "other").with_suffix(".pub").read_text()
+    config(known=f"[127.0.0.1]:{sshd.port} {other_key}{sshd.known()}")
     assert read()
 
 
@@ -71,9 +71,9 @@ def test_names_that_are_others(name, config, sshd):
 
 def test_an_authority_for_certificates_is_named_and_does_not_count(config, sshd, home):
     config(known=f"\n@cert-authority * {sshd.public_host_key}\n")
-    said = refusal()
-    assert "its host key is not known" in said
-    assert f"so {home}/.ssh/known_hosts:2 (@cert-authority) does not help" in said
+    message = refusal()
+    assert "its host key is not known" in message
+    assert f"so {home}/.ssh/known_hosts:2 (@cert-authority) does not help" in message
     config(known=f"@cert-authority 127.0.0.2 {sshd.public_host_key}\n")
     assert "@cert-authority" not in refusal()
 

@@ -52,9 +52,9 @@ def test_a_python_by_another_name(forced, tmp_path):
 def test_sudo_that_wants_a_password(forced, tmp_path):
     script(tmp_path / "bin" / "sudo", "echo 'sudo: a password is required' >&2; exit 1")
     forced(search(f"{tmp_path}/bin:{Path(sys.executable).parent}:/usr/bin:/bin"))
-    said = refusal(sudo=True)
-    assert "sudo refuses: sudo: a password is required" in said
-    assert "NOPASSWD" in said
+    message = refusal(sudo=True)
+    assert "sudo refuses: sudo: a password is required" in message
+    assert "NOPASSWD" in message
 
 
 def test_sudo_runs_the_collector(forced, tmp_path):
