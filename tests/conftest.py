@@ -35,8 +35,8 @@ def _group(nodeid: str) -> str:
     name = _file(nodeid)
     if name.startswith("nova/maintenance/"):
         return "nova/maintenance"  # one Nova for all
-    found = re.search(r"\[.*?\b(20\d\d\.\d|yoga|mariadb|postgresql)\b", nodeid)
-    return f"{name} {found[1]}" if found else name
+    match = re.search(r"\[.*?\b(20\d\d\.\d|yoga|mariadb|postgresql)\b", nodeid)
+    return f"{name} {match[1]}" if match else name
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -98,5 +98,5 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         return
     costs = json.loads(_COSTS.read_text(encoding="utf-8")) if _COSTS.exists() else {}
     costs.update({name: round(seconds) for name, seconds in _spent.items()})
-    kept = {name: cost for name, cost in sorted(costs.items()) if cost >= _LEAST and (_HERE / name).exists()}
-    _COSTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    retained = {name: cost for name, cost in sorted(costs.items()) if cost >= _LEAST and (_HERE / name).exists()}
+    _COSTS.write_text(json.dumps(retained, indent=1) + "\n", encoding="utf-8")

@@ -33,21 +33,21 @@ def run(*command: str | Path, cwd: Path, code: int = 0) -> str:
 
 def build(project: Path, kind: str, out: Path) -> Path:
     run(sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", out, cwd=project)
-    (made,) = out.glob("*.whl" if kind == "wheel" else "*.tar.gz")
-    return made
+    (archive,) = out.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return archive
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
     """The wheel of each distribution, built from its source distribution as pip does."""
-    made = {}
+    by_project = {}
     for project in (MAIN, DEMO):
         place = tmp_path_factory.mktemp("build")
         with tarfile.open(build(project, "sdist", place)) as archive:
             archive.extractall(place, filter="data")
         (source,) = (path for path in place.iterdir() if path.is_dir())
-        made[project] = build(source, "wheel", place / "wheel")
-    return made
+        by_project[project] = build(source, "wheel", place / "wheel")
+    return by_project
 
 
 def contents(wheel: Path) -> set[str]:
@@ -81,7 +81,7 @@ def test_the_wheel_holds_the_package_and_what_it_writes_to_hosts(wheels: dict[Pa
 
 def test_the_wheel_holds_nothing_of_the_demo(wheels: dict[Path, Path]) -> None:
     strange = ("embedded", "examples", "gpustack_demo", "tests/")
-    assert not [name for name in contents(wheels[MAIN]) if any(word in name for word in strange)]
+    assert not [name for name in contents(wheels[MAIN]) if any(fragment in name for fragment in strange)]
     shipped = {name for name in contents(wheels[DEMO]) if ".dist-info/" not in name}
     assert shipped == packaged(DEMO / "gpustack_demo", "gpustack_demo")
 

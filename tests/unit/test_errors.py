@@ -6,18 +6,18 @@ from gpustack import errors
 
 
 def classes() -> list[type[errors.GpustackError]]:
-    known = vars(errors).values()
-    return [one for one in known if isinstance(one, type) and "exit_code" in vars(one)]
+    members = vars(errors).values()
+    return [member for member in members if isinstance(member, type) and "exit_code" in vars(member)]
 
 
 def test_each_exit_code_has_one_meaning() -> None:
-    codes = [one.exit_code for one in classes()]
+    codes = [error.exit_code for error in classes()]
     assert len(codes) == len(set(codes)) > 10
     assert not {0, errors.CHANGES, errors.INTERRUPTED, errors.BROKEN_PIPE} & set(codes)
 
 
 def test_exit_codes_are_documented() -> None:
     documented = errors.exit_codes()
-    assert {one.exit_code for one in classes()} < set(documented)
+    assert {error.exit_code for error in classes()} < set(documented)
     assert documented[errors.SpecError.exit_code] == "The spec is invalid."
     assert all(meaning.endswith(".") and "|" not in meaning for meaning in documented.values())

@@ -16,7 +16,7 @@ SHORT, CAPITALS, FULL, OTHER_DOMAIN, LONGER = "gpu1", "GPU1", "gpu1.example.org"
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same", "extends", "short"),
+    ("name", "counterpart", "same", "extends", "short"),
     [
         (SHORT, SHORT, True, True, True),
         (SHORT, CAPITALS, True, True, True),
@@ -29,8 +29,10 @@ SHORT, CAPITALS, FULL, OTHER_DOMAIN, LONGER = "gpu1", "GPU1", "gpu1.example.org"
         ("2001:db8::1", "2001:db8:0::1", False, False, True),
     ],
 )
-def test_each_comparison_has_its_strictness(one: str, other: str, *, same: bool, extends: bool, short: bool) -> None:
-    for first, second in ((one, other), (other, one)):
+def test_each_comparison_has_its_strictness(
+    name: str, counterpart: str, *, same: bool, extends: bool, short: bool
+) -> None:
+    for first, second in ((name, counterpart), (counterpart, name)):
         assert hostnames.same(first, second) is same
         assert hostnames.extends(first, second) is extends
         assert (hostnames.short(first) == hostnames.short(second)) is short
@@ -66,8 +68,8 @@ def test_a_head_is_as_written(name: str, head: str) -> None:
 
 def test_the_very_name_precedes_the_same_name() -> None:
     indexed = hostnames.index({SHORT: 1, CAPITALS: 2, "GPU2": 3})
-    found = [hostnames.find(indexed, name) for name in (SHORT, CAPITALS, "gpu2", FULL)]
-    assert found == [1, 2, 3, None]
+    numbers = [hostnames.find(indexed, name) for name in (SHORT, CAPITALS, "gpu2", FULL)]
+    assert numbers == [1, 2, 3, None]
 
 
 def node(host: str = SHORT, name: str = SHORT, deleted: int = 0) -> ComputeNode:
@@ -75,7 +77,7 @@ def node(host: str = SHORT, name: str = SHORT, deleted: int = 0) -> ComputeNode:
 
 
 @pytest.mark.parametrize(
-    ("host", "name", "here"),
+    ("host", "name", "local"),
     [
         (SHORT, SHORT, True),
         (CAPITALS, SHORT, False),
@@ -85,7 +87,7 @@ def node(host: str = SHORT, name: str = SHORT, deleted: int = 0) -> ComputeNode:
         (None, SHORT, False),
     ],
 )
-def test_an_instance_is_placed_by_both_names_letter_by_letter(host: str | None, name: str, *, here: bool) -> None:
+def test_an_instance_is_placed_by_both_names_letter_by_letter(host: str | None, name: str, *, local: bool) -> None:
     placed = Instance(
         uuid="vm",
         host=host,
@@ -97,7 +99,7 @@ def test_an_instance_is_placed_by_both_names_letter_by_letter(host: str | None, 
         display_name=None,
         cell="cell1",
     )
-    assert node().has(placed) is here
+    assert node().has(placed) is local
     assert not node(deleted=1).has(placed)
 
 
@@ -107,14 +109,14 @@ def test_an_instance_is_placed_by_both_names_letter_by_letter(host: str | None, 
 )
 def test_a_migration_touches_a_node_in_capitals(host: str, name: str, *, touches: bool) -> None:
     ends = {"source_compute": host, "source_node": name, "dest_compute": "gpu2", "dest_node": "gpu2"}
-    made = Migration(
+    migration = Migration(
         id=1, instance_uuid="vm", status="error", migration_type=None, cross_cell_move=False, updated_at=None, **ends
     )
-    assert made.touches(node()) is touches
+    assert migration.touches(node()) is touches
 
 
 @pytest.mark.parametrize(
-    ("known", "found"),
+    ("hosts", "expected"),
     [
         ([CAPITALS], CAPITALS),
         ([FULL], FULL),
@@ -124,13 +126,13 @@ def test_a_migration_touches_a_node_in_capitals(host: str, name: str, *, touches
         ([LONGER], None),
     ],
 )
-def test_hardware_is_of_one_host_only(known: list[str], found: str | None) -> None:
-    hardware = {name: Hardware(present={}) for name in known}
-    assert of_host(hardware, SHORT, None) is (None if found is None else hardware[found])
+def test_hardware_is_of_one_host_only(hosts: list[str], expected: str | None) -> None:
+    hardware = {name: Hardware(present={}) for name in hosts}
+    assert of_host(hardware, SHORT, None) is (None if expected is None else hardware[expected])
 
 
 @pytest.mark.parametrize(
-    ("directory", "found"),
+    ("directory", "expected"),
     [
         (FULL, [FULL]),
         (SHORT, [FULL, OTHER_DOMAIN]),
@@ -139,10 +141,10 @@ def test_hardware_is_of_one_host_only(known: list[str], found: str | None) -> No
         ("10", [FULL, OTHER_DOMAIN, "10.0.0.7"]),  # names no host: it may be of each
     ],
 )
-def test_a_path_names_the_hosts_of_a_configuration(directory: str, found: list[str]) -> None:
+def test_a_path_names_the_hosts_of_a_configuration(directory: str, expected: list[str]) -> None:
     hosts = [
         Host.model_validate({"version": 1, "hostname": name, "pci": []}) for name in (FULL, OTHER_DOMAIN, "10.0.0.7")
     ]
     configuration = NovaConfiguration(files=(f"/etc/kolla/config/nova/{directory}/nova.conf",), settings=())
     source = Source(label="", services=("compute",), configuration=configuration, named=True)
-    assert [host.hostname for host in hosts_of(source, hosts)] == found
+    assert [host.hostname for host in hosts_of(source, hosts)] == expected

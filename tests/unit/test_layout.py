@@ -122,7 +122,7 @@ def mirrors_a_module(test: Path) -> bool:
     """Whether a test is named after a module or package at the same place in the tree; rules begin with their class."""
     place, name = test.parent.relative_to(UNIT), test.stem.removeprefix("test_")
     names = (f"{name}.py", f"{name}/__init__.py", f"rules/?_{name}.py", f"rules/_{name}.py")
-    return any(any((package / place).glob(one)) for package in PACKAGES for one in names)
+    return any(any((package / place).glob(pattern)) for package in PACKAGES for pattern in names)
 
 
 def test_tests_are_named_after_modules() -> None:
@@ -132,8 +132,8 @@ def test_tests_are_named_after_modules() -> None:
 
 
 def test_tests_import_nothing_of_other_tests() -> None:
-    others = re.compile(r"^\s*(?:from|import) (?:unit\.|nova\.cleanup|\.)", re.MULTILINE)
+    imports = re.compile(r"^\s*(?:from|import) (?:unit\.|nova\.cleanup|\.)", re.MULTILINE)
     tests = [path for name in ("unit", "nova", "support") for path in (TOP / "tests" / name).rglob("*.py")]
     # They run the tests of other modules again, on database servers.
-    again = {TOP / "tests/nova/cleanup" / name for name in ("test_on_servers.py", "test_servers.py")}
-    assert {path for path in tests if others.search(path.read_text(encoding="utf-8"))} <= again
+    rerun = {TOP / "tests/nova/cleanup" / name for name in ("test_on_servers.py", "test_servers.py")}
+    assert {path for path in tests if imports.search(path.read_text(encoding="utf-8"))} <= rerun

@@ -26,10 +26,10 @@ def manuals() -> ModuleType:
 
 def test_the_files_are_those_of_the_parsers(manuals: ModuleType) -> None:
     expected = manuals.rendered()
-    found = {
+    present = {
         path.relative_to(TOP): path.read_text(encoding="utf-8") for path in TOP.glob("share/**/*") if path.is_file()
     }
-    stale = sorted(str(path) for path in {*expected, *found} if expected.get(path) != found.get(path))
+    stale = sorted(str(path) for path in {*expected, *present} if expected.get(path) != present.get(path))
     assert not stale, f"run .venv/bin/python tools/manuals: {', '.join(stale)}"
 
 

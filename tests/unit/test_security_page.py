@@ -13,6 +13,6 @@ def test_every_guarantee_has_a_test() -> None:
     rows = [line for line in page.splitlines() if line.startswith("| ") and " attempts to |" not in line]
     assert rows
     for row in rows:
-        named = re.findall(r"`(tests/[\w/.-]+)`", row.split("|")[-2])
-        assert named, row
-        assert [path for path in named if not (ROOT / path).is_file()] == []
+        paths = re.findall(r"`(tests/[\w/.-]+)`", row.split("|")[-2])
+        assert paths, row
+        assert [path for path in paths if not (ROOT / path).is_file()] == []

@@ -51,27 +51,27 @@ def test_missing_packages_are_one_sentence_with_the_command(checkout: Path) -> N
     program(programs, "dpkg-query", "exit 1")
     program(programs, "id", "echo 1000")
     program(programs, "sudo", "exit 1")
-    done = setup(checkout, "--apt", "cpio", "mariadb-client-core")
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+    process = setup(checkout, "--apt", "cpio", "mariadb-client-core")
+    assert process.returncode == 1
+    (line,) = process.stderr.splitlines()
     assert line.endswith("As root, run: apt-get install --no-install-recommends cpio mariadb-client-core")
 
 
 def test_too_little_memory_is_refused(checkout: Path, tmp_path: Path) -> None:
     little = tmp_path / "meminfo"
     little.write_text("MemTotal:        4040404 kB\n", encoding="utf-8")
-    done = setup(checkout, "--room", MEMINFO=str(little))
-    assert done.returncode == 1
-    assert done.stderr.startswith("setup: This machine has 3945 MiB of memory; the tests need 6144 MiB.")
+    process = setup(checkout, "--room", MEMINFO=str(little))
+    assert process.returncode == 1
+    assert process.stderr.startswith("setup: This machine has 3945 MiB of memory; the tests need 6144 MiB.")
 
 
 def test_a_full_disk_is_refused_with_its_path(checkout: Path, tmp_path: Path) -> None:
     program(checkout / ".venv" / "bin", "df", "echo header; echo /dev/sda 100 90 1048576 90% /")
-    much = tmp_path / "meminfo"
-    much.write_text("MemTotal:        8040404 kB\n", encoding="utf-8")
-    done = setup(checkout, "--room", MEMINFO=str(much))
-    assert done.returncode == 1
-    assert done.stderr.startswith(f"setup: {checkout} has 1024 MiB of free disk space; ")
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:        8040404 kB\n", encoding="utf-8")
+    process = setup(checkout, "--room", MEMINFO=str(meminfo))
+    assert process.returncode == 1
+    assert process.stderr.startswith(f"setup: {checkout} has 1024 MiB of free disk space; ")
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_noise_goes_to_a_log_that_the_failure_names(checkout: Path, output: str,
         "python",
         f'case "$*" in *install*) echo WARNING: noise; echo "{output}"; exit 1; esac',
     )
-    done = setup(checkout, "test")
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+    process = setup(checkout, "test")
+    assert process.returncode == 1
+    (line,) = process.stderr.splitlines()
     assert line.startswith(f"setup: {sentence}")
     assert line.endswith(f"Log: {checkout / '.venv' / 'setup.log'}")
-    assert "noise" not in done.stdout
+    assert "noise" not in process.stdout
     assert "WARNING: noise" in (checkout / ".venv" / "setup.log").read_text(encoding="utf-8")
 
 
@@ -106,8 +106,8 @@ def test_every_lock_has_hashes_for_its_group() -> None:
     shared = [name for group in ("build", "runtime") for name in _locked(group)]
     for group, requirements in groups.items():
         locked = {*_locked(group), *shared}
-        wanted = {_name(requirement) for requirement in requirements}
-        assert wanted <= locked, f"{group}: run `make lock`"
+        required = {_name(requirement) for requirement in requirements}
+        assert required <= locked, f"{group}: run `make lock`"
 
 
 def _locked(group: str) -> list[str]:
@@ -183,14 +183,14 @@ def test_a_worker_takes_a_release_of_a_module(pytester: pytest.Pytester) -> None
 def test_each_lab_test_of_the_readme_has_a_command() -> None:
     readme = (TOP / "tests" / "lab" / "README.md").read_text(encoding="utf-8")
     for command in ["make lab", *re.findall(r"^make lab TEST=[a-z-]+", readme, re.MULTILINE)]:
-        done = subprocess.run([*command.split(), "--dry-run"], cwd=TOP, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert re.search(r"python (-m pytest .*tests/lab|bench/lab/)", done.stdout), command
+        process = subprocess.run([*command.split(), "--dry-run"], cwd=TOP, capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
+        assert re.search(r"python (-m pytest .*tests/lab|bench/lab/)", process.stdout), command
         # The shell must read the recipe: dash stops at a quote that does not end.
-        subprocess.run(["sh", "-n"], input=done.stdout, text=True, check=True)
+        subprocess.run(["sh", "-n"], input=process.stdout, text=True, check=True)
 
 
 def test_an_unknown_lab_test_lists_the_known_ones() -> None:
-    done = subprocess.run(["make", "lab", "TEST=nothing"], cwd=TOP, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "TEST=nothing is not one of: addresses all amd" in done.stderr
+    process = subprocess.run(["make", "lab", "TEST=nothing"], cwd=TOP, capture_output=True, text=True)
+    assert process.returncode == 2
+    assert "TEST=nothing is not one of: addresses all amd" in process.stderr
