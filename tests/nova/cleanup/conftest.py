@@ -44,5 +44,5 @@ def world(cloud: World, tmp_path: Path) -> Iterator[World]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """openstacksdk and keystoneauth warn of their own ways."""
     for item in items:
-        for what in ("ignore::PendingDeprecationWarning", "ignore::ResourceWarning"):
-            item.add_marker(pytest.mark.filterwarnings(what))
+        for warning in ("ignore::PendingDeprecationWarning", "ignore::ResourceWarning"):
+            item.add_marker(pytest.mark.filterwarnings(warning))

@@ -28,12 +28,12 @@ def test_a_claim_that_a_restart_made_a_surplus_device(world: World) -> None:
     if world.placement:  # it keeps an allocation of the surplus device, which nobody can boot on
         ((_host, provider, consumer),) = world.leftovers(host)
         assert consumer == server.id
-        held = world.allocations(server)
+        allocations = world.allocations(server)
         world.unset_leftovers()
-        assert held.keys() - world.allocations(server).keys() == {provider}
+        assert allocations.keys() - world.allocations(server).keys() == {provider}
         assert world.leftovers(host) == []
         assert world.gpustack("undo", str(world.journal), "--os-cloud", "embedded").code == 0
-        assert world.allocations(server) == held
+        assert world.allocations(server) == allocations
         assert "nothing to restore" in world.gpustack("undo", str(world.journal), "--os-cloud", "embedded").err
         world.unset_leftovers()
     assert world.leftovers(host) == []
@@ -87,8 +87,8 @@ def test_a_free_gpu_with_an_owners_name(world: World) -> None:
 def test_a_taken_gpu_without_an_owner(world: World) -> None:
     (host,) = world.hosts(1)
     world.sql(f"UPDATE pci_devices SET status = 'allocated' WHERE id = {FREE}", host=host)
-    found = world.plan()
-    assert f"J stale {host} restart" in found
+    verdicts = world.plan()
+    assert f"J stale {host} restart" in verdicts
 
     assert "restart nova-compute" in world.apply(code=14).out
     world.nova.control.restart_compute(host)

@@ -19,9 +19,9 @@ from support.cloudworld import GPUS, WORLDS, World, running
 
 # With PostgreSQL Nova itself can't: it writes a boolean to instances.cleaned, which is an integer (seen in 2026.2).
 TRIED = [
-    one
-    for one in WORLDS
-    for release, _placement, database in one.values
+    parameter
+    for parameter in WORLDS
+    for release, _placement, database in parameter.values
     if release not in ("yoga", "2023.1") and database != "postgresql"
 ]
 pytestmark = pytest.mark.parametrize("cloud", TRIED, indirect=True)
@@ -59,12 +59,12 @@ def resize(world: World, server: Server, flavor: Flavor, away_from: str) -> Serv
 def copies(world: World, server: Server) -> dict[str, tuple[str, bool]]:
     """The states of the instance by cell, and whether it is hidden there."""
     query = sa.text("SELECT vm_state, hidden FROM instances WHERE uuid = :vm AND deleted = 0")
-    found = {}
+    states = {}
     for cell in ("cell1", "cell2"):
         with world.cell(cell).connect() as connection:
             for state, hidden in connection.execute(query, {"vm": server.id}):
-                found[cell] = (state, bool(hidden))
-    return found
+                states[cell] = (state, bool(hidden))
+    return states
 
 
 def untouched(world: World) -> list[str]:
@@ -81,16 +81,16 @@ def test_a_resize_that_waits_for_its_confirmation(world: World) -> None:
     assert (server.status, server.compute_host) == ("VERIFY_RESIZE", new)
     assert copies(world, server) == {"cell1": ("active", True), "cell2": ("resized", False)}
     assert {owner for _address, _status, owner in world.rows(old)} == {server.id, None}
-    assert all("protected" in one for one in untouched(world))
+    assert all("protected" in verdict for verdict in untouched(world))
     world.die(old)  # no nova-compute looks after the row any more
-    assert all("protected" in one for one in untouched(world))
+    assert all("protected" in verdict for verdict in untouched(world))
     # A row at the destination, as a Nova would write it that could take devices there.
-    taken = "UPDATE pci_devices SET status = 'allocated', instance_uuid = :vm, request_id = 'r' WHERE id = "
-    taken += (
+    statement = "UPDATE pci_devices SET status = 'allocated', instance_uuid = :vm, request_id = 'r' WHERE id = "
+    statement += (
         "(SELECT MIN(p.id) FROM pci_devices p JOIN compute_nodes c ON c.id = p.compute_node_id WHERE c.host = :host)"
     )
-    assert world.sql(taken, cell="cell2", vm=server.id, host=new) == 1
-    assert all("protected" in one for one in untouched(world))
+    assert world.sql(statement, cell="cell2", vm=server.id, host=new) == 1
+    assert all("protected" in verdict for verdict in untouched(world))
     free = (
         "UPDATE pci_devices SET status = 'available', instance_uuid = NULL, request_id = NULL WHERE instance_uuid = :vm"
     )
@@ -99,7 +99,9 @@ def test_a_resize_that_waits_for_its_confirmation(world: World) -> None:
     assert world.plan(old) == []
 
     world.api.compute.revert_server_resize(server)
-    server = servers.until(world.api, server, lambda one: one.status == "ACTIVE" and one.task_state is None)
+    server = servers.until(
+        world.api, server, lambda instance: instance.status == "ACTIVE" and instance.task_state is None
+    )
     assert copies(world, server) == {"cell1": ("active", False)}
     world.nova.control.periodic()
     assert world.plan(everything=True) == []
@@ -136,9 +138,9 @@ def test_a_device_that_nova_fails_to_take_in_the_other_cell(world: World) -> Non
     old, new = two(world)
     server = world.boot(old)
     world.api.compute.migrate_server(server, host=new)
-    server = servers.until(world.api, server, lambda one: world.moves(server) == ["error"])
+    server = servers.until(world.api, server, lambda instance: world.moves(server) == ["error"])
     assert copies(world, server) == {"cell1": ("active", False)}
-    assert not [one for one in untouched(world) if "stale" in one]
+    assert not [verdict for verdict in untouched(world) if "stale" in verdict]
     world.api.compute.reset_server_state(server, "active")
     for _time in range(2):
         world.nova.control.periodic()  # which does not free it

@@ -70,8 +70,8 @@ def test_a_rollback_whose_destination_died(world: World) -> None:
 def test_a_rollback_leaves_nothing_that_the_next_periodic_does_not_free(world: World) -> None:
     old, new = world.hosts(2)
     server = world.boot(old)
-    for where, step, action in ((old, "migrate", "skip"), (new, "pre_live_migration", "raise")):
-        world.nova.control.fail(where, step, action=action)
+    for host, step, action in ((old, "migrate", "skip"), (new, "pre_live_migration", "raise")):
+        world.nova.control.fail(host, step, action=action)
         server = world.live(server, new, "failed")
         assert (server.status, server.compute_host) == ("ACTIVE", old), step
         assert statuses(world, new) == ["available", "claimed"], step

@@ -30,7 +30,7 @@ ON_SERVERS = [
 on_servers = pytest.mark.parametrize("cloud", ON_SERVERS, indirect=True)
 # With PCI in Placement Nova offers either a card or its functions.
 with_functions = pytest.mark.parametrize(
-    "cloud", [one for one in ON_SERVERS if one.values[0][0] == "2026.2"], indirect=True
+    "cloud", [parameter for parameter in ON_SERVERS if parameter.values[0][0] == "2026.2"], indirect=True
 )
 
 

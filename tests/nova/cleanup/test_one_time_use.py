@@ -27,8 +27,8 @@ def hosts(world: World, count: int) -> list[str]:
 def inventories(world: World, host: str) -> dict[str, dict[str, dict[str, int]]]:
     """The inventories of a host's devices, by provider."""
     (tree,) = (provider.id for provider in world.api.placement.resource_providers(name=host))
-    found = world.api.placement.get(f"/resource_providers?in_tree={tree}", microversion=VERSION).json()
-    providers = [provider["uuid"] for provider in found["resource_providers"] if provider["uuid"] != tree]
+    document = world.api.placement.get(f"/resource_providers?in_tree={tree}", microversion=VERSION).json()
+    providers = [provider["uuid"] for provider in document["resource_providers"] if provider["uuid"] != tree]
     paths = {uuid: f"/resource_providers/{uuid}/inventories" for uuid in providers}
     return {
         uuid: world.api.placement.get(path, microversion=VERSION).json()["inventories"] for uuid, path in paths.items()
@@ -36,21 +36,21 @@ def inventories(world: World, host: str) -> dict[str, dict[str, dict[str, int]]]
 
 
 def reserved(world: World, host: str) -> list[int]:
-    return sorted(one["reserved"] for entry in inventories(world, host).values() for one in entry.values())
+    return sorted(inventory["reserved"] for entry in inventories(world, host).values() for inventory in entry.values())
 
 
 def reserve(world: World, provider: str, number: int) -> None:
     """What an operator's tool does after the device was cleaned, or before it is lent to somebody else."""
     path = f"/resource_providers/{provider}/inventories"
-    known = world.api.placement.get(path, microversion=VERSION).json()
-    for one in known["inventories"].values():
-        one["reserved"] = number
-    assert world.api.placement.put(path, json=known, microversion=VERSION).status_code == 200
+    document = world.api.placement.get(path, microversion=VERSION).json()
+    for inventory in document["inventories"].values():
+        inventory["reserved"] = number
+    assert world.api.placement.put(path, json=document, microversion=VERSION).status_code == 200
 
 
 def gone(world: World, server: Server, host: str) -> None:
     servers.delete(world.api, server)
-    world.made.remove(next(one for one in world.made if one.id == server.id))
+    world.made.remove(next(instance for instance in world.made if instance.id == server.id))
     world.nova.control.periodic(host)
 
 
@@ -104,11 +104,11 @@ def test_an_allocation_is_taken_away_and_the_reservation_stays(world: World) -> 
     spare = leave(world, server, host)
     reserve(world, spare, 1)
     assert world.leftovers(host) == [(host, spare, server.id)]
-    before, held = inventories(world, host), world.allocations(server)
+    before, allocations = inventories(world, host), world.allocations(server)
 
     world.unset_leftovers()
 
-    assert world.allocations(server).keys() == held.keys() - {spare}
+    assert world.allocations(server).keys() == allocations.keys() - {spare}
     assert inventories(world, host) == before
     # Placement gives nobody a device that is reserved, so the way back is refused as well, and that is said.
     ran = world.gpustack("undo", str(world.journal), "--os-cloud", "embedded")
@@ -116,7 +116,7 @@ def test_an_allocation_is_taken_away_and_the_reservation_stays(world: World) -> 
     assert inventories(world, host) == before
     reserve(world, spare, 0)
     assert world.gpustack("undo", str(world.journal), "--os-cloud", "embedded").code == 0
-    assert world.allocations(server) == held
+    assert world.allocations(server) == allocations
 
 
 def test_a_claim_of_a_used_device_with_which_nova_does_not_start(world: World) -> None:

@@ -26,24 +26,26 @@ def look(
     addresses: list[str],
     directory: Path,
     *,
-    others: tuple[str, ...] = (),
+    unoffered: tuple[str, ...] = (),
     meanwhile: Callable[[], object] = lambda: None,
 ) -> list[str]:
     """What class O says of a host that has K4200s at these addresses.
 
-    :param others: addresses of cards that device_spec does not offer.
+    :param unoffered: addresses of cards that device_spec does not offer.
     :param meanwhile: what happens after the host was looked at.
     """
     root = SysRoot(Path(tempfile.mkdtemp(dir=directory))).host(name=host)
-    for address in (*addresses, *others):
-        root.function(address, vendor="10de", product="11b5" if address in others else "11b4")
+    for address in (*addresses, *unoffered):
+        root.function(address, vendor="10de", product="11b5" if address in unoffered else "11b4")
     facts, offered = directory / "facts.json", directory / "compute.conf"
     offered.write_text('[pci]\ndevice_spec = {"vendor_id": "10de", "product_id": "11b4"}\n')
     world.scan(root.path, facts)
     meanwhile()
     arguments = ("--all", "--host", host, "--class", "O", "--snapshot", str(facts), "--compute-config", str(offered))
     document = json.loads(world.gpustack("plan", *arguments, "-f", "json").out)
-    return sorted(f"{one['status']} {' '.join(device['address'] for device in one['devices'])}" for one in document)
+    return sorted(
+        f"{verdict['status']} {' '.join(device['address'] for device in verdict['devices'])}" for verdict in document
+    )
 
 
 def hold(world: World, server: Server) -> list[int]:
@@ -56,18 +58,18 @@ def hold(world: World, server: Server) -> list[int]:
 def test_a_gpu_that_died_and_one_at_a_new_address(world: World, tmp_path: Path) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host)
-    (mine,) = world.nova.control.hostdevs(server.id)[host]
+    (in_use,) = world.nova.control.hostdevs(server.id)[host]
     addresses = [device.address for device in gpus(GPUS)]
-    (spare,) = set(addresses) - {mine}
+    (spare,) = set(addresses) - {in_use}
     assert look(world, host, addresses, tmp_path) == []
 
     # The free GPU is gone, another sits at a new address: nova-compute sees neither until it is started again.
-    moved = [mine, "0000:91:00.0"]
+    moved = [in_use, "0000:91:00.0"]
     assert look(world, host, moved, tmp_path) == ["report ", f"report {spare}"]
     before = world.dump()
     world.apply(nothing=True)
     assert world.dump() == before
-    pci = tuple(one for one in gpus(GPUS) if one.address == mine) + gpus(1, bus=0x91)
+    pci = tuple(gpu for gpu in gpus(GPUS) if gpu.address == in_use) + gpus(1, bus=0x91)
     world.nova.control.restart_compute(host, pci=pci)
     world.nova.control.periodic(host)
 
@@ -79,12 +81,12 @@ def test_a_gpu_that_died_and_one_at_a_new_address(world: World, tmp_path: Path) 
 def test_a_gpu_that_died_under_its_guest(world: World, tmp_path: Path) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host)
-    (mine,) = world.nova.control.hostdevs(server.id)[host]
-    left = tuple(one for one in gpus(GPUS) if one.address != mine)
-    world.nova.control.restart_compute(host, pci=left)
+    (in_use,) = world.nova.control.hostdevs(server.id)[host]
+    remaining = tuple(gpu for gpu in gpus(GPUS) if gpu.address != in_use)
+    world.nova.control.restart_compute(host, pci=remaining)
     world.nova.control.periodic(host)
 
-    assert look(world, host, [one.address for one in left], tmp_path) == [f"report {mine}"]
+    assert look(world, host, [gpu.address for gpu in remaining], tmp_path) == [f"report {in_use}"]
 
     assert world.plan() == []  # without the host's facts nothing is said, and nothing is done
 
@@ -92,23 +94,23 @@ def test_a_gpu_that_died_under_its_guest(world: World, tmp_path: Path) -> None:
 def test_what_only_looks_like_other_hardware(world: World, tmp_path: Path) -> None:
     old, new = world.hosts(2)
     addresses = [device.address for device in gpus(GPUS)]
-    made = []
+    guests = []
 
     # A card that device_spec does not offer needs no row.
-    assert look(world, old, addresses, tmp_path, others=("0000:c1:00.0",)) == []
+    assert look(world, old, addresses, tmp_path, unoffered=("0000:c1:00.0",)) == []
     # A guest was given a GPU after the host was looked at: it must have come back.
-    told = look(world, old, [], tmp_path, meanwhile=lambda: made.append(world.boot(old)))
-    (mine,) = world.nova.control.hostdevs(made[0].id)[old]
-    (spare,) = set(addresses) - {mine}
-    assert told == [f"report {spare}", f"undecided {mine}"]
+    verdicts = look(world, old, [], tmp_path, meanwhile=lambda: guests.append(world.boot(old)))
+    (in_use,) = world.nova.control.hostdevs(guests[0].id)[old]
+    (spare,) = set(addresses) - {in_use}
+    assert verdicts == [f"report {spare}", f"undecided {in_use}"]
     # The guest is being moved away from a GPU that is gone.
     world.nova.control.fail(old, "copy", action="hang")
-    world.api.compute.migrate_server(made[0], host=new)
+    world.api.compute.migrate_server(guests[0], host=new)
     world.nova.control.wait_for_fault(old, "copy")
-    assert look(world, old, [spare], tmp_path) == [f"protected {mine}"]
+    assert look(world, old, [spare], tmp_path) == [f"protected {in_use}"]
     assert look(world, new, addresses, tmp_path) == []
     world.nova.control.clear_faults(old)
-    server = servers.settled(world.api, made[0])
+    server = servers.settled(world.api, guests[0])
     assert server.status == "VERIFY_RESIZE"
     assert look(world, old, [spare], tmp_path) == []  # class A protects the row from now on
 
@@ -118,14 +120,14 @@ def test_a_row_that_lost_its_owner_or_its_status_under_a_guest(world: World) -> 
     (host,) = world.hosts(1)
     server = world.boot(host)
     rows = {(status, owner) for _address, status, owner in world.rows(host)}
-    for hurt, told in (
+    for hurt, expected in (
         ("instance_uuid = NULL", ["J report", "L report"]),
         ("status = 'available'", ["J report", "L report", "P report"]),
     ):
         (row,) = hold(world, server)
         assert world.sql(f"UPDATE pci_devices SET {hurt} WHERE id = :id", id=row) == 1
         before = world.dump()
-        assert world.plan() == [f"{one} {host}" for one in told]
+        assert world.plan() == [f"{verdict} {host}" for verdict in expected]
         world.apply(nothing=True)
         assert world.dump() == before
         back = "UPDATE pci_devices SET status = 'allocated', instance_uuid = :vm WHERE id = :id"
@@ -148,18 +150,18 @@ def test_a_row_of_another_request_under_a_guest(world: World) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host)
     assert world.against_restart(host) == set()
-    (mine,) = hold(world, server)
-    other = "UPDATE pci_devices SET status = 'allocated', instance_uuid = :vm, request_id = :request WHERE id = "
+    (row_id,) = hold(world, server)
+    statement = "UPDATE pci_devices SET status = 'allocated', instance_uuid = :vm, request_id = :request WHERE id = "
     stop(world, host)
-    assert world.sql(other + FREE, vm=server.id, request="11111111-2222-3333-4444-555555555555", host=host) == 1
+    assert world.sql(statement + FREE, vm=server.id, request="11111111-2222-3333-4444-555555555555", host=host) == 1
     world.nova.control.restart_compute(host)
     world.nova.control.periodic(host)
     freed = "UPDATE pci_devices SET status = 'available', instance_uuid = NULL, request_id = NULL WHERE id = :id"
     with world.engine.connect() as connection:
         request = connection.execute(
-            sa.text("SELECT request_id FROM pci_devices WHERE id = :id"), {"id": mine}
+            sa.text("SELECT request_id FROM pci_devices WHERE id = :id"), {"id": row_id}
         ).scalar()
-    assert world.sql(freed, id=mine) == 1
+    assert world.sql(freed, id=row_id) == 1
     before = world.dump()
 
     assert world.plan() == [f"F report {host}", f"L report {host}", f"P report {host}"]
@@ -176,7 +178,7 @@ def test_a_row_of_another_request_under_a_guest(world: World) -> None:
     offered = {address for address, status, _owner in world.rows(host) if status == "available"}
     assert set(world.nova.control.hostdevs(server.id)[host]) == offered
     assert world.plan()[:2] == [f"F report {host}", f"L report {host}"]
-    world.sql(other + ":id", vm=server.id, request=request, id=mine)
+    world.sql(statement + ":id", vm=server.id, request=request, id=row_id)
 
 
 def test_a_restart_is_advised_only_after_the_host_has_answered(world: World) -> None:
@@ -184,8 +186,8 @@ def test_a_restart_is_advised_only_after_the_host_has_answered(world: World) -> 
     (host,) = world.hosts(1)
     server = world.boot(host)
     (row,) = hold(world, server)
-    gone = "UPDATE instances SET deleted = id, host = NULL WHERE uuid = :vm"
-    world.sql(gone, vm=server.id)
+    deletion = "UPDATE instances SET deleted = id, host = NULL WHERE uuid = :vm"
+    world.sql(deletion, vm=server.id)
     world.sql("UPDATE pci_devices SET instance_uuid = NULL WHERE id = :id", id=row)
     assert world.against_restart(host) == {"GPU386"}
     assert f"J stale {host} restart" in world.plan()
@@ -236,24 +238,24 @@ def test_a_resize_that_hangs_at_every_step(world: World) -> None:
     for step, on_source in (("copy", True), ("finish", False)):
         old, new = world.hosts(2)
         server = world.boot(old)
-        where = old if on_source else new
-        world.nova.control.fail(where, step, action="hang")
+        faulty = old if on_source else new
+        world.nova.control.fail(faulty, step, action="hang")
         world.api.compute.migrate_server(server, host=new)
-        world.nova.control.wait_for_fault(where, step)
+        world.nova.control.wait_for_fault(faulty, step)
         before = world.dump()
         assert all("protected" in verdict for verdict in world.plan(everything=True)), step
         world.apply(nothing=True)
         assert world.dump() == before
-        world.nova.control.clear_faults(where)
+        world.nova.control.clear_faults(faulty)
         server = servers.settled(world.api, server)
         assert server.status == "VERIFY_RESIZE"
 
 
 def test_a_domain_that_nova_lost(world: World) -> None:
     """As after a database error at the end of a spawn: the domain runs, and Nova offers its GPU."""
-    host, other = world.hosts(2)
+    host, second = world.hosts(2)
     server = world.boot(host)
-    world.boot(other)
+    world.boot(second)
     assert world.plan(ask=True) == []
     lost = "UPDATE instances SET host = NULL, node = NULL, vm_state = 'error' WHERE uuid = :vm"
     assert world.sql(lost, vm=server.id) == 1
@@ -301,9 +303,9 @@ def test_moves_whose_host_died_are_stuck(world: World) -> None:
         world.nova.control.periodic(old if host == new else new)
         before = world.dump()
         assert f"A protected {leaked}" in world.plan(old, new, everything=True), step
-        found = world.plan(old, new, stuck=0)
-        assert f"A stuck {leaked}" in found, step
-        assert all(one.split()[1] == "stuck" for one in found), (step, found)
+        verdicts = world.plan(old, new, stuck=0)
+        assert f"A stuck {leaked}" in verdicts, step
+        assert all(verdict.split()[1] == "stuck" for verdict in verdicts), (step, verdicts)
         world.apply(nothing=True)
         assert world.dump() == before
     world.leave()
@@ -314,9 +316,9 @@ def test_confirmations_whose_source_died_are_stuck(world: World) -> None:
     waiting, confirming, new, other_new = world.hosts(4)
     server = world.migrate(world.boot(waiting), new)
     assert world.plan(stuck=0) == []  # a person may take his time
-    other = world.migrate(world.boot(confirming), other_new)
+    second = world.migrate(world.boot(confirming), other_new)
     world.nova.control.fail(confirming, "confirm", action="hang")
-    world.api.compute.confirm_server_resize(other)
+    world.api.compute.confirm_server_resize(second)
     world.nova.control.wait_for_fault(confirming, "confirm")
     world.die(waiting)
     world.die(confirming)
@@ -362,9 +364,11 @@ def test_a_failed_revert_is_reported_until_somebody_decides(world: World) -> Non
     server = world.migrate(world.boot(old), new)
     world.nova.control.fail(new, "revert")
     world.api.compute.revert_server_resize(server)
-    server = servers.until(world.api, server, lambda one: one.status == "ERROR" and one.task_state is None)
+    server = servers.until(
+        world.api, server, lambda instance: instance.status == "ERROR" and instance.task_state is None
+    )
     world.nova.control.clear_faults(new)
     before = world.dump()
-    assert all(one.split()[1] in ("report", "protected") for one in world.plan(everything=True))
+    assert all(verdict.split()[1] in ("report", "protected") for verdict in world.plan(everything=True))
     world.apply(code=None)
     assert world.dump() == before

@@ -20,12 +20,12 @@ from support.cellfile import ago, answering
 
 def insert(connection: sa.Connection, table: sa.Table, **values: object) -> None:
     """A row; what may not be NULL is nothing."""
-    needed = {
+    required = {
         column.name: "" if isinstance(column.type, sa.String | sa.Text) else 0
         for column in table.columns
         if not column.nullable and column.default is None and column.name not in values and not column.primary_key
     }
-    row = {"deleted": 0, "created_at": ago(), "updated_at": ago(), **needed, **values}
+    row = {"deleted": 0, "created_at": ago(), "updated_at": ago(), **required, **values}
     connection.execute(table.insert(), {name: value for name, value in row.items() if name in table.columns})
 
 
@@ -80,9 +80,9 @@ def test_a_leak_in_the_schema_of_a_release(release: EmbeddedRelease, tmp_path: P
     sources = Sources.from_nova_conf([tmp_path / "nova.conf"])
     cleanup_plan = plan.make(sources, Selection())
     assert [f"{v.klass} {v.status}" for v in cleanup_plan.verdicts] == ["A stale"]
-    wanted = [verdict.to_dict() for verdict in cleanup_plan.repairs]
-    with contextlib.closing(Journal(path=tmp_path / "journal")) as written:
-        (outcome,) = apply.carry_out(sources, wanted, Selection(), written, ask=answering(sources), wait=0)
+    repairs = [verdict.to_dict() for verdict in cleanup_plan.repairs]
+    with contextlib.closing(Journal(path=tmp_path / "journal")) as writer:
+        (outcome,) = apply.carry_out(sources, repairs, Selection(), writer, ask=answering(sources), wait=0)
     assert outcome.result is apply.Result.REPAIRED
     assert rows() != before
     list(undo(tuple(journal.read(tmp_path / "journal")), sources))

@@ -30,13 +30,13 @@ def test_a_working_nova_never_notices(world: World, tmp_path: Path) -> None:
     first, second = world.hosts(2)
     sources = Sources.from_nova_conf([world.nova.nova_conf])
     selection = Selection(grace=timedelta(0), hosts=frozenset({first, second}))
-    done, failed, moves = threading.Event(), [], 0
+    finished, failed, moves = threading.Event(), [], 0
 
     def work() -> None:
         nonlocal moves
         try:
             with world.nova.connection() as api:
-                while not done.is_set():
+                while not finished.is_set():
                     server = servers.boot(api, f"soak{moves}", world.flavors[1 + moves % 2], host=first)
                     assert server.status == "ACTIVE", server.fault
                     api.compute.migrate_server(server, host=second)
@@ -47,7 +47,9 @@ def test_a_working_nova_never_notices(world: World, tmp_path: Path) -> None:
                     moved = servers.until(
                         api,
                         server,
-                        lambda one: one.task_state is None and one.status not in ("VERIFY_RESIZE", "REVERT_RESIZE"),
+                        lambda instance: (
+                            instance.task_state is None and instance.status not in ("VERIFY_RESIZE", "REVERT_RESIZE")
+                        ),
                     )
                     assert moved.status == "ACTIVE", moved.fault
                     servers.delete(api, server)
@@ -64,21 +66,23 @@ def test_a_working_nova_never_notices(world: World, tmp_path: Path) -> None:
 
     worker = threading.Thread(target=work)
     worker.start()
-    written = []
+    repaired = []
     try:
         with contextlib.closing(Journal(path=tmp_path / "journal")) as journal:
             for _cycle in range(CYCLES):
                 if failed:
                     break
-                wanted = [verdict.to_dict() for verdict in plan.make(sources, selection).repairs]
-                outcomes = apply.carry_out(sources, wanted, selection, journal, ask=ask, wait=0)
-                written += [one for one in outcomes if one.result in (apply.Result.REPAIRED, apply.Result.WAITING)]
+                repairs = [verdict.to_dict() for verdict in plan.make(sources, selection).repairs]
+                outcomes = apply.carry_out(sources, repairs, selection, journal, ask=ask, wait=0)
+                repaired += [
+                    outcome for outcome in outcomes if outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING)
+                ]
                 world.exclusive()
     finally:
-        done.set()
+        finished.set()
         worker.join(timeout=180)
     assert not failed, failed
-    assert not written  # nothing leaked, so nothing was to be repaired
+    assert not repaired  # nothing leaked, so nothing was to be repaired
     assert moves
     world.nova.control.periodic()
     assert {status for host in (first, second) for _address, status, _owner in world.rows(host)} == {"available"}

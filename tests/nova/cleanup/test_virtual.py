@@ -16,7 +16,7 @@ pytestmark = pytest.mark.parametrize("cloud", WITHOUT, indirect=True)
 CARD, FUNCTIONS = "0000:a1:00.0", ("0000:a1:00.1", "0000:a1:00.2")
 PCI = (
     EmbeddedDevice(address=CARD, vendor="10de", product="25b6", sriov_totalvfs=2, virtual_functions=FUNCTIONS),
-    *(EmbeddedDevice(address=one, vendor="10de", product="25b7", physical_function=CARD) for one in FUNCTIONS),
+    *(EmbeddedDevice(address=address, vendor="10de", product="25b7", physical_function=CARD) for address in FUNCTIONS),
 )
 ALIASES = """
 alias = {"vendor_id": "10de", "product_id": "25b6", "device_type": "type-PF", "name": "card"}
@@ -54,8 +54,8 @@ def test_a_card_that_is_offered_above_a_function_in_use(world: World) -> None:
     assert boot(world, host, "card").status == "ERROR"
     assert boot(world, host, "function").status == "ACTIVE"
     world.exclusive()
-    for one in world.made:
-        servers.delete(world.api, one)
+    for guest in world.made:
+        servers.delete(world.api, guest)
     world.made.clear()
     world.nova.control.periodic(host)
     assert set(states(world, host).values()) == {"available"}  # Nova gives the card free with its last function
@@ -92,10 +92,10 @@ def test_functions_that_stay_blocked_below_a_free_card(world: World) -> None:
     world.nova.control.wipe_host(host)
     world.nova.control.restart_compute(host)
     world.nova.control.periodic(host)
-    assert [states(world, host)[one] for one in (CARD, *FUNCTIONS)] == ["available", *["unavailable"] * 2]
+    assert [states(world, host)[address] for address in (CARD, *FUNCTIONS)] == ["available", *["unavailable"] * 2]
     assert world.plan() == [f"H report {host}"] * 2  # perhaps an operator took them out of service
 
-    repair_stopped(world, host, *(word for one in FUNCTIONS for word in ("--unblock", f"{host}/{one}")))
+    repair_stopped(world, host, *(argument for address in FUNCTIONS for argument in ("--unblock", f"{host}/{address}")))
 
     world.made.clear()
     assert boot(world, host, "function").status == "ACTIVE"

@@ -20,12 +20,12 @@ from support.walks import Step, Walk, walks
 
 WALKS = int(os.environ.get("GPUSTACK_WALKS", "0"))
 LIVE = [
-    pytest.param(values if values[0] in NOT_LIVE else (*values, "live"), id=one.id)
-    for one in (BOTH_WAYS if WALKS else WORLDS)
-    for values in one.values
+    pytest.param(values if values[0] in NOT_LIVE else (*values, "live"), id=parameter.id)
+    for parameter in (BOTH_WAYS if WALKS else WORLDS)
+    for values in parameter.values
 ]
 pytestmark = pytest.mark.parametrize("cloud", LIVE, indirect=True)
-seen: Counter[str] = Counter()
+repaired: Counter[str] = Counter()
 
 LEAKS = [
     Step(act="migrate", host=2),
@@ -73,7 +73,7 @@ def test_a_walk(cloud: World, walk: list[Step]) -> None:
         for step in (Step(act="boot"), Step(act="boot", guest=2, host=1), *walk):
             walked.take(step)
         with tempfile.TemporaryDirectory() as directory:
-            seen.update(Books(walked).check(Path(directory)))
+            repaired.update(Books(walked).check(Path(directory)))
             print(f"walk of {len(walked.done)}: {'; '.join(walked.done)}", flush=True) if WALKS else None
     finally:
         walked.leave()
@@ -81,6 +81,6 @@ def test_a_walk(cloud: World, walk: list[Step]) -> None:
 
 def test_the_walks_met_leaks(cloud: World) -> None:
     """Walks on which nothing is ever repaired would prove nothing."""
-    print(f"repaired: {dict(seen)}")
-    assert seen
-    seen.clear()
+    print(f"repaired: {dict(repaired)}")
+    assert repaired
+    repaired.clear()
