@@ -27,10 +27,10 @@ def main(path: str) -> None:
     spec.loader.exec_module(marks)
     marks.install(cfg.ConfigOpts())
     sys.setswitchinterval(1e-5)
-    done: list[bool] = []
+    finished: list[bool] = []
 
     def look() -> None:
-        while not done:
+        while not finished:
             marks.current()
 
     threads = [patcher.original("threading").Thread(target=look, daemon=True) for _ in range(2)]
@@ -42,7 +42,7 @@ def main(path: str) -> None:
     end = time.monotonic() + 3
     while time.monotonic() < end:
         lost += marks.current() is not mark
-    done.append(True)
+    finished.append(True)
     print(lost)
 
 

@@ -37,7 +37,7 @@ def test_a_flavor_of_the_sdk_reads_the_same_in_the_openstack_command(cloud: Embe
         cloud.openstack(
             "flavor", "create", "by-command", "--ram", "1024", "--property", "pci_passthrough:alias=k4200:2"
         )
-        listed = {one.name: one.extra_specs for one in connection.compute.flavors(get_extra_specs=True)}
+        listed = {flavor.name: flavor.extra_specs for flavor in connection.compute.flavors(get_extra_specs=True)}
     assert listed["by-command"] == {"pci_passthrough:alias": "k4200:2"}
 
 
@@ -68,18 +68,18 @@ def test_doctor_reports_the_rights_of_users(
         assert cloud.password not in output.out + output.err
         return {check["name"]: check["state"] for check in json.loads(output.out)}
 
-    found = states(admin)
-    assert {found[name] for name in ("Cloud", "Nova flavors", "Nova services", "Placement")} == {"ok"}, found
-    found = states(member)
-    assert (found["Cloud"], found["Nova flavors"], found["Nova services"]) == ("warning", "ok", "error")
+    rights = states(admin)
+    assert {rights[name] for name in ("Cloud", "Nova flavors", "Nova services", "Placement")} == {"ok"}, rights
+    rights = states(member)
+    assert (rights["Cloud"], rights["Nova flavors"], rights["Nova services"]) == ("warning", "ok", "error")
 
 
 def test_secrets_are_its_owners_alone(cloud: EmbeddedCloud) -> None:
-    held = [
+    secret_files = [
         path for path in cloud.directory.rglob("*") if path.is_file() and path.suffix in {".yaml", ".conf", ".json"}
     ]
-    assert cloud.clouds_yaml in held
-    assert {path.stat().st_mode & 0o777 for path in held} == {0o600}
+    assert cloud.clouds_yaml in secret_files
+    assert {path.stat().st_mode & 0o777 for path in secret_files} == {0o600}
     assert all(cloud.password not in path.read_text(errors="replace") for path in cloud.directory.rglob("*.log"))
 
 
@@ -114,8 +114,8 @@ def test_the_nova_that_builds_servers_takes_tokens_of_keystone_too(release_name:
     ):
         placement = connection.placement.get_endpoint()
         for token, status in (("admin", 401), (connection.auth_token, 200)):
-            answer = requests.get(f"{placement}/resource_providers", headers={"X-Auth-Token": token}, timeout=60)
-            assert answer.status_code == status
+            response = requests.get(f"{placement}/resource_providers", headers={"X-Auth-Token": token}, timeout=60)
+            assert response.status_code == status
         project = connection.identity.create_project(name="physics")
         gpu_flavor(connection, "one-gpu", "k4200")
         # An older client has no --no-network, and asks for version 2.1, which knows no "none".

@@ -28,9 +28,9 @@ def _only_nobody(name: str) -> pwd.struct_passwd:
 @pytest.fixture
 def long() -> Iterator[Path]:
     """A directory of a long name with spaces. The account of root's servers may pass it, unlike pytest's own."""
-    with tempfile.TemporaryDirectory() as made:
-        Path(made).chmod(0o755)
-        directory = Path(made, ("a directory " * 9).strip())
+    with tempfile.TemporaryDirectory() as parent:
+        Path(parent).chmod(0o755)
+        directory = Path(parent, ("a directory " * 9).strip())
         directory.mkdir(mode=0o755)
         yield directory
 

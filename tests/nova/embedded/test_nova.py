@@ -79,8 +79,8 @@ def sql(nova: EmbeddedNova, statement: str, *values: object) -> list[tuple]:
 
 def owners(nova: EmbeddedNova) -> dict[str, str]:
     """Address → owner, of every device that a live row gives to someone."""
-    found = sql(nova, "SELECT address, instance_uuid FROM pci_devices WHERE status = 'allocated' AND deleted = 0")
-    return dict(found)
+    rows = sql(nova, "SELECT address, instance_uuid FROM pci_devices WHERE status = 'allocated' AND deleted = 0")
+    return dict(rows)
 
 
 @pytest.mark.usefixtures("gone")
@@ -90,10 +90,10 @@ def test_every_gpu_gets_one_guest_and_one_more_finds_no_host(nova: EmbeddedNova,
     owned = owners(nova)
     assert sorted(owned) == ["0000:41:00.0", "0000:42:00.0", "0000:81:00.0", "0000:82:00.0"]
     for server in servers:
-        held = nova.control.hostdevs(server.id)
-        assert list(held) == [server.compute_host]
-        assert held[server.compute_host] == [address for address, owner in owned.items() if owner == server.id]
-        assert held[server.compute_host][0].split(":")[1] in nova.control.domain_xml(server.compute_host, server.id)
+        hostdevs = nova.control.hostdevs(server.id)
+        assert list(hostdevs) == [server.compute_host]
+        assert hostdevs[server.compute_host] == [address for address, owner in owned.items() if owner == server.id]
+        assert hostdevs[server.compute_host][0].split(":")[1] in nova.control.domain_xml(server.compute_host, server.id)
     more = boot(cloud, "one-more", flavor)
     assert (more.status, more.fault["message"]) == (
         "ERROR",
@@ -128,12 +128,12 @@ def test_a_killed_compute_leaves_its_work_half_done_and_its_guests_running(nova:
     cloud.compute.migrate_server(moving.id)
     nova.control.wait_for_fault("gpu1", "copy")
     nova.control.kill_compute("gpu1")
-    assert [one.state for one in cloud.compute.services(host="gpu1")] == ["down"]
+    assert [service.state for service in cloud.compute.services(host="gpu1")] == ["down"]
     assert nova.control.hosts()["gpu1"] is False
     assert cloud.compute.get_server(moving.id).task_state == "resize_migrating"
     nova.control.restart_compute("gpu1")
-    assert [one.state for one in cloud.compute.services(host="gpu1")] == ["up"]
-    assert {one["uuid"]: one["state"] for one in nova.control.domains("gpu1")}[staying.id] == "running"
+    assert [service.state for service in cloud.compute.services(host="gpu1")] == ["up"]
+    assert {domain["uuid"]: domain["state"] for domain in nova.control.domains("gpu1")}[staying.id] == "running"
     assert sql(nova, "SELECT status FROM migrations WHERE instance_uuid = ?", moving.id) == [("migrating",)]
     sql(nova, "UPDATE migrations SET status = 'failed' WHERE instance_uuid = ?", moving.id)
 
@@ -141,21 +141,21 @@ def test_a_killed_compute_leaves_its_work_half_done_and_its_guests_running(nova:
 @pytest.mark.usefixtures("gone")
 def test_the_hypervisor_gives_no_device_to_two_running_guests(nova: EmbeddedNova, cloud, flavor) -> None:
     first, second = (boot(cloud, name, flavor, host="gpu2") for name in ("first", "second"))
-    held = nova.control.hostdevs(first.id)["gpu2"]
+    hostdevs = nova.control.hostdevs(first.id)["gpu2"]
     cloud.compute.stop_server(second.id)
     until(cloud, second, lambda instance: instance.status == "SHUTOFF")
     # What a wrong repair does: the second guest's row now names the first one's device.
     request = "SELECT request_id FROM pci_devices WHERE instance_uuid = ?"
-    ((wanted,),) = sql(nova, request, second.id)
-    ((own,),) = sql(nova, request, first.id)
+    ((second_request,),) = sql(nova, request, second.id)
+    ((first_request,),) = sql(nova, request, first.id)
     sql(nova, "UPDATE pci_devices SET instance_uuid = NULL WHERE instance_uuid = ?", second.id)
     steal = "UPDATE pci_devices SET instance_uuid = ?, request_id = ? WHERE address = ?"
-    sql(nova, steal, second.id, wanted, held[0])
+    sql(nova, steal, second.id, second_request, hostdevs[0])
     cloud.compute.start_server(second.id)
     after = settled(cloud, second)
     assert after.status != "ACTIVE"
     assert "in use by driver QEMU" in nova.log.read_text(encoding="utf-8")
-    sql(nova, steal, first.id, own, held[0])
+    sql(nova, steal, first.id, first_request, hostdevs[0])
     nova.control.restart_compute("gpu2")
 
 
@@ -175,18 +175,18 @@ enabled_filters = ComputeFilter,PciPassthroughFilter
     with EmbeddedNova(release_name, hosts=hosts, config=[config]) as nova, nova.connection() as cloud:
         server = boot(cloud, "vm", gpu_flavor(cloud, "one-gpu", "vf"), host="gpu1")
         cloud.compute.live_migrate_server(server.id, host=None, block_migration="auto")
-        until(cloud, server, lambda one: one.compute_host == "gpu2" and one.task_state is None)
-        held = nova.control.hostdevs(server.id)
-        assert list(held) == ["gpu2"], "the guest runs at the destination alone"
+        until(cloud, server, lambda instance: instance.compute_host == "gpu2" and instance.task_state is None)
+        hostdevs = nova.control.hostdevs(server.id)
+        assert list(hostdevs) == ["gpu2"], "the guest runs at the destination alone"
         nova.control.periodic()
-        assert owners(nova) == {held["gpu2"][0]: server.id}
-        providers = {one.name for one in cloud.placement.resource_providers()}
+        assert owners(nova) == {hostdevs["gpu2"][0]: server.id}
+        providers = {provider.name for provider in cloud.placement.resource_providers()}
         assert "gpu1_0000:81:00.0" in providers
         nova.control.fail("gpu2", "migrate", action="skip")
         nova.control.fail("gpu2", "rollback")
         cloud.compute.live_migrate_server(server.id, host=None, block_migration="auto")
         nova.control.wait_for_fault("gpu2", "rollback")
-        until(cloud, server, lambda one: one.status == "ERROR")
+        until(cloud, server, lambda instance: instance.status == "ERROR")
         nova.control.periodic()
         claimed = sql(nova, "SELECT instance_uuid FROM pci_devices WHERE status = 'claimed'")
         assert claimed == [(server.id,)]
@@ -194,7 +194,7 @@ enabled_filters = ComputeFilter,PciPassthroughFilter
 
 def test_the_openstack_command_talks_to_it(nova: EmbeddedNova, flavor) -> None:
     listed = json.loads(nova.openstack("flavor", "list", "-f", "json").stdout)
-    assert [one["Name"] for one in listed] == [flavor.name]
+    assert [entry["Name"] for entry in listed] == [flavor.name]
 
 
 def test_nova_manage_finds_its_cells(nova: EmbeddedNova) -> None:
@@ -203,8 +203,8 @@ def test_nova_manage_finds_its_cells(nova: EmbeddedNova) -> None:
 
 
 def test_each_service_has_its_own_configuration(nova: EmbeddedNova, release_name: str) -> None:
-    own = nova_conf(release_name).replace("k4200", "renamed") + "[DEFAULT]\nreserved_host_memory_mb = 1234\n"
-    nova.start_compute(EmbeddedHost(name="own1", pci=gpus(1), config=[own]))
+    settings = nova_conf(release_name).replace("k4200", "renamed") + "[DEFAULT]\nreserved_host_memory_mb = 1234\n"
+    nova.start_compute(EmbeddedHost(name="own1", pci=gpus(1), config=[settings]))
     option = nova.control.option
     assert option("own1", None, "reserved_host_memory_mb") == 1234
     assert "renamed" in option("own1", "pci", "alias")[0]
@@ -225,9 +225,11 @@ def test_a_compute_that_nova_refuses_says_why(nova: EmbeddedNova) -> None:
 
 def test_devices_can_change_at_a_restart(nova: EmbeddedNova) -> None:
     nova.start_compute(EmbeddedHost(name="changing", pci=gpus(1)))
-    assert [one["address"] for one in nova.control.tracker("changing")["devices"]] == ["0000:81:00.0"]
+    assert [device["address"] for device in nova.control.tracker("changing")["devices"]] == ["0000:81:00.0"]
     nova.control.restart_compute("changing", pci=gpus(2, bus=0x91))
-    addresses = {one["address"] for one in nova.control.tracker("changing")["devices"] if one["status"] == "available"}
+    addresses = {
+        device["address"] for device in nova.control.tracker("changing")["devices"] if device["status"] == "available"
+    }
     assert addresses == {"0000:91:00.0", "0000:92:00.0"}
     nova.control.stop_compute("changing")
 
@@ -240,7 +242,7 @@ def test_device_kinds_are_what_libvirt_says(nova: EmbeddedNova, release_name: st
     bare = EmbeddedDevice(address="0000:b1:00.0", vendor="10de", product="20b5", sriov_totalvfs=0)
     config = nova_conf(release_name).replace(', "product_id": "11b4"}', "}")
     nova.start_compute(EmbeddedHost(name="kinds", pci=(physical, virtual, bare, *gpus(1)), config=[config]))
-    kinds = {one["address"]: one["dev_type"] for one in nova.control.tracker("kinds")["devices"]}
+    kinds = {device["address"]: device["dev_type"] for device in nova.control.tracker("kinds")["devices"]}
     assert kinds == {
         "0000:a1:00.0": "type-PF",
         "0000:a1:00.4": "type-VF",

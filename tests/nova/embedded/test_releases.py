@@ -24,7 +24,7 @@ def test_every_package_is_pinned_and_agrees_with_the_release(name: str) -> None:
     text = release(name).pins.read_text(encoding="utf-8")
     assert len(pinned) == text.count("=="), "a line that is no exact pin"
     assert all("--hash=sha256:" in requirement for requirement in re.split(r"\n(?=\S)", text)[1:])
-    assert {one.lower() for one in packages()} <= set(pinned)
+    assert {package.lower() for package in packages()} <= set(pinned)
     assert "3.13" not in release(name).python or "legacy-cgi" in pinned, "WebOb needs it since Python 3.13"
     for distribution, version in release(name).versions:
         assert pinned[distribution] == version
@@ -46,7 +46,7 @@ def test_an_unknown_release_is_refused_by_name(capsys: pytest.CaptureFixture[str
 
 
 def test_devices_of_a_snapshot_keep_what_nova_asks_for() -> None:
-    found = {
+    facts = {
         "address": "0000:3b:00.0",
         "vendor": "10de",
         "product": "20b5",
@@ -59,14 +59,14 @@ def test_devices_of_a_snapshot_keep_what_nova_asks_for() -> None:
         "physical_function": None,
         "modalias": None,
     }
-    (device,) = devices_of_snapshot([found])
-    kept = device.to_dict()
-    assert {key: kept[key] for key in kept if key != "virtual_functions"} == {
-        key: found[key] for key in kept if key != "virtual_functions"
+    (device,) = devices_of_snapshot([facts])
+    attributes = device.to_dict()
+    assert {key: attributes[key] for key in attributes if key != "virtual_functions"} == {
+        key: facts[key] for key in attributes if key != "virtual_functions"
     }
 
 
 def test_gpus_are_distinct_devices_in_distinct_groups() -> None:
-    made = gpus(4)
-    assert len({one.address for one in made}) == len({one.iommu_group for one in made}) == 4
-    assert {one.numa_node for one in made} == {0, 1}
+    devices = gpus(4)
+    assert len({device.address for device in devices}) == len({device.iommu_group for device in devices}) == 4
+    assert {device.numa_node for device in devices} == {0, 1}
