@@ -51,9 +51,9 @@ def nova() -> Iterator[EmbeddedNova]:
 def applied(api: FlavorCloud, text: str, choices: FlavorChoices = FlavorChoices()) -> list[str]:  # noqa: B008 - frozen
     """Apply a spec; → the codes of the findings."""
     desired = wanted(parse_spec(text, "spec"), release=release("2025.2"))
-    made = plan(api, desired.flavors, choices)
-    assert not apply(api, made.operations, jobs=1)
-    return [finding.code for finding in made.findings]
+    flavor_plan = plan(api, desired.flavors, choices)
+    assert not apply(api, flavor_plan.operations, jobs=1)
+    return [finding.code for finding in flavor_plan.findings]
 
 
 def test_guests_get_what_the_flavor_says_and_flavors_in_use_stay(nova: EmbeddedNova) -> None:

@@ -52,8 +52,8 @@ flavors:
     f"numa: {{policy: {policy}, nodes: 1}}}}\n"
     for policy in POLICIES
 )
-NEAR = tuple(replace(one, numa_node=1) for one in gpus(2))
-SILENT = tuple(replace(one, numa_node=None) for one in gpus(2))
+NEAR = tuple(replace(gpu, numa_node=1) for gpu in gpus(2))
+SILENT = tuple(replace(gpu, numa_node=None) for gpu in gpus(2))
 HOSTS = [
     EmbeddedHost(name="one-socket", pci=NEAR, cpus_per_node=CPUS + 1),
     EmbeddedHost(name="two-sockets", pci=NEAR, cpus_per_node=CPUS + 1, sockets=2),
@@ -62,8 +62,8 @@ HOSTS = [
 
 
 def _chosen() -> list[str]:
-    named = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
-    return [entry.name for entry in available() if named == ["all"] or entry.name in named]
+    releases = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
+    return [entry.name for entry in available() if releases == ["all"] or entry.name in releases]
 
 
 class World:
@@ -79,11 +79,11 @@ class World:
 
     def place(self, server: Server) -> dict[str, Any]:
         """The host's NUMA node that a guest is on, and the nodes of its GPUs."""
-        answer = self.cloud.compute.get(f"/servers/{server.id}/topology", microversion="2.78").json()
+        topology = self.cloud.compute.get(f"/servers/{server.id}/topology", microversion="2.78").json()
         devices = self.nova.control.tracker(server.compute_host)["devices"]
         return {
-            "cpus": [node["host_node"] for node in answer["nodes"]],
-            "gpus": [one["numa_node"] for one in devices if one["instance_uuid"] == server.id],
+            "cpus": [node["host_node"] for node in topology["nodes"]],
+            "gpus": [device["numa_node"] for device in devices if device["instance_uuid"] == server.id],
         }
 
     def tidy(self) -> None:

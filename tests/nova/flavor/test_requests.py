@@ -79,11 +79,11 @@ RELEASES = [entry.name for entry in available() if entry.name in CHOSEN or CHOSE
 
 @pytest.fixture(scope="module", params=RELEASES)
 def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxied]:
-    with proxied(request.param, tmp_path_factory.mktemp("clouds")) as found:
-        with found.cloud.connection() as connection:
+    with proxied(request.param, tmp_path_factory.mktemp("clouds")) as proxy:
+        with proxy.cloud.connection() as connection:
             for name in ("research", "teaching"):
                 assert connection.identity.post("/projects", json={"project": {"name": name}}).ok
-        yield found
+        yield proxy
 
 
 @pytest.fixture
@@ -113,11 +113,11 @@ def flavors_of(text: str) -> tuple[WantedFlavor, ...]:
 
 def state(api: FlavorCloud) -> dict[str, Any]:
     """All flavors with the projects that may use them, without the ids that Nova makes."""
-    found = {}
+    by_name = {}
     for flavor in api.flavors():
         access = sorted(api.access(flavor.id)) if not flavor.public else None
-        found[flavor.name] = {**flavor.to_dict(), "access": access, "id": None}
-    return found
+        by_name[flavor.name] = {**flavor.to_dict(), "access": access, "id": None}
+    return by_name
 
 
 def test_a_second_apply_signs_in_and_lists_and_writes_nothing(empty: Proxied, tmp_path: Path) -> None:
@@ -151,9 +151,9 @@ def test_interrupted_at_every_request_a_second_run_completes(empty: Proxied, bef
             empty.traffic.calm()
             empty.traffic.dies_at, empty.traffic.carried_out = number, carried_out
             empty.traffic.comes_back = number % 2 == 0
-            whole = goes_through(api, second)
+            completed = goes_through(api, second)
             died = number < len(empty.traffic.requests)
-            assert whole == (not died)
+            assert completed == (not died)
             empty.traffic.calm()
             for flavor in api.flavors():
                 assert ALIAS in flavor.extra_specs or (flavor.half_made and flavor.description.endswith(MARK))
@@ -165,15 +165,15 @@ def test_interrupted_at_every_request_a_second_run_completes(empty: Proxied, bef
 
 
 def test_a_server_error_at_any_write_is_reported_and_a_second_run_completes(empty: Proxied) -> None:
-    wanted = flavors_of(FIRST)
+    flavors = flavors_of(FIRST)
     with empty.connection() as connection:
         api = FlavorCloud(connection)
         for number in itertools.count():
             clear(api)
-            made = plan(api, wanted)
+            flavor_plan = plan(api, flavors)
             empty.traffic.calm()
             empty.traffic.fails_at = number
-            failures = apply(api, made.operations, jobs=1)
+            failures = apply(api, flavor_plan.operations, jobs=1)
             failed = number < len(empty.traffic.requests)
             empty.traffic.calm()
             assert len(failures) == failed
@@ -181,8 +181,8 @@ def test_a_server_error_at_any_write_is_reported_and_a_second_run_completes(empt
                 assert "HTTP 500" in str(failure.error)
                 assert "nova-api" in str(failure.error)
             assert all(ALIAS in flavor.extra_specs for flavor in api.flavors())
-            assert goes_through(api, wanted)
-            assert not plan(api, wanted).operations
+            assert goes_through(api, flavors)
+            assert not plan(api, flavors).operations
             if not failed:
                 break
     assert number >= 6
@@ -268,8 +268,8 @@ def test_the_plugin_of_openstack_says_the_same(
         return subprocess.run(command, env=empty.variables(), capture_output=True, text=True, check=False)
 
     assert run("plan", str(spec), "--exit-code").returncode == 3
-    done = run("apply", str(spec), "--yes")
-    assert done.returncode == 0, done.stderr
+    process = run("apply", str(spec), "--yes")
+    assert process.returncode == 0, process.stderr
     listed = run("list", "--spec", str(spec), "-f", "json")
     assert main(["flavor", "list", "--spec", str(spec), "-f", "json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(listed.stdout)
