@@ -59,14 +59,14 @@ class Breaking:
 def runner(api: Any, seconds: float = 60) -> Runner:
     import time
 
-    return Runner(api=api, target=Target(host=HOST), seconds=seconds, sleep=lambda wanted: time.sleep(wanted / 10))
+    return Runner(api=api, target=Target(host=HOST), seconds=seconds, sleep=lambda delay: time.sleep(delay / 10))
 
 
 def emptied(api: Any, policy: Policy, more: Mapping[str, Any] | None = None) -> ServicePlan:
     choices = InstanceChoices(**{"guests": policy, "device_guests": policy, **(more or {})})
-    one = runner(api)
-    plan = one.disable(choices, "a test")
-    return plan if plan.refused else runner(api).empty(choices, "a test", disabled=bool(one.done))
+    maintenance = runner(api)
+    plan = maintenance.disable(choices, "a test")
+    return plan if plan.refused else runner(api).empty(choices, "a test", disabled=bool(maintenance.done))
 
 
 def whole(world: World, api: Any, policy: Policy) -> None:
@@ -104,29 +104,29 @@ def test_a_guest_in_a_state_of_its_own_is_left_alone(world: World) -> None:
     world.stop(off)
     world.cloud.compute.pause_server(paused.id)
     world.cloud.compute.lock_server(locked.id)
-    assert [world.server(one).status for one in (suspended, paused)] == ["SUSPENDED", "PAUSED"]
+    assert [world.server(guest).status for guest in (suspended, paused)] == ["SUSPENDED", "PAUSED"]
     # The hypervisor's stand-in leaves the domain of a suspended guest in the state "running"; libvirt shuts it off.
     known = {"not_running": frozenset({suspended.id})}
     plan = emptied(api, Policy.STOP, known)
-    assert sorted((one.code, one.place.split()[1]) for one in plan.findings) == [
+    assert sorted((finding.code, finding.place.split()[1]) for finding in plan.findings) == [
         ("GPU607", "locked"),
         ("GPU608", "paused"),
     ]
     assert world.service() == ("enabled", None)
     world.cloud.compute.unlock_server(locked.id)
     assert not emptied(api, Policy.LIVE_MIGRATE, known).refused
-    assert [world.state(one) for one in (suspended, off, paused, locked)] == [
+    assert [world.state(guest) for guest in (suspended, off, paused, locked)] == [
         ("SUSPENDED", HOST),
         ("SHUTOFF", HOST),
         ("PAUSED", OTHER),
         ("ACTIVE", OTHER),
     ]
     assert not runner(api).resume().refused
-    assert [world.marks(one) for one in (paused, locked)] == [{}, {}]
+    assert [world.marks(guest) for guest in (paused, locked)] == [{}, {}]
     # The hypervisor's stand-in can't delete them as they are.
     world.cloud.compute.resume_server(suspended.id)
     world.cloud.compute.unpause_server(paused.id)
-    assert [world.server(one).status for one in (suspended, paused)] == ["ACTIVE", "ACTIVE"]
+    assert [world.server(guest).status for guest in (suspended, paused)] == ["ACTIVE", "ACTIVE"]
 
 
 def test_a_device_that_can_not_migrate_live_is_refused_by_gpustack_and_by_nova(world: World) -> None:
@@ -156,15 +156,15 @@ def test_a_device_that_can_migrate_live_does(world: World) -> None:
 def test_where_there_is_no_room_is_known_before_the_first_guest_moves(world: World) -> None:
     api = ServiceCloud(world.cloud)
     small, big = world.guest("small"), world.guest("big", "more-than-half")
-    there = world.guest("there", "more-than-half", host=OTHER)
+    blocker = world.guest("there", "more-than-half", host=OTHER)
     plan = emptied(api, Policy.LIVE_MIGRATE)
-    assert [(one.code, one.place.split()[1]) for one in plan.findings] == [("GPU619", "big")]
+    assert [(finding.code, finding.place.split()[1]) for finding in plan.findings] == [("GPU619", "big")]
     assert "5 VCPU" in plan.findings[0].message
-    assert [world.state(one) for one in (small, big)] == [("ACTIVE", HOST)] * 2
+    assert [world.state(guest) for guest in (small, big)] == [("ACTIVE", HOST)] * 2
     assert (world.marks(small), world.service()) == ({}, ("enabled", None))
-    delete(world.cloud, there)
+    delete(world.cloud, blocker)
     assert not emptied(api, Policy.LIVE_MIGRATE).refused
-    assert [world.state(one) for one in (small, big)] == [("ACTIVE", OTHER)] * 2
+    assert [world.state(guest) for guest in (small, big)] == [("ACTIVE", OTHER)] * 2
 
 
 def test_metadata_of_a_tenant_breaks_no_request(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

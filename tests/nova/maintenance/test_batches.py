@@ -34,12 +34,12 @@ def test_what_fails_on_one_host_of_a_batch_keeps_no_other_from_coming_back(four:
     plain = [world.guest(f"plain-{name}", host=name) for name in (A, B)]
     gpu = world.guest("gpu-guest", "gpu", host=B)
     policy = {"gpustack_serial": 2, "gpustack_guests": "live-migrate"}
-    code, said = world.play("prepare", roots, **policy, gpustack_device_guests="cold-migrate")
-    assert code == 2, said
+    code, output = world.play("prepare", roots, **policy, gpustack_device_guests="cold-migrate")
+    assert code == 2, output
     # The only other GPU is in the other host of the batch, which is closed: so are both before the first guest moves.
-    assert f"GPU611 {B} gpu-guest ({gpu.id})" in said
+    assert f"GPU611 {B} gpu-guest ({gpu.id})" in output
     closed, moved = (f"{name}: disable nova-compute of {name}" for name in (A, B)), "live-migrate plain-"
-    assert max(said.index(one) for one in closed) < said.index(f"{A}: {moved}")
+    assert max(output.index(message) for message in closed) < output.index(f"{A}: {moved}")
     assert targets(world) <= {C, D}
     assert [prepared(root) for root in roots.values()] == [True, False, False, False]
     assert [world.service(name) for name in (A, C, D)] == [("enabled", None)] * 3, "the first is back"
@@ -47,13 +47,13 @@ def test_what_fails_on_one_host_of_a_batch_keeps_no_other_from_coming_back(four:
     assert status == "disabled"
     assert (reason or "").startswith(f"gpustack: {B} has failed: {B} before its reboot: GPU611 {B} gpu-guest")
     assert "No valid host" in (reason or "")
-    left = said[said.index(f"{B}: back in service, when it is verified:") :]
-    assert f"enable nova-compute of {B}" in left, "what is left to do is told"
+    remaining = output[output.index(f"{B}: back in service, when it is verified:") :]
+    assert f"enable nova-compute of {B}" in remaining, "what is left to do is told"
     assert world.state(gpu) == ("ACTIVE", B)
     assert {world.state(guest)[1] for guest in plain} <= {C, D}
 
-    code, said = world.play("prepare", roots, **policy, gpustack_device_guests="stop")
-    assert code == 0, said
+    code, output = world.play("prepare", roots, **policy, gpustack_device_guests="stop")
+    assert code == 0, output
     assert [prepared(root) for root in roots.values()] == [True] * 4
     assert [world.service(name) for name in HOSTS] == [("enabled", None)] * 4
     assert world.state(gpu) == ("ACTIVE", B)

@@ -29,29 +29,29 @@ def test_what_the_guide_says_works(world: World) -> None:
     check, apply = (line.replace("gpustack.yaml gpu01", "gpustack.yaml -i inventory") for line in (check, apply))
     root = world.new_host()
     plain, gpu = world.guest("plain-guest"), world.guest("gpu-guest", "gpu")
-    code, said = world.shell(root, "\n".join(ansible[:2]))
-    assert code == 0, said
-    assert f"live-migrate plain-guest ({plain.id})" in said
+    code, output = world.shell(root, "\n".join(ansible[:2]))
+    assert code == 0, output
+    assert f"live-migrate plain-guest ({plain.id})" in output
     assert (prepared(root), world.service()) == (False, ("enabled", None))
 
-    code, said = world.shell(root, "\n".join([ansible[0], f"{ansible[2]} -e gpustack_reboot_command=/bin/false"]))
-    assert code == 2, said
+    code, output = world.shell(root, "\n".join([ansible[0], f"{ansible[2]} -e gpustack_reboot_command=/bin/false"]))
+    assert code == 2, output
     assert world.state(gpu) == ("SHUTOFF", HOST)
     assert world.service()[0] == "disabled"
     for line in give_up:
-        done = world.nova.openstack(*line.replace("gpu01", HOST).replace("GUEST", gpu.id).split()[1:])
+        process = world.nova.openstack(*line.replace("gpu01", HOST).replace("GUEST", gpu.id).split()[1:])
         if " list " in line:
-            assert gpu.id in done.stdout
+            assert gpu.id in process.stdout
     assert world.state(gpu) == ("ACTIVE", HOST)
     assert world.service() == ("enabled", None)
 
-    code, said = world.shell(root, check)
-    assert code == 0, said
-    assert "talk: needs a reboot" in said
-    code, said = world.shell(root, f"{apply} --yes")
-    assert code == 0, said
-    assert re.search(r"^talk: done \(.*rebooted, verified\)$", said, re.MULTILINE)
+    code, output = world.shell(root, check)
+    assert code == 0, output
+    assert "talk: needs a reboot" in output
+    code, output = world.shell(root, f"{apply} --yes")
+    assert code == 0, output
+    assert re.search(r"^talk: done \(.*rebooted, verified\)$", output, re.MULTILINE)
     assert prepared(root)
     assert world.state(gpu) == ("ACTIVE", HOST)
-    assert [world.marks(one) for one in (plain, gpu)] == [{}, {}]
+    assert [world.marks(guest) for guest in (plain, gpu)] == [{}, {}]
     assert world.service() == ("enabled", None)

@@ -15,93 +15,93 @@ pytestmark = pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # 
 def test_guests_stand_against_a_reboot_until_a_policy_is_chosen(world: World) -> None:
     root = world.new_host()
     guest, gpu = world.guest("plain-guest"), world.guest("gpu-guest", "gpu")
-    code, said = world.play("prepare", root)
-    assert code == 2, said
-    assert f"GPU605 talk plain-guest ({guest.id})" in said, said
-    assert f"GPU606 talk gpu-guest ({gpu.id})" in said
+    code, output = world.play("prepare", root)
+    assert code == 2, output
+    assert f"GPU605 talk plain-guest ({guest.id})" in output, output
+    assert f"GPU606 talk gpu-guest ({gpu.id})" in output
     assert not prepared(root)
     assert world.service() == ("enabled", None)
     assert world.marks(guest) == {}
 
-    code, said = world.play("prepare", root, "--check", gpustack_guests="stop", gpustack_device_guests="stop")
-    assert code == 0, said
-    assert f"stop plain-guest ({guest.id})" in said
+    code, output = world.play("prepare", root, "--check", gpustack_guests="stop", gpustack_device_guests="stop")
+    assert code == 0, output
+    assert f"stop plain-guest ({guest.id})" in output
     assert world.state(guest) == ("ACTIVE", HOST)
     assert world.service() == ("enabled", None)
 
     stranger = root / "run/libvirt/qemu/stranger.xml"
     stranger.parent.mkdir(parents=True)
     stranger.write_text("<domstatus state='running'/>\n", encoding="utf-8")
-    code, said = world.play("prepare", root, gpustack_guests="stop", gpustack_device_guests="stop")
-    assert code == 2, said
-    assert "instances run there: stranger. Nova does not know them" in said
+    code, output = world.play("prepare", root, gpustack_guests="stop", gpustack_device_guests="stop")
+    assert code == 2, output
+    assert "instances run there: stranger. Nova does not know them" in output
     assert not prepared(root)
     stranger.unlink()
-    code, said = world.play("prepare", root, gpustack_guests="stop", gpustack_device_guests="stop")
-    assert code == 0, said
+    code, output = world.play("prepare", root, gpustack_guests="stop", gpustack_device_guests="stop")
+    assert code == 0, output
     assert prepared(root)
-    for one in (guest, gpu):
-        assert world.state(one) == ("ACTIVE", HOST)
-        assert world.marks(one) == {}
-        actions = [action.action for action in world.cloud.compute.server_actions(one)]
+    for instance in (guest, gpu):
+        assert world.state(instance) == ("ACTIVE", HOST)
+        assert world.marks(instance) == {}
+        actions = [action.action for action in world.cloud.compute.server_actions(instance)]
         assert actions[:2] == ["start", "stop"]
     assert world.service() == ("enabled", None)
 
-    code, said = world.play("prepare", root, gpustack_guests="stop", gpustack_device_guests="stop")
-    assert code == 0, said
-    assert "changed=0" in said
+    code, output = world.play("prepare", root, gpustack_guests="stop", gpustack_device_guests="stop")
+    assert code == 0, output
+    assert "changed=0" in output
     assert len(list(world.cloud.compute.server_actions(guest))) == 3
 
 
 def test_guests_move_and_one_that_finds_no_room_is_kept_until_a_policy_fits(world: World) -> None:
     root = world.new_host()
-    plain, one, two = world.guest("plain-guest"), world.guest("one", "gpu"), world.guest("two", "gpu")
-    code, said = world.play("prepare", root, gpustack_guests="live-migrate", gpustack_device_guests="cold-migrate")
-    assert code == 2, said
-    assert len(set(re.findall(r"GPU611 talk (\w+) ", said))) == 1, said
-    assert "No valid host" in said
+    plain, first, two = world.guest("plain-guest"), world.guest("one", "gpu"), world.guest("two", "gpu")
+    code, output = world.play("prepare", root, gpustack_guests="live-migrate", gpustack_device_guests="cold-migrate")
+    assert code == 2, output
+    assert len(set(re.findall(r"GPU611 talk (\w+) ", output))) == 1, output
+    assert "No valid host" in output
     assert not prepared(root)
     assert world.state(plain) == ("ACTIVE", OTHER)
-    assert sorted(world.state(guest) for guest in (one, two)) == [("ACTIVE", OTHER), ("ACTIVE", HOST)]
-    moved, stayed = (one, two) if world.state(one)[1] == OTHER else (two, one)
+    assert sorted(world.state(guest) for guest in (first, two)) == [("ACTIVE", OTHER), ("ACTIVE", HOST)]
+    moved, stayed = (first, two) if world.state(first)[1] == OTHER else (two, first)
     assert world.nova.control.hostdevs(moved.id) == {OTHER: ["0000:41:00.0"]}, "confirmed: the source keeps nothing"
     status, reason = world.service()
     assert status == "disabled"
     assert (reason or "").startswith("gpustack: talk has failed: talk before its reboot: GPU611 talk ")
 
-    code, said = world.play("prepare", root, gpustack_guests="refuse", gpustack_device_guests="stop")
-    assert code == 0, said
+    code, output = world.play("prepare", root, gpustack_guests="refuse", gpustack_device_guests="stop")
+    assert code == 0, output
     assert prepared(root)
     assert world.state(moved) == ("ACTIVE", OTHER)
     assert world.state(stayed) == ("ACTIVE", HOST)
-    assert [world.marks(guest) for guest in (plain, one, two)] == [{}, {}, {}]
+    assert [world.marks(guest) for guest in (plain, first, two)] == [{}, {}, {}]
     assert world.service() == ("enabled", None)
 
 
 def test_a_run_that_broke_before_the_reboot_is_taken_up_and_what_people_did_meanwhile_holds(world: World) -> None:
     root = world.new_host()
-    mine, theirs, off = (world.guest(name) for name in ("mine", "theirs", "off"))
+    untouched, operated, off = (world.guest(name) for name in ("mine", "theirs", "off"))
     world.stop(off)
     policy = {"gpustack_guests": "stop", "gpustack_device_guests": "stop"}
-    code, said = world.play("prepare", root, **policy, gpustack_reboot_command=["/bin/false"])
-    assert code == 2, said
-    assert [world.state(guest)[0] for guest in (mine, theirs, off)] == ["SHUTOFF", "SHUTOFF", "SHUTOFF"]
+    code, output = world.play("prepare", root, **policy, gpustack_reboot_command=["/bin/false"])
+    assert code == 2, output
+    assert [world.state(guest)[0] for guest in (untouched, operated, off)] == ["SHUTOFF", "SHUTOFF", "SHUTOFF"]
     assert world.service()[0] == "disabled"
-    assert f"start mine ({mine.id})" in said.partition("Record the failure in Nova")[2], "remaining work"
+    assert f"start mine ({untouched.id})" in output.partition("Record the failure in Nova")[2], "remaining work"
 
-    world.start(theirs)
-    world.stop(theirs)
+    world.start(operated)
+    world.stop(operated)
     boot(root)  # by hand
-    code, said = world.play("prepare", root, "--check", **policy)
-    assert code == 0, said
-    assert f"start mine ({mine.id})" in said
-    assert world.state(mine)[0] == "SHUTOFF"
-    code, said = world.play("prepare", root, **policy)
-    assert code == 0, said
-    assert said.index("talk: ready,") < said.rindex(f"start mine ({mine.id})")
-    assert f"GPU616 talk theirs ({theirs.id})" in said
-    assert [world.state(guest)[0] for guest in (mine, theirs, off)] == ["ACTIVE", "SHUTOFF", "SHUTOFF"]
-    assert [world.marks(guest) for guest in (mine, theirs, off)] == [{}, {}, {}]
+    code, output = world.play("prepare", root, "--check", **policy)
+    assert code == 0, output
+    assert f"start mine ({untouched.id})" in output
+    assert world.state(untouched)[0] == "SHUTOFF"
+    code, output = world.play("prepare", root, **policy)
+    assert code == 0, output
+    assert output.index("talk: ready,") < output.rindex(f"start mine ({untouched.id})")
+    assert f"GPU616 talk theirs ({operated.id})" in output
+    assert [world.state(guest)[0] for guest in (untouched, operated, off)] == ["ACTIVE", "SHUTOFF", "SHUTOFF"]
+    assert [world.marks(guest) for guest in (untouched, operated, off)] == [{}, {}, {}]
     assert world.service() == ("enabled", None)
 
 
@@ -110,15 +110,15 @@ def test_a_trial_and_an_undo_leave_a_service_that_a_person_disabled(world: World
     guest = world.guest("gpu-guest", "gpu")
     (service,) = world.cloud.compute.services(host=HOST, binary="nova-compute")
     world.cloud.compute.disable_service(service, disabled_reason="bad memory")
-    code, said = world.play("prepare", root, gpustack_trial=True, gpustack_device_guests="stop")
-    assert code == 0, said
+    code, output = world.play("prepare", root, gpustack_trial=True, gpustack_device_guests="stop")
+    assert code == 0, output
     assert prepared(root)
     assert world.state(guest) == ("ACTIVE", HOST)
-    code, said = world.play("undo", root, gpustack_device_guests="refuse")
-    assert code == 2, said
-    assert f"GPU606 talk gpu-guest ({guest.id})" in said
-    code, said = world.play("undo", root, gpustack_device_guests="stop")
-    assert code == 0, said
+    code, output = world.play("undo", root, gpustack_device_guests="refuse")
+    assert code == 2, output
+    assert f"GPU606 talk gpu-guest ({guest.id})" in output
+    code, output = world.play("undo", root, gpustack_device_guests="stop")
+    assert code == 0, output
     assert not prepared(root)
     assert world.state(guest) == ("ACTIVE", HOST)
     assert [action.action for action in world.cloud.compute.server_actions(guest)].count("stop") == 2
@@ -131,30 +131,30 @@ def test_a_host_whose_trial_has_failed_stays_out_of_service_until_it_is_undone_o
     plain, gpu = world.guest("plain-guest"), world.guest("gpu-guest", "gpu")
     policy = {"gpustack_guests": "live-migrate", "gpustack_device_guests": "stop"}
     panic_with(root, "intel_iommu=on")
-    code, said = world.play("prepare", root, gpustack_trial=True, **policy)
-    assert code == 2, said
+    code, output = world.play("prepare", root, gpustack_trial=True, **policy)
+    assert code == 2, output
     assert (root / "proc/cmdline").read_text(encoding="utf-8") == before
-    told = said[said.index("talk did not stay up with the new kernel arguments") :]
-    assert f"start gpu-guest ({gpu.id})" in told
-    assert "enable nova-compute of talk" in told
+    message = output[output.index("talk did not stay up with the new kernel arguments") :]
+    assert f"start gpu-guest ({gpu.id})" in message
+    assert "enable nova-compute of talk" in message
     status, reason = world.service()
     assert status == "disabled"
     assert (reason or "").startswith("gpustack: talk has failed: talk did not stay up with the new kernel arguments: ")
-    assert [world.state(one) for one in (plain, gpu)] == [("ACTIVE", OTHER), ("SHUTOFF", HOST)]
+    assert [world.state(guest) for guest in (plain, gpu)] == [("ACTIVE", OTHER), ("SHUTOFF", HOST)]
 
-    code, said = world.play("undo", root, **policy)
-    assert code == 0, said
+    code, output = world.play("undo", root, **policy)
+    assert code == 0, output
     assert not prepared(root)
-    assert [world.state(one) for one in (plain, gpu)] == [("ACTIVE", OTHER), ("ACTIVE", HOST)]
-    assert [world.marks(one) for one in (plain, gpu)] == [{}, {}]
+    assert [world.state(guest) for guest in (plain, gpu)] == [("ACTIVE", OTHER), ("ACTIVE", HOST)]
+    assert [world.marks(guest) for guest in (plain, gpu)] == [{}, {}]
     assert world.service() == ("enabled", None)
 
-    code, said = world.play("prepare", root, gpustack_trial=True, **policy)
-    assert code == 2, said
+    code, output = world.play("prepare", root, gpustack_trial=True, **policy)
+    assert code == 2, output
     assert world.state(gpu) == ("SHUTOFF", HOST)
     panic_with(root)
-    code, said = world.play("prepare", root, gpustack_trial=True, **policy)
-    assert code == 0, said
+    code, output = world.play("prepare", root, gpustack_trial=True, **policy)
+    assert code == 0, output
     assert prepared(root)
-    assert [world.state(one) for one in (plain, gpu)] == [("ACTIVE", OTHER), ("ACTIVE", HOST)]
+    assert [world.state(guest) for guest in (plain, gpu)] == [("ACTIVE", OTHER), ("ACTIVE", HOST)]
     assert (world.marks(gpu), world.service()) == ({}, ("enabled", None))
