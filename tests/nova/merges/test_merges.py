@@ -87,20 +87,20 @@ def merges(root: Path, tools: Path, config: str) -> Iterator[dict]:
 
 def conf(path: Path) -> cfg.ConfigOpts:
     """What oslo.config reads, with Nova's definitions of these options."""
-    read = cfg.ConfigOpts()
-    read.register_opts([cfg.MultiStrOpt(name, default=[]) for name in ("alias", "device_spec")], group="pci")
-    read.register_opts([cfg.BoolOpt("report_in_placement", default=False)], group="pci")
-    read.register_opts([cfg.ListOpt("enabled_filters"), cfg.BoolOpt("pci_in_placement")], group="filter_scheduler")
-    read([], default_config_files=[str(path)], default_config_dirs=[])
-    return read
+    config = cfg.ConfigOpts()
+    config.register_opts([cfg.MultiStrOpt(name, default=[]) for name in ("alias", "device_spec")], group="pci")
+    config.register_opts([cfg.BoolOpt("report_in_placement", default=False)], group="pci")
+    config.register_opts([cfg.ListOpt("enabled_filters"), cfg.BoolOpt("pci_in_placement")], group="filter_scheduler")
+    config([], default_config_files=[str(path)], default_config_dirs=[])
+    return config
 
 
-def names(read: cfg.ConfigOpts) -> list[str]:
-    return [json.loads(line)["name"] for line in read.pci.alias]
+def names(config: cfg.ConfigOpts) -> list[str]:
+    return [json.loads(line)["name"] for line in config.pci.alias]
 
 
-def devices(read: cfg.ConfigOpts) -> list[dict]:
-    return [json.loads(line) for line in read.pci.device_spec]
+def devices(config: cfg.ConfigOpts) -> list[dict]:
+    return [json.loads(line) for line in config.pci.device_spec]
 
 
 def put(root: Path, files: dict[str, str]) -> None:
@@ -111,16 +111,16 @@ def put(root: Path, files: dict[str, str]) -> None:
 
 def assert_merged(root: Path, aliases: list[str], filters: list[str], nic: bool) -> None:
     """What every service of every host must read."""
-    theirs = [json.loads(NIC)] if nic else []
+    foreign = [json.loads(NIC)] if nic else []
     api, scheduler = (conf(root / f"merged/ctl01/nova-{name}.conf") for name in ("api", "scheduler"))
     assert sorted(names(api)) == sorted(aliases)
     assert scheduler.filter_scheduler.enabled_filters == filters
     assert api.filter_scheduler.pci_in_placement
     assert scheduler.filter_scheduler.pci_in_placement
-    for host, ours in (("gpu01", GPU01), ("gpu-amd01", AMD01)):
+    for host, expected in (("gpu01", GPU01), ("gpu-amd01", AMD01)):
         compute = conf(root / f"merged/{host}/nova-compute.conf")
         assert sorted(names(compute)) == sorted(aliases)
-        assert devices(compute) == [*theirs, ours]
+        assert devices(compute) == [*foreign, expected]
         assert compute.pci.report_in_placement
 
 
