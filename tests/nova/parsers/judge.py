@@ -25,15 +25,15 @@ INTERFACES = {}
 
 def is_physical_function(domain, bus, slot, function):
     """In place of the look into /sys."""
-    found = PRESENT.get("%s:%s:%s.%s" % (domain, bus, slot, function))
-    return bool(found and found.get("total_vfs"))
+    entry = PRESENT.get("%s:%s:%s.%s" % (domain, bus, slot, function))
+    return bool(entry and entry.get("total_vfs"))
 
 
 def get_function_by_ifname(name):
     """In place of the look into /sys."""
     address = INTERFACES.get(name)
-    found = PRESENT.get(address)
-    return address, bool(found and found.get("total_vfs"))
+    entry = PRESENT.get(address)
+    return address, bool(entry and entry.get("total_vfs"))
 
 
 utils.is_physical_function = is_physical_function
@@ -50,10 +50,10 @@ def attempt(answer, key, run):
 
 
 def aliases():
-    read = getattr(request, "get_alias_from_config", None) or request._get_alias_from_config
-    if hasattr(read, "cache_clear"):
-        read.cache_clear()
-    return {name: [policy, specs] for name, (policy, specs) in read().items()}
+    parse = getattr(request, "get_alias_from_config", None) or request._get_alias_from_config
+    if hasattr(parse, "cache_clear"):
+        parse.cache_clear()
+    return {name: [policy, specs] for name, (policy, specs) in parse().items()}
 
 
 def scheduler_filters():
@@ -77,7 +77,7 @@ def kind(function):
 
 
 def offered(filter_, functions):
-    found = []
+    addresses = []
     for function in functions:
         device = {
             "vendor_id": function["vendor"],
@@ -86,15 +86,15 @@ def offered(filter_, functions):
             "parent_addr": function.get("parent"),
         }
         if filter_.device_assignable(device):
-            found.append(function["address"])
-    return found
+            addresses.append(function["address"])
+    return addresses
 
 
 def pools(filter_, functions):
     """The free devices of a host, as the scheduler sees them."""
-    made = stats.PciDeviceStats(objects.NUMATopology(cells=[]), dev_filter=filter_)
+    device_stats = stats.PciDeviceStats(objects.NUMATopology(cells=[]), dev_filter=filter_)
     for number, function in enumerate(functions):
-        made.add_device(
+        device_stats.add_device(
             objects.PciDevice.create(
                 None,
                 {
@@ -113,18 +113,18 @@ def pools(filter_, functions):
                 },
             )
         )
-    return made
+    return device_stats
 
 
-def share(made, name, most):
+def share(device_stats, name, most):
     """How many devices an alias gets from a host."""
     for count in range(most, 0, -1):
         flavor = objects.Flavor(extra_specs={"pci_passthrough:alias": "%s:%d" % (name, count)})
-        wanted = request.get_pci_requests_from_flavor(flavor).requests
+        requests = request.get_pci_requests_from_flavor(flavor).requests
         try:
-            fits = made.support_requests(wanted, provider_mapping=None)
+            fits = device_stats.support_requests(requests, provider_mapping=None)
         except TypeError:
-            fits = made.support_requests(wanted)
+            fits = device_stats.support_requests(requests)
         if fits:
             return count
     return 0
@@ -157,8 +157,12 @@ def judge(job):
         functions = job.get("functions", ())
         attempt(answer, "offered", lambda: offered(filter_, functions))
         if answer.get("offered") is not None and answer["aliases"] is not None and not answer["schedule"]:
-            mine = [function for function in functions if function["address"] in answer["offered"]]
-            attempt(answer, "shares", lambda: {n: share(pools(filter_, mine), n, len(mine)) for n in answer["aliases"]})
+            candidates = [function for function in functions if function["address"] in answer["offered"]]
+            attempt(
+                answer,
+                "shares",
+                lambda: {n: share(pools(filter_, candidates), n, len(candidates)) for n in answer["aliases"]},
+            )
     return answer
 
 

@@ -37,15 +37,15 @@ def holds(case: Case, answer: dict) -> bool:
     claim = case.data["nova"]
     everything = [f.address for f in case.judged_on.pci]
     judged = {
-        "refuses": lambda what: bool(answer.get("parse_error" if what == "file" else f"{what}_error")),
-        "takes": lambda what: not answer.get(f"{what}_error"),
+        "refuses": lambda subject: bool(answer.get("parse_error" if subject == "file" else f"{subject}_error")),
+        "takes": lambda subject: not answer.get(f"{subject}_error"),
         "offered": lambda addresses: sorted(answer["offered"]) == addresses,
         "offers_all": lambda _: sorted(answer["offered"]) == sorted(everything),
         "shares": lambda shares: answer["shares"] == shares,
         "report": lambda value: answer["report"] is value,
         "lacks_filter": lambda _: "PciPassthroughFilter" not in answer["filters"],
     }
-    return all(judged[what](value) for what, value in claim.items())
+    return all(judged[subject](value) for subject, value in claim.items())
 
 
 @pytest.mark.parametrize(("release", "case"), PAIRS, ids=lambda value: value if isinstance(value, str) else value.name)

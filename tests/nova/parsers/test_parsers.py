@@ -50,7 +50,7 @@ def test_nova_reads_what_is_rendered(judge, tmp_path_factory, case):
         assert not [key for key in answer if key.endswith("_error")], answer
         assert list(answer["aliases"]) == [alias.name for alias in desired.aliases]
         expected = case.targets[facts.hostname]
-        assert sorted(answer["offered"]) == sorted(a for some in expected.values() for a in some)
+        assert sorted(answer["offered"]) == sorted(a for addresses in expected.values() for a in addresses)
         assert answer["filters"][-1] == "PciPassthroughFilter"
         assert bool(answer["report"]) is (desired.placement != "off")
         assert bool(answer["schedule"]) is (desired.placement == "schedule")
@@ -150,10 +150,10 @@ def test_nova_refuses_an_alias_exactly_when_lint_calls_it_an_error(judge, tmp_pa
     path.write_text(text)
     refused = bool(judge.asked([path]).get("aliases_error"))
     report = lint([f"api={path}"], release=release)
-    said = {f.code for f in errors(report.findings)} & {"GPU334", "GPU336", "GPU344", "GPU345", "GPU346"}
+    reported = {f.code for f in errors(report.findings)} & {"GPU334", "GPU336", "GPU344", "GPU345", "GPU346"}
     if release.major < 32:
-        said -= {"GPU345", "GPU346"}  # older releases fail later, when a flavor is used
-    assert refused is bool(said)
+        reported -= {"GPU345", "GPU346"}  # older releases fail later, when a flavor is used
+    assert refused is bool(reported)
 
 
 def test_every_release_agrees_with_the_table(judge, tmp_path):
@@ -168,9 +168,9 @@ def test_every_release_agrees_with_the_table(judge, tmp_path):
         assert (answer[key] is not None) is releases.option(option).known_to(release)
     for option in releases.options(release):
         for name in (option.path, *option.old_names):
-            group, _, word = name.partition("/")
+            group, _, option_name = name.partition("/")
             value = {"bool": "true", "list": "X", "multi": '{"name": "x", "vendor_id": "10de", "product_id": "11b4"}'}
-            path.write_text(f"[{group}]\n{word} = {value[option.kind]}\n")
+            path.write_text(f"[{group}]\n{option_name} = {value[option.kind]}\n")
             answer = judge.asked([path])
             if option.path == "pci/alias":
                 assert list(answer["aliases"]) == ["x"], name
