@@ -84,8 +84,8 @@ def cloud(nova):
 def flavors(cloud, spec, release_name):
     """The flavors of the spec, as gpustack makes them, by name."""
     api = FlavorCloud(cloud)
-    asked = flavors_of(spec, release=releases.release(release_name))
-    assert not apply(api, plan(api, asked.flavors).operations)
+    desired = flavors_of(spec, release=releases.release(release_name))
+    assert not apply(api, plan(api, desired.flavors).operations)
     return {flavor.name: cloud.compute.get_flavor(flavor.id) for flavor in api.flavors()}
 
 
@@ -96,13 +96,13 @@ def test_every_card_goes_to_one_guest_and_one_more_finds_no_host(nova, cloud, fl
     servers = [boot(cloud, f"{alias}-{number}", flavors[f"{alias}-{count}"]) for number in range(guests)]
     try:
         assert [(server.status, server.fault) for server in servers] == [("ACTIVE", None)] * len(servers)
-        held: dict[str, list[str]] = {}
+        assigned: dict[str, list[str]] = {}
         for server in servers:
-            ((where, addresses),) = nova.control.hostdevs(server.id).items()
+            ((host, addresses),) = nova.control.hostdevs(server.id).items()
             assert len(addresses) == count
-            held.setdefault(where, []).extend(addresses)
-        assert {name: sorted(some) for name, some in held.items()} == {
-            name: sorted(some) for name, some in CARDS[alias].items()
+            assigned.setdefault(host, []).extend(addresses)
+        assert {name: sorted(devices) for name, devices in assigned.items()} == {
+            name: sorted(devices) for name, devices in CARDS[alias].items()
         }
         servers.append(boot(cloud, f"{alias}-one-more", flavors[f"{alias}-1"]))
         assert servers[-1].status == "ERROR"
@@ -128,12 +128,12 @@ def test_nova_tracks_nothing_but_the_cards(nova, placement):
 
 
 def test_the_linter_finds_nothing_against_it(files, release_name, tmp_path):
-    words = []
+    arguments = []
     for target, text in files.items():
         path = tmp_path / target / "nova.conf"
         path.parent.mkdir()
         path.write_text(text)
-        words.append(f"{'api,scheduler,conductor' if target == 'control' else 'compute'}={path}")
+        arguments.append(f"{'api,scheduler,conductor' if target == 'control' else 'compute'}={path}")
     hosts = [host(name) for name in SNAPSHOTS.values()]
-    report = lint(words, release=releases.release(release_name), hosts=hosts)
+    report = lint(arguments, release=releases.release(release_name), hosts=hosts)
     assert errors(report.findings) == []
