@@ -99,9 +99,9 @@ def ensure_image(first_boot: Callable[[Image], None], report: Reporter, kind: re
             return finished
         for leftover in cache.glob("unfinished-*"):
             shutil.rmtree(leftover)
-        for other in cache.glob(f"{recipe.SUITE}-*"):
-            if time.time() - other.stat().st_mtime > UNUSED_SECONDS:
-                shutil.rmtree(other)
+        for entry in cache.glob(f"{recipe.SUITE}-*"):
+            if time.time() - entry.stat().st_mtime > UNUSED_SECONDS:
+                shutil.rmtree(entry)
         work = Path(tempfile.mkdtemp(prefix="unfinished-", dir=cache))
         started = time.monotonic()
         report(f"building the image in {finished.directory} (once; a few minutes)")
@@ -184,9 +184,9 @@ def _write_tar(path: Path, files: tuple[recipe.ImageFile, ...]) -> None:
             archive.addfile(entry, io.BytesIO(data))
 
 
-def _extract(archive_path: Path, wanted: dict[str, Path]) -> None:
+def _extract(archive_path: Path, paths: dict[str, Path]) -> None:
     """Copies the first regular file whose name begins with each key to the path beside it."""
-    missing = dict(wanted)
+    missing = dict(paths)
     with tarfile.open(archive_path) as archive:
         for member in archive:
             prefix = next((prefix for prefix in missing if member.name.startswith(prefix)), None)

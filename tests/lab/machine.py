@@ -207,12 +207,12 @@ class Machine:
 
         Its failure, unless `check` is false, and that of SSH raise LabError.
         """
-        done = self._try_ssh(argv, stdin=stdin, timeout=timeout)
-        if done is None or done.returncode == 255 or (check and done.returncode != 0):
-            outcome = "did not end in time" if done is None else f"ended with code {done.returncode}"
-            output = "" if done is None else f"\n{done.stdout}{done.stderr}"
+        process = self._try_ssh(argv, stdin=stdin, timeout=timeout)
+        if process is None or process.returncode == 255 or (check and process.returncode != 0):
+            outcome = "did not end in time" if process is None else f"ended with code {process.returncode}"
+            output = "" if process is None else f"\n{process.stdout}{process.stderr}"
             raise self.error(f"'{shlex.join(argv)}' in the host {outcome}{output}")
-        return done.stdout
+        return process.stdout
 
     def _try_ssh(
         self, argv: Sequence[str], *, stdin: str = "", timeout: float
@@ -230,9 +230,9 @@ class Machine:
                 raise self.error("QEMU has ended")
             if self.panicked() > self.panics:
                 raise self.error("the host's kernel has panicked")
-            done = self._try_ssh(["cat", "/proc/sys/kernel/random/boot_id"], timeout=30)
-            if done is not None and done.returncode == 0 and done.stdout.strip() != other_than_boot:
-                return done.stdout.strip()
+            process = self._try_ssh(["cat", "/proc/sys/kernel/random/boot_id"], timeout=30)
+            if process is not None and process.returncode == 0 and process.stdout.strip() != other_than_boot:
+                return process.stdout.strip()
             time.sleep(POLL_INTERVAL)
         raise self.error(f"the host did not answer on SSH within {timeout:.0f} s")
 

@@ -29,7 +29,7 @@ def command(path: Path, name: str, /, **arguments: Any) -> Any:
 def _answer(stream: Any) -> dict[str, Any]:
     """The next line that is no event."""
     while line := stream.readline():
-        found: dict[str, Any] = json.loads(line)
-        if "event" not in found:
-            return found
+        message: dict[str, Any] = json.loads(line)
+        if "event" not in message:
+            return message
     raise LabError("QEMU has closed its control socket")

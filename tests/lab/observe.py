@@ -54,7 +54,7 @@ def disk_state(host: Machine) -> frozenset[str]:
     The time of the last inode change cannot be set by a program, so it tells of every write; of a directory, which
     changes with a temporary name in it, the contents are on other lines already.
     """
-    pruned = [word for path in VOLATILE for word in ("-path", path, "-o")][:-1]
+    pruned = [argument for path in VOLATILE for argument in ("-path", path, "-o")][:-1]
     command = ["find", "/", "-xdev", "(", *pruned, ")", "-prune", "-o"]
     command += ["(", "-type", "d", "-printf", r"%p %y %m %U:%G\n", ")", "-o", "-printf"]
     command += [r"%p %y %m %U:%G %i %s %C@ %l\n"]

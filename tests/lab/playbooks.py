@@ -41,11 +41,11 @@ class Run:
     code: int
     output: str
 
-    def count(self, what: str) -> int:
+    def count(self, counter: str) -> int:
         """A number of the recap: ok, changed, unreachable, failed …"""
-        found = re.search(rf"^{recipe.HOST_NAME}\s*:.*\b{what}=(\d+)", self.output, flags=re.MULTILINE)
-        assert found, f"no recap with '{what}' in:\n{self.output}"
-        return int(found[1])
+        match = re.search(rf"^{recipe.HOST_NAME}\s*:.*\b{counter}=(\d+)", self.output, flags=re.MULTILINE)
+        assert match, f"no recap with '{counter}' in:\n{self.output}"
+        return int(match[1])
 
 
 def inventory(host: Machine) -> str:

@@ -180,10 +180,10 @@ def _initramfs_tool(kind: Kind) -> str:
 
 
 def _on_first_boot(kind: Kind) -> str:
-    other = kind == "systemd-boot"
+    systemd_boot = kind == "systemd-boot"
     return _ON_FIRST_BOOT.format(
-        esp=_PARTITION if other else "esp=/dev/vdb",
-        loader=(_SYSTEMD_BOOT if other else _GRUB).format(rebuild=_REBUILD[_initramfs_tool(kind)]),
+        esp=_PARTITION if systemd_boot else "esp=/dev/vdb",
+        loader=(_SYSTEMD_BOOT if systemd_boot else _GRUB).format(rebuild=_REBUILD[_initramfs_tool(kind)]),
     )
 
 

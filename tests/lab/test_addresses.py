@@ -16,9 +16,9 @@ def slot(function: Function) -> str:
 
 def configuration(host: Machine, menu: str = "/boot/grub/grub.cfg") -> frozenset[str]:
     """All of /etc and the boot menu: kind, mode, owner, target and content of everything there."""
-    places = ["/etc", menu]
-    listed = host.ssh(["find", *places, "-xdev", "-printf", r"%p %y %m %U:%G %l\n"])
-    hashed = host.ssh(["find", *places, "-xdev", "-type", "f", "-exec", "sha256sum", "{}", "+"])
+    paths = ["/etc", menu]
+    listed = host.ssh(["find", *paths, "-xdev", "-printf", r"%p %y %m %U:%G %l\n"])
+    hashed = host.ssh(["find", *paths, "-xdev", "-type", "f", "-exec", "sha256sum", "{}", "+"])
     return frozenset([*listed.splitlines(), *hashed.splitlines()])
 
 
@@ -36,8 +36,8 @@ def test_one_of_two_identical_cards_and_back(lab: Lab) -> None:
         host.wait_ssh()
         assert host.boots() == 2
         for function in gpu_functions(host):
-            wanted = "vfio-pci" if slot(function) == slot(first) else HOST_DRIVERS[function.id]
-            assert function.driver == wanted, function
+            expected = "vfio-pci" if slot(function) == slot(first) else HOST_DRIVERS[function.id]
+            assert function.driver == expected, function
         log = host.ssh(["dmesg"])
         assert f"gpustack: {first.address} is kept for vfio-pci" in log
         assert "is left alone" not in log

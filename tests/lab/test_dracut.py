@@ -32,9 +32,9 @@ def in_initramfs(host: Machine) -> str:
 
 def before_the_root_disk(host: Machine) -> str:
     """The kernel's log up to the moment when the system on the root disk took over from that of the initramfs."""
-    told = host.ssh(["systemctl", "show", "--value", "--property=UserspaceTimestampMonotonic"])
+    timestamp = host.ssh(["systemctl", "show", "--value", "--property=UserspaceTimestampMonotonic"])
     lines = re.findall(r"^\[ *([0-9.]+)\] (.*)", host.ssh(["dmesg"]), flags=re.MULTILINE)
-    return "\n".join(text for seconds, text in lines if float(seconds) < int(told) / 1e6)
+    return "\n".join(text for seconds, text in lines if float(seconds) < int(timestamp) / 1e6)
 
 
 def assert_nothing_changes(host: Machine, addresses: tuple[str, ...] = ()) -> None:
@@ -63,8 +63,8 @@ def test_a_host_with_dracut_and_back(dracut_lab: Lab, hostonly: str) -> None:
         host.wait_ssh()
         assert host.boots() == 2
         for function in gpu_functions(host):
-            wanted = "vfio-pci" if slot(function) == slot(first) else HOST_DRIVERS[function.id]
-            assert function.driver == wanted, function
+            expected = "vfio-pci" if slot(function) == slot(first) else HOST_DRIVERS[function.id]
+            assert function.driver == expected, function
         assert f"gpustack: {first.address} is kept for vfio-pci" in before_the_root_disk(host)
         if hostonly == "no":
             # The race is a real one: a host driver took the other card, of the same id, before there was a root disk.

@@ -26,7 +26,7 @@ FINISHED = int(os.environ.get("GPUSTACK_LAB_FINISHED", "1"))
 
 
 @contextmanager
-def keeping(host: Machine, moments: list[float], kept: dict[Path, str]) -> Iterator[None]:
+def keeping(host: Machine, moments: list[float], snapshots: dict[Path, str]) -> Iterator[None]:
     """Keeps what power cuts at these moments would leave, while the host goes on; and the task that each is in."""
     over = threading.Event()
 
@@ -38,7 +38,7 @@ def keeping(host: Machine, moments: list[float], kept: dict[Path, str]) -> Itera
             past = seconds
             path = host.directory / f"cut-{seconds:.2f}"
             host.keep(path)
-            kept[path] = last_task(host)
+            snapshots[path] = last_task(host)
 
     thread = threading.Thread(target=keep)
     thread.start()
@@ -51,24 +51,24 @@ def keeping(host: Machine, moments: list[float], kept: dict[Path, str]) -> Itera
 
 def test_power_cuts_during_prepare(lab: Lab) -> None:
     choice = random.Random(SEED)  # noqa: S311  (a repeatable choice, no secret)
-    done = 0
+    count = 0
     finished: dict[str, int] = {}
-    while done < CUTS:
-        kept: dict[Path, str] = {}
-        with lab.host(f"run{done}", Shape()) as host:
+    while count < CUTS:
+        snapshots: dict[Path, str] = {}
+        with lab.host(f"run{count}", Shape()) as host:
             assert_untouched(host)
             # One in each stretch of the time, so that no phase is left out.
-            stretch = LONGEST / (CUTS - done)
-            moments = [3 + (index + choice.random()) * stretch for index in range(CUTS - done)]
-            with keeping(host, moments, kept):
+            stretch = LONGEST / (CUTS - count)
+            moments = [3 + (index + choice.random()) * stretch for index in range(CUTS - count)]
+            with keeping(host, moments, snapshots):
                 run = play(host, "prepare.yml", "-e", "gpustack_reboot=true")
             assert run.code == 0, run.output
             host.wait_ssh()
             assert_prepared(host)
-        for path, task in kept.items():
-            with lab.host(f"cut{done}", Shape(), kept=path) as host:
-                done += 1
-                lab.report(f"{done}: came up after {path.name.replace('-', ' at ')} s, in '{task}'")
+        for path, task in snapshots.items():
+            with lab.host(f"cut{count}", Shape(), kept=path) as host:
+                count += 1
+                lab.report(f"{count}: came up after {path.name.replace('-', ' at ')} s, in '{task}'")
                 assert host.ssh(["systemctl", "--failed", "--plain", "--no-legend"]).strip() == ""
                 if not host.ssh(["find", MODPROBE], check=False):
                     continue  # as it was installed

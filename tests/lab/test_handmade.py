@@ -68,7 +68,9 @@ def test_a_hand_made_host_is_taken_over_and_given_back(lab: Lab) -> None:
         assert host.boots() == 3
         assert_prepared(host)
         arguments = host.ssh(["cat", "/proc/cmdline"]).split()
-        assert [word for word in arguments if word.startswith(("vfio", "intel_iommu"))] == ["intel_iommu=on"]
+        assert [argument for argument in arguments if argument.startswith(("vfio", "intel_iommu"))] == [
+            "intel_iommu=on"
+        ]
         run = gpustack_host(host, "verify")
         assert run.code == 0, run.output
         run = gpustack_host(host, "apply", "--adopt", "--reboot", "--yes")

@@ -50,8 +50,8 @@ def test_a_card_is_added_without_a_reboot(lab: Lab) -> None:
         assert f"({process}) has {path} open" in run.output
         assert "needs a reboot" in run.output
         for function in gpu_functions(host):
-            wanted = "vfio-pci" if slot(function) == slot(first) else HOST_DRIVERS[function.id]
-            assert function.driver == wanted, function
+            expected = "vfio-pci" if slot(function) == slot(first) else HOST_DRIVERS[function.id]
+            assert function.driver == expected, function
 
         lab.report("again, with the card free")
         host.ssh(["kill", process])

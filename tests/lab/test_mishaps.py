@@ -59,13 +59,13 @@ def prepare(host: Machine, *arguments: str) -> Run:
     return play(host, "prepare.yml", "-e", "gpustack_reboot=true", *arguments)
 
 
-def fails(host: Machine, *said: str, arguments: tuple[str, ...] = ()) -> None:
+def fails(host: Machine, *messages: str, arguments: tuple[str, ...] = ()) -> None:
     """A run that fails before any reboot, with these words and the way on."""
     boots, menu = host.boots(), host.ssh(["sha256sum", "/boot/grub/grub.cfg"])
     run = prepare(host, *arguments)
     assert run.code == 2, run.output
-    for words in (*said, "un the playbook again"):
-        assert words in run.output, run.output
+    for message in (*messages, "un the playbook again"):
+        assert message in run.output, run.output
     assert host.boots() == boots
     assert host.ssh(["sha256sum", "/boot/grub/grub.cfg"]) == menu
 

@@ -21,16 +21,16 @@ def gpu_functions(host: Machine) -> list[Function]:
 
 def assert_untouched(host: Machine) -> None:
     """Every function is held by the driver that the kernel gives it by itself."""
-    found = gpu_functions(host)
-    assert [function.id for function in found] == [GPU_ID, AUDIO_ID] * GPU_COUNT
-    assert {function.id: function.driver for function in found} == HOST_DRIVERS
+    functions = gpu_functions(host)
+    assert [function.id for function in functions] == [GPU_ID, AUDIO_ID] * GPU_COUNT
+    assert {function.id: function.driver for function in functions} == HOST_DRIVERS
 
 
 def assert_prepared(host: Machine) -> None:
     """Every function is held by vfio-pci."""
-    found = gpu_functions(host)
-    assert [function.id for function in found] == [GPU_ID, AUDIO_ID] * GPU_COUNT
-    assert {function.driver for function in found} == {"vfio-pci"}
+    functions = gpu_functions(host)
+    assert [function.id for function in functions] == [GPU_ID, AUDIO_ID] * GPU_COUNT
+    assert {function.driver for function in functions} == {"vfio-pci"}
 
 
 def test_bare_host_to_guest_with_gpu(lab: Lab) -> None:
@@ -71,8 +71,8 @@ def test_bare_host_to_guest_with_gpu(lab: Lab) -> None:
         lab.report("a guest with the first GPU")
         gpu = gpu_functions(host)[:2]
         assert gpu[0].group == gpu[1].group
-        seen = functions_in_guest(host, [function.address for function in gpu])
-        assert [identifier for address, identifier in seen.items() if ":05." in address] == [GPU_ID, AUDIO_ID]
+        visible = functions_in_guest(host, [function.address for function in gpu])
+        assert [identifier for address, identifier in visible.items() if ":05." in address] == [GPU_ID, AUDIO_ID]
 
 
 def test_amd_host_whose_firmware_draws_on_a_gpu(lab: Lab) -> None:

@@ -17,9 +17,9 @@ WANTED = {"intel_iommu=on", "iommu=pt"}
 def arguments(host: Machine) -> list[str]:
     """What the running kernel was started with; systemd-boot names the initramfs there, GRUB does not."""
     assert "systemd-boot" in host.ssh(["bootctl", "status", "--no-pager"]).partition("Available Boot Loaders")[0]
-    found = host.ssh(["cat", "/proc/cmdline"]).split()
-    assert found.count("mitigations=off") == 1, found
-    return found
+    command_line = host.ssh(["cat", "/proc/cmdline"]).split()
+    assert command_line.count("mitigations=off") == 1, command_line
+    return command_line
 
 
 def test_a_host_with_systemd_boot_and_back(systemd_boot_lab: Lab) -> None:
