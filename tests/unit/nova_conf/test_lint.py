@@ -47,8 +47,8 @@ def test_a_case(case, tmp_path):
 
 def test_every_code_of_the_linter_has_a_case():
     covered = {entry.split(":")[0] for case in CASES for entry in [*case.data["expect"], *case.data.get("infos", [])]}
-    untold = {code for code in definitions() if "GPU330" <= code < "GPU380"} - covered
-    assert untold == {"GPU369"}, "an info with a test of its own"
+    uncovered = {code for code in definitions() if "GPU330" <= code < "GPU380"} - covered
+    assert uncovered == {"GPU369"}, "an info with a test of its own"
 
 
 def test_a_setting_for_another_service(tmp_path):
