@@ -111,6 +111,7 @@ SCENARIOS = {
     "test_layout",
     "test_manuals",
     "test_security_page",
+    "test_upgrade_page",
     "test_words",
     "test_setup",
 }
