@@ -68,7 +68,7 @@ class Books:
         """Check, repair, check again, boot instances on all free devices; return the repairs."""
         self._rest()
         verdicts = self._judge()
-        self.walk.done += [f"{v.klass} {v.status} {v.host} {v.owner}: {v.because}" for v in verdicts]
+        self.walk.history += [f"{v.klass} {v.status} {v.host} {v.owner}: {v.because}" for v in verdicts]
         self._all_is_told(verdicts)
         before = self.exposed()
         for turn in range(TURNS):
@@ -195,7 +195,7 @@ class Books:
             outcomes = list(apply.carry_out(sources, repairs, selection, journal, ask=self._ask, wait=0, cloud=cloud))
         for outcome in outcomes:
             verdict = outcome.verdict
-            self.walk.done.append(
+            self.walk.history.append(
                 f"{verdict.klass} {verdict.repair} {verdict.host}: {outcome.result}, {outcome.detail}"
             )
             if outcome.result in (Result.REPAIRED, Result.WAITING):
@@ -280,6 +280,6 @@ class Books:
         return row.managed and row.owner is not None and homes.get(row.owner) != row.device[0]
 
     def _story(self, claim: str, evidence: object) -> str:
-        steps = "\n".join(self.walk.done)
+        steps = "\n".join(self.walk.history)
         rows = "\n".join(map(str, self.rows()))
         return f"{claim}: {evidence}\n{rows}\nrunning {self.devices()}\nhomes {self.homes()}\n{steps}"

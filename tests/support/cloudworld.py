@@ -55,8 +55,8 @@ GPUS = 2
 
 def _named() -> tuple[str, ...]:
     """2025.2 and 2026.2, or the releases in ``GPUSTACK_NOVA_RELEASES`` (``all``: all with an interpreter)."""
-    named = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
-    return tuple(entry.name for entry in available()) if named == ["all"] else tuple(named)
+    releases = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
+    return tuple(entry.name for entry in available()) if releases == ["all"] else tuple(releases)
 
 
 NAMED = _named()
@@ -68,8 +68,8 @@ def world_of(release: str, placement: bool, database: str | None = None) -> pyte
     """The parameters of ``cloud``: a release, PCI in Placement or not, the kind of database server or None."""
     if database is None and DATABASES:
         database = DATABASES[NAMED.index(release) % len(DATABASES)]
-    words = (release, database, "placement" if placement else None)
-    return pytest.param((release, placement, database), id="-".join(filter(None, words)))
+    labels = (release, database, "placement" if placement else None)
+    return pytest.param((release, placement, database), id="-".join(filter(None, labels)))
 
 
 WORLDS = [world_of(name, name == "2026.2") for name in NAMED]
@@ -173,7 +173,7 @@ class World:
     journal: Path = Path()
     plain: Flavor | None = None
     """A flavor without devices, if there is one."""
-    made: list[Server] = field(default_factory=list)
+    guests: list[Server] = field(default_factory=list)
     used: list[str] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)
     """Hosts that do not answer over SSH."""
@@ -200,7 +200,7 @@ class World:
     def boot(self, host: str, count: int = 1) -> Server:
         """Boot a guest with ``count`` GPUs on a host."""
         server = servers.boot(self.api, f"vm{next(self._numbers)}", self.flavors[count], host=host)
-        self.made.append(server)
+        self.guests.append(server)
         return server
 
     def die(self, host: str) -> None:
@@ -246,8 +246,8 @@ class World:
     def moved(self, server: Server, move: str) -> Server:
         """Wait until the last migration of a guest has a status, and if it is over, until the guest has no task."""
 
-        def done(one: Server) -> bool:
-            settled = one.task_state is None and (move != ERROR or one.status == "ERROR")
+        def done(instance: Server) -> bool:
+            settled = instance.task_state is None and (move != ERROR or instance.status == "ERROR")
             return self.moves(server)[:1] == [move] and (settled or move in IN_FLIGHT)
 
         return servers.until(self.api, server, done)
@@ -267,10 +267,10 @@ class World:
             "reboot": lambda: self.api.compute.reboot_server(server, "HARD"),
         }
         act[action]()
-        found = servers.settled(self.api, server)
-        found = servers.until(self.api, found, lambda instance: instance.task_state is None)
-        assert found.status == status, (action, found.status, found.fault)
-        return found
+        current = servers.settled(self.api, server)
+        current = servers.until(self.api, current, lambda instance: instance.task_state is None)
+        assert current.status == status, (action, current.status, current.fault)
+        return current
 
     def runs(self, server: Server) -> Server:
         """Start a guest that was evacuated. Up to Yoga (before API 2.95) it already runs, and is rebooted."""
@@ -289,11 +289,11 @@ class World:
         """Delete the guests, and remove the hosts."""
         for host in self.used:
             self.nova.control.clear_faults(host) if self.nova.control.hosts().get(host) else None
-        for server in self.made:
+        for server in self.guests:
             servers.delete(self.api, server)
         for host in self.used:
             self.nova.control.power_off_host(host)
-        self.made.clear()
+        self.guests.clear()
         self.used.clear()
         self.silent.clear()
 
@@ -301,7 +301,7 @@ class World:
         """Remove the hosts with their guests; some guests can't be deleted after their test."""
         for host in self.used:
             self.nova.control.power_off_host(host)
-        self.made.clear()
+        self.guests.clear()
         self.used.clear()
 
     # --- rows -----------------------------------------------------------------------------------------------------
@@ -363,29 +363,32 @@ class World:
         self, *hosts: str, everything: bool = False, grace: str = "0", stuck: int = 3600, ask: bool = False
     ) -> list[str]:
         """``CLASS STATUS HOST REPAIR`` of every verdict on hosts."""
-        named = [word for host in hosts or self.used for word in ("--host", host)]
+        scope = [argument for host in hosts or self.used for argument in ("--host", host)]
         options = ("--stuck-after", str(stuck), *(["--all"] if everything else []), *(["--ask-hosts"] if ask else []))
         self.hypervisors() if ask else None
-        ran = self.gpustack("plan", *named, "-f", "json", *options, grace=grace)
+        ran = self.gpustack("plan", *scope, "-f", "json", *options, grace=grace)
         assert ran.code == 0, ran
         return sorted(
-            " ".join(filter(None, (one["class"], one["status"], one["host"], one["repair"])))
-            for one in json.loads(ran.out)
+            " ".join(filter(None, (verdict["class"], verdict["status"], verdict["host"], verdict["repair"])))
+            for verdict in json.loads(ran.out)
         )
 
     def leftovers(self, *hosts: str) -> list[tuple[str, str, str]]:
         """Host, resource provider and consumer of every allocation that class Q reports."""
-        named = [word for host in hosts for word in ("--host", host)]
-        ran = self.gpustack("plan", *named, "--class", "Q", "--os-cloud", "embedded", "-f", "json")
+        scope = [argument for host in hosts for argument in ("--host", host)]
+        ran = self.gpustack("plan", *scope, "--class", "Q", "--os-cloud", "embedded", "-f", "json")
         assert ran.code == 0, ran
         document = json.loads(ran.out)
-        assert all(one["status"] == "stale" for one in document), document
-        return [(one["host"], one["allocation"]["provider"], one["allocation"]["consumer"]) for one in document]
+        assert all(verdict["status"] == "stale" for verdict in document), document
+        return [
+            (verdict["host"], verdict["allocation"]["provider"], verdict["allocation"]["consumer"])
+            for verdict in document
+        ]
 
     def allocations(self, server: Server) -> dict[str, dict[str, int]]:
         """The allocations of a guest in Placement, by provider."""
-        found = self.api.placement.get(f"/allocations/{server.id}", microversion="1.28").json()["allocations"]
-        return {provider: one["resources"] for provider, one in found.items()}
+        by_provider = self.api.placement.get(f"/allocations/{server.id}", microversion="1.28").json()["allocations"]
+        return {provider: allocation["resources"] for provider, allocation in by_provider.items()}
 
     def unset_leftovers(self) -> Ran:
         """Remove stale allocations in Placement."""
@@ -397,10 +400,10 @@ class World:
         :param nothing: whether no stale rows are expected.
         """
         self.hypervisors()
-        named = [word for host in self.used for word in ("--host", host)]
+        scope = [argument for host in self.used for argument in ("--host", host)]
         number = next(self._numbers)
         self.journal = self.journal.with_name(f"journal-{number}.jsonl")
-        ran = self.gpustack("apply", "--yes", "--journal", str(self.journal), *named, *arguments)
+        ran = self.gpustack("apply", "--yes", "--journal", str(self.journal), *scope, *arguments)
         assert code is None or ran.code == code, ran
         assert code is None or ("nothing to repair" in ran.err) == nothing, ran
         return ran
@@ -447,7 +450,8 @@ class World:
         self.hypervisors()
         answer = domains.look(str(self.ssh.directory / "roots" / host))
         return {
-            one.code for one in restart.objections(restart.Restart(host=host, answer=answer), [self.nova.nova_conf])
+            objection.code
+            for objection in restart.objections(restart.Restart(host=host, answer=answer), [self.nova.nova_conf])
         }
 
     def booted(self, host: str, *, seconds: int) -> None:
@@ -462,13 +466,13 @@ class World:
     def exclusive(self) -> None:
         """Check that no device belongs to two running domains of a host."""
         for host in self.used:
-            taken = [
+            assigned = [
                 address
                 for domain in self.nova.control.domains(host)
                 if domain["state"] == "running"
                 for address in domain["hostdevs"]
             ]
-            assert len(taken) == len(set(taken)), host
+            assert len(assigned) == len(set(assigned)), host
 
     def agrees_beside(self, host: str, server: Server | None = None) -> None:
         """Check Nova's view if a guest still has the host's other GPU."""
@@ -493,9 +497,9 @@ class World:
             self.state(server, "start", "ACTIVE")
             self.exclusive()
             servers.delete(self.api, server)
-            self.made.remove(next(one for one in self.made if one.id == server.id))
+            self.guests.remove(next(instance for instance in self.guests if instance.id == server.id))
         servers.delete(self.api, new)
-        self.made.remove(new)
+        self.guests.remove(new)
         for host, runs in self.nova.control.hosts().items():
             if runs and host in self.used:
                 self.nova.control.periodic(host)

@@ -143,7 +143,7 @@ class Walk:
     :ivar dead: the hosts without power.
     :ivar stopped: the hosts whose nova-compute alone is down.
     :ivar forgotten: the hosts whose service was deleted.
-    :ivar done: a description of the steps so far.
+    :ivar history: a description of the steps so far.
     """
 
     world: World
@@ -151,7 +151,7 @@ class Walk:
     dead: set[str] = field(default_factory=set)
     stopped: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
-    done: list[str] = field(default_factory=list)
+    history: list[str] = field(default_factory=list)
     _hanging: str = ""
 
     def __post_init__(self) -> None:
@@ -173,7 +173,7 @@ class Walk:
         except (SDKException, CloudError, ControlError, LookupError) as error:
             refused = f": {type(error).__name__} {str(error).splitlines()[0] if str(error) else ''}"
         hit = self._hit(step.fault) if step.fault else []
-        self.done.append(f"{step}{' (hit)' if hit else ''}{refused}")
+        self.history.append(f"{step}{' (hit)' if hit else ''}{refused}")
         for name in self.running() if step.fault else ():
             if step.kill and name in hit:
                 self.world.nova.control.kill_compute(name)
@@ -189,11 +189,11 @@ class Walk:
     def guests(self) -> list[Server]:
         """The existing guests."""
         existing = []
-        for server in list(self.world.made):
+        for server in list(self.world.guests):
             try:
                 existing.append(self.world.api.compute.get_server(server.id))
             except SDKException:
-                self.world.made.remove(server)
+                self.world.guests.remove(server)
         return existing
 
     def wait(self, server: Server) -> None:
@@ -253,12 +253,12 @@ class Walk:
     def _boot(self, step: Step, host: str) -> None:
         flavor = self.world.flavors[1 + step.guest % 2]
         name = f"vm{next(self.world._numbers)}"
-        self.world.made.append(
+        self.world.guests.append(
             self.world.api.compute.create_server(
                 name=name, flavor_id=flavor.id, image_id=IMAGE, networks="none", host=host
             )
         )
-        self.wait(self.world.made[-1])
+        self.wait(self.world.guests[-1])
 
     def _migrate(self, step: Step, _host: str) -> None:
         server = self._guest(step, "ACTIVE", "SHUTOFF")

@@ -77,8 +77,8 @@ def test_what_a_host_frees_when_it_starts(world: World) -> None:
     world.evacuate(third, new[1])
     world.api.compute.delete_server(second)
     world.api.compute.wait_for_delete(second, interval=0.2, wait=30)
-    here = "compute_node_id = (SELECT id FROM compute_nodes WHERE host = :host)"
-    world.sql(f"UPDATE pci_devices SET deleted = id WHERE {here} AND status = 'allocated'", host=soft)
+    condition = "compute_node_id = (SELECT id FROM compute_nodes WHERE host = :host)"
+    world.sql(f"UPDATE pci_devices SET deleted = id WHERE {condition} AND status = 'allocated'", host=soft)
     claim = "UPDATE pci_devices SET status = 'claimed', instance_uuid = :vm, request_id = 'x' WHERE id = "
     world.sql(claim + FREE, vm=first.id, host=moved)
     assert world.plan() == [
@@ -105,8 +105,8 @@ def test_a_compute_node_that_comes_back_while_its_host_is_asked(world: World, tm
     world.nova.control.wipe_host(old)  # with guests on it, Nova would not let it in again
     sources = Sources.from_nova_conf([world.nova.nova_conf])
     selection = Selection(grace=timedelta(0), hosts=frozenset({old}))
-    wanted = [one.to_dict() for one in plan.make(sources, selection).repairs]
-    assert {one["repair"] for one in wanted} == {"retire"}
+    repairs = [verdict.to_dict() for verdict in plan.make(sources, selection).repairs]
+    assert {repair["repair"] for repair in repairs} == {"retire"}
 
     def ask(host: str) -> Usage:
         if not world.nova.control.hosts()[old]:
@@ -114,7 +114,7 @@ def test_a_compute_node_that_comes_back_while_its_host_is_asked(world: World, tm
         return Usage(gap=f"{host} is booting")
 
     with contextlib.closing(Journal(path=tmp_path / "journal")) as journal:
-        outcomes = list(apply.carry_out(sources, wanted, selection, journal, ask=ask, wait=0))
+        outcomes = list(apply.carry_out(sources, repairs, selection, journal, ask=ask, wait=0))
 
     assert {outcome.result for outcome in outcomes} <= {Result.SKIPPED, Result.GONE}, outcomes
     world.nova.control.periodic(old)
@@ -249,8 +249,8 @@ def test_a_host_that_was_installed_anew(world: World) -> None:
     delete_service(world, old)
     world.nova.control.wipe_host(old)
     world.nova.control.restart_compute(old, compute_id=str(uuid.uuid4()))
-    other = world.boot(old, 2)
-    assert other.status == "ACTIVE"
+    second = world.boot(old, 2)
+    assert second.status == "ACTIVE"
     assert world.plan() == [f"C stale {old} retire"] * 2
 
     world.apply()  # the hypervisor says that the devices are in use: by another instance, whose rows are others
@@ -258,7 +258,7 @@ def test_a_host_that_was_installed_anew(world: World) -> None:
     assert world.plan() == []
     world.runs(server)
     world.exclusive()
-    world.state(other, "reboot", "ACTIVE")
+    world.state(second, "reboot", "ACTIVE")
 
 
 def test_rows_that_somebody_soft_deleted(world: World) -> None:
@@ -266,8 +266,8 @@ def test_rows_that_somebody_soft_deleted(world: World) -> None:
     server = world.boot(old, 2)
     world.die(old)
     server = world.evacuate(server, new)
-    here = "compute_node_id = (SELECT id FROM compute_nodes WHERE host = :host)"
-    assert world.sql(f"UPDATE pci_devices SET deleted = id WHERE {here}", host=old) == 2
+    condition = "compute_node_id = (SELECT id FROM compute_nodes WHERE host = :host)"
+    assert world.sql(f"UPDATE pci_devices SET deleted = id WHERE {condition}", host=old) == 2
     if world.request_ids:
         assert not world.starts(server)
     assert world.plan() == [f"D stale {old} clear-deleted"] * 2
@@ -329,7 +329,7 @@ def test_a_delete_that_waits_for_its_periodic(world: World) -> None:
     old, new = world.hosts(2)
     server = world.confirm(world.migrate(world.boot(old), new))
     servers.delete(world.api, server)
-    world.made.clear()
+    world.guests.clear()
     before = world.dump()
     assert {verdict.split()[1] for verdict in world.plan(everything=True)} <= {"heals"}
     world.apply(nothing=True)

@@ -50,7 +50,7 @@ def reserve(world: World, provider: str, number: int) -> None:
 
 def gone(world: World, server: Server, host: str) -> None:
     servers.delete(world.api, server)
-    world.made.remove(next(instance for instance in world.made if instance.id == server.id))
+    world.guests.remove(next(instance for instance in world.guests if instance.id == server.id))
     world.nova.control.periodic(host)
 
 

@@ -27,7 +27,7 @@ from support.cellfile import answering
 from support.cloudworld import BOTH_WAYS, World
 from support.killer import Killer
 
-PLACED = [one for one in BOTH_WAYS if "placement" in str(one.id)][-1:]
+PLACED = [parameter for parameter in BOTH_WAYS if "placement" in str(parameter.id)][-1:]
 pytestmark = pytest.mark.parametrize("cloud", PLACED, indirect=True)
 
 SELECTION = Selection(grace=timedelta(0), classes=frozenset({"Q"}))
@@ -41,10 +41,10 @@ def stale(world: World) -> list[dict]:
     return [verdict.to_dict() for verdict in plan.make(sources(world), SELECTION, world.api).repairs]
 
 
-def carry_out(world: World, wanted: list[dict], path: Path, ask: object = None) -> list[Outcome]:
-    with contextlib.closing(Journal(path=path)) as written:
-        asked = ask or answering(sources(world))
-        return list(apply.carry_out(sources(world), wanted, SELECTION, written, ask=asked, wait=0, cloud=world.api))
+def carry_out(world: World, verdicts: list[dict], path: Path, ask: object = None) -> list[Outcome]:
+    with contextlib.closing(Journal(path=path)) as journal:
+        answers = ask or answering(sources(world))
+        return list(apply.carry_out(sources(world), verdicts, SELECTION, journal, ask=answers, wait=0, cloud=world.api))
 
 
 def test_killed_at_every_write(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,32 +52,32 @@ def test_killed_at_every_write(world: World, tmp_path: Path, monkeypatch: pytest
     server = world.boot(host)
     spare = leave(world, server, host)
     before = world.allocations(server)
-    original, seen = placement.put, set()
+    original, outcomes = placement.put, set()
     for at in range(1, 100):
         path, second = tmp_path / f"{at}.jsonl", tmp_path / f"{at}-second.jsonl"
-        wanted = stale(world)
-        assert [one["allocation"]["provider"] for one in wanted] == [spare]
+        planned = stale(world)
+        assert [verdict["allocation"]["provider"] for verdict in planned] == [spare]
         child = os.fork()
         if not child:
             with contextlib.suppress(BaseException):
                 killer = Killer(at)
                 monkeypatch.setattr(os, "fsync", killer.around(os.fsync))
                 monkeypatch.setattr(placement, "put", killer.around(original))
-                with world.nova.connection() as mine, contextlib.closing(Journal(path=path)) as written:
+                with world.nova.connection() as cloud, contextlib.closing(Journal(path=path)) as writer:
                     ask = answering(sources(world))
-                    every = apply.carry_out(sources(world), wanted, SELECTION, written, ask=ask, wait=0, cloud=mine)
-                    assert [one.result for one in every] == [Result.REPAIRED]
+                    results = apply.carry_out(sources(world), planned, SELECTION, writer, ask=ask, wait=0, cloud=cloud)
+                    assert [outcome.result for outcome in results] == [Result.REPAIRED]
                 os._exit(0)
             os._exit(1)
         _pid, status = os.waitpid(child, 0)
         assert status in (0, signal.SIGKILL)
         allocations = world.allocations(server)
-        assert allocations in (before, {uuid: one for uuid, one in before.items() if uuid != spare})
-        seen.add(spare in allocations)
+        assert allocations in (before, {uuid: allocation for uuid, allocation in before.items() if uuid != spare})
+        outcomes.add(spare in allocations)
         if at % 2:  # go on, before going back
-            again = stale(world)
-            assert bool(again) is (spare in allocations)
-            carry_out(world, again, second)
+            remaining = stale(world)
+            assert bool(remaining) is (spare in allocations)
+            carry_out(world, remaining, second)
             assert spare not in world.allocations(server)
             list(undo(tuple(journal.read(second)), sources(world), world.api))
         if path.exists() and path.stat().st_size:
@@ -86,22 +86,22 @@ def test_killed_at_every_write(world: World, tmp_path: Path, monkeypatch: pytest
         if status == 0:
             break
     assert at > 8
-    assert seen == {True, False}
+    assert outcomes == {True, False}
 
 
 def test_what_must_stay(world: World, tmp_path: Path) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host)
     leave(world, server, host)
-    (wanted,) = stale(world)
+    (verdict,) = stale(world)
     before = world.allocations(server)
 
     # Its host can't be asked, though the guest runs there; a guest has the device, by its hypervisor's word.
-    users = dict.fromkeys(wanted["allocation"]["addresses"].split(), frozenset({server.id}))
+    users = dict.fromkeys(verdict["allocation"]["addresses"].split(), frozenset({server.id}))
     for number, (answer, result) in enumerate(
         ((Usage(gap="no way"), Result.UNDECIDED), (Usage(users=users, gap="no way"), Result.SKIPPED))
     ):
-        (outcome,) = carry_out(world, [wanted], tmp_path / f"left-{number}", lambda host, answer=answer: answer)
+        (outcome,) = carry_out(world, [verdict], tmp_path / f"left-{number}", lambda host, answer=answer: answer)
         assert outcome.result is result, outcome.detail
 
     # The guest's row was freed by hand: the allocation is all that keeps its GPU from others.
@@ -109,7 +109,7 @@ def test_what_must_stay(world: World, tmp_path: Path) -> None:
         (row,) = connection.exec_driver_sql(f"SELECT id FROM pci_devices WHERE instance_uuid = '{server.id}'").scalars()
     world.sql("UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE id = :id", id=row)
     assert stale(world) == []
-    (outcome,) = carry_out(world, [wanted], tmp_path / "lacks")
+    (outcome,) = carry_out(world, [verdict], tmp_path / "lacks")
     assert outcome.result is Result.SKIPPED
     assert "lacks a device" in outcome.detail
     assert world.allocations(server) == before
@@ -122,21 +122,21 @@ def test_changed_at_the_last_moment_and_used_since(
     (host,) = world.hosts(1)
     server = world.boot(host)
     leave(world, server, host)
-    wanted = stale(world)
+    planned = stale(world)
     original = placement.put
 
     def meanwhile(*arguments: object) -> bool:
-        held = placement.allocations_of(world.api, server.id)
-        assert original(world.api, server.id, held, held["allocations"])  # Nova writes the same, and bumps it
+        consumer = placement.allocations_of(world.api, server.id)
+        assert original(world.api, server.id, consumer, consumer["allocations"])  # Nova writes the same, and bumps it
         return original(*arguments)
 
     with monkeypatch.context() as patched:
         patched.setattr(placement, "put", meanwhile)
-        (outcome,) = carry_out(world, wanted, tmp_path / "late")
+        (outcome,) = carry_out(world, planned, tmp_path / "late")
     assert outcome.result is Result.SKIPPED
-    assert stale(world) == wanted
+    assert stale(world) == planned
 
-    (outcome,) = carry_out(world, wanted, tmp_path / "journal")
+    (outcome,) = carry_out(world, planned, tmp_path / "journal")
     assert outcome.result is Result.REPAIRED
     world.agrees_beside(host)  # a new guest boots on the GPU that was given free
     (undone,) = undo(tuple(journal.read(tmp_path / "journal")), sources(world), world.api)
@@ -161,12 +161,12 @@ def test_the_commands_of_the_runbook(world: World, tmp_path: Path) -> None:
     world.hypervisors()
     codes = []
     for line in re.findall(r"^\$ gpustack cleanup (.+)$", page, re.MULTILINE):
-        words = [{"gpu01": host, "mycloud": "embedded"}.get(word, word) for word in shlex.split(line)]
-        words = [str(tmp_path / word) if word == "journal.jsonl" else word for word in words]
-        more = ["--yes", "--journal", str(tmp_path / "journal.jsonl")] if words[0] == "apply" else []
-        ran = world.gpustack(*words, *more)
-        codes.append((words[0], ran.code, "No stale rows" in ran.out))
-        if words[0] == "apply":
+        argv = [{"gpu01": host, "mycloud": "embedded"}.get(argument, argument) for argument in shlex.split(line)]
+        argv = [str(tmp_path / argument) if argument == "journal.jsonl" else argument for argument in argv]
+        more = ["--yes", "--journal", str(tmp_path / "journal.jsonl")] if argv[0] == "apply" else []
+        ran = world.gpustack(*argv, *more)
+        codes.append((argv[0], ran.code, "No stale rows" in ran.out))
+        if argv[0] == "apply":
             assert world.allocations(server) == before
     assert codes == [("plan", 0, False), ("apply", 0, False), ("plan", 0, True), ("undo", 0, False)]
     assert spare in world.allocations(server)
@@ -185,15 +185,15 @@ def test_a_move_that_allocates_a_second_device(world: World) -> None:
         server = world.confirm(world.migrate(server, host))
         world.nova.control.periodic(host)
     world.nova.control.restart_compute(host)
-    ((where, provider, consumer),) = world.leftovers(*world.used)
-    assert (where, consumer) == (host, server.id)
+    ((holder, provider, consumer),) = world.leftovers(*world.used)
+    assert (holder, consumer) == (host, server.id)
     before = world.allocations(server)
 
     world.apply("--class", "Q", "--os-cloud", "embedded")
 
     assert world.leftovers(*world.used) == []
     world.nova.control.periodic(host)
-    assert world.allocations(server) == {uuid: held for uuid, held in before.items() if uuid != provider}
+    assert world.allocations(server) == {uuid: allocation for uuid, allocation in before.items() if uuid != provider}
     world.agrees(host, server)
 
 
@@ -214,14 +214,14 @@ def heal(world: World, server: Server, directory: Path) -> str:
 
 
 def test_a_device_that_placement_gives_away_though_it_is_taken(world: World, tmp_path: Path) -> None:
-    host, other = world.hosts(2)
+    host, neighbour = world.hosts(2)
     server = world.boot(host)
     before = placement.allocations_of(world.api, server.id)
-    (tree,) = (one.id for one in world.api.placement.resource_providers(name=host))
+    (tree,) = (provider.id for provider in world.api.placement.resource_providers(name=host))
 
     def of_host() -> list[tuple[str, str]]:
         cleanup_plan = plan.make(sources(world), SELECTION, world.api)
-        return [(one.status.value, one.because) for one in cleanup_plan.verdicts if one.host == host]
+        return [(verdict.status.value, verdict.because) for verdict in cleanup_plan.verdicts if verdict.host == host]
 
     # Somebody deletes all that the guest has: no periodic adds the device to nothing.
     assert placement.put(world.api, server.id, before, {})
@@ -230,8 +230,8 @@ def test_a_device_that_placement_gives_away_though_it_is_taken(world: World, tmp
     assert (status, "no allocation of this host" in because) == ("report", True)
     # As the advice has it: Nova's own tool writes processors, memory and disk; then nova-compute adds the device.
     assert "Successfully created allocations" in heal(world, server, tmp_path)
-    held = world.allocations(server)
-    assert held == {tree: before["allocations"][tree]["resources"]}
+    resources = world.allocations(server)
+    assert resources == {tree: before["allocations"][tree]["resources"]}
     ((status, _because),) = of_host()
     assert status in ("heals", "report")
     world.nova.control.periodic(host)
@@ -240,13 +240,13 @@ def test_a_device_that_placement_gives_away_though_it_is_taken(world: World, tmp
 
     # Where it has an allocation of another host alone, the tool leaves it so, and the advice is another.
     allocations = placement.allocations_of(world.api, server.id)
-    (other_tree,) = (one.id for one in world.api.placement.resource_providers(name=other))
+    (other_tree,) = (provider.id for provider in world.api.placement.resource_providers(name=neighbour))
     assert placement.put(world.api, server.id, allocations, {other_tree: before["allocations"][tree]})
-    said = heal(world, server, tmp_path)
-    assert "Successfully" not in said
+    output = heal(world, server, tmp_path)
+    assert "Successfully" not in output
     assert world.allocations(server).keys() == {other_tree}
     world.nova.control.periodic(host)
-    (verdict,) = (one for one in plan.make(sources(world), SELECTION, world.api).verdicts if one.host == host)
+    (verdict,) = (entry for entry in plan.make(sources(world), SELECTION, world.api).verdicts if entry.host == host)
     assert verdict.status.value == "report"
     assert f"allocations of {other_tree} alone" in verdict.advice
 
@@ -256,17 +256,17 @@ def test_rows_that_somebody_deleted_under_a_guest(world: World) -> None:
     (host,) = world.hosts(1)
     server = world.boot(host)
     devices = sa.Table("pci_devices", sa.MetaData(), autoload_with=world.engine, resolve_fks=False)
-    mine = devices.c.compute_node_id.in_(
+    condition = devices.c.compute_node_id.in_(
         sa.text("SELECT id FROM compute_nodes WHERE host = :host").bindparams(host=host).columns(sa.column("id"))
     )
     with world.engine.begin() as connection:
-        rows = [dict(row) for row in connection.execute(sa.select(devices).where(mine)).mappings()]
-        assert connection.execute(devices.delete().where(mine)).rowcount == len(rows) > 0
+        rows = [dict(row) for row in connection.execute(sa.select(devices).where(condition)).mappings()]
+        assert connection.execute(devices.delete().where(condition)).rowcount == len(rows) > 0
     assert world.plan() == [f"L report {host}"]
 
-    of_host = [one for one in plan.make(sources(world), SELECTION, world.api).verdicts if one.host == host]
+    of_host = [verdict for verdict in plan.make(sources(world), SELECTION, world.api).verdicts if verdict.host == host]
 
-    assert [(one.klass, one.status.value, one.owner, one.repair) for one in of_host] == [
+    assert [(verdict.klass, verdict.status.value, verdict.owner, verdict.repair) for verdict in of_host] == [
         ("Q", "report", server.id, None)
     ]
     assert "the device has no row" in of_host[0].because

@@ -55,9 +55,9 @@ def url(server: sa.URL) -> Iterator[sa.URL]:
 
 @pytest.fixture
 def cell(url: sa.URL) -> CellFile:
-    made = CellFile(url.render_as_string(hide_password=False))
-    fill(made)
-    return made
+    cell_file = CellFile(url.render_as_string(hide_password=False))
+    fill(cell_file)
+    return cell_file
 
 
 def user(cell: CellFile, rights: str) -> str:
@@ -87,8 +87,8 @@ def wanted(sources: Sources) -> list[dict]:
 
 def carry_out(sources: Sources, path: Path, planned: list[dict] | None = None) -> list[apply.Outcome]:
     planned = wanted(sources) if planned is None else planned
-    with contextlib.closing(Journal(path=path)) as written:
-        return list(apply.carry_out(sources, planned, SELECTION, written, ask=answering(sources), wait=0))
+    with contextlib.closing(Journal(path=path)) as journal:
+        return list(apply.carry_out(sources, planned, SELECTION, journal, ask=answering(sources), wait=0))
 
 
 def test_the_script_does_what_apply_does(cell: CellFile, url: sa.URL, tmp_path: Path) -> None:
@@ -100,12 +100,14 @@ def test_the_script_does_what_apply_does(cell: CellFile, url: sa.URL, tmp_path: 
     statements = "\n".join(line for line in text.splitlines() if not line.startswith("--")).split(";\n")
     with cell.engine.connect() as connection:
         changed = [
-            connection.exec_driver_sql(one.strip().rstrip(";")).rowcount for one in statements if "UPDATE" in one
+            connection.exec_driver_sql(statement.strip().rstrip(";")).rowcount
+            for statement in statements
+            if "UPDATE" in statement
         ]
         connection.commit()
     assert changed == [1] * len(changed)
     assert len(changed) >= len(REPAIRS)
-    assert {one["repair"] for one in wanted(sources)} <= {"restart"}
+    assert {repair["repair"] for repair in wanted(sources)} <= {"restart"}
 
 
 def test_every_repair_and_its_way_back(cell: CellFile, url: sa.URL, tmp_path: Path) -> None:
@@ -116,14 +118,14 @@ def test_every_repair_and_its_way_back(cell: CellFile, url: sa.URL, tmp_path: Pa
     sources = Sources.from_nova_conf([tmp_path])
     before = cell.dump()
     repairs = {(verdict.klass, verdict.repair) for verdict in plan.make(sources, SELECTION).repairs}
-    assert {one for one in repairs if one[1] is not Repair.RESTART} == set(REPAIRS)
+    assert {pair for pair in repairs if pair[1] is not Repair.RESTART} == set(REPAIRS)
     assert {repair for _klass, repair in repairs} == set(Repair) - {Repair.UNSET_ALLOCATION}
 
     outcomes = carry_out(sources, tmp_path / "journal")
 
     assert {o.result for o in outcomes} == {apply.Result.REPAIRED, apply.Result.WAITING, apply.Result.RESTART}
-    left = {one["repair"] for one in wanted(sources)}
-    assert left <= {"restart"}
+    remaining = {repair["repair"] for repair in wanted(sources)}
+    assert remaining <= {"restart"}
     assert cell.dump() != before
     list(undo(tuple(journal.read(tmp_path / "journal")), sources))
     assert undoable(cell) == undoable(cell, before)
@@ -177,17 +179,17 @@ def test_a_database_that_only_reads(cell: CellFile, tmp_path: Path) -> None:
 @pytest.mark.parametrize("action", ["plan", "apply"])
 def test_no_password_is_ever_printed(cell: CellFile, tmp_path: Path, action: str) -> None:
     good = user(cell, "SELECT")
-    wrong = good.replace(QUOTED, "wr0ng%40")
-    for number, (url, secrets) in enumerate(((good, (PASSWORD, QUOTED)), (wrong, ("wr0ng@", "wr0ng%40")))):
+    rejected = good.replace(QUOTED, "wr0ng%40")
+    for number, (url, secrets) in enumerate(((good, (PASSWORD, QUOTED)), (rejected, ("wr0ng@", "wr0ng%40")))):
         command = [sys.executable, "-m", "gpustack", "--debug", "cleanup", action]
         command += ["--yes", "--no-hypervisor", "--journal", str(tmp_path / str(number))] if action == "apply" else []
         process = subprocess.run(
             command, env={**os.environ, "GPUSTACK_DB_URL": url}, capture_output=True, text=True, check=False
         )
-        written = "".join(path.read_text() for path in tmp_path.iterdir())
+        files = "".join(path.read_text() for path in tmp_path.iterdir())
         for secret in secrets:
-            assert secret not in process.stdout + process.stderr + written
-        if url == wrong:
+            assert secret not in process.stdout + process.stderr + files
+        if url == rejected:
             assert process.returncode == 30
             assert "reader" in process.stderr
 
@@ -195,9 +197,9 @@ def test_no_password_is_ever_printed(cell: CellFile, tmp_path: Path, action: str
 def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
     """Both hold what the other wants next, and the database ends gpustack's transaction."""
     sources = Sources.from_url(cell.url)
-    planned = [one for one in _without_api(sources) if one["repair"] == "free" and one["migrations"]]
+    planned = [repair for repair in _without_api(sources) if repair["repair"] == "free" and repair["migrations"]]
     assert planned
-    before, locked, written, errors = cell.dump(), threading.Event(), threading.Event(), []
+    before, locked, finished, errors = cell.dump(), threading.Event(), threading.Event(), []
 
     def nova() -> None:
         try:
@@ -207,7 +209,7 @@ def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
                 for table in ("services", "instances", "migrations"):  # MariaDB ends who has written less
                     connection.exec_driver_sql(f"UPDATE {table} SET updated_at = '2026-01-01'")
                 locked.set()
-                written.wait(30)
+                finished.wait(30)
                 time.sleep(0.2)
                 connection.exec_driver_sql("UPDATE pci_devices SET updated_at = '2026-01-01'")
                 connection.rollback()
@@ -216,24 +218,24 @@ def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
 
     def note_update(_connection: object, _cursor: object, text: str, *_rest: object) -> None:
         if text.startswith("UPDATE pci_devices") and threading.current_thread() is threading.main_thread():
-            written.set()
+            finished.set()
 
-    other = threading.Thread(target=nova)
+    nova_thread = threading.Thread(target=nova)
     sa.event.listen(sa.Engine, "after_cursor_execute", note_update)
     try:
-        other.start()
+        nova_thread.start()
         assert locked.wait(30)
         (outcome,) = carry_out(sources, tmp_path / "journal", planned)
     finally:
-        written.set()
-        other.join(timeout=60)
+        finished.set()
+        nova_thread.join(timeout=60)
         sa.event.remove(sa.Engine, "after_cursor_execute", note_update)
     assert not errors
     assert outcome.result is apply.Result.FAILED
     assert "deadlock" in outcome.detail.lower()
     assert cell.dump() == before
-    (again,) = carry_out(sources, tmp_path / "again", planned)
-    assert again.result is apply.Result.REPAIRED
+    (retry,) = carry_out(sources, tmp_path / "again", planned)
+    assert retry.result is apply.Result.REPAIRED
 
 
 def test_a_replica(cell: CellFile, tmp_path: Path) -> None:
@@ -277,20 +279,20 @@ def test_no_password_is_seen_by_other_users(cell: CellFile, tmp_path: Path) -> N
     process = subprocess.Popen(command, env={**os.environ, "GPUSTACK_DB_URL": url}, stderr=subprocess.PIPE)
     postgres = cell.engine.dialect.name == "postgresql"
     ask = "SELECT query FROM pg_stat_activity" if postgres else "SELECT info FROM information_schema.processlist"
-    seen = []
+    output = []
     try:
         with cell.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             for _look in range(60):
-                seen += [str(row) for row in connection.exec_driver_sql(ask)]
-                seen.append(Path(f"/proc/{process.pid}/cmdline").read_text())
+                output += [str(row) for row in connection.exec_driver_sql(ask)]
+                output.append(Path(f"/proc/{process.pid}/cmdline").read_text())
                 time.sleep(0.05)
         assert process.poll() is None
     finally:
         process.terminate()
-        seen.append(process.communicate()[1].decode())
-    assert "cleanup" in "".join(seen)
+        output.append(process.communicate()[1].decode())
+    assert "cleanup" in "".join(output)
     for secret in (PASSWORD, QUOTED):
-        assert secret not in "".join(seen)
+        assert secret not in "".join(output)
 
 
 def test_a_connection_that_is_lost_on_the_way(cell: CellFile, tmp_path: Path) -> None:
@@ -337,8 +339,8 @@ class Cut:
             except OSError:
                 return
             server = socket.create_connection(("127.0.0.1", self._to))
-            for one, other in ((client, server), (server, client)):
-                threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         try:
@@ -350,9 +352,9 @@ class Cut:
                 sink.sendall(data)
         except OSError:
             pass
-        for one in (source, sink):
+        for end in (source, sink):
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_time_that_no_calendar_has_leaves_the_other_rows_judged(cell: CellFile) -> None:
@@ -371,9 +373,9 @@ def test_a_time_that_no_calendar_has_leaves_the_other_rows_judged(cell: CellFile
 
 def test_only_the_handshake_has_a_time_limit(url: sa.URL, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_options, "HANDSHAKE", 2)
-    made = databases.database("cell1", url.render_as_string(hide_password=False))
+    database = databases.database("cell1", url.render_as_string(hide_password=False))
     sleep = "pg_sleep" if url.get_backend_name() == "postgresql" else "SLEEP"
-    with databases.snapshot(made) as connection:
+    with databases.snapshot(database) as connection:
         connection.exec_driver_sql(f"SELECT {sleep}(3)")
 
 

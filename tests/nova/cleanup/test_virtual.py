@@ -31,9 +31,9 @@ def states(world: World, host: str) -> dict[str, str]:
 
 
 def boot(world: World, host: str, alias: str) -> servers.Server:
-    flavor = servers.gpu_flavor(world.api, f"{alias}-{host}-{len(world.made)}", alias)
+    flavor = servers.gpu_flavor(world.api, f"{alias}-{host}-{len(world.guests)}", alias)
     server = servers.boot(world.api, f"{alias}-{host}", flavor, host=host)
-    world.made.append(server)
+    world.guests.append(server)
     return server
 
 
@@ -54,9 +54,9 @@ def test_a_card_that_is_offered_above_a_function_in_use(world: World) -> None:
     assert boot(world, host, "card").status == "ERROR"
     assert boot(world, host, "function").status == "ACTIVE"
     world.exclusive()
-    for guest in world.made:
+    for guest in world.guests:
         servers.delete(world.api, guest)
-    world.made.clear()
+    world.guests.clear()
     world.nova.control.periodic(host)
     assert set(states(world, host).values()) == {"available"}  # Nova gives the card free with its last function
     assert world.plan(everything=True) == []
@@ -76,7 +76,7 @@ def test_what_is_blocked_for_a_reason_stays_so(world: World) -> None:
         servers.delete(world.api, server)
         world.nova.control.periodic(host)
         assert set(states(world, host).values()) == {"available"}
-    world.made.clear()
+    world.guests.clear()
 
 
 def test_functions_that_stay_blocked_below_a_free_card(world: World) -> None:
@@ -97,7 +97,7 @@ def test_functions_that_stay_blocked_below_a_free_card(world: World) -> None:
 
     repair_stopped(world, host, *(argument for address in FUNCTIONS for argument in ("--unblock", f"{host}/{address}")))
 
-    world.made.clear()
+    world.guests.clear()
     assert boot(world, host, "function").status == "ACTIVE"
     assert boot(world, host, "function").status == "ACTIVE"
     world.exclusive()

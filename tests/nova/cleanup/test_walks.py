@@ -74,7 +74,7 @@ def test_a_walk(cloud: World, walk: list[Step]) -> None:
             walked.take(step)
         with tempfile.TemporaryDirectory() as directory:
             repaired.update(Books(walked).check(Path(directory)))
-            print(f"walk of {len(walked.done)}: {'; '.join(walked.done)}", flush=True) if WALKS else None
+            print(f"walk of {len(walked.history)}: {'; '.join(walked.history)}", flush=True) if WALKS else None
     finally:
         walked.leave()
 

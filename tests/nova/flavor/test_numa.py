@@ -71,11 +71,11 @@ class World:
 
     def __init__(self, release: str, nova: EmbeddedNova, cloud: Connection, flavors: dict[str, Flavor]) -> None:
         self.release, self.nova, self.cloud, self.flavors = release, nova, cloud, flavors
-        self.made: list[Server] = []
+        self.guests: list[Server] = []
 
     def boot(self, flavor: str, host: str) -> Server:
-        self.made.append(boot(self.cloud, f"{flavor}-{len(self.made)}", self.flavors[flavor], host=host))
-        return self.made[-1]
+        self.guests.append(boot(self.cloud, f"{flavor}-{len(self.guests)}", self.flavors[flavor], host=host))
+        return self.guests[-1]
 
     def place(self, server: Server) -> dict[str, Any]:
         """The host's NUMA node that a guest is on, and the nodes of its GPUs."""
@@ -87,9 +87,9 @@ class World:
         }
 
     def tidy(self) -> None:
-        for server in self.made:
+        for server in self.guests:
             delete(self.cloud, server)
-        self.made.clear()
+        self.guests.clear()
 
 
 @pytest.fixture(scope="module", params=_chosen())
