@@ -39,11 +39,11 @@ class Nova:
     carried_out: bool = False
     slow: int = 1
     no_room: bool = False
-    places: int = 10**6
+    capacity: int = 10**6
     neutron: Ports = field(default_factory=Ports)
-    needed: Amounts = field(default_factory=dict)
+    demand: Amounts = field(default_factory=dict)
     placement: Room | None = None
-    asked: dict[str, list[Action]] = field(default_factory=dict)
+    action_log: dict[str, list[Action]] = field(default_factory=dict)
     writes: list[str] = field(default_factory=list)
     _requests: int = 0
     _tasks: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Nova:
 
     def __post_init__(self) -> None:
         for server_id in self.guests:
-            self.asked[server_id] = [Action(name="create", request="r-create")]
+            self.action_log[server_id] = [Action(name="create", request="r-create")]
 
     def request(self, write: str = "") -> None:
         """Count the request, and advance running tasks."""
@@ -116,7 +116,7 @@ class Nova:
         return self.neutron
 
     def needs(self, server_id: str) -> Amounts:
-        return self.needed
+        return self.demand
 
     def room(self, needs: Amounts) -> Room | None:
         assert not self.service.enabled, "the host would be among those that have room"
@@ -130,12 +130,12 @@ class Nova:
     def actions(self, server_id: str) -> tuple[Action, ...]:
         self.request()
         self.answered()
-        return tuple(self.asked[server_id])
+        return tuple(self.action_log[server_id])
 
     def why_failed(self, server_id: str, request: str) -> str:
         self.request()
         self.answered()
-        return "No valid host was found." if self.no_room or self.places < 0 else ""
+        return "No valid host was found." if self.no_room or self.capacity < 0 else ""
 
     # -- writes ----------------------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ class Nova:
                 neighbour for neighbour in neighbours if neighbour.task or neighbour.status == "VERIFY_RESIZE"
             ], "they would race"
         request = f"r{next(self._numbers)}"
-        self.asked[server_id].insert(0, Action(name=_NAMES[action], request=request, user=user))
+        self.action_log[server_id].insert(0, Action(name=_NAMES[action], request=request, user=user))
         changes: dict[str, dict[str, Any]] = {
             "stop": {"status": "SHUTOFF", "power": 4},
             "start": {"status": "ACTIVE", "power": 1},
@@ -192,8 +192,8 @@ class Nova:
         change = changes[action]
         if action.endswith("migrate"):
             self._left.append(server_id)
-            self.places -= 1
-            change = {} if self.no_room or self.places < 0 else change
+            self.capacity -= 1
+            change = {} if self.no_room or self.capacity < 0 else change
         self._tasks[server_id] = (self.slow if change else 0, change)
         if action != "confirm":  # Nova shows no task while it confirms
             self.guests[server_id] = replace(server, task=action)

@@ -168,7 +168,7 @@ def test_guests_with_devices_are_moved_one_after_another(policy: Policy) -> None
 
 def test_what_has_no_room_is_known_before_the_first_guest_moves() -> None:
     api = nova(guest("a"), guest("b"), guest("c", status="SHUTOFF", power=4))
-    api.needed, api.placement = {"MEMORY_MB": 512}, Room(free={"p2": {"MEMORY_MB": 1023}})
+    api.demand, api.placement = {"MEMORY_MB": 512}, Room(free={"p2": {"MEMORY_MB": 1023}})
     plan = emptied(api, Policy.LIVE_MIGRATE)
     assert [(finding.code, finding.place) for finding in plan.findings] == [("GPU619", "gpu1 2 guests")]
     assert api.writes == ["disable", "enable"]
@@ -181,7 +181,7 @@ def test_what_has_no_room_is_known_before_the_first_guest_moves() -> None:
 
 def test_one_that_finds_no_room_does_not_leave_another_half_moved() -> None:
     api = nova(*(guest(name) for name in "abc"))
-    api.places, api.slow = 1, 6
+    api.capacity, api.slow = 1, 6
     plan = emptied(api, Policy.COLD_MIGRATE)
     assert [(finding.code, finding.place.split()[1]) for finding in plan.findings] == [("GPU611", "b"), ("GPU611", "c")]
     assert [(guest.status, guest.host) for guest in api.guests.values()] == [
