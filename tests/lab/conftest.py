@@ -28,10 +28,12 @@ class Lab:
     report: Callable[[str], None]
 
     @contextmanager
-    def host(self, name: str, shape: Shape, *, extra_mebibytes: int = 0, kept: Path | None = None) -> Iterator[Machine]:
+    def host(
+        self, name: str, shape: Shape, *, extra_mebibytes: int = 0, moment: Path | None = None
+    ) -> Iterator[Machine]:
         """A freshly installed host of the given shape that answers on SSH; its logs go to a directory `name`.
 
-        With `kept` it is a host as another one was at that moment (see `Machine.keep`).
+        With `moment` it is a host as another one was at that moment (see `Machine.keep`).
         """
         machine = Machine(
             image=self.image,
@@ -39,7 +41,7 @@ class Lab:
             accelerator=self.accelerator,
             shape=shape,
             extra_mebibytes=extra_mebibytes,
-            kept=kept,
+            moment=moment,
         )
         with machine:
             self.report(f"{name}: power on; logs in {machine.directory}")

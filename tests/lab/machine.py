@@ -41,7 +41,7 @@ class Machine:
 
     What it writes goes to overlays in `directory`, which end with it, and to logs, which stay. `panics` is how often
     its kernel may panic in all: one more is the end of waiting for it. `extra_mebibytes` is the size of one more disk,
-    empty at first: the host's /dev/vdc. `kept` is a moment of another machine to start from (see `keep`).
+    empty at first: the host's /dev/vdc. `moment` is a state of another machine to start from (see `keep`).
     """
 
     image: Image
@@ -52,7 +52,7 @@ class Machine:
     port: int = 0
     panics: int = 0
     extra_mebibytes: int = 0
-    kept: Path | None = None
+    moment: Path | None = None
     _process: subprocess.Popen[bytes] | None = None
     _sockets: Path | None = None
 
@@ -68,17 +68,17 @@ class Machine:
 
     def __enter__(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)
-        if self.kept is not None:
-            for path in self.kept.iterdir():
+        if self.moment is not None:
+            for path in self.moment.iterdir():
                 shutil.move(path, self.directory / path.name)
-            self.kept.rmdir()
+            self.moment.rmdir()
         elif self.direct_boot is None:
             for source in self._sources():
                 overlay = str(self._overlay(source))
                 _run("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(source), overlay)
         if self.extra_mebibytes:
             _run("qemu-img", "create", "-q", "-f", "qcow2", str(self._extra()), f"{self.extra_mebibytes}M")
-        if self.kept is None:
+        if self.moment is None:
             shutil.copyfile(FIRMWARE_VARIABLES, self._variables())
         self.port = _free_port()
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {self.image.host_key_public}\n")

@@ -66,7 +66,7 @@ def test_power_cuts_during_prepare(lab: Lab) -> None:
             host.wait_ssh()
             assert_prepared(host)
         for path, task in snapshots.items():
-            with lab.host(f"cut{count}", Shape(), kept=path) as host:
+            with lab.host(f"cut{count}", Shape(), moment=path) as host:
                 count += 1
                 lab.report(f"{count}: came up after {path.name.replace('-', ' at ')} s, in '{task}'")
                 assert host.ssh(["systemctl", "--failed", "--plain", "--no-legend"]).strip() == ""
