@@ -106,15 +106,15 @@ def test_a_guest_in_a_state_of_its_own_is_left_alone(world: World) -> None:
     world.cloud.compute.lock_server(locked.id)
     assert [world.server(guest).status for guest in (suspended, paused)] == ["SUSPENDED", "PAUSED"]
     # The hypervisor's stand-in leaves the domain of a suspended guest in the state "running"; libvirt shuts it off.
-    known = {"not_running": frozenset({suspended.id})}
-    plan = emptied(api, Policy.STOP, known)
+    choices = {"not_running": frozenset({suspended.id})}
+    plan = emptied(api, Policy.STOP, choices)
     assert sorted((finding.code, finding.place.split()[1]) for finding in plan.findings) == [
         ("GPU607", "locked"),
         ("GPU608", "paused"),
     ]
     assert world.service() == ("enabled", None)
     world.cloud.compute.unlock_server(locked.id)
-    assert not emptied(api, Policy.LIVE_MIGRATE, known).refused
+    assert not emptied(api, Policy.LIVE_MIGRATE, choices).refused
     assert [world.state(guest) for guest in (suspended, off, paused, locked)] == [
         ("SUSPENDED", HOST),
         ("SHUTOFF", HOST),

@@ -20,7 +20,7 @@ Lines = list[dict[str, Any]]
 
 
 @pytest.fixture
-def made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[CellFile, Path]:
+def repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[CellFile, Path]:
     """A cell and the journal of its repair."""
     cell = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
     fill(cell)
@@ -77,9 +77,9 @@ def not_a_time(lines: Lines) -> None:
     [other_table, other_column, fewer_rows, incomplete_row, nested_value, unknown_argument, other_path, not_a_time],
 )
 def test_a_tampered_journal_writes_nothing(
-    tamper: Callable[[Lines], None], made: tuple[CellFile, Path], capsys: pytest.CaptureFixture[str]
+    tamper: Callable[[Lines], None], repaired: tuple[CellFile, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cell, path = made
+    cell, path = repaired
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     tamper(lines)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -89,8 +89,8 @@ def test_a_tampered_journal_writes_nothing(
     assert "fault of gpustack" not in capsys.readouterr().err
 
 
-def test_an_untouched_journal_is_undone(made: tuple[CellFile, Path]) -> None:
-    assert undo(made[1]) == 0
+def test_an_untouched_journal_is_undone(repaired: tuple[CellFile, Path]) -> None:
+    assert undo(repaired[1]) == 0
 
 
 @pytest.mark.parametrize(

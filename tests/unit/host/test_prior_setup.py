@@ -51,19 +51,19 @@ def codes(plan: HostPlan) -> set[str]:
 
 
 def messages(plan: HostPlan, code: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    by_place: dict[str, list[str]] = {}
     for f in plan.findings:
         if f.code == code:
-            found.setdefault(f.place.partition(" ")[2], []).append(f.message)
-    return found
+            by_place.setdefault(f.place.partition(" ")[2], []).append(f.message)
+    return by_place
 
 
 def test_without_leave_what_disagrees_is_named_with_file_and_line_and_nothing_is_done() -> None:
     plan = plan_host(SPEC, hand_made().host)
     assert plan.refused
     assert plan.operations == ()
-    places = {(f.code, f.place.removeprefix("gpu01 ")) for f in plan.findings if f.severity == "error"}
-    assert places == {
+    errors = {(f.code, f.place.removeprefix("gpu01 ")) for f in plan.findings if f.severity == "error"}
+    assert errors == {
         ("GPU120", "/etc/default/grub:4"),
         ("GPU135", "/etc/default/grub:4"),
         ("GPU135", "/etc/initramfs-tools/modules:2"),
@@ -270,7 +270,7 @@ def test_ids_mean_what_the_driver_reads_in_them(ids: str, agrees: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ids", "others"),
+    ("ids", "foreign"),
     [
         ("10de:ffffffff:ffffffff:ffffffff:00030000:ffff00ff", "0000:88:00.0 (10de:11b4)"),
         ("ffffffff:11b4", "0000:88:00.0 (10de:11b4)"),
@@ -281,15 +281,15 @@ def test_ids_mean_what_the_driver_reads_in_them(ids: str, agrees: bool) -> None:
         ("10de:11b4:ffffffff:ffffffff:040300:ffffff", None),
     ],
 )
-def test_ids_that_bind_another_card_are_not_adopted(ids: str, others: str | None) -> None:
+def test_ids_that_bind_another_card_are_not_adopted(ids: str, foreign: str | None) -> None:
     path = "/etc/modprobe.d/vfio.conf"
     plan = plan_host(FIRST_CARD, machine({path: f"options vfio-pci ids={ids}\n"}).host, adopt=True)
-    assert plan.refused is (others is not None)
-    if others is None:
+    assert plan.refused is (foreign is not None)
+    if foreign is None:
         assert set(messages(plan, "GPU171")) == {f"{path}:1"}
         return
     [message] = messages(plan, "GPU172")[f"{path}:1"]
-    assert f"it also binds {others}, which the spec does not name" in message
+    assert f"it also binds {foreign}, which the spec does not name" in message
 
 
 @pytest.mark.parametrize(
@@ -375,9 +375,9 @@ def test_lines_for_dracut() -> None:
     plan = plan_host(SPEC, host.host, adopt=True)
     assert not plan.refused
     assert set(messages(plan, "GPU171")) == {f"{path}:2", "/etc/dracut.conf.d/off.conf:1"}
-    written = {o.path: o.content for o in plan.operations if isinstance(o, WriteFile)}
-    assert written[path].splitlines()[::2] == text.splitlines()[::2]
-    assert written["/etc/dracut.conf.d/off.conf"].startswith(": # ")
+    contents = {o.path: o.content for o in plan.operations if isinstance(o, WriteFile)}
+    assert contents[path].splitlines()[::2] == text.splitlines()[::2]
+    assert contents["/etc/dracut.conf.d/off.conf"].startswith(": # ")
 
 
 def test_rc_local_of_red_hat_is_named_once() -> None:
@@ -389,9 +389,9 @@ def test_rc_local_of_red_hat_is_named_once() -> None:
 def test_only_what_is_named_changes() -> None:
     host = hand_made()
     plan = plan_host(SPEC, host.host, adopt=True)
-    named = {place.rpartition(":")[0] if ".d/0000" not in place else place for place in messages(plan, "GPU171")}
+    files = {place.rpartition(":")[0] if ".d/0000" not in place else place for place in messages(plan, "GPU171")}
     touched = {o.path for o in plan.operations if isinstance(o, WriteFile | RemoveFile)}
-    assert touched - {*OWNED, ADOPTED} == named
+    assert touched - {*OWNED, ADOPTED} == files
 
 
 ARGUMENTS = st.sampled_from(
@@ -423,11 +423,11 @@ def test_arguments_are_taken_out_one_by_one_and_come_back(
     host = machine({GRUB: text})
     plan = plan_host(SPEC, host.host, adopt=True)
     assert not plan.refused
-    [*written] = [o.content for o in plan.operations if isinstance(o, WriteFile) and o.path == GRUB]
-    now = read_defaults({GRUB: written[0] if written else text})
+    [*contents] = [o.content for o in plan.operations if isinstance(o, WriteFile) and o.path == GRUB]
+    now = read_defaults({GRUB: contents[0] if contents else text})
     for variable, arguments in ((LINUX_DEFAULT, first), (LINUX, second)):
-        kept = [a.replace("\\", "") for a in arguments if not a.startswith(OURS)]
-        assert [s.argument.text for s in now.arguments(variable) or ()] == kept
+        retained = [a.replace("\\", "") for a in arguments if not a.startswith(OURS)]
+        assert [s.argument.text for s in now.arguments(variable) or ()] == retained
     host.carry_out(plan)
     host.carry_out(plan_undo(host.host))
     assert host.texts()[GRUB] == text

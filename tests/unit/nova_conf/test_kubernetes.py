@@ -172,11 +172,11 @@ def test_rhoso_reads_each_form_of_the_resource(tmp_path, form):
 
 def test_rhoso_removes_settings_of_an_earlier_placement(tmp_path):
     """A merge patch keeps each text that it does not name: settings for `schedule` must not stay with `report`."""
-    there = tmp_path / "there.yaml"
-    there.write_text(CONTROL_PLANE)
+    existing = tmp_path / "there.yaml"
+    existing.write_text(CONTROL_PLANE)
     for placement in ("schedule", "report"):
-        (patch,) = documents(rendered(tmp_path, "rhoso", str(there), placement=placement), "controlplane.yaml")
-        there.write_text(yaml.safe_dump(patch))
+        (patch,) = documents(rendered(tmp_path, "rhoso", str(existing), placement=placement), "controlplane.yaml")
+        existing.write_text(yaml.safe_dump(patch))
     jsonschema.validate(patch, SCHEMAS["controlplane"])
     template = patch["spec"]["nova"]["template"]
     assert set(template["cellTemplates"]) == {"cell0", "cell7"}

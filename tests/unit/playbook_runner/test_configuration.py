@@ -20,7 +20,7 @@ from gpustack.playbook_runner.run import Call, environment
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> tuple[Path, Path]:
+def directories(tmp_path: Path) -> tuple[Path, Path]:
     """A home and a current directory that has an ansible.cfg."""
     home, current = tmp_path / "home", tmp_path / "here"
     home.mkdir()
@@ -29,8 +29,8 @@ def places(tmp_path: Path) -> tuple[Path, Path]:
     return home, current
 
 
-def test_the_current_directorys_file_is_skipped(places, tmp_path):
-    home, current = places
+def test_the_current_directorys_file_is_skipped(directories, tmp_path):
+    home, current = directories
     configured = configuration({"HOME": str(home)}, current, system=tmp_path / "none")
     assert (configured.path, configured.ignored) == (None, current / "ansible.cfg")
     variables = configured.environment({}, home)
@@ -39,14 +39,14 @@ def test_the_current_directorys_file_is_skipped(places, tmp_path):
 
 
 @pytest.mark.parametrize("setting", ["ansible.cfg", ".", "{here}/ansible.cfg", "{here}"])
-def test_a_named_file_is_used(places, setting):
-    home, current = places
+def test_a_named_file_is_used(directories, setting):
+    home, current = directories
     configured = configuration({"HOME": str(home), "ANSIBLE_CONFIG": setting.format(here=current)}, current)
     assert (configured.path, configured.ignored) == (current / "ansible.cfg", None)
 
 
-def test_the_users_file_comes_before_the_machines(places, tmp_path):
-    home, current = places
+def test_the_users_file_comes_before_the_machines(directories, tmp_path):
+    home, current = directories
     system = tmp_path / "ansible.cfg"
     system.touch()
     assert configuration({"HOME": str(home)}, current, system=system).path == system
@@ -56,8 +56,8 @@ def test_the_users_file_comes_before_the_machines(places, tmp_path):
     )
 
 
-def test_a_file_that_is_not_there_is_refused(places):
-    home, current = places
+def test_a_file_that_is_not_there_is_refused(directories):
+    home, current = directories
     with pytest.raises(UsageError, match="ANSIBLE_CONFIG"):  # Ansible would take the current directory's
         configuration({"HOME": str(home), "ANSIBLE_CONFIG": "/nowhere/ansible.cfg"}, current)
 
@@ -74,9 +74,9 @@ def test_no_module_of_the_current_directory_is_imported():
         ("-C", "none"),
     ],
 )
-def test_ssh_refuses_unknown_host_keys_whatever_is_configured(places, tmp_path, monkeypatch, request, more, path):
+def test_ssh_refuses_unknown_host_keys_whatever_is_configured(directories, tmp_path, monkeypatch, request, more, path):
     """Ansible's own ssh command line, interpreted by the real ssh with a configuration that trusts everybody."""
-    home, current = places
+    home, current = directories
     private = Path(tempfile.mkdtemp())  # with a short name, as gpustack's own: sockets are to be made in it
     request.addfinalizer(lambda: shutil.rmtree(private))
     recorder, noted, lax = tmp_path / "ssh", tmp_path / "noted", tmp_path / "ssh_config"
