@@ -133,7 +133,9 @@ def _repair(cell: Cell, verdict: Verdict, journal: Journal, witness: str, wait: 
         before = [row for change in written if (row := whole_row(connection, change)) is not None]
         if len(before) != len(written):
             return ended(Result.SKIPPED, "a row is gone since it was judged; nothing was written")
-        number = journal.begin(cell.name, str(cell.uuid), verdict.to_dict(), written, before, witness=witness)
+        number = journal.begin(
+            cell.name, str(cell.uuid), verdict.to_dict(), written, before, witness=witness, held=verdict.held
+        )
         for statement, change in zip(statements(connection, verdict, written), written, strict=True):
             if connection.execute(statement).rowcount != 1:
                 connection.rollback()

@@ -17,7 +17,8 @@ from gpustack.cleanup.model import TERMINAL, PciRow
 from gpustack.cleanup.verdict import NotBefore, NotIn, Seen, Verdict
 from gpustack.cleanup.view import NodeView, Owner
 
-_ROW = ("compute_node_id", "address", "status", "instance_uuid", "request_id", "deleted")
+COMPARED = ("compute_node_id", "address", "status", "instance_uuid", "request_id", "deleted")
+"""The columns of a row of ``pci_devices`` that are compared."""
 _MOVE = ("instance_uuid", "status", "source_compute", "source_node", "dest_compute", "dest_node")
 _INSTANCE = ("host", "node", "vm_state", "task_state", "deleted")
 
@@ -103,7 +104,7 @@ def _relatives(view: NodeView, rows: Iterable[PciRow]) -> Iterator[PciRow]:
 
 
 def _row(row: PciRow) -> Seen:
-    return Seen.of("pci_devices", {"id": row.id, **{name: getattr(row, name) for name in _ROW}})
+    return Seen.of("pci_devices", {"id": row.id, **{name: getattr(row, name) for name in COMPARED}})
 
 
 def conditions(

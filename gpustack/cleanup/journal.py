@@ -10,12 +10,13 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any, TextIO
 
 from gpustack.cleanup.repair import Change
+from gpustack.cleanup.verdict import HeldDevice
 from gpustack.errors import JournalError
 from gpustack.files import file_remedy, read_text
 
@@ -43,6 +44,8 @@ class JournalEntry:
     outcome: str | None = None
     allocation: Mapping[str, Any] | None = None
     """The consumer, the provider, and the consumer's allocations before one was removed (class Q)."""
+    held: tuple[HeldDevice, ...] | None = ()
+    """The devices on both hosts of migrations that were set to ``failed``; None in a journal of an older gpustack."""
 
 
 @dataclass(kw_only=True)
@@ -83,6 +86,7 @@ class Journal:
         before: Sequence[Mapping[str, Any]],
         allocation: Mapping[str, Any] | None = None,
         witness: str = "",
+        held: Sequence[HeldDevice] = (),
     ) -> int:
         """Record a repair before it is carried out; return its number.
 
@@ -90,6 +94,7 @@ class Journal:
         :param before: the complete rows before the repair, in the order of ``changes``.
         :param allocation: the allocation in Placement that is removed, for class Q.
         :param witness: the answers of hosts that permit the repair, and those that the operator replaced (``--gone``).
+        :param held: the devices on both hosts of the migrations that are set to ``failed``.
         :raises JournalError: if the line cannot be written.
         """
         self._count += 1
@@ -103,6 +108,7 @@ class Journal:
                 "before": [dict(row) for row in before],
                 "allocation": allocation,
                 "witness": witness,
+                "held": [asdict(device) for device in held],
             },
             f"repair {self._count} was not begun",
         )
@@ -194,6 +200,7 @@ def _entries(lines: Sequence[Mapping[str, Any]]) -> Iterator[JournalEntry]:
                 before=begin.before,
                 outcome=outcomes.get(begin.begin),
                 allocation=None if begin.allocation is None else begin.allocation.model_dump(exclude_unset=True),
+                held=None if begin.held is None else tuple(HeldDevice(**line.model_dump()) for line in begin.held),
             )
 
 

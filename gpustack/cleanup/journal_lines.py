@@ -13,6 +13,8 @@ Name = Annotated[str, StringConstraints(max_length=255)]
 Value = Annotated[str, StringConstraints(max_length=1 << 24)] | int | float | bool | datetime | None
 """A column's value; Nova's TEXT columns hold 64 KiB, MEDIUMTEXT 16 MiB."""
 
+RowId = Annotated[int, Field(ge=0, lt=1 << 63)]
+
 
 class _Line(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True)
@@ -22,7 +24,7 @@ class ChangeLine(_Line):
     """A change; tables and columns are :class:`gpustack.cleanup.repair.Change`'s to check."""
 
     table: Name
-    id: Annotated[int, Field(ge=0, lt=1 << 63)]
+    id: RowId
     seen: dict[str, Value]
     new: dict[str, Value]
 
@@ -41,6 +43,19 @@ class AllocationLine(_Line):
         return self
 
 
+class HeldLine(_Line):
+    """A row that a migration held, on one of its hosts."""
+
+    host: Name
+    id: RowId
+    compute_node_id: RowId
+    address: Name
+    status: Name
+    instance_uuid: Name | None
+    request_id: Name | None
+    deleted: RowId | None
+
+
 class Begin(_Line):
     """The line of a repair that is about to be done."""
 
@@ -51,6 +66,8 @@ class Begin(_Line):
     changes: Annotated[list[ChangeLine], Field(max_length=10_000)]
     before: tuple[dict[str, Value], ...] = Field(strict=False)
     allocation: AllocationLine | None = None
+    held: Annotated[list[HeldLine], Field(max_length=10_000)] | None = None
+    """None in a journal of a gpustack that did not record it."""
 
     @model_validator(mode="after")
     def _rows_are_whole(self) -> Self:

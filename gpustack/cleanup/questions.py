@@ -13,6 +13,7 @@ from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import in_flight, interrupted, lacking, misread, pinning
 from gpustack.cleanup.guards import resting_on
 from gpustack.cleanup.hypervisor import UNKNOWN
+from gpustack.cleanup.migration_ends import held_devices
 from gpustack.cleanup.model import ERROR, PciRow
 from gpustack.cleanup.repair import changes
 from gpustack.cleanup.verdict import Question, Repair, Status, Verdict, words
@@ -30,7 +31,8 @@ def prepared(verdict: Verdict, view: NodeView, clock: Clock) -> Verdict:
     verdict = _without_start(verdict, view, clock)
     if verdict.status is Status.STALE:
         questions = tuple(_questions(verdict, view, clock))
-        return replace(verdict, questions=questions, seen=resting_on(verdict, view, clock))
+        seen = resting_on(verdict, view, clock)
+        return replace(verdict, questions=questions, seen=seen, held=held_devices(verdict, view))
     if verdict.then and verdict.status is Status.REPORT:
         ask = f"before nova-compute is restarted, run gpustack cleanup plan --ask-hosts --host {verdict.host}"
         return replace(

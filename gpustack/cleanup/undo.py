@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from gpustack.cleanup import migration_ends, tables
 from gpustack.cleanup.allocation_removal import put_back
 from gpustack.cleanup.apply import whole_row, writing
 from gpustack.cleanup.cells import Cell
@@ -24,7 +25,8 @@ from gpustack.cleanup.guards import around, conditions
 from gpustack.cleanup.journal import JournalEntry
 from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.plan import Selection, Sources, reading
-from gpustack.cleanup.verdict import Repair, Seen
+from gpustack.cleanup.read import ROW
+from gpustack.cleanup.verdict import HeldDevice, Seen
 from gpustack.cleanup.view import NodeView, Owner
 from gpustack.errors import JournalError
 
@@ -136,17 +138,24 @@ def _present(entry: JournalEntry, cell: Cell, sources: Sources) -> tuple[tuple[S
     objections: list[str] = []
     with reading(sources, cell, selection) as (reader, clock):
         owners = [reader.owner(uuid) for uuid in sorted(uuids)]
+        objections += _against_migrations(entry, _rows(reader.connection, _held(entry)))
         for view in reader.views(frozenset({verdict["host"]})) if verdict["host"] else ():
             if view.node.id in nodes or (not nodes and view.node.hypervisor_hostname == verdict["node"]):
                 facts += around(view, [*before, *_devices(view, verdict)], owners, clock)
                 objections += _against_host(view, clock, verdict) if rows else ()
                 objections += (text for owner in owners for text in _against_owner(view, owner, verdict))
                 objections += (text for row in rows for text in _against_relatives(view, row))
-                if verdict["repair"] == Repair.FAIL_MIGRATION:
-                    objections += _against_migration(view, verdict)
     if not facts:
         objections.append(f"no compute node {verdict['node']} of host {verdict['host']} is found")
+    facts += migration_ends.facts(_held(entry))
     return tuple(facts), list(dict.fromkeys(objections))
+
+
+def _rows(connection: sa.Connection, devices: Sequence[HeldDevice]) -> dict[int, PciRow]:
+    """Return the present rows of recorded devices, by id."""
+    ids = [device.id for device in devices]
+    query = sa.select(*ROW).where(tables.pci_devices.c.id.in_(ids))
+    return {row.id: PciRow.of(row) for row in connection.execute(query)}
 
 
 def _devices(view: NodeView, verdict: Mapping[str, Any]) -> Iterator[PciRow]:
@@ -185,14 +194,21 @@ def _against_relatives(view: NodeView, before: Mapping[str, Any]) -> Iterator[st
             yield f"{row.address} belongs to instance {row.instance_uuid} by now"
 
 
-def _against_migration(view: NodeView, verdict: Mapping[str, Any]) -> Iterator[str]:
-    """Yield objections if Nova has freed the devices: the migration in error would not return them."""
-    rows = {row.id: row for row in view.rows}
-    for device in verdict["devices"]:
-        row = rows.get(device["id"])
-        if row is None or not row.taken or row.instance_uuid != verdict["instance"]:
-            holder = f"belongs to instance {row.instance_uuid}" if row and row.instance_uuid else "is free"
-            yield f"Nova has freed {device['address']}, which {holder} by now"
+def _held(entry: JournalEntry) -> list[HeldDevice]:
+    """Return the devices that the entry's migrations held, without those whose rows the repair itself wrote."""
+    written = {change.id for change in entry.changes if change.table == "pci_devices"}
+    return [device for device in entry.held or () if device.id not in written]
+
+
+def _against_migrations(entry: JournalEntry, rows: Mapping[int, PciRow]) -> Iterator[str]:
+    """Yield objections to the old status of migrations: somebody may have freed their devices, on either host."""
+    moves = ", ".join(str(change.id) for change in entry.changes if change.table == "migrations")
+    if moves and entry.held is None:  # nothing proves that the other host's devices are as they were
+        yield (
+            f"migration {moves}: the journal is of an older gpustack and does not record the devices on both hosts; "
+            f"run gpustack cleanup explain {entry.verdict['instance']} to see their rows"
+        )
+    yield from migration_ends.objections(_held(entry), rows)
 
 
 def _as_before(connection: sa.Connection, entry: JournalEntry, index: int) -> bool:

@@ -70,6 +70,20 @@ class PlannedAllocation(TypedDict):
     consumer: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeldDevice:
+    """A row that a migration holds, as recorded in a journal, with the host of its compute node."""
+
+    host: str
+    id: int
+    compute_node_id: int
+    address: str
+    status: str
+    instance_uuid: str | None
+    request_id: str | None
+    deleted: int | None
+
+
 PlannedVerdict = TypedDict(
     "PlannedVerdict",
     {
@@ -240,6 +254,8 @@ class Verdict:
     seen: tuple[Seen, ...] = ()
     lingering: Lingering | None = None
     """The unfinished one of ``migrations``, if there is one."""
+    held: tuple[HeldDevice, ...] = ()
+    """The devices of the owner on both hosts of ``migrations``, for the journal."""
     again: datetime | None = None
     """When the grace time ends, naive UTC, if nothing else protects the rows."""
 

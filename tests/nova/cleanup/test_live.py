@@ -196,3 +196,17 @@ def test_a_migration_holds_devices_of_both_of_its_ends(world: World) -> None:
     world.silent = {old, new}
     unwritten(world, "undecided")
     unwritten(world, "undecided", "--gone", old)
+
+    # The destination loses its power too, so that its guest is gone. The repair of the source frees both devices.
+    world.die(new)
+    world.back(new)
+    assert world.plan() == sorted([f"B stale {new} fail-migration", f"B stale {old} free"])
+    world.apply("--gone", old, "--max-count", "1")
+    assert statuses(world, old) == ["available"] * 2
+    world.nova.control.periodic(new)
+    assert statuses(world, new) == ["available"] * 2
+    before = world.dump()
+    undone = world.gpustack("undo", str(world.journal))
+    assert undone.code == 14, undone
+    assert f"on {new}, which the migration held, is available by now" in undone.out
+    assert world.dump() == before

@@ -68,13 +68,33 @@ def other_path(lines: Lines) -> None:
     lines[1]["allocation"] = {"consumer": "../resource_providers/x", "provider": "p", "before": {"allocations": {}}}
 
 
+def part_of_a_device(lines: Lines) -> None:
+    lines[1]["held"] = [{"id": 1, "host": "new"}]
+
+
+def unknown_number(lines: Lines) -> None:
+    names = ("host", "address", "status", "instance_uuid", "request_id")
+    lines[1]["held"] = [{**dict.fromkeys(names, "x"), "id": 1 << 70, "compute_node_id": 1, "deleted": 0}]
+
+
 def not_a_time(lines: Lines) -> None:
     lines[1]["begin"] = {"datetime": 5}
 
 
 @pytest.mark.parametrize(
     "tamper",
-    [other_table, other_column, fewer_rows, incomplete_row, nested_value, unknown_argument, other_path, not_a_time],
+    [
+        other_table,
+        other_column,
+        fewer_rows,
+        incomplete_row,
+        nested_value,
+        unknown_argument,
+        other_path,
+        part_of_a_device,
+        unknown_number,
+        not_a_time,
+    ],
 )
 def test_a_tampered_journal_writes_nothing(
     tamper: Callable[[Lines], None], repaired: tuple[CellFile, Path], capsys: pytest.CaptureFixture[str]

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from gpustack.cleanup import apply, journal
+from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.plan import Sources
 from gpustack.cleanup.undo import Undone, undo
-from support.cellfile import CellFile, ago, fill, nova_conf
+from gpustack.cleanup.verdict import Repair
+from support.cellfile import CellFile, ago, answering, fill, nova_conf
 from support.cleanup_runs import run, sql, wanted
 
 
@@ -40,7 +46,7 @@ SINCE = [
     (
         "vm-b",
         ["UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = 'vm-b'"],
-        "which is free by now",
+        "0000:01:00.0 on up, which the migration held, is available by now",
     ),
     (
         "vm-b",
@@ -135,3 +141,129 @@ def test_a_physical_function_is_not_offered_again_beside_a_taken_one(
     sql(cell, "UPDATE pci_devices SET status = 'available', instance_uuid = NULL WHERE instance_uuid = 'vm-i'")
     (undone,) = undo(journal.read(tmp_path / "journal"), sources)
     assert undone.result is Undone.RESTORED, undone.detail
+
+
+# --- both hosts of a migration ----------------------------------------------------------------------------------------
+
+Leak = tuple[str, str, Repair, str]
+"""The class, host and repair of a verdict, and another device that its migration holds (address and host)."""
+LEAKS: tuple[Leak, ...] = (
+    ("B", "old", Repair.FREE, "0000:02:00.0 on new"),
+    ("B", "new", Repair.FAIL_MIGRATION, "0000:01:00.0 on old"),
+    ("E", "up", Repair.FAIL_MIGRATION, "0000:03:00.0 on new"),
+    ("E", "up", Repair.FAIL_MIGRATION, "0000:04:00.0 on up"),
+    ("A", "destination", Repair.FAIL_MIGRATION, "0000:01:00.0 on up"),
+    ("A", "destination", Repair.FAIL_MIGRATION, "0000:03:00.0 on destination"),
+)
+CHANGES = (
+    ("status = 'available', instance_uuid = NULL, request_id = NULL", "is available by now"),
+    ("instance_uuid = 'other'", "belongs to instance other by now"),
+    ("request_id = 'other'", "has request_id other (not x) by now"),
+    ("status = 'unavailable'", "has status unavailable (not allocated) by now"),
+    ("deleted = id", "has no row by now"),
+)
+
+
+@pytest.fixture
+def moves(tmp_path: Path) -> CellFile:
+    """Migrations with devices on both hosts: of an instance that was evacuated since, a deleted one, a power cut."""
+    made = CellFile(f"sqlite:///{tmp_path}/cell.sqlite")
+    old, new, up, destination = (
+        made.host("old"),
+        made.host("new", seen=1),
+        made.host("up", seen=1),
+        made.host("destination", seen=1),
+    )
+    made.host("third", seen=1)
+    made.instance("vm-b", "third")
+    made.move("vm-b", "old", "new", "error")
+    made.instance("vm-e", "up", deleted=7, deleted_at=ago())
+    made.move("vm-e", "up", "new", "error")
+    made.instance("vm-s", "up", wants=("x",), updated_at=ago(9000))
+    made.move("vm-s", "up", "destination", "migrating", updated_at=ago(9000))
+    for node, address, owner in (
+        (old, "0000:01:00.0", "vm-b"),
+        (new, "0000:02:00.0", "vm-b"),
+        (up, "0000:04:00.0", "vm-e"),
+        (up, "0000:02:00.0", "vm-e"),
+        (new, "0000:03:00.0", "vm-e"),
+        (up, "0000:01:00.0", "vm-s"),
+        (destination, "0000:02:00.0", "vm-s"),
+        (destination, "0000:03:00.0", "vm-s"),
+    ):
+        made.device(node, address, "allocated", instance_uuid=owner, request_id="x", updated_at=ago(9000))
+    nova_conf(tmp_path, {"cell1": made.url})
+    return made
+
+
+def repaired(moves: CellFile, tmp_path: Path, leak: Leak) -> tuple[Sources, str]:
+    """Carry out the first repair of a leak; the sources, and the condition for the row of the other device."""
+    klass, host, repair, other = leak
+    sources = Sources.from_nova_conf([tmp_path])
+    planned = next(
+        one for one in wanted(sources) if (one["class"], one["host"], one["repair"]) == (klass, host, repair)
+    )
+    address, _on, its_host = other.split()
+    assert (host, address) not in {(planned["host"], device["address"]) for device in planned["devices"]}
+    (outcome,) = run(sources, tmp_path / "journal", [planned], restarted(sources))
+    assert outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING), outcome
+    node = f"(SELECT id FROM compute_nodes WHERE host = '{its_host}')"
+    return sources, f"WHERE address = '{address}' AND compute_node_id = {node}"
+
+
+def restarted(sources: Sources) -> Callable[[str], Usage]:
+    """All hosts answer that their nova-compute has just started."""
+    answer = answering(sources)
+    return lambda host: replace(answer(host), age=timedelta(0))
+
+
+@pytest.mark.parametrize(
+    ("leak", "change"), [*((LEAKS[0], change) for change in CHANGES), *((leak, CHANGES[1]) for leak in LEAKS[1:])]
+)
+def test_both_hosts_of_a_migration_are_compared(
+    moves: CellFile, tmp_path: Path, leak: Leak, change: tuple[str, str]
+) -> None:
+    new, why = change
+    sources, other = repaired(moves, tmp_path, leak)
+    sql(moves, f"UPDATE pci_devices SET {new} {other}")
+    before = moves.dump()
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.USED, undone.detail
+    assert f"{leak[3]}, which the migration held, {why}" in undone.detail
+    assert moves.dump() == before
+
+
+@pytest.mark.parametrize("leak", LEAKS[:2])
+def test_both_hosts_of_a_migration_are_compared_by_the_statement_that_writes(
+    moves: CellFile, tmp_path: Path, leak: Leak, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources, other = repaired(moves, tmp_path, leak)
+    _late(moves, [f"UPDATE pci_devices SET {CHANGES[1][0]} {other}"], monkeypatch)
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.USED, undone.detail
+    assert "was written since" in undone.detail
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_a_migration_is_restored_if_both_hosts_are_unchanged(moves: CellFile, tmp_path: Path, leak: Leak) -> None:
+    before = moves.dump()
+    sources, _other = repaired(moves, tmp_path, leak)
+    assert moves.dump() != before
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.RESTORED, undone.detail
+    assert moves.dump() == before
+
+
+@pytest.mark.parametrize("leak", LEAKS[:2])
+def test_a_journal_without_the_devices_of_both_hosts(moves: CellFile, tmp_path: Path, leak: Leak) -> None:
+    """Older versions did not record them: nothing shows that they are unchanged."""
+    sources, _other = repaired(moves, tmp_path, leak)
+    lines = [json.loads(line) for line in (tmp_path / "journal").read_text().splitlines()]
+    del lines[1]["held"]
+    (tmp_path / "journal").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    before = moves.dump()
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.USED, undone.detail
+    assert "does not record the devices on both hosts" in undone.detail
+    assert f"gpustack cleanup explain {lines[1]['verdict']['instance']}" in undone.detail
+    assert moves.dump() == before
