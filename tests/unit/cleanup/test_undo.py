@@ -174,8 +174,8 @@ def moves(tmp_path: Path) -> CellFile:
         made.host("up", seen=1),
         made.host("destination", seen=1),
     )
-    made.host("third", seen=1)
     made.instance("vm-b", "third")
+    made.device(made.host("third", seen=1), "0000:05:00.0", "allocated", instance_uuid="vm-b", request_id="r1")
     made.move("vm-b", "old", "new", "error")
     made.instance("vm-e", "up", deleted=7, deleted_at=ago())
     made.move("vm-e", "up", "new", "error")
@@ -252,6 +252,13 @@ def test_a_migration_is_restored_if_both_hosts_are_unchanged(moves: CellFile, tm
     (undone,) = undo(journal.read(tmp_path / "journal"), sources)
     assert undone.result is Undone.RESTORED, undone.detail
     assert moves.dump() == before
+
+
+def test_devices_of_a_third_host_are_not_the_migrations(moves: CellFile, tmp_path: Path) -> None:
+    sources, _other = repaired(moves, tmp_path, LEAKS[0])
+    sql(moves, "UPDATE pci_devices SET status = 'claimed' WHERE address = '0000:05:00.0'")
+    (undone,) = undo(journal.read(tmp_path / "journal"), sources)
+    assert undone.result is Undone.RESTORED, undone.detail
 
 
 @pytest.mark.parametrize("leak", LEAKS[:2])
