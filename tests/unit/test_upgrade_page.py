@@ -65,7 +65,7 @@ def saved(machine: Machine, path: Path) -> Path:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_of_the_page_parse(command: str) -> None:
     group, action, *arguments = shlex.split(command)
-    loaded = next(one for one in entry_points(group="gpustack.cli") if one.name == f"{group}_{action}").load()
+    loaded = next(entry for entry in entry_points(group="gpustack.cli") if entry.name == f"{group}_{action}").load()
     loaded(Gpustack(), None).get_parser("gpustack").parse_args(arguments)
 
 

@@ -52,7 +52,7 @@ def test_killed_at_every_write(world: World, tmp_path: Path, monkeypatch: pytest
     server = world.boot(host)
     spare = leave(world, server, host)
     before = world.allocations(server)
-    original, outcomes = placement.put, set()
+    original, allocated = placement.put, set()
     for at in range(1, 100):
         path, second = tmp_path / f"{at}.jsonl", tmp_path / f"{at}-second.jsonl"
         planned = stale(world)
@@ -73,7 +73,7 @@ def test_killed_at_every_write(world: World, tmp_path: Path, monkeypatch: pytest
         assert status in (0, signal.SIGKILL)
         allocations = world.allocations(server)
         assert allocations in (before, {uuid: allocation for uuid, allocation in before.items() if uuid != spare})
-        outcomes.add(spare in allocations)
+        allocated.add(spare in allocations)
         if at % 2:  # go on, before going back
             remaining = stale(world)
             assert bool(remaining) is (spare in allocations)
@@ -86,7 +86,7 @@ def test_killed_at_every_write(world: World, tmp_path: Path, monkeypatch: pytest
         if status == 0:
             break
     assert at > 8
-    assert outcomes == {True, False}
+    assert allocated == {True, False}
 
 
 def test_what_must_stay(world: World, tmp_path: Path) -> None:
