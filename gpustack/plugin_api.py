@@ -126,7 +126,7 @@ def undo(facts: Mapping[str, Any], hostname: str, *, force: bool) -> HostPlanRes
 
 
 def _blocked(planned: HostPlan) -> TaskResult:
-    summary = f"the plan for {planned.host} refuses, and nothing is changed there"
+    summary = f"the plan for {planned.host} is refused; nothing is changed there"
     return failure(summary, show_plan(planned), planned.findings)
 
 

@@ -99,8 +99,6 @@ gpustack host plan gpustack.yaml --root /mnt/image -f json"""
             for failure in failures:
                 self.report(str(failure.error))
             count = "the plan is" if len(self._plans) == 1 else f"{len(refused)} of {len(self._plans)} plans are"
-            raise PlanError(
-                f"{count} refused ({', '.join(refused)})", remedy="see the errors above, each with its remedy"
-            )
+            raise PlanError(f"{count} refused ({', '.join(refused)})", remedy="follow the remedies of the errors above")
         tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
         return 0

@@ -196,6 +196,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
 
     def _write(self, out: Path) -> None:
         from gpustack.files import write_atomic
+        from gpustack.operations import counted
 
         changed = 0
         for file, path in self._placed(out):
@@ -206,7 +207,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
                 write_atomic(path, after, mode=0o644 if before is None else path.stat().st_mode & 0o777)
                 changed += 1
         total = len(self._rendering.files)
-        self.report(f"{changed} of {total} files {_WRITTEN} below {out}; the others were the same")
+        unchanged = f"; {total - changed} unchanged" if changed < total else ""
+        self.report(f"{counted(changed, 'file')} {_WRITTEN} below {out}{unchanged}")
 
     def _stale(self, parsed_args: argparse.Namespace) -> list[tuple[Path, str]]:
         """Files of an earlier rendering below ``--out`` that this one does not include, with their remaining text.

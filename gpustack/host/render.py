@@ -51,14 +51,14 @@ def render(arguments: Iterable[str], binding: Binding, *, dracut: bool = False) 
                 blacklist=binding.blacklist,
             ),
             mode="0644",
-            why="which devices are kept for guests",
+            why="the devices for passthrough",
         )
     files |= _dracut(binding, files) if dracut else _initramfs_tools(binding)
     if binding.late_modules:
         files[MODULES_LOAD] = OwnedFile(
             content=_rendered("modules-load.conf.j2", modules=binding.late_modules),
             mode="0644",
-            why="the drivers that keep them, where the initramfs has not loaded them",
+            why="loads the passthrough drivers if the initramfs has not loaded them",
         )
     return files
 
@@ -69,7 +69,7 @@ def render_record(lines: Iterable[str]) -> str:
 
 
 _BY_ADDRESS = "devices that are bound by address"
-_LOADED = "the drivers that keep them, loaded in the initramfs before any host driver"
+_LOADED = "loads the passthrough drivers in the initramfs, before any host driver"
 
 
 def _initramfs_tools(binding: Binding) -> dict[str, OwnedFile]:

@@ -22,7 +22,7 @@ def show_plan(plan: HostPlan, *, diffs: bool = False) -> str:
     if plan.gpus:
         lines += [
             "",
-            "  Asked for:" if plan.refused else "  For guests:",
+            "  Requested:" if plan.refused else "  For passthrough:",
             *(f"    {line}" for line in _gpu_lines(plan.gpus)),
         ]
     if plan.operations:
@@ -72,7 +72,7 @@ def _summary(plan: HostPlan) -> str:
     if plan.refused:
         refused = [gpu.address for gpu in plan.gpus if gpu.refused]
         about = f" because of {', '.join(refused)}" if refused else ""
-        return f"refused{about}; nothing is done on this host"
+        return f"refused{about}; nothing is changed on this host"
     if not plan.operations:
         return "nothing to do"
     return ", ".join(show_counts(count(plan.operations)))

@@ -169,7 +169,7 @@ def reasons(host: Host, *, skipped: frozenset[str] = frozenset()) -> Iterator[st
     for text in too_many(host, other, host.kernel.command_line or "", skipped=skipped):
         yield f"the running kernel was started with {text}, which the next will not be"
     for function in still_kept(host, other, skipped=skipped):
-        yield f"{function.address} is on {function.driver}, which nothing asks for any more"
+        yield f"{function.address} is on {function.driver}, which is no longer wanted"
 
 
 def too_many(host: Host, other: Elsewhere, text: str, *, skipped: frozenset[str] = frozenset()) -> list[str]:

@@ -103,4 +103,4 @@ def _drivers(host: Host, other: Elsewhere) -> Iterator[HostCheck]:
     for address, function in sorted(functions.items()):
         driver = function.driver or "no driver"
         fault = f"it is on {driver}" if address in still_bound else None
-        yield _check("it is not kept for guests", f"{host.hostname} {address}", fault, f"it is on {driver}")
+        yield _check("it is not bound for passthrough", f"{host.hostname} {address}", fault, f"it is on {driver}")

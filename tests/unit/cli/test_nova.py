@@ -48,11 +48,11 @@ def test_one_file_is_printed_as_it_is(capsys, spec):
 
 def test_writing_twice_changes_nothing_the_second_time(capsys, spec, tmp_path):
     out = tmp_path / "out"
-    assert "3 of 3 files written" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
+    assert "3 files written below" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
     times = {path: path.stat().st_mtime_ns for path in out.rglob("*.conf")}
     assert len(times) == 3
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in times)
-    assert "0 of 3 files written" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
+    assert "0 files written below" in run(capsys, "render", spec, "--snapshot", SNAPSHOT, "--out", out)[2]
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.conf")} == times
 
 

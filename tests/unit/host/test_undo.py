@@ -109,8 +109,8 @@ def test_the_plan_says_what_it_does_and_why() -> None:
     assert plan.reboot == (
         "the running kernel was started with intel_iommu=on, which the next will not be",
         "the running kernel was started with iommu=pt, which the next will not be",
-        "0000:84:00.0 is on vfio-pci, which nothing asks for any more",
-        "0000:84:00.1 is on vfio-pci, which nothing asks for any more",
+        "0000:84:00.0 is on vfio-pci, which is no longer wanted",
+        "0000:84:00.1 is on vfio-pci, which is no longer wanted",
     )
 
 
@@ -151,11 +151,11 @@ def test_a_file_that_was_changed_by_hand_is_left_until_force() -> None:
     before, machine = prepared("prepared")
     text = machine.raw["files"][MODPROBE]["text"]
     assert is_untouched(text)
-    machine.raw["files"][MODPROBE]["text"] = edited = text.replace("# Which", "blacklist pcspkr\n# Which")
+    machine.raw["files"][MODPROBE]["text"] = edited = text.replace("# The devices", "blacklist pcspkr\n# The devices")
     plan = plan_undo(machine.host)
     assert [f"{f.code} {f.place}" for f in plan.findings] == [f"GPU150 gpu01 {MODPROBE}"]
     assert f"remove {MODPROBE}" not in described(plan)
-    assert not any("vfio-pci, which nothing asks for" in reason for reason in plan.reboot)
+    assert not any("vfio-pci, which is no longer wanted" in reason for reason in plan.reboot)
     undone = Machine(machine.raw)
     undone.carry_out(plan)
     assert texts(undone) == {**texts(before), MODPROBE: (edited, "0644")}

@@ -109,7 +109,7 @@ def test_a_card_that_was_bound_live_is_given_back(place: Place, host: Path, kern
     assert place.play("prepare", gpustack_live=True).code == 0
     run = place.play("undo")
     assert run.code == 0, run.output
-    assert f"{CARD} is on vfio-pci, which nothing asks for any more" in run.output
+    assert f"{CARD} is on vfio-pci, which is no longer wanted" in run.output
     kernel.stop()
     boot(host)
     assert drivers(host) == {"nouveau", "snd_hda_intel"}

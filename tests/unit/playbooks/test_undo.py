@@ -85,7 +85,7 @@ def test_an_undo_whose_command_fails_is_finished_by_the_next(prepared_place: Pla
 def test_a_file_that_was_changed_by_hand_is_named_and_left(prepared_place: Place) -> None:
     root = prepared_place.add("talk")
     path = root / MODPROBE.lstrip("/")
-    text = path.read_text(encoding="utf-8").replace("# Which", "blacklist pcspkr\n# Which")
+    text = path.read_text(encoding="utf-8").replace("# The devices", "blacklist pcspkr\n# The devices")
     path.write_text(text, encoding="utf-8")
     run = prepared_place.play("undo")
     assert run.code == 0, run.output
