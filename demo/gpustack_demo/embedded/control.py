@@ -6,10 +6,14 @@ import http.client
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, cast
 
 from gpustack.errors import GpustackError
 from gpustack_demo.embedded.hosts import EmbeddedDevice
+
+if TYPE_CHECKING:
+    from gpustack_demo.embedded.inside.descriptions import Domain, FaultState, TrackerState
 
 STEPS: Mapping[str, str] = {
     # boot, unshelve, evacuate
@@ -115,7 +119,7 @@ class Control:
             hostname), ``compute_id`` (a UUID: the host was reinstalled), ``config`` (a list of files).
         """
         if "pci" in changes:
-            changes["pci"] = [device.to_dict() for device in cast("Sequence[EmbeddedDevice]", changes["pci"])]
+            changes["pci"] = [asdict(device) for device in cast("Sequence[EmbeddedDevice]", changes["pci"])]
         self.call("restart", name=host, changes=changes, kill=kill)
 
     def periodic(self, host: str | None = None, task: str = "update_available_resource") -> None:
@@ -158,7 +162,8 @@ class Control:
 
     def hits(self, host: str, step: str) -> int:
         """The number of times that the fault at ``step`` has happened."""
-        return self._fault(host, step).get("hits", 0)
+        fault = self._fault(host, step)
+        return fault["hits"] if fault else 0
 
     def wait_for_fault(self, host: str, step: str, *, seconds: float = 30) -> None:
         """Wait until the fault at ``step`` has happened.
@@ -171,16 +176,16 @@ class Control:
                 raise GpustackError(f"{step} was not reached within {seconds:.0f} s", where=host)
             time.sleep(0.05)
 
-    def _fault(self, host: str, step: str) -> dict[str, int]:
+    def _fault(self, host: str, step: str) -> FaultState | None:
         wanted = STEPS.get(step, step)
-        fault: dict[str, int] = next((entry for entry in self.call("faults", name=host) if entry["step"] == wanted), {})
-        return fault
+        faults: list[FaultState] = self.call("faults", name=host)
+        return next((fault for fault in faults if fault["step"] == wanted), None)
 
     # -- state ---------------------------------------------------------------------------------------------------
 
-    def domains(self, host: str) -> list[dict[str, Any]]:
+    def domains(self, host: str) -> list[Domain]:
         """The hypervisor's guests: ``uuid``, ``name``, ``state``, ``hostdevs`` (addresses)."""
-        domains: list[dict[str, Any]] = self.call("domains", name=host)
+        domains: list[Domain] = self.call("domains", name=host)
         return domains
 
     def domain_xml(self, host: str, server: str) -> str:
@@ -196,9 +201,9 @@ class Control:
                     by_host[host] = list(domain["hostdevs"])
         return by_host
 
-    def tracker(self, host: str) -> dict[str, Any]:
+    def tracker(self, host: str) -> TrackerState:
         """The tracker of a nova-compute in memory: ``devices`` (with status and owner) and ``pools`` of free ones."""
-        state: dict[str, Any] = self.call("tracker", name=host)
+        state: TrackerState = self.call("tracker", name=host)
         return state
 
     def option(self, service: str, group: str | None, option: str) -> Any:  # noqa: ANN401 - whatever the option is

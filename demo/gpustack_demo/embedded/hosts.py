@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,6 @@ class EmbeddedDevice:
     physical_function: str | None = None
     virtual_functions: tuple[str, ...] = ()
     class_: str | None = None
-
-    def to_dict(self) -> dict[str, object]:
-        entry = asdict(self)
-        entry["class"] = entry.pop("class_")
-        return entry
 
 
 @dataclass(frozen=True, kw_only=True)

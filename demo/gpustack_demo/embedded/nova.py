@@ -12,10 +12,9 @@ import json
 import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from gpustack.files import write_atomic
 from gpustack_demo.embedded.control import Control
@@ -147,11 +146,9 @@ class EmbeddedNova(RunningCloud):
                 files.append(str(path))
         return files
 
-    def _entry(self, host: EmbeddedHost) -> dict[str, Any]:
-        entry = asdict(host)
-        entry["pci"] = [device.to_dict() for device in host.pci]
-        entry["config"] = None if host.config is None else self.write_config(host.name, host.config)
-        return entry
+    def _entry(self, host: EmbeddedHost) -> dict[str, object]:
+        config = None if host.config is None else self.write_config(host.name, host.config)
+        return asdict(replace(host, config=config))
 
     def _start(self) -> None:
         ports = {kind: free_port() for kind in ("compute", "placement", "image", "control", "identity")}

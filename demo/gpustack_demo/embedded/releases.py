@@ -11,7 +11,7 @@ import sys
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, cast
 
 from gpustack.errors import GpustackError, UsageError
 
@@ -80,9 +80,21 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "gpustack"
 
 
+class _Release(TypedDict):
+    nova: str
+    placement: str
+    keystone: str
+    python: list[str]
+
+
+class _Table(TypedDict):
+    packages: list[str]
+    releases: dict[str, _Release]
+
+
 @functools.cache
-def _table() -> dict[str, Any]:
-    return tomllib.loads((_HERE / "releases.toml").read_text(encoding="utf-8"))
+def _table() -> _Table:
+    return cast("_Table", tomllib.loads((_HERE / "releases.toml").read_text(encoding="utf-8")))
 
 
 def packages() -> tuple[str, ...]:
@@ -92,11 +104,14 @@ def packages() -> tuple[str, ...]:
 
 def releases() -> dict[str, EmbeddedRelease]:
     """Every release that can run, newest first."""
-    distributions = (("nova", "nova"), ("placement", "openstack-placement"), ("keystone", "keystone"))
     return {
         name: EmbeddedRelease(
             name=name,
-            versions=tuple((distribution, entry[key]) for key, distribution in distributions),
+            versions=(
+                ("nova", entry["nova"]),
+                ("openstack-placement", entry["placement"]),
+                ("keystone", entry["keystone"]),
+            ),
             python=tuple(entry["python"]),
         )
         for name, entry in _table()["releases"].items()

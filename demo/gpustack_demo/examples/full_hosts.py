@@ -91,10 +91,7 @@ def refused_host(stage: Stage) -> None:
         "gpu03 has one card, behind a bridge that does not isolate it: the card shares its IOMMU group with the "
         "network card in use. Passing the card through would take the host off the network."
     )
-    stage.host("shared_group_host", "gpu03")
-    stage.run("gpustack", "scan", "--root", "gpu03", "--save", "gpu03.json")
-    stage.run("gpustack", "spec", "init", "--snapshot", "gpu03.json", into="gpu03.yaml")
-    output = stage.run("gpustack", "host", "plan", "gpu03.yaml", "--snapshot", "gpu03.json", code=13)
+    output = _refused_plan(stage, "shared_group_host", "gpu03")
     stage.check("0000:66:00.0" in output and "enp102s0" in output, "the plan refuses, and names the network card")
     stage.inventory("gpu03")
     before = stage.state("gpu03")
@@ -108,10 +105,7 @@ def nvswitches(stage: Stage) -> None:
         "gpu02 has eight H100 and the four NVSwitches that join them. Whether instances get the switches is a decision "
         "for a person, so without it the plan refuses."
     )
-    stage.host("nvswitch_host", "gpu02")
-    stage.run("gpustack", "scan", "--root", "gpu02", "--save", "gpu02.json")
-    stage.run("gpustack", "spec", "init", "--snapshot", "gpu02.json", into="gpu02.yaml")
-    output = stage.run("gpustack", "host", "plan", "gpu02.yaml", "--snapshot", "gpu02.json", code=13)
+    output = _refused_plan(stage, "nvswitch_host", "gpu02")
     stage.check("options.nvswitch" in output, "the plan refuses, and names the option to set")
     stage.report("The spec contains the option as a comment. One instance gets all of them:")
     stage.edit("gpu02.yaml", ("    # options:\n    #   nvswitch: full", "    options:\n      nvswitch: full"))
@@ -119,6 +113,15 @@ def nvswitches(stage: Stage) -> None:
     stage.inventory("gpu02")
     output = _play(stage, "prepare", "-e", "gpustack_reboot=true", spec="gpu02.yaml")
     stage.check("gpu02: ready," in output, "eight GPUs and four switches are on vfio-pci")
+
+
+def _refused_plan(stage: Stage, kind: str, name: str) -> str:
+    """Scan an example host, write its first spec, and plan."""
+    snapshot, spec = f"{name}.json", f"{name}.yaml"
+    stage.host(kind, name)
+    stage.run("gpustack", "scan", "--root", name, "--save", snapshot)
+    stage.run("gpustack", "spec", "init", "--snapshot", snapshot, into=spec)
+    return stage.run("gpustack", "host", "plan", spec, "--snapshot", snapshot, code=13)
 
 
 def _play(stage: Stage, playbook: str, *arguments: str, spec: str = "gpustack.yaml", code: int = 0) -> str:

@@ -9,6 +9,8 @@ from xml.etree import ElementTree as ET
 
 from nova.tests.fixtures import libvirt as fakelibvirt
 
+from .descriptions import DeviceDescription, HostDescription
+
 
 def _numbers(address: str) -> dict[str, int]:
     domain, bus, slot_function = address.split(":")
@@ -21,32 +23,32 @@ def node_device_name(address: str) -> str:
     return "pci_" + address.replace(":", "_").replace(".", "_")
 
 
-def node_device_xml(device: dict[str, Any]) -> str:
+def node_device_xml(device: DeviceDescription) -> str:
     """The node device XML (https://libvirt.org/formatnode.html) of one device of a description."""
     address = device["address"]
     root = ET.Element("device")
     ET.SubElement(root, "name").text = node_device_name(address)
     ET.SubElement(root, "path").text = f"/sys/devices/pci0000:00/{address}"
-    physical = device.get("physical_function")
+    physical = device["physical_function"]
     ET.SubElement(root, "parent").text = node_device_name(physical) if physical else "pci_0000_00_01_0"
-    if device.get("driver"):
+    if device["driver"]:
         ET.SubElement(ET.SubElement(root, "driver"), "name").text = device["driver"]
     pci = ET.SubElement(root, "capability", type="pci")
-    if device.get("class"):
-        ET.SubElement(pci, "class").text = "0x{}".format(device["class"])
+    if device["class_"]:
+        ET.SubElement(pci, "class").text = "0x{}".format(device["class_"])
     for key, number in _numbers(address).items():
         ET.SubElement(pci, key).text = str(number)
-    ET.SubElement(pci, "product", id="0x{}".format(device["product"])).text = device.get("product_name") or ""
-    ET.SubElement(pci, "vendor", id="0x{}".format(device["vendor"])).text = device.get("vendor_name") or ""
+    ET.SubElement(pci, "product", id="0x{}".format(device["product"]))
+    ET.SubElement(pci, "vendor", id="0x{}".format(device["vendor"]))
     if physical:
         _address(ET.SubElement(pci, "capability", type="phys_function"), physical)
-    elif device.get("sriov_totalvfs") is not None:
+    elif device["sriov_totalvfs"] is not None:
         functions = ET.SubElement(pci, "capability", type="virt_functions", maxCount=str(device["sriov_totalvfs"]))
-        for virtual in device.get("virtual_functions") or []:
+        for virtual in device["virtual_functions"]:
             _address(functions, virtual)
-    if device.get("iommu_group") is not None:
+    if device["iommu_group"] is not None:
         _address(ET.SubElement(pci, "iommuGroup", number=str(device["iommu_group"])), address)
-    if device.get("numa_node") is not None and device["numa_node"] >= 0:
+    if device["numa_node"] is not None and device["numa_node"] >= 0:
         ET.SubElement(pci, "numa", node=str(device["numa_node"]))
     return ET.tostring(root, encoding="unicode")
 
@@ -59,11 +61,11 @@ def _address(parent: ET.Element, address: str) -> None:
 class NodeDevice(fakelibvirt.FakePCIDevice):
     """One device of a fake libvirt."""
 
-    def __init__(self, device: dict[str, Any]) -> None:
+    def __init__(self, device: DeviceDescription) -> None:
         self.device = device
         self.pci_device = node_device_xml(device)
         self.mac_address = None
-        self.dev_type = "VF" if device.get("physical_function") else "PCI"
+        self.dev_type = "VF" if device["physical_function"] else "PCI"
 
     @property
     def address(self) -> str:
@@ -71,9 +73,9 @@ class NodeDevice(fakelibvirt.FakePCIDevice):
         return str(self.device["address"])
 
 
-def devices_of(host: dict[str, Any]) -> Any:
+def devices_of(host: HostDescription) -> Any:
     """The ``pci_info`` of a fake libvirt connection for a host of a description."""
     info = fakelibvirt.HostPCIDevicesInfo(num_pci=0, num_pfs=0, num_vfs=0)
-    for device in host.get("pci") or []:
+    for device in host["pci"]:
         info.devices[node_device_name(device["address"])] = NodeDevice(device)
     return info

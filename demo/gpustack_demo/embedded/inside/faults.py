@@ -11,6 +11,8 @@ from typing import Any
 
 from nova.tests.fixtures import libvirt as fakelibvirt
 
+from .descriptions import FaultState
+
 _PARTS: dict[str, Callable[[Any], Any]] = {
     "manager": lambda manager: manager,
     "driver": lambda manager: manager.driver,
@@ -66,7 +68,7 @@ class InjectedFault:
             self._released.wait()
             self.waiting -= 1
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> FaultState:
         """The state of the fault as plain data."""
         return {"step": self.step, "hits": self.hits, "waiting": self.waiting}
 

@@ -29,6 +29,7 @@ from nova import config, context, exception, objects
 
 from . import hypervisor, marks
 from .databases import ApiDatabase, CellDatabases
+from .descriptions import HostDescription, NovaDescription
 from .devices import devices_of
 from .faults import clear, migrate_domain
 
@@ -61,9 +62,9 @@ class _Nothing(fixtures.Fixture):
     """Replaces an unneeded fixture."""
 
 
-def _replace_fixtures(description: dict[str, Any]) -> None:
+def _replace_fixtures(description: NovaDescription) -> None:
     global CONF_DEBUG
-    CONF_DEBUG = bool(description.get("debug"))
+    CONF_DEBUG = description["debug"]
     nova_fixtures.StandardLogging = _Logging
     nova_fixtures.Database = ApiDatabase
     nova_fixtures.DefaultFlavorsFixture = _Nothing  # a cloud starts without flavors
@@ -89,18 +90,18 @@ class Harness(base.ServersTestBase):
     CAST_AS_CALL = False
     ADMIN_API = True
 
-    description: ClassVar[dict[str, Any]] = {}
+    description: ClassVar[NovaDescription]
     ready: Any = None
 
     def setUp(self) -> None:
         """Start everything except the computes."""
         self.lock = threading.RLock()
         self.connections: dict[str, Any] = {}
-        self.hosts: dict[str, dict[str, Any]] = {}
-        self.STUB_KEYSTONE = not self.description.get("keystone")
+        self.hosts: dict[str, HostDescription] = {}
+        self.STUB_KEYSTONE = not self.description["keystone"]
         marks.install(CONF)
         super().setUp()
-        self.policy.set_rules(self.description.get("policy") or {}, overwrite=False)
+        self.policy.set_rules(self.description["policy"], overwrite=False)
         self._stub_hypervisor()
 
     def serve(self) -> None:
@@ -127,13 +128,13 @@ class Harness(base.ServersTestBase):
         self.useFixture(self.cells)
 
     def _setup_scheduler_service(self) -> Any:
-        return self._control_service("scheduler")
+        return self._control_service("scheduler", self.description["scheduler_config"])
 
     def _setup_conductor_service(self) -> Any:
-        return self._control_service("conductor")
+        return self._control_service("conductor", self.description["conductor_config"])
 
-    def _control_service(self, name: str) -> Any:
-        mark = marks.Mark(name, name, "cell1", self.description.get(f"{name}_config"))
+    def _control_service(self, name: str, files: list[str] | None) -> Any:
+        mark = marks.Mark(name, name, "cell1", files)
         with mark.active():
             service = self.start_service(name)
         service.gpustack_mark = mark
@@ -164,15 +165,13 @@ class Harness(base.ServersTestBase):
 
     # -- computes --------------------------------------------------------------------------------------------
 
-    def launch(self, host: dict[str, Any]) -> Any:
+    def launch(self, host: HostDescription) -> Any:
         """Start a nova-compute; domains of an earlier one on this host are kept."""
         name = host["name"]
         if name in self.computes:
             raise ValueError(f"{name} is running")
-        mark = marks.Mark("compute", name, host["cell"], host.get("config"))
-        mark.physical_functions = {
-            device["address"] for device in host.get("pci") or [] if device.get("sriov_totalvfs") is not None
-        }
+        mark = marks.Mark("compute", name, host["cell"], host["config"])
+        mark.physical_functions = {device["address"] for device in host["pci"] if device["sriov_totalvfs"] is not None}
         connection = self._connection(host)
         connection.gpustack_mark = mark
         self._restore_lost_mapping(host)
@@ -189,9 +188,9 @@ class Harness(base.ServersTestBase):
         self.hosts[name] = host
         return service
 
-    def _connection(self, host: dict[str, Any]) -> Any:
+    def _connection(self, host: HostDescription) -> Any:
         name = host["name"]
-        node = host.get("node") or name
+        node = host["node"] or name
         sockets = host["sockets"]
         shape = fakelibvirt.HostInfo(
             cpu_nodes=host["numa_nodes"] // sockets,  # per socket
@@ -215,7 +214,7 @@ class Harness(base.ServersTestBase):
         self.connections[name] = connection
         return connection
 
-    def _restore_lost_mapping(self, host: dict[str, Any]) -> None:
+    def _restore_lost_mapping(self, host: HostDescription) -> None:
         """Restore a host mapping that the API deleted with its service.
 
         Nova's test base creates none for a host that it already knows. It can't be called again either: in 2025.2 it
@@ -267,7 +266,7 @@ def _local_node_uuid(uuid: str) -> Any:
     return mock.patch("nova.virt.node.get_local_node_uuid", return_value=str(uuid))
 
 
-def run(description: dict[str, Any], ready: Any) -> None:
+def run(description: NovaDescription, ready: Any) -> None:
     """Start Nova, then call ``ready`` with the harness; ``ready`` must not return.
 
     :raises SystemExit: when Nova does not start; the log contains the reason.

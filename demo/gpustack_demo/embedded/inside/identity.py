@@ -6,14 +6,14 @@ from __future__ import annotations
 import os
 import uuid
 from pathlib import Path
-from typing import Any
 
+from .descriptions import KeystoneDescription
 from .http import run
 
 _REGION = "RegionOne"
 
 
-def serve(description: dict[str, Any]) -> None:
+def serve(description: KeystoneDescription) -> None:
     """Serve Keystone on ``port``; ``password`` is that of user and project ``admin``; ``catalog`` maps type to URL."""
     os.environ["OS_KEYSTONE_CONFIG_FILES"] = description["config"]
     os.environ["OS_KEYSTONE_CONFIG_DIR"] = str(Path(description["config"]).parent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 _TIME = "2011-01-01T01:02:03Z"
@@ -28,14 +28,14 @@ _VERSIONS = {"versions": [{"id": "v2.9", "status": "CURRENT", "links": [{"rel": 
 def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
     """The versions, the list of images (also by name), and the image (WSGI)."""
     path = environ["PATH_INFO"].strip("/")
-    content: dict[str, Any] | None = None
+    content: Mapping[str, object] | None = None
     if path in ("", "v2"):
         content = _VERSIONS
     elif path == "v2/images":
         name = next((w[5:] for w in environ.get("QUERY_STRING", "").split("&") if w.startswith("name=")), IMAGE["name"])
         content = {"images": [IMAGE] if name == IMAGE["name"] else []}
     elif path == "v2/images/{}".format(IMAGE["id"]):
-        content = dict(IMAGE)
+        content = IMAGE
     body = json.dumps(content or {}).encode()
     headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
     start_response("200 OK" if content is not None else "404 Not Found", headers)

@@ -27,11 +27,14 @@ import contextvars
 import functools
 import itertools
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oslo_concurrency import lockutils
 from oslo_config import cfg
 from oslo_context import context as oslo_context
+
+if TYPE_CHECKING:
+    from .faults import InjectedFault
 
 _ATTRIBUTE = "gpustack_mark"
 _ABSENT = object()
@@ -51,7 +54,7 @@ class Mark:
         self.cell = cell
         self.name = f"{kind}@{host}#{next(_generations)}"
         self.physical_functions: set[str] = set()
-        self.faults: dict[str, Any] = {}
+        self.faults: dict[str, InjectedFault] = {}
         self._files = files
         self._namespace: Any = None
         self._values: dict[tuple[str | None, str], Any] = {}

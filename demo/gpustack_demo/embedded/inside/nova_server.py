@@ -1,16 +1,6 @@
 # ruff: noqa: ANN401 - Nova has no types
 # mypy: disable-error-code="import-not-found,import-untyped"
-"""Nova over HTTP: the compute API, Placement, one image, and the verbs of the tests, each on a port of 127.0.0.1.
-
-Description (JSON)::
-
-    {"api_config": [files], "scheduler_config": [files] | null, "conductor_config": [files] | null,
-     "cells": {"cell0": url, "cell1": url, …}, "policy": {rule: check}, "keystone": bool, "debug": bool,
-     "ports": {"compute": n, "placement": n, "image": n, "control": n}, "token": "…",
-     "ready": "file that is made when all is up",
-     "hosts": [{"name": …, "cell": …, "config": [files] | null, "pci": [devices], "numa_nodes": n, "sockets": n,
-                "cpus_per_node": n, "memory_mib": n, "node": … | null, "compute_id": … | null}]}
-"""
+"""Nova over HTTP: the compute API, Placement, one image, and the verbs of the tests, each on a port of 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -22,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import images
+from .descriptions import NovaDescription
 from .guard import checked, equal
 from .harness import run
 from .http import App, run_in_thread
@@ -30,12 +21,12 @@ from .verbs import Verbs
 LOG = logging.getLogger("gpustack")
 
 
-def serve(description: dict[str, Any]) -> None:
+def serve(description: NovaDescription) -> None:
     """Start Nova and serve it; does not return."""
 
     def ready(harness: Any) -> None:
         ports = description["ports"]
-        token = None if description.get("keystone") else description["token"]
+        token = None if description["keystone"] else description["token"]
         compute = harness.api_fixture.app()  # with Keystone, its own pipeline checks tokens
         if token:
             compute = checked(_as_admin(compute, harness.api_fixture.project_id), token)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import datetime
-from typing import Any
+from typing import Any, cast
 
 import sqlalchemy
 from nova.tests.fixtures import libvirt as fakelibvirt
@@ -13,6 +13,7 @@ from oslo_utils import timeutils
 
 from nova import context
 
+from .descriptions import Domain, FaultState, HostDescription, TrackerState
 from .faults import InjectedFault, clear, put
 from .hypervisor import document, hostdevs
 
@@ -30,11 +31,11 @@ class Verbs:
     def __init__(self, harness: Any) -> None:
         self._harness = harness
 
-    def hosts(self) -> dict[str, Any]:
+    def hosts(self) -> dict[str, dict[str, bool]]:
         """Every host that was ever started, and whether its nova-compute runs."""
         return {name: {"running": name in self._harness.computes} for name in self._harness.hosts}
 
-    def start(self, host: dict[str, Any]) -> None:
+    def start(self, host: HostDescription) -> None:
         """Start a nova-compute on a new or stopped ``host`` (a complete description)."""
         with self._harness.lock:
             self._launch(host)
@@ -54,9 +55,9 @@ class Verbs:
         with self._harness.lock:
             if name in self._harness.computes:
                 self._harness.halt(name, kill=kill)
-            self._launch({**self._harness.hosts[name], **changes})
+            self._launch(cast("HostDescription", {**self._harness.hosts[name], **changes}))
 
-    def _launch(self, host: dict[str, Any]) -> None:
+    def _launch(self, host: HostDescription) -> None:
         self._harness.launch(host)
         self.unseen(host["name"], seconds=0)  # otherwise its first report comes some seconds after the start
 
@@ -107,7 +108,7 @@ class Verbs:
         """Make a step of a nova-compute fail; see :class:`~.faults.InjectedFault`."""
         put(self._harness.computes[name], InjectedFault(step, action, when, error, message, times))
 
-    def faults(self, name: str) -> list[dict[str, Any]]:
+    def faults(self, name: str) -> list[FaultState]:
         """The faults of a nova-compute: the number of hits and of hanging threads."""
         return [fault.state() for fault in self._harness.computes[name].gpustack_mark.faults.values()]
 
@@ -115,7 +116,7 @@ class Verbs:
         """Remove the faults; hanging threads continue."""
         clear(self._harness.computes[name])
 
-    def domains(self, name: str) -> list[dict[str, Any]]:
+    def domains(self, name: str) -> list[Domain]:
         """The hypervisor's records of every guest of a host: state, and the addresses of its devices."""
         return [
             {
@@ -131,7 +132,7 @@ class Verbs:
         """The domain XML, as from ``virsh dumpxml``."""
         return document(self._harness.connections[name].lookupByUUIDString(uuid))
 
-    def tracker(self, name: str) -> dict[str, Any]:
+    def tracker(self, name: str) -> TrackerState:
         """The PCI tracker of a nova-compute in memory: its devices, and the pools of the free ones."""
         tracker = self._harness.computes[name].manager.rt.pci_tracker
         if tracker is None:

@@ -7,12 +7,12 @@ import importlib
 import importlib.util
 import os
 import sys
-from typing import Any
 
+from .descriptions import ApplicationDescription
 from .http import one_writer, run
 
 
-def serve(description: dict[str, Any]) -> None:
+def serve(description: ApplicationDescription) -> None:
     """Serve the first of ``applications`` that this release has (``module:attribute``, called if it is a factory).
 
     ``environment`` and ``arguments`` are set before the import, because the services read their configuration from
@@ -25,7 +25,7 @@ def serve(description: dict[str, Any]) -> None:
     run(one_writer(app() if factory else app), description["port"])
 
 
-def _load(applications: list[list[Any]]) -> tuple[str, str, bool]:
+def _load(applications: list[tuple[str, str, bool]]) -> tuple[str, str, bool]:
     for module, attribute, factory in applications:
         try:
             spec = importlib.util.find_spec(module)
