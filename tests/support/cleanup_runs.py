@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -37,3 +37,11 @@ def run(
 def sql(cell: CellFile, statement: str) -> None:
     with cell.engine.begin() as connection:
         connection.execute(sa.text(statement))
+
+
+def undoable(cell: CellFile, dump: Mapping[str, list[tuple[object, ...]]] | None = None) -> dict[str, list[object]]:
+    """Every row but physical functions: undo does not offer one (class I) while its virtual function is taken."""
+    return {
+        table: [row for row in rows if table != "pci_devices" or "type-PF" not in row]
+        for table, rows in (dump or cell.dump()).items()
+    }

@@ -13,10 +13,9 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from unittest import mock
 
-import pytest
 import sqlalchemy as sa
 from openstack.compute.v2.flavor import Flavor
 from openstack.compute.v2.server import Server
@@ -28,120 +27,9 @@ from gpustack.cleanup.model import ERROR, IN_FLIGHT
 from gpustack.cli.app import main
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.nova import EmbeddedDevice, EmbeddedHost, EmbeddedNova, gpus
-from gpustack_demo.embedded.releases import available
 from support.sshd import Sshd, keygen
 
-_NOVA = """
-[quota]
-instances = -1
-cores = -1
-ram = -1
-[pci]
-device_spec = {"vendor_id": "10de", "product_id": "11b4"}
-alias = {"vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI", "name": "k4200"}
-alias = {"vendor_id": "10de", "product_id": "25b6", "device_type": "type-PF", "name": "card"}
-alias = {"vendor_id": "10de", "product_id": "25b7", "device_type": "type-VF", "name": "function"}
-"""
-_PLACEMENT = """
-[pci]
-report_in_placement = true
-[filter_scheduler]
-pci_in_placement = true
-"""
-_POLICY = {"compute:servers:resize:cross_cell": "rule:admin_api"}
-"""Permits resize into another cell; without effect in clouds with one cell."""
 GPUS = 2
-
-
-def _named() -> tuple[str, ...]:
-    """2025.2 and 2026.2, or the releases in ``GPUSTACK_NOVA_RELEASES`` (``all``: all with an interpreter)."""
-    releases = os.environ.get("GPUSTACK_NOVA_RELEASES", "2025.2 2026.2").split()
-    return tuple(entry.name for entry in available()) if releases == ["all"] else tuple(releases)
-
-
-NAMED = _named()
-DATABASES = os.environ.get("GPUSTACK_CLEANUP_DATABASES", "").split()
-"""Kinds of database servers, used in turn by the releases; if empty, every Nova has SQLite files."""
-
-
-def world_of(release: str, placement: bool, database: str | None = None) -> pytest.ParameterSet:
-    """The parameters of ``cloud``: a release, PCI in Placement or not, the kind of database server or None."""
-    if database is None and DATABASES:
-        database = DATABASES[NAMED.index(release) % len(DATABASES)]
-    labels = (release, database, "placement" if placement else None)
-    return pytest.param((release, placement, database), id="-".join(filter(None, labels)))
-
-
-WORLDS = [world_of(name, name == "2026.2") for name in NAMED]
-"""Every release, the last one with PCI in Placement."""
-BOTH_WAYS = [
-    world_of(name, placement) for name in NAMED for placement in (False, True) if not placement or name != "yoga"
-]
-"""Every release, with PCI in Placement and without; Yoga has none."""
-NOT_LIVE = ("yoga", "2023.1")
-"""Releases before 2025.1, in which guests with GPUs can't be live-migrated."""
-LIVE_WORLDS = [
-    pytest.param((*values, "live"), id=world.id)
-    for world in WORLDS
-    for values in cast("tuple[tuple[str, bool, str | None], ...]", world.values)
-    if values[0] not in NOT_LIVE
-]
-
-
-def nova_conf(release: str, *, placement: bool, live: bool = False, once: bool = False) -> str:
-    """The nova.conf of the hosts and of the API.
-
-    :param live: whether guests with GPUs can be live-migrated (since 2025.1); otherwise resize to the same host is
-        permitted.
-    :param once: whether each GPU is for one use only (since 2025.2, with PCI in Placement).
-    """
-    basic = _NOVA.replace("device_spec", "passthrough_whitelist") if release == "yoga" else _NOVA
-    if live:
-        basic = basic.replace('"11b4"}', '"11b4", "live_migratable": "yes", "managed": "no"}')
-        basic = basic.replace('"name": "k4200"', '"name": "k4200", "live_migratable": "yes"')
-    else:
-        basic = f"[DEFAULT]\nallow_resize_to_same_host = true\n{basic}"
-    if once:
-        basic = basic.replace('"11b4"}', '"11b4", "one_time_use": "yes"}')
-    return basic + _PLACEMENT if placement else basic
-
-
-@contextlib.contextmanager
-def running(
-    release: str,
-    placement: bool,
-    url: str | None,
-    directory: Path,
-    *,
-    live: bool = False,
-    cells: tuple[str, ...] = ("cell1",),
-) -> Iterator[World]:
-    """A Nova without hosts, and an SSH server that serves all running hosts.
-
-    :param url: the server of its databases; SQLite files when None.
-    """
-    config = (nova_conf(release, placement=placement, live=live),)
-    with contextlib.ExitStack() as stack:
-        prefix = f"nova_{release.replace('.', '_')}"
-        nova = stack.enter_context(
-            EmbeddedNova(release, config=config, database=url, database_prefix=prefix, cells=cells, policy=_POLICY)
-        )
-        connection = stack.enter_context(nova.connection())
-        ssh = Sshd(directory=directory / "sshd")
-        ssh.start()
-        stack.callback(ssh.stop)
-        engine = sa.create_engine(nova.database_url(), poolclass=sa.NullPool)
-        flavors = {count: servers.gpu_flavor(connection, f"gpu{count}", "k4200", count) for count in (1, 2)}
-        yield World(
-            nova=nova,
-            api=connection,
-            placement=placement,
-            request_ids=release != "yoga",
-            undeletes=release != "yoga",
-            ssh=ssh,
-            engine=engine,
-            flavors=flavors,
-        )
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from gpustack_demo.embedded.database import DatabaseServer
-from support.cloudworld import World, running
+from support.cellfile import CellFile, fill
+from support.clouds import running
+from support.cloudworld import World
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +42,34 @@ def world(cloud: World, tmp_path: Path) -> Iterator[World]:
     cloud.journal = tmp_path / "journal.jsonl"
     yield cloud
     cloud.tidy()
+
+
+@pytest.fixture(scope="module", params=["mariadb", "postgresql"])
+def server(request: pytest.FixtureRequest, database_url: Callable[[str | None], str | None]) -> sa.URL:
+    """A database server, once for each kind."""
+    return sa.make_url(database_url(request.param) or "")
+
+
+@pytest.fixture
+def url(server: sa.URL) -> Iterator[sa.URL]:
+    """A new database on the server."""
+    maintenance = server.set(database="postgres" if server.get_backend_name() == "postgresql" else None)
+    engine = sa.create_engine(maintenance, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
+    with engine.connect() as connection:
+        connection.exec_driver_sql("CREATE DATABASE cell1")
+    yield server.set(database="cell1")
+    with engine.connect() as connection:
+        if server.get_backend_name() == "postgresql":
+            connection.exec_driver_sql("DROP DATABASE cell1 WITH (FORCE)")
+        else:
+            connection.exec_driver_sql("DROP DATABASE cell1")
+
+
+@pytest.fixture
+def cell(url: sa.URL) -> CellFile:
+    cell_file = CellFile(url.render_as_string(hide_password=False))
+    fill(cell_file)
+    return cell_file
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

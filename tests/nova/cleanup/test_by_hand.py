@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from support.by_hand import FREE, repair_stopped, stop
-from support.cloudworld import WORLDS, World
+from support.clouds import WORLDS
+from support.cloudworld import World
 
 pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)
 

@@ -15,7 +15,8 @@ from openstack.compute.v2.flavor import Flavor
 from openstack.compute.v2.server import Server
 
 from gpustack_demo.embedded import servers
-from support.cloudworld import GPUS, WORLDS, World, running
+from support.clouds import WORLDS, running
+from support.cloudworld import GPUS, World
 
 # With PostgreSQL Nova itself can't: it writes a boolean to instances.cleaned, which is an integer (seen in 2026.2).
 TRIED = [

@@ -16,7 +16,8 @@ from gpustack.cleanup.outcome import Result
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack_demo.embedded import servers
 from support.by_hand import FREE
-from support.cloudworld import GPUS, WORLDS, World
+from support.clouds import WORLDS
+from support.cloudworld import GPUS, World
 
 pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)
 

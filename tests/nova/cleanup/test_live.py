@@ -6,7 +6,8 @@ import pytest
 from openstack.compute.v2.server import Server
 
 from gpustack_demo.embedded import servers
-from support.cloudworld import LIVE_WORLDS, World
+from support.clouds import LIVE_WORLDS
+from support.cloudworld import World
 
 pytestmark = pytest.mark.parametrize("cloud", LIVE_WORLDS, indirect=True)
 

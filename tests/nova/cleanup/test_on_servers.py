@@ -17,7 +17,8 @@ import pytest
 
 from nova.cleanup import test_by_hand, test_leaks, test_virtual
 from support.by_hand import FREE
-from support.cloudworld import NAMED, World, world_of
+from support.clouds import NAMED, world_of
+from support.cloudworld import World
 
 ON_SERVERS = [
     world_of(name, placed, server)

@@ -11,7 +11,8 @@ from openstack.compute.v2.server import Server
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.control import ControlError
 from support.by_hand import FREE, leave, stop
-from support.cloudworld import GPUS, NAMED, World, nova_conf, world_of
+from support.clouds import NAMED, nova_conf, world_of
+from support.cloudworld import GPUS, World
 
 ONCE = [world_of(name, placement=True) for name in NAMED if name not in ("yoga", "2023.1")]
 pytestmark = pytest.mark.parametrize("cloud", ONCE, indirect=True)

@@ -24,7 +24,8 @@ from gpustack.cleanup.undo import Undone, undo
 from gpustack_demo.embedded.hosts import gpus
 from support.by_hand import leave
 from support.cellfile import answering
-from support.cloudworld import BOTH_WAYS, World
+from support.clouds import BOTH_WAYS
+from support.cloudworld import World
 from support.killer import Killer
 
 PLACED = [parameter for parameter in BOTH_WAYS if "placement" in str(parameter.id)][-1:]

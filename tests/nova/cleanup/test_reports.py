@@ -14,7 +14,8 @@ from openstack.compute.v2.server import Server
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.nova import gpus
 from support.by_hand import FREE, stop
-from support.cloudworld import GPUS, WORLDS, World
+from support.clouds import WORLDS
+from support.cloudworld import GPUS, World
 from support.sysroot import SysRoot
 
 pytestmark = pytest.mark.parametrize("cloud", WORLDS, indirect=True)

@@ -1,94 +1,21 @@
-"""Database servers that refuse, wait, end, or hold a cell: what is said then, and that nothing is half done."""
+"""Every repair, script and undo on MariaDB and PostgreSQL."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket
-import subprocess
-import sys
-import threading
-import time
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from gpustack.cleanup import apply, connection_options, databases, journal, plan
-from gpustack.cleanup.journal import Journal
-from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup import apply, journal, plan
+from gpustack.cleanup.plan import Sources
 from gpustack.cleanup.show import script
 from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import Repair, Status
-from gpustack.errors import DatabaseError
-from gpustack_demo.embedded.database import DatabaseServer
-from support.cellfile import CellFile, answering, fill, nova_conf
+from support.cellfile import CellFile, nova_conf
+from support.cleanup_runs import SELECTION, run, undoable, wanted
 from support.killer import REPAIRS
 from unit.cleanup import test_undo
-
-SELECTION = Selection(stopped=frozenset({"stopped"}), unblock=frozenset({("stopped", "0000:03:00.0")}))
-PASSWORD = "p@ss/w:rd-%s3cret"
-QUOTED = "p%40ss%2Fw%3Ard-%25s3cret"
-
-
-@pytest.fixture(scope="module", params=["mariadb", "postgresql"])
-def server(request: pytest.FixtureRequest) -> Iterator[sa.URL]:
-    with DatabaseServer(request.param) as running:
-        yield sa.make_url(running.url)
-
-
-@pytest.fixture
-def url(server: sa.URL) -> Iterator[sa.URL]:
-    """A new database on the server."""
-    maintenance = server.set(database="postgres" if server.get_backend_name() == "postgresql" else None)
-    engine = sa.create_engine(maintenance, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
-    with engine.connect() as connection:
-        connection.exec_driver_sql("CREATE DATABASE cell1")
-    yield server.set(database="cell1")
-    with engine.connect() as connection:
-        if server.get_backend_name() == "postgresql":
-            connection.exec_driver_sql("DROP DATABASE cell1 WITH (FORCE)")
-        else:
-            connection.exec_driver_sql("DROP DATABASE cell1")
-
-
-@pytest.fixture
-def cell(url: sa.URL) -> CellFile:
-    cell_file = CellFile(url.render_as_string(hide_password=False))
-    fill(cell_file)
-    return cell_file
-
-
-def user(cell: CellFile, rights: str) -> str:
-    """A user with an awkward password and these rights; the URL to log in with."""
-    url = cell.engine.url
-    with cell.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        if url.get_backend_name() == "postgresql":
-            connection.exec_driver_sql("DROP OWNED BY reader") if _exists(connection) else None
-            connection.exec_driver_sql("DROP ROLE IF EXISTS reader")
-            connection.exec_driver_sql(f"CREATE ROLE reader LOGIN PASSWORD '{PASSWORD.replace('%', '%%')}'")
-            connection.exec_driver_sql(f"GRANT {rights} ON ALL TABLES IN SCHEMA public TO reader")
-        else:
-            connection.exec_driver_sql("DROP USER IF EXISTS reader@127.0.0.1")
-            connection.exec_driver_sql(f"CREATE USER reader@127.0.0.1 IDENTIFIED BY '{PASSWORD.replace('%', '%%')}'")
-            connection.exec_driver_sql(f"GRANT {rights} ON cell1.* TO reader@127.0.0.1")
-    scheme = url.get_backend_name()
-    return f"{scheme}://reader:{QUOTED}@127.0.0.1:{url.port}/cell1"
-
-
-def _exists(connection: sa.Connection) -> bool:
-    return bool(connection.exec_driver_sql("SELECT 1 FROM pg_roles WHERE rolname = 'reader'").all())
-
-
-def wanted(sources: Sources) -> list[dict]:
-    return [verdict.to_dict() for verdict in plan.make(sources, SELECTION).repairs]
-
-
-def carry_out(sources: Sources, path: Path, planned: list[dict] | None = None) -> list[apply.Outcome]:
-    planned = wanted(sources) if planned is None else planned
-    with contextlib.closing(Journal(path=path)) as journal:
-        return list(apply.carry_out(sources, planned, SELECTION, journal, ask=answering(sources), wait=0))
 
 
 def test_the_script_does_what_apply_does(cell: CellFile, url: sa.URL, tmp_path: Path) -> None:
@@ -121,7 +48,7 @@ def test_every_repair_and_its_way_back(cell: CellFile, url: sa.URL, tmp_path: Pa
     assert {pair for pair in repairs if pair[1] is not Repair.RESTART} == set(REPAIRS)
     assert {repair for _klass, repair in repairs} == set(Repair) - {Repair.UNSET_ALLOCATION}
 
-    outcomes = carry_out(sources, tmp_path / "journal")
+    outcomes = run(sources, tmp_path / "journal", wanted(sources))
 
     assert {o.result for o in outcomes} == {apply.Result.REPAIRED, apply.Result.WAITING, apply.Result.RESTART}
     remaining = {repair["repair"] for repair in wanted(sources)}
@@ -129,232 +56,6 @@ def test_every_repair_and_its_way_back(cell: CellFile, url: sa.URL, tmp_path: Pa
     assert cell.dump() != before
     list(undo(tuple(journal.read(tmp_path / "journal")), sources))
     assert undoable(cell) == undoable(cell, before)
-
-
-def undoable(cell: CellFile, dump: Mapping[str, list[tuple[object, ...]]] | None = None) -> dict[str, list[object]]:
-    """Every row but physical functions: undo does not offer one (class I) while its virtual function is taken."""
-    return {
-        table: [row for row in rows if table != "pci_devices" or "type-PF" not in row]
-        for table, rows in (dump or cell.dump()).items()
-    }
-
-
-def test_a_row_that_nova_holds_locked(cell: CellFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apply, "LOCK_TIMEOUT", 1)
-    sources = Sources.from_url(cell.url)
-    planned = _without_api(sources)
-    before = cell.dump()
-    with cell.engine.begin() as nova:
-        nova.exec_driver_sql("UPDATE pci_devices SET label = label")
-        nova.exec_driver_sql("SELECT * FROM pci_devices FOR UPDATE")
-        outcomes = carry_out(sources, tmp_path / "journal", planned)
-        assert outcomes
-        assert {o.result for o in outcomes if o.verdict.rows} <= {
-            apply.Result.FAILED,
-            apply.Result.RESTART,
-            apply.Result.WAITING,
-        }
-        assert any("lock" in o.detail for o in outcomes)
-    changed = [row for row, old in zip(cell.dump()["pci_devices"], before["pci_devices"], strict=True) if row != old]
-    assert not changed
-
-
-def _without_api(sources: Sources) -> list[dict]:
-    return [verdict for verdict in wanted(sources) if verdict["repair"] != "fail-migration"]
-
-
-def test_a_database_that_only_reads(cell: CellFile, tmp_path: Path) -> None:
-    sources = Sources.from_url(user(cell, "SELECT"))
-    planned = _without_api(sources)
-    before = cell.dump()
-    with pytest.raises(DatabaseError) as caught:
-        carry_out(sources, tmp_path / "journal", planned)
-    assert "denied" in caught.value.what
-    assert cell.dump() == before
-    output = str(caught.value) + (tmp_path / "journal").read_text()
-    assert PASSWORD not in output
-    assert QUOTED not in output
-
-
-@pytest.mark.parametrize("action", ["plan", "apply"])
-def test_no_password_is_ever_printed(cell: CellFile, tmp_path: Path, action: str) -> None:
-    good = user(cell, "SELECT")
-    rejected = good.replace(QUOTED, "wr0ng%40")
-    for number, (url, secrets) in enumerate(((good, (PASSWORD, QUOTED)), (rejected, ("wr0ng@", "wr0ng%40")))):
-        command = [sys.executable, "-m", "gpustack", "--debug", "cleanup", action]
-        command += ["--yes", "--no-hypervisor", "--journal", str(tmp_path / str(number))] if action == "apply" else []
-        process = subprocess.run(
-            command, env={**os.environ, "GPUSTACK_DB_URL": url}, capture_output=True, text=True, check=False
-        )
-        files = "".join(path.read_text() for path in tmp_path.iterdir())
-        for secret in secrets:
-            assert secret not in process.stdout + process.stderr + files
-        if url == rejected:
-            assert process.returncode == 30
-            assert "reader" in process.stderr
-
-
-def test_a_deadlock_with_nova(cell: CellFile, tmp_path: Path) -> None:
-    """Both hold what the other wants next, and the database ends gpustack's transaction."""
-    sources = Sources.from_url(cell.url)
-    planned = [repair for repair in _without_api(sources) if repair["repair"] == "free" and repair["migrations"]]
-    assert planned
-    before, locked, finished, errors = cell.dump(), threading.Event(), threading.Event(), []
-
-    def nova() -> None:
-        try:
-            with cell.engine.connect() as connection:
-                if connection.dialect.name == "postgresql":  # who waits longer than this is who looks for a deadlock
-                    connection.exec_driver_sql("SET deadlock_timeout = '60s'")
-                for table in ("services", "instances", "migrations"):  # MariaDB ends who has written less
-                    connection.exec_driver_sql(f"UPDATE {table} SET updated_at = '2026-01-01'")
-                locked.set()
-                finished.wait(30)
-                time.sleep(0.2)
-                connection.exec_driver_sql("UPDATE pci_devices SET updated_at = '2026-01-01'")
-                connection.rollback()
-        except BaseException as error:
-            errors.append(error)
-
-    def note_update(_connection: object, _cursor: object, text: str, *_rest: object) -> None:
-        if text.startswith("UPDATE pci_devices") and threading.current_thread() is threading.main_thread():
-            finished.set()
-
-    nova_thread = threading.Thread(target=nova)
-    sa.event.listen(sa.Engine, "after_cursor_execute", note_update)
-    try:
-        nova_thread.start()
-        assert locked.wait(30)
-        (outcome,) = carry_out(sources, tmp_path / "journal", planned)
-    finally:
-        finished.set()
-        nova_thread.join(timeout=60)
-        sa.event.remove(sa.Engine, "after_cursor_execute", note_update)
-    assert not errors
-    assert outcome.result is apply.Result.FAILED
-    assert "deadlock" in outcome.detail.lower()
-    assert cell.dump() == before
-    (retry,) = carry_out(sources, tmp_path / "again", planned)
-    assert retry.result is apply.Result.REPAIRED
-
-
-def test_a_replica(cell: CellFile, tmp_path: Path) -> None:
-    """A server that lets nobody write, as a replica does: a plan can be made there, and nothing is carried out."""
-    reader = user(cell, "SELECT, UPDATE")
-    postgres = cell.engine.dialect.name == "postgresql"
-    on, off = (
-        ("ALTER ROLE reader SET default_transaction_read_only = on", "ALTER ROLE reader RESET ALL")
-        if postgres
-        else ("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0")
-    )
-    before = cell.dump()
-    with cell.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.exec_driver_sql(on)
-        try:
-            sources = Sources.from_url(reader)
-            planned = _without_api(sources)
-            assert planned
-            with pytest.raises(DatabaseError) as caught:
-                carry_out(sources, tmp_path / "journal", planned)
-        finally:
-            connection.exec_driver_sql(off)
-    assert "read-only" in caught.value.what
-    assert cell.dump() == before
-
-
-def test_no_password_is_seen_by_other_users(cell: CellFile, tmp_path: Path) -> None:
-    """Neither by those of this machine (ps) nor by those of the server (SHOW PROCESSLIST)."""
-    url = user(cell, "SELECT")
-    command = [
-        sys.executable,
-        "-m",
-        "gpustack",
-        "cleanup",
-        "watch",
-        "--metrics",
-        str(tmp_path / "prom"),
-        "--interval",
-        "1",
-    ]
-    process = subprocess.Popen(command, env={**os.environ, "GPUSTACK_DB_URL": url}, stderr=subprocess.PIPE)
-    postgres = cell.engine.dialect.name == "postgresql"
-    ask = "SELECT query FROM pg_stat_activity" if postgres else "SELECT info FROM information_schema.processlist"
-    output = []
-    try:
-        with cell.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            for _look in range(60):
-                output += [str(row) for row in connection.exec_driver_sql(ask)]
-                output.append(Path(f"/proc/{process.pid}/cmdline").read_text())
-                time.sleep(0.05)
-        assert process.poll() is None
-    finally:
-        process.terminate()
-        output.append(process.communicate()[1].decode())
-    assert "cleanup" in "".join(output)
-    for secret in (PASSWORD, QUOTED):
-        assert secret not in "".join(output)
-
-
-def test_a_connection_that_is_lost_on_the_way(cell: CellFile, tmp_path: Path) -> None:
-    with Cut(cell.engine.url.port) as cut:
-        url = cell.engine.url.set(port=cut.port).render_as_string(hide_password=False)
-        sources = Sources.from_url(url)
-        planned = _without_api(Sources.from_url(cell.url))
-        before = cell.dump()
-        for count in (0, 3_000, 20_000, 60_000):
-            cut.after(count)
-            with pytest.raises(DatabaseError) as caught:
-                carry_out(sources, tmp_path / f"journal-{count}", planned)
-            assert caught.value.where
-        cut.after(None)
-        for path in tmp_path.glob("journal-*"):
-            list(undo(tuple(journal.read(path)), sources))
-        assert undoable(cell) == undoable(cell, before)
-
-
-class Cut:
-    """A way to the server that ends after so many bytes."""
-
-    def __init__(self, port: int | None) -> None:
-        self._to = port
-        self._left: int | None = None
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-
-    def __enter__(self) -> Cut:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._listener.close()
-
-    def after(self, count: int | None) -> None:
-        self._left = count
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                client, _address = self._listener.accept()
-            except OSError:
-                return
-            server = socket.create_connection(("127.0.0.1", self._to))
-            for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=self._pump, args=(source, sink), daemon=True).start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        try:
-            while data := source.recv(4096):
-                if self._left is not None:
-                    self._left -= len(data)
-                    if self._left < 0:
-                        break
-                sink.sendall(data)
-        except OSError:
-            pass
-        for end in (source, sink):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_time_that_no_calendar_has_leaves_the_other_rows_judged(cell: CellFile) -> None:
@@ -369,14 +70,6 @@ def test_a_time_that_no_calendar_has_leaves_the_other_rows_judged(cell: CellFile
     cleanup_plan = plan.make(Sources.from_url(str(cell.url)), SELECTION).verdicts
     assert [v.status for v in cleanup_plan if v.host == "odd"] == [Status.UNDECIDED]
     assert len(cleanup_plan) == before
-
-
-def test_only_the_handshake_has_a_time_limit(url: sa.URL, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_options, "HANDSHAKE", 2)
-    database = databases.database("cell1", url.render_as_string(hide_password=False))
-    sleep = "pg_sleep" if url.get_backend_name() == "postgresql" else "SLEEP"
-    with databases.snapshot(database) as connection:
-        connection.exec_driver_sql(f"SELECT {sleep}(3)")
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection, Sources
 from gpustack_demo.embedded import servers
 from support.cellfile import answering
-from support.cloudworld import WORLDS, World
+from support.clouds import WORLDS
+from support.cloudworld import World
 
 pytestmark = pytest.mark.parametrize("cloud", WORLDS[:1], indirect=True)
 

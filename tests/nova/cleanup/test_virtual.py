@@ -7,7 +7,8 @@ import pytest
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.nova import EmbeddedDevice
 from support.by_hand import repair_stopped, stop
-from support.cloudworld import NAMED, World, world_of
+from support.clouds import NAMED, world_of
+from support.cloudworld import World
 
 # With PCI in Placement Nova offers either a card or its functions, and does not start with both.
 WITHOUT = [world_of(name, placement=False) for name in NAMED if name != "yoga"]

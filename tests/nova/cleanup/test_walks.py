@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 
 from support.books import Books
-from support.cloudworld import BOTH_WAYS, NOT_LIVE, WORLDS, World
+from support.clouds import BOTH_WAYS, NOT_LIVE, WORLDS
+from support.cloudworld import World
 from support.walks import Step, Walk, walks
 
 WALKS = int(os.environ.get("GPUSTACK_WALKS", "0"))
