@@ -196,7 +196,7 @@ def _release_problems(entry: _Entry, release: Release) -> Iterator[Finding]:
             continue
         since = max(known[key].since, dict(known[key].values_since).get(value, 0))
         if release.major < since:
-            first = next(other for other in releases.releases() if other.major == since)
+            first = releases.first_with(since)
             yield finding(
                 Code.EXTRA_SPEC_NOT_IN_RELEASE, place=entry.name, what=f"{key}={value}", release=release, since=first
             )

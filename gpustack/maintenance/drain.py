@@ -11,7 +11,7 @@ from gpustack.findings import Finding, finding
 from gpustack.maintenance.instances import Treatment, confirm, half_moved, judge, key
 from gpustack.maintenance.metadata import reason
 from gpustack.maintenance.model import ComputeService, InstanceChoices, Ports, Server, World
-from gpustack.maintenance.plan import ServicePlan
+from gpustack.maintenance.plan import Draft, ServicePlan
 from gpustack.maintenance.steps import ColdMigrate, DisableService, GuestStep, LiveMigrate
 from gpustack.operations import Operation
 
@@ -48,14 +48,7 @@ def plan_empty(
     for server in world.away:
         sorted_out.take(_away(server, world.user, requests))
     sorted_out.moves(world)
-    return ServicePlan(
-        host=host,
-        title=TITLE,
-        steps=tuple(sorted_out.steps),
-        waits=tuple(sorted_out.waits),
-        notes=tuple(sorted_out.notes),
-        findings=tuple(sorted_out.findings),
-    )
+    return sorted_out.plan(host, TITLE)
 
 
 def _away(server: Server, user: str, requests: Mapping[str, str]) -> Treatment:
@@ -65,17 +58,7 @@ def _away(server: Server, user: str, requests: Mapping[str, str]) -> Treatment:
     return Treatment(wait=f"{server.label}: {server.task}" if server.task else "")
 
 
-class _Sorted:
-    """Collects steps, waits, notes and findings."""
-
-    def __init__(self, host: str, requests: Mapping[str, str]) -> None:
-        self._host = host
-        self._requests = requests
-        self.steps: list[Operation] = []
-        self.waits: list[str] = []
-        self.notes: list[str] = []
-        self.findings: list[Finding] = []
-
+class _Sorted(Draft):
     def disable(self, service: ComputeService, why: str, now: datetime) -> None:
         if service.enabled:
             text = reason(service.host, why, now)
@@ -88,12 +71,12 @@ class _Sorted:
         if ports.none:
             self.notes.append(f"ports of guests: {ports.none}")
         if ports.unknown:
-            self.findings.append(finding(Code.PORTS_UNKNOWN, place=self._host, said=ports.unknown))
+            self.findings.append(finding(Code.PORTS_UNKNOWN, place=self.service_host, said=ports.unknown))
 
     def take(self, verdict: Treatment) -> None:
         step = verdict.step
-        if step is not None and key(step) in self._requests:
-            self.findings.append(_failed(step, self._host, self._requests[key(step)]))
+        if step is not None and key(step) in self.requests:
+            self.findings.append(_failed(step, self.service_host, self.requests[key(step)]))
         elif step is not None:
             self.steps.append(step)
         elif verdict.against is not None:
@@ -109,7 +92,7 @@ class _Sorted:
         for move in world.migrations:
             if move.idle:
                 self.findings.append(
-                    finding(Code.MIGRATION_LEFT_BEHIND, place=f"{self._host} {move.server}", status=move.status)
+                    finding(Code.MIGRATION_LEFT_BEHIND, place=f"{self.service_host} {move.server}", status=move.status)
                 )
             elif move.server not in busy:
                 route = f"{move.source or '?'} to {move.target or '?'}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gpustack.findings import Finding, errors, report_lines
@@ -48,6 +48,32 @@ class ServicePlan:
             "notes": list(self.notes),
             "findings": [finding.to_dict() for finding in self.findings],
         }
+
+
+class Draft:
+    """Collects the parts of a :class:`ServicePlan`.
+
+    :ivar service_host: the name of the host in Nova.
+    :ivar requests: the steps that this run has requested, each with the reason of its failure.
+    """
+
+    def __init__(self, service_host: str, requests: Mapping[str, str]) -> None:
+        self.service_host = service_host
+        self.requests = requests
+        self.steps: list[Operation] = []
+        self.waits: list[str] = []
+        self.notes: list[str] = []
+        self.findings: list[Finding] = []
+
+    def plan(self, host: str, title: str) -> ServicePlan:
+        return ServicePlan(
+            host=host,
+            title=title,
+            steps=tuple(self.steps),
+            waits=tuple(dict.fromkeys(self.waits)),
+            notes=tuple(self.notes),
+            findings=tuple(self.findings),
+        )
 
 
 def show(plan: ServicePlan) -> str:

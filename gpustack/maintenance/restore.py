@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpustack.codes import Code
-from gpustack.findings import Finding, finding
+from gpustack.findings import finding
 from gpustack.maintenance.instances import confirm, half_moved, key
 from gpustack.maintenance.metadata import AFTER, MOVED, STOPPED, Since, disabled_here, since
 from gpustack.maintenance.model import Server, World
-from gpustack.maintenance.plan import ServicePlan
+from gpustack.maintenance.plan import Draft, ServicePlan
 from gpustack.maintenance.steps import EnableService, Forget, Start
-from gpustack.operations import Operation
 
 TITLE = "back in service, when it is verified"
 NOTHING: Mapping[str, str] = {}
@@ -43,49 +42,37 @@ def plan_resume(host: str, world: World, *, alive: bool, requests: Mapping[str, 
             judged.findings.append(finding(Code.COMPUTE_FORCED_DOWN, place=service.host))
         else:
             judged.waits.append(f"nova-compute of {service.host} to report")
-    return ServicePlan(
-        host=host,
-        title=TITLE,
-        steps=tuple(judged.steps),
-        waits=tuple(dict.fromkeys(judged.waits)),
-        notes=tuple(judged.notes),
-        findings=tuple(judged.findings),
-    )
+    return judged.plan(host, TITLE)
 
 
-class _Judged:
-    """Collects steps, waits, notes and findings of a host's instances."""
-
+class _Judged(Draft):
     def __init__(self, host: str, user: str, alive: bool, requests: Mapping[str, str]) -> None:
-        self._host = host
+        super().__init__(host, requests)
         self._user = user
         self._alive = alive
-        self._requests = requests
-        self.steps: list[Operation] = []
-        self.waits: list[str] = []
-        self.notes: list[str] = []
-        self.findings: list[Finding] = []
 
     def stopped(self, server: Server) -> None:
         """Add the step for an instance that gpustack marked before it stopped it."""
         if server.task is not None:
             self.waits.append(f"{server.label}: {server.task}")
         elif server.status in _UNMARKABLE:
-            reason = self._requests.get(f"start:{server.id}") or f"it is in {server.status}"
-            self.findings.append(finding(Code.INSTANCE_NOT_STARTED, place=f"{self._host} {server.label}", said=reason))
-        elif server.host != self._host or server.status != "SHUTOFF":
+            reason = self.requests.get(f"start:{server.id}") or f"it is in {server.status}"
+            self.findings.append(
+                finding(Code.INSTANCE_NOT_STARTED, place=f"{self.service_host} {server.label}", said=reason)
+            )
+        elif server.host != self.service_host or server.status != "SHUTOFF":
             self._forget(server, "it runs" if server.status == "ACTIVE" else "somebody has changed it since")
         elif server.locked or since(server, STOPPED, self._user) is not Since.OURS:
-            self.findings.append(finding(Code.INSTANCE_LEFT_STOPPED, place=f"{self._host} {server.label}"))
+            self.findings.append(finding(Code.INSTANCE_LEFT_STOPPED, place=f"{self.service_host} {server.label}"))
             self._forget(server, "somebody has changed it since")
         elif not self._alive:
-            self.waits.append(f"nova-compute of {self._host} to report")
+            self.waits.append(f"nova-compute of {self.service_host} to report")
         else:
             step = Start(server=server.id, name=server.name, why="gpustack stopped it")
-            if key(step) in self._requests:
-                reason = self._requests[key(step)] or "no reason was given"
+            if key(step) in self.requests:
+                reason = self.requests[key(step)] or "no reason was given"
                 self.findings.append(
-                    finding(Code.INSTANCE_NOT_STARTED, place=f"{self._host} {server.label}", said=reason)
+                    finding(Code.INSTANCE_NOT_STARTED, place=f"{self.service_host} {server.label}", said=reason)
                 )
             else:
                 self.steps.append(step)
@@ -95,7 +82,7 @@ class _Judged:
         if server.task is not None:
             self.waits.append(f"{server.label}: {server.task}")
         elif half_moved(server, self._user):
-            verdict = confirm(server, self._requests)
+            verdict = confirm(server, self.requests)
             if verdict.step is not None:
                 self.steps.append(verdict.step)
             else:
@@ -111,8 +98,8 @@ class _Judged:
         :data:`AFTER` is removed first, but only if no other host's metadata needs it.
         """
         marks = [mark for mark in (STOPPED, MOVED) if mark in server.metadata]
-        own_marks = [mark for mark in marks if server.metadata[mark] == self._host]
+        own_marks = [mark for mark in marks if server.metadata[mark] == self.service_host]
         keys = (*((AFTER,) if own_marks == marks else ()), *own_marks)
         step = Forget(server=server.id, name=server.name, keys=keys, why=why)
-        if key(step) not in self._requests:
+        if key(step) not in self.requests:
             self.steps.append(step)

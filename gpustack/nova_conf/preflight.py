@@ -42,7 +42,7 @@ def _release_findings(
     """Settings of the spec that the release does not have."""
 
     def missing(place: str, setting: str, since: int) -> Finding:
-        first = next(known for known in releases.releases() if known.major == since)
+        first = releases.first_with(since)
         return finding(Code.SETTING_NOT_IN_RELEASE, place=place, what=setting, release=release, since=first)
 
     if placement != "off":

@@ -112,4 +112,4 @@ def _lifetime(entry: Option | Key | Filter) -> str:
 
 
 def _of(major: int) -> str:
-    return str(next(release for release in releases.releases() if release.major == major))
+    return str(releases.first_with(major))

@@ -123,9 +123,14 @@ def _deployment_findings(job: Job, deployment: Deployment) -> Iterator[Finding]:
     if deployment in _OVERRIDES and not job.existing.named:
         yield finding(Code.MERGED_CONFIGURATION_NOT_SHOWN, place=job.directory)
     if deployment == "rhoso" and release.major < rhoso.SINCE:
-        oldest = next(known for known in releases.releases() if known.major == rhoso.SINCE)
         setting = "deployment: rhoso (Red Hat OpenStack Services on OpenShift)"
-        yield finding(Code.SETTING_NOT_IN_RELEASE, place="nova.release", what=setting, release=release, since=oldest)
+        yield finding(
+            Code.SETTING_NOT_IN_RELEASE,
+            place="nova.release",
+            what=setting,
+            release=release,
+            since=releases.first_with(rhoso.SINCE),
+        )
     if deployment in _REPLACED and not any(deployment != "rhoso" or rhoso.has_services(d) for d in documents):
         yield finding(Code.REPLACED_VALUES_NOT_SHOWN, place=job.directory, what=_REPLACED[deployment])
     if deployment == "openstack-helm" and any(map(openstack_helm.has_labels, documents)):

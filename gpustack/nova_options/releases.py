@@ -141,6 +141,11 @@ def releases() -> tuple[Release, ...]:
     return _table().releases
 
 
+def first_with(major: int) -> Release:
+    """The release with this version of Nova: the one that an option or key came with (``since``)."""
+    return next(known for known in releases() if known.major == major)
+
+
 def release(text: str) -> Release:
     """The release with a name or version: ``2025.2``, ``flamingo``, ``Yoga``, ``32`` or ``32.2.1``.
 

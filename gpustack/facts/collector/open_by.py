@@ -15,7 +15,6 @@ FOR_GUESTS = re.compile(r"vfio.*|.*vfio[_-]pci|pci-stub|pcieport")
 _NODE = re.compile(r"(?:card|renderD|fb)[0-9]+")
 _DEVICE_NODE = re.compile(r"/dev/(?:dri|snd|nvidia|kfd|fb)")
 _MINOR = re.compile(r"Device Minor:\s*([0-9]+)")
-_NVIDIA_NODE = re.compile(r"/dev/nvidia([0-9]+)")
 
 
 def near_gpus(functions: List[Dict[str, Any]]) -> Set[str]:

@@ -46,8 +46,7 @@ def keys(subject: LintSubject) -> Iterator[Finding]:
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
             hint = f"; did you mean {near[0]}?" if near else ""
             if key in all_releases:
-                first = next(r for r in releases.releases() if r.major == all_releases[key].since)
-                hint = f"; it came with {first}"
+                hint = f"; it came with {releases.first_with(all_releases[key].since)}"
             yield finding(
                 Code.ALIAS_KEY_UNKNOWN,
                 place=line.place,

@@ -63,8 +63,7 @@ def keys(subject: LintSubject) -> Iterator[Finding]:
             near = _MISTAKEN.get(key) or next(iter(difflib.get_close_matches(key, known, n=1, cutoff=0.75)), None)
             hint = f"; did you mean {near}?" if near else ""
             if key in all_releases:
-                first = next(r for r in releases.releases() if r.major == all_releases[key].since)
-                hint = f"; it came with {first}"
+                hint = f"; it came with {releases.first_with(all_releases[key].since)}"
             yield finding(
                 Code.DEVICE_SPEC_TAG_UNKNOWN,
                 place=line.place,

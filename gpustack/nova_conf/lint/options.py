@@ -58,7 +58,6 @@ def _elsewhen(setting: Setting) -> Option | None:
 
 def _not_read(setting: Setting, option: Option, release: Release) -> Finding:
     newer = option.since > release.major
-    first = next(known for known in releases.releases() if known.major == option.since)
     current = releases.device_spec_option(release)
     use = "take the line out"
     if option.path == "pci/device_spec":
@@ -71,7 +70,7 @@ def _not_read(setting: Setting, option: Option, release: Release) -> Finding:
         release=release,
         group=setting.group,
         name=setting.name,
-        since=f"; it came with {first}" if newer else " any more",
+        since=f"; it came with {releases.first_with(option.since)}" if newer else " any more",
         use=use,
     )
 
@@ -110,32 +109,28 @@ def _intended_section(setting: Setting, release: Release) -> str | None:
 @check(_TITLE)
 def substitutions(subject: LintSubject) -> Iterator[Finding]:
     """Values that reference other options: Nova decides whether those exist and what their defaults are."""
-    for source in subject.sources:
-        for option in releases.options(subject.release):
-            for setting in source.configuration.effective(option) if source.serves(option) else ():
-                if setting.names:
-                    unset = " and ".join(f"${name}" for name in setting.unknown)
-                    yield finding(
-                        Code.VALUE_NAMES_OPTION,
-                        place=setting.place,
-                        group=setting.group,
-                        name=setting.name,
-                        names=" and ".join(f"${name}" for name in setting.names),
-                        said=f"these files do not set {unset}, so the line is not judged"
-                        if unset
-                        else "it is judged with what these files set, and Nova must have options of these names",
-                    )
+    for setting in subject.effective():
+        if setting.names:
+            unset = " and ".join(f"${name}" for name in setting.unknown)
+            yield finding(
+                Code.VALUE_NAMES_OPTION,
+                place=setting.place,
+                group=setting.group,
+                name=setting.name,
+                names=" and ".join(f"${name}" for name in setting.names),
+                said=f"these files do not set {unset}, so the line is not judged"
+                if unset
+                else "it is judged with what these files set, and Nova must have options of these names",
+            )
 
 
 @check(_TITLE)
 def templates(subject: LintSubject) -> Iterator[Finding]:
     """Values that are Jinja expressions of a deployment tool."""
-    for source in subject.sources:
-        for option in releases.options(subject.release):
-            for setting in source.configuration.effective(option) if source.serves(option) else ():
-                if setting.is_template:
-                    value = f"[{setting.group}] {setting.name} is a Jinja expression"
-                    yield finding(Code.JINJA_TEMPLATE, place=setting.place, what=value)
+    for setting in subject.effective():
+        if setting.is_template:
+            value = f"[{setting.group}] {setting.name} is a Jinja expression"
+            yield finding(Code.JINJA_TEMPLATE, place=setting.place, what=value)
 
 
 @check(_TITLE)

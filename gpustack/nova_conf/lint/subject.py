@@ -94,6 +94,12 @@ class LintSubject:
         """The effective assignments, without values that reference an option that no file sets."""
         return tuple(s for s in source.configuration.effective(option.of(self.release)) if not s.unknown)
 
+    def effective(self) -> Iterator[Setting]:
+        """The effective assignments of all options that gpustack knows and the services read."""
+        for source in self.sources:
+            for option in releases.options(self.release):
+                yield from source.configuration.effective(option) if source.serves(option) else ()
+
     def _aliases(self) -> Iterator[AliasLine]:
         for source in self.serving("api", "compute"):
             for setting in self.lines(source, ALIAS):
