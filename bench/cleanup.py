@@ -28,7 +28,8 @@ from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.model import ComputeNode, PciRow
 from gpustack.cleanup.outcome import Result
 from gpustack.cleanup.owners import INSTANCE
-from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.plan import Selection
+from gpustack.cleanup.sources import Sources
 from gpustack_demo.embedded.database import DatabaseServer
 
 DEVICES, GUESTS, LEAKS = 100, 20, 100

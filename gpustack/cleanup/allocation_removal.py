@@ -15,7 +15,8 @@ from gpustack.cleanup import placement
 from gpustack.cleanup.hypervisor import Ask
 from gpustack.cleanup.journal import Journal, JournalEntry
 from gpustack.cleanup.outcome import Outcome, Result, gone, key, refused, skipped
-from gpustack.cleanup.plan import Selection, Sources, leftovers_of
+from gpustack.cleanup.plan import Selection, leftovers_of
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import PlannedAllocation, PlannedVerdict, Status, Verdict
 
 if TYPE_CHECKING:

@@ -26,9 +26,10 @@ from gpustack.cleanup.hypervisor import Ask
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.outcome import Outcome, Result, about, gone, key, refused, skipped
-from gpustack.cleanup.plan import Selection, Sources, verdicts_of
+from gpustack.cleanup.plan import Selection, verdicts_of
 from gpustack.cleanup.read import ROW
 from gpustack.cleanup.repair import Change, changes
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import PlannedVerdict, Repair, Status, Verdict
 
 if TYPE_CHECKING:

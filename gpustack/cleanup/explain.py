@@ -18,9 +18,10 @@ from gpustack.cleanup.classes import label
 from gpustack.cleanup.hypervisor import Ask, Usage
 from gpustack.cleanup.owners import batches
 from gpustack.cleanup.permission import misnamed
-from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.plan import Selection
 from gpustack.cleanup.questions import names
 from gpustack.cleanup.requests import parse_requests
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import Verdict
 from gpustack.errors import CloudError, DatabaseError
 from gpustack.hostnames import same

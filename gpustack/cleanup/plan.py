@@ -12,20 +12,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import sqlalchemy as sa
-
-from gpustack.cleanup import cells, databases, hardware, nodes, placement, read, rules, schema, tables
+from gpustack.cleanup import databases, hardware, nodes, placement, read, rules, schema
 from gpustack.cleanup import permission as asking
 from gpustack.cleanup.cells import Cell
 from gpustack.cleanup.checked import Checked
 from gpustack.cleanup.classes import CLASSES
 from gpustack.cleanup.clock import Clock
-from gpustack.cleanup.databases import Database
 from gpustack.cleanup.owners import OtherCells
 from gpustack.cleanup.rules import o_hardware_drift, q_allocation_drift, t_domain_drift
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.values import DAMAGE
 from gpustack.cleanup.verdict import PlannedVerdict, Status, Verdict
-from gpustack.errors import CloudError, DatabaseError, UsageError
+from gpustack.errors import CloudError, DatabaseError
 from gpustack.files import write_atomic
 
 if TYPE_CHECKING:
@@ -39,64 +37,6 @@ Witness = TypeVar("Witness")
 
 FORMAT = "gpustack_cleanup_plan"
 VERSION = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sources:
-    """The databases and facts from which a plan is made.
-
-    :ivar cells: the cells to judge.
-    :ivar api: the API database; None if unknown.
-    :ivar all_cells: all known cells. Owners may be in cells that are not judged.
-    """
-
-    cells: tuple[Cell, ...]
-    api: Database | None = None
-    all_cells: tuple[Cell, ...] = ()
-    service_down_time: int | None = None
-    """``service_down_time`` of nova.conf in seconds; None if not set."""
-    hardware: Mapping[str, hardware.Hardware] = field(default_factory=dict)
-    """The hardware of hosts by name, from their facts."""
-
-    @classmethod
-    def from_nova_conf(cls, paths: list[Path]) -> Sources:
-        """Return the API database of a nova configuration and all its cells.
-
-        :raises NovaConfigError: if a file cannot be read, or the files name no API database.
-        :raises DatabaseError: if the API database cannot be read.
-        """
-        api, main = cells.from_nova_conf(paths)
-        known = cells.cells(api, main)
-        return cls(api=api, cells=known, all_cells=known, service_down_time=cells.service_down_time(paths))
-
-    @classmethod
-    def from_url(cls, url: str) -> Sources:
-        """Return a single cell without API database.
-
-        :raises DatabaseError: if the URL is invalid.
-        """
-        cell = Cell(uuid="", name="cell", disabled=False, database=databases.database("cell database", url))
-        return cls(cells=(cell,))
-
-    @property
-    def with_hosts(self) -> tuple[Cell, ...]:
-        """The cells to judge without cell0, which has no compute host."""
-        return tuple(cell for cell in self.cells if cell.uuid != cells.CELL0)
-
-    def named(self, names: Iterable[str]) -> Sources:
-        """Return the sources with only the cells of these names or uuids; all cells if ``names`` is empty.
-
-        :raises UsageError: if no cell has one of the names.
-        """
-        wanted = set(names)
-        chosen = tuple(cell for cell in self.cells if not wanted or cell.name in wanted or cell.uuid in wanted)
-        missing = wanted - {name for cell in chosen for name in (cell.name, cell.uuid)}
-        if missing:
-            raise UsageError(
-                f"there is no cell {sorted(missing)[0]!r}",
-                remedy=f"known: {', '.join(cell.name for cell in self.cells)}",
-            )
-        return replace(self, cells=chosen)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,20 +236,6 @@ def hosts_to_ask(sources: Sources, selection: Selection) -> set[str]:
 def settled(plan: CleanupPlan, answers: Mapping[str, Usage]) -> CleanupPlan:
     """Return the plan after the hosts answered: verdicts without their permission become *undecided* or *report*."""
     return replace(plan, verdicts=tuple(asking.settle(verdict, answers) for verdict in plan.verdicts))
-
-
-def unknown_hosts(sources: Sources, hosts: Iterable[str]) -> set[str]:
-    """Return those of these hosts of which no cell has a compute node, not even a deleted one.
-
-    :raises DatabaseError: if a cell cannot be read.
-    """
-    missing = set(hosts)
-    for cell in sources.with_hosts:
-        if missing:
-            with databases.snapshot(cell.database) as connection:
-                host = tables.compute_nodes.c.host
-                missing -= set(connection.scalars(sa.select(host).where(host.in_(sorted(missing)))))
-    return missing
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from gpustack.cleanup import permission, plan, questions
 from gpustack.cleanup.clock import Clock
 from gpustack.cleanup.hypervisor import Usage, usage
 from gpustack.cleanup.judgement import place
-from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.plan import Selection
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import Repair, Status, Verdict
 from gpustack.cleanup.view import NodeView
 from gpustack.codes import Code

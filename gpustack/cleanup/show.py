@@ -10,8 +10,9 @@ from gpustack.cleanup.apply import relatives, statements
 from gpustack.cleanup.classes import label
 from gpustack.cleanup.databases import snapshot
 from gpustack.cleanup.outcome import key, stub
-from gpustack.cleanup.plan import FORMAT, VERSION, Sources
+from gpustack.cleanup.plan import FORMAT, VERSION
 from gpustack.cleanup.repair import changes
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.values import parsed
 from gpustack.cleanup.verdict import Allocation, PlannedVerdict, Verdict
 from gpustack.errors import JournalError

@@ -24,8 +24,9 @@ from gpustack.cleanup.evidence import in_flight
 from gpustack.cleanup.guards import around, conditions
 from gpustack.cleanup.journal import JournalEntry
 from gpustack.cleanup.model import PciRow
-from gpustack.cleanup.plan import Selection, Sources, reading
+from gpustack.cleanup.plan import Selection, reading
 from gpustack.cleanup.read import ROW
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import HeldDevice, Seen
 from gpustack.cleanup.view import NodeView, Owner
 from gpustack.errors import JournalError

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from gpustack.cleanup.hypervisor import Hypervisors
     from gpustack.cleanup.outcome import Outcome
-    from gpustack.cleanup.plan import CleanupPlan, Selection, Sources
+    from gpustack.cleanup.plan import CleanupPlan, Selection
+    from gpustack.cleanup.sources import Sources
     from gpustack.cleanup.verdict import PlannedVerdict, Verdict
 
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from openstack.connection import Connection
 
     from gpustack.cleanup.hypervisor import Usage
-    from gpustack.cleanup.plan import CleanupPlan, Selection, Sources
+    from gpustack.cleanup.plan import CleanupPlan, Selection
+    from gpustack.cleanup.sources import Sources
 
 _WHY = "gpustack asks hosts over SSH which devices their domains use"
 

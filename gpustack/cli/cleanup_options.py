@@ -16,7 +16,8 @@ from gpustack.errors import DatabaseError, UsageError
 if TYPE_CHECKING:
     from openstack.connection import Connection
 
-    from gpustack.cleanup.plan import CleanupPlan, Selection, Sources
+    from gpustack.cleanup.plan import CleanupPlan, Selection
+    from gpustack.cleanup.sources import Sources
 
 URL_VARIABLE = "GPUSTACK_DB_URL"
 CLOUD_TIMEOUT = 60.0
@@ -169,7 +170,7 @@ def with_hardware(sources: Sources, parsed_args: argparse.Namespace) -> Sources:
 
 
 def sources_of(command: Command | Lister, parsed_args: argparse.Namespace) -> Sources:
-    from gpustack.cleanup.plan import Sources
+    from gpustack.cleanup.sources import Sources
 
     url = parsed_args.db_url or (None if parsed_args.config_file else os.environ.get(URL_VARIABLE))
     if url:
@@ -222,7 +223,7 @@ def require_known_hosts(plan: CleanupPlan, sources: Sources, hosts: list[str] | 
 
     :raises UsageError: when no cell has a compute node of a host.
     """
-    from gpustack.cleanup.plan import unknown_hosts
+    from gpustack.cleanup.sources import unknown_hosts
 
     silent = set(hosts or ()) - {verdict.host for verdict in plan.verdicts}
     if silent and not plan.unread and (missing := unknown_hosts(sources, silent)):

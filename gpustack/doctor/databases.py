@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpustack.cleanup import databases, schema
 from gpustack.cleanup.databases import Database
-from gpustack.cleanup.plan import Sources
+from gpustack.cleanup.sources import Sources
 from gpustack.doctor.check import Check, made, not_configured, ok
 from gpustack.errors import NovaConfigError
 

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from gpustack.cleanup import tables
 from gpustack.cleanup.cells import CELL0
 from gpustack.cleanup.hypervisor import Usage
-from gpustack.cleanup.plan import Sources
+from gpustack.cleanup.sources import Sources
 
 HEAD, API_HEAD = "2903cd72dc14", "cdeec0c85668"
 CELL1 = "11111111-1111-1111-1111-111111111111"

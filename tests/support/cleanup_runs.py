@@ -12,7 +12,8 @@ from gpustack.cleanup import apply, plan
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Outcome
-from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.plan import Selection
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.verdict import PlannedVerdict
 from support.cellfile import CellFile, answering
 

@@ -13,7 +13,8 @@ import yaml
 from gpustack.cleanup import apply, journal, plan
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Result
-from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.plan import Selection
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import Repair
 from support.cellfile import CELL1, ago, answering

@@ -19,7 +19,8 @@ from gpustack.cleanup import apply, journal, placement, plan
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.outcome import Outcome, Result
-from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.plan import Selection
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import Undone, undo
 from gpustack_demo.embedded.hosts import gpus
 from support.by_hand import leave

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.cleanup import apply, connection_options, databases, journal
-from gpustack.cleanup.plan import Sources
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import PlannedVerdict
 from gpustack.errors import DatabaseError

@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.cleanup import apply, journal, plan
-from gpustack.cleanup.plan import Sources
 from gpustack.cleanup.show import script
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import undo
 from gpustack.cleanup.verdict import Repair, Status
 from support.cellfile import CellFile, nova_conf

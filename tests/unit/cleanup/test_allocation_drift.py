@@ -9,7 +9,8 @@ import pytest
 
 from gpustack.cleanup import plan
 from gpustack.cleanup.placement import Provider
-from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.plan import Selection
+from gpustack.cleanup.sources import Sources
 from support import neighbourhood
 from support.allocation import judged
 from support.cellfile import CellFile, nova_conf

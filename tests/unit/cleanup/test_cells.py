@@ -8,7 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from gpustack.cleanup import apply, journal, plan
-from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.plan import Selection
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import Undone, undo
 from gpustack.cli.app import main
 from gpustack.errors import DatabaseError

@@ -11,8 +11,9 @@ import sqlalchemy as sa
 
 from gpustack.cleanup import plan
 from gpustack.cleanup.hypervisor import Usage, ask_all
-from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.plan import Selection
 from gpustack.cleanup.rules import t_domain_drift as drift
+from gpustack.cleanup.sources import Sources
 from support.cellfile import CellFile, ago, nova_conf
 
 GPU, OTHER, SOUND = "0000:81:00.0", "0000:82:00.0", "0000:81:00.1"

@@ -10,7 +10,8 @@ import pytest
 
 from gpustack.cleanup import plan
 from gpustack.cleanup.hardware import Hardware, Present
-from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.plan import Selection
+from gpustack.cleanup.sources import Sources
 from support.cellfile import CellFile, ago, nova_conf
 
 GPU = "0000:81:00.0"

@@ -14,7 +14,8 @@ from gpustack.cleanup import apply, journal, plan, tables
 from gpustack.cleanup import permission as asking
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
-from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.plan import Selection
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import Undone, undo
 from gpustack.cleanup.verdict import Repair
 from gpustack.errors import JournalError

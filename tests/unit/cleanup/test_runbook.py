@@ -12,7 +12,7 @@ import pytest
 
 from gpustack.cleanup.classes import CLASSES
 from gpustack.cleanup.hypervisor import Hypervisors
-from gpustack.cleanup.plan import Sources
+from gpustack.cleanup.sources import Sources
 from gpustack.cli.app import main
 from support.cellfile import CellFile, ago, answering, nova_conf
 from support.sysroot import SysRoot

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.cleanup.hypervisor import Hypervisors
-from gpustack.cleanup.plan import Sources
+from gpustack.cleanup.sources import Sources
 from gpustack.cli.app import main
 from gpustack.errors import JournalError
 from support.cellfile import CellFile, answering, fill, nova_conf

@@ -12,7 +12,7 @@ import pytest
 
 from gpustack.cleanup import apply, journal
 from gpustack.cleanup.hypervisor import Usage
-from gpustack.cleanup.plan import Sources
+from gpustack.cleanup.sources import Sources
 from gpustack.cleanup.undo import Undone, undo
 from gpustack.cleanup.verdict import Repair
 from support.cellfile import CellFile, ago, answering, fill, nova_conf

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpustack.cleanup import cells, databases, metrics, placement, plan, show, tables
-from gpustack.cleanup.plan import Selection, Sources
+from gpustack.cleanup.plan import Selection
+from gpustack.cleanup.sources import Sources
 from support.attack import JSON, SCALARS, TEXTS, attack, damaged, examples
 from support.cellfile import API_HEAD, CELL_TABLES, CellFile, fill
 
