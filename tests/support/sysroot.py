@@ -1,6 +1,9 @@
-"""Build directory roots that look like a host: sysfs, procfs, /boot and /etc, with the kernel's own layout.
+"""Files of a host's root, one by one: sysfs, procfs, /boot and /etc in the kernel's layout, for the collector.
 
-Standard library only, so that benchmarks and examples can use it too::
+A test states only the files that it is about, also rare and broken ones. The example hosts are another idea: a complete
+machine (:class:`gpustack_demo.examples.machine.Machine`), whose files follow from its boot.
+
+::
 
     root = SysRoot(tmp_path).host("gpu01")
     root.function("0000:88:00.0", vendor="10de", product="11b4", cls="030000", driver="nouveau", group=7)
@@ -12,18 +15,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Self
 
+from gpustack_demo.examples.machine import modalias
+
 MEM = 0x200
 MEM64 = 0x40000 | 0x100000 | MEM
 PREFETCHABLE = 0x2000
 IO = 0x100
-
-
-def modalias(vendor: str, product: str, subsystem: tuple[str, str], cls: str) -> str:
-    """The modalias of a PCI function (``drivers/pci/pci-driver.c``, ``pci_uevent``)."""
-    ids = (vendor, product, *subsystem)
-    base, sub, interface = (cls[i : i + 2].upper() for i in (0, 2, 4))
-    names = zip(("v", "d", "sv", "sd"), ids, strict=True)
-    return "pci:" + "".join(f"{n}0000{i.upper()}" for n, i in names) + f"bc{base}sc{sub}i{interface}"
 
 
 class SysRoot:

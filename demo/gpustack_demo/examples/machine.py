@@ -29,6 +29,13 @@ class MemoryBar(_Part):
     io: bool = False
 
 
+def modalias(vendor: str, product: str, subsystem: tuple[str, str], pci_class: str) -> str:
+    """The alias by which udev requests a driver (kernel: ``drivers/pci/pci-sysfs.c``, ``modalias_show``)."""
+    ids = zip(("v", "d", "sv", "sd"), (vendor, product, *subsystem), strict=True)
+    classes = zip(("bc", "sc", "i"), (pci_class[:2], pci_class[2:4], pci_class[4:]), strict=True)
+    return "pci:" + "".join([f"{k}{i.upper():0>8}" for k, i in ids] + [f"{k}{i.upper()}" for k, i in classes])
+
+
 class Device(_Part):
     """A PCI function.
 
@@ -60,14 +67,7 @@ class Device(_Part):
 
     @property
     def modalias(self) -> str:
-        """The alias by which udev requests a driver (kernel: ``drivers/pci/pci-sysfs.c``, ``modalias_show``)."""
-        sub_vendor, sub_product = self.subsystem or ("0000", "0000")
-        base, sub, interface = self.pci_class[:2], self.pci_class[2:4], self.pci_class[4:]
-        return (
-            f"pci:v{self.vendor.upper():0>8}d{self.product.upper():0>8}"
-            f"sv{sub_vendor.upper():0>8}sd{sub_product.upper():0>8}"
-            f"bc{base.upper()}sc{sub.upper()}i{interface.upper()}"
-        )
+        return modalias(self.vendor, self.product, self.subsystem or ("0000", "0000"), self.pci_class)
 
 
 class Module(_Part):
