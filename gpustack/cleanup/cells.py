@@ -11,6 +11,7 @@ import string
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -23,31 +24,16 @@ from gpustack.nova_options.config import files_of, read_files
 from gpustack.nova_options.releases import Option
 
 CELL0 = "00000000-0000-0000-0000-000000000000"
-_API_CONNECTION = Option(
-    group="api_database",
-    name="connection",
-    kind="text",
-    services=("api",),
-    since=15,
-    source="nova/conf/database.py",
-)
-_MAIN_CONNECTION = Option(
+_of_api = partial(Option, services=("api",), since=15)
+_API_CONNECTION = _of_api(group="api_database", name="connection", kind="text", source="nova/conf/database.py")
+_MAIN_CONNECTION = _of_api(
     group="database",
     name="connection",
     kind="text",
-    services=("api",),
     old_names=("DEFAULT/sql_connection", "database/sql_connection", "sql/connection"),
-    since=15,
     source="oslo_db/options.py; nova/conf/database.py",
 )
-_SERVICE_DOWN_TIME = Option(
-    group="DEFAULT",
-    name="service_down_time",
-    kind="number",
-    services=("api",),
-    since=15,
-    source="nova/conf/service.py",
-)
+_SERVICE_DOWN_TIME = _of_api(group="DEFAULT", name="service_down_time", kind="number", source="nova/conf/service.py")
 _TEMPLATE = re.compile(r"\{(\w+)")
 _PARTS = ("username", "password", "hostname", "port", "scheme", "query", "fragment", "path")
 

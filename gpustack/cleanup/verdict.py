@@ -126,12 +126,9 @@ class Allocation:
 
     def to_dict(self) -> PlannedAllocation:
         """Return the allocation as plain data."""
-        return {
-            "provider": self.provider,
-            "name": self.name,
-            "addresses": self.addresses,
-            "consumer": self.consumer,
-        }
+        return PlannedAllocation(
+            provider=self.provider, name=self.name, addresses=self.addresses, consumer=self.consumer
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

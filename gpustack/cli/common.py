@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 from cliff import command, lister, show
 
 from gpustack.cli import decoration
-from gpustack.errors import CHANGES, GpustackError, HostError, UsageError
+from gpustack.errors import CHANGES, GpustackError, HostError, NovaConfigError, UsageError
 from gpustack.findings import Finding, Severity, report_lines
 from gpustack.text import printable, raw
 
 if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered, GatherFailure
+    from gpustack.nova_options.releases import Release
     from gpustack.spec.model import Spec
     from gpustack.ssh.config import SshOptions
 
@@ -169,6 +170,24 @@ def confirm(command: _Voice, question: str) -> None:
     command.app.stderr.flush()
     if command.app.stdin.readline().strip().lower() not in ("y", "yes"):
         raise GpustackError("cancelled; nothing was changed")
+
+
+def release_of(name: str | None, spec: Spec | None) -> Release:
+    """The release that is named, or that of the spec, or the newest one.
+
+    :raises NovaConfigError: if the spec names none.
+    """
+    from gpustack.nova_options import releases
+
+    if name is not None:
+        return releases.release(name)
+    if spec is not None:
+        if spec.nova is None:
+            raise NovaConfigError(
+                "the spec has no section `nova`", remedy='add nova: {release: "2025.2"}, or name it with --release'
+            )
+        return releases.release(spec.nova.release)
+    return releases.releases()[-1]
 
 
 # --- sources of facts --------------------------------------------------------------------------------------------

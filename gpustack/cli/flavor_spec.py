@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.cli.common import add_exit_code, add_format, confirm, positive
+from gpustack.cli.common import add_exit_code, add_format, confirm, positive, release_of
 from gpustack.cli.flavor import InCloud, tell_done
-from gpustack.errors import CHANGES, FlavorError, NovaConfigError, PlanError
+from gpustack.errors import CHANGES, FlavorError, PlanError
 from gpustack.text import printable
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from gpustack.flavor.cloud import FlavorCloud
     from gpustack.flavor.compare import FlavorPlan
     from gpustack.flavor.operations import FlavorOperation
-    from gpustack.nova_options.releases import Release
-    from gpustack.spec.model import Spec
 
 
 class FlavorPlanCommand(InCloud):
@@ -87,7 +85,7 @@ gpustack flavor plan gpustack.yaml --exit-code -f json"""
 
         spec = load_spec(parsed_args.spec)
         hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
-        desired = wanted(spec, release=_release(parsed_args.release, spec), hosts=hosts)
+        desired = wanted(spec, release=release_of(parsed_args.release, spec), hosts=hosts)
         choices = FlavorChoices(
             adopt=parsed_args.adopt,
             replace=frozenset(parsed_args.replace),
@@ -178,13 +176,3 @@ gpustack flavor apply gpustack.yaml --yes --prune"""
             )
         if self.verbosity:
             self.report("done" if count > 1 else f"done: {self._plan.operations[-1].name}")
-
-
-def _release(name: str | None, spec: Spec) -> Release:
-    from gpustack.nova_options import releases
-
-    if name is None and spec.nova is None:
-        raise NovaConfigError(
-            "the spec has no section `nova`", remedy='add nova: {release: "2025.2"}, or name it with --release'
-        )
-    return releases.release(name or (spec.nova.release if spec.nova else ""))

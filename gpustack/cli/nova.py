@@ -17,6 +17,7 @@ from gpustack.cli.common import (
     expanded,
     gather,
     is_for_machines,
+    release_of,
     tell_failures,
 )
 from gpustack.errors import CHANGES, NovaConfigError, UsageError
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from gpustack.nova_conf.lint import Report
     from gpustack.nova_conf.render import Deployment
     from gpustack.nova_conf.rendered import RenderedFile, Rendering
-    from gpustack.nova_options.releases import Release
     from gpustack.spec.model import Spec
 
 _SERVICES = ("api", "compute", "scheduler", "conductor")
@@ -141,7 +141,7 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
             )
         root = parsed_args.out or self._usual_root()
         return render(
-            wanted(spec, spec_hosts, release=_release(parsed_args.release, spec)),
+            wanted(spec, spec_hosts, release=release_of(parsed_args.release, spec)),
             deployment=self._deployment,
             services=tuple(s for s in _SERVICES if s in (parsed_args.service or _SERVICES)),
             existing=existing_for(
@@ -321,7 +321,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         prefix = f"{','.join(parsed_args.service)}=" if parsed_args.service else ""
         paths = [path if "=" in path.partition("/")[0] else f"{prefix}{path}" for path in parsed_args.paths]
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
-        release = _release(parsed_args.release, spec)
+        release = release_of(parsed_args.release, spec)
         if parsed_args.release is None and spec is None and self.verbosity:
             self.report(f"checked for Nova {release}; --release selects another")
         self._report = lint(paths, release=release, hosts=hosts, expected=_aliases(spec) if spec else ())
@@ -350,20 +350,6 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
 def _details(findings: Sequence[Any], fit: Callable[..., str]) -> str:
     """The codes and places, one per line; the messages are printed on stderr."""
     return "\n".join(fit(f"{finding.code} {finding.place}", keep="") for finding in findings)
-
-
-def _release(name: str | None, spec: Spec | None) -> Release:
-    from gpustack.nova_options import releases
-
-    if name is not None:
-        return releases.release(name)
-    if spec is not None:
-        if spec.nova is None:
-            raise NovaConfigError(
-                "the spec has no section `nova`", remedy='add nova: {release: "2025.2"}, or name it with --release'
-            )
-        return releases.release(spec.nova.release)
-    return releases.releases()[-1]
 
 
 def _aliases(spec: Spec) -> set[str]:

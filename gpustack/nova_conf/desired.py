@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpustack.facts.model import Host
 from gpustack.findings import Finding
@@ -166,20 +166,9 @@ def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> t
     for several in by_name.values():
         different = list(dict.fromkeys(several))
         if placement == "schedule" and len(different) > 1:
-            different = [_by_class(different[0])]
+            different = [replace(different[0], vendor_id=None, product_id=None)]
         lines += different
     return tuple(lines)
-
-
-def _by_class(alias: Alias) -> Alias:
-    return Alias(
-        name=alias.name,
-        device_type=alias.device_type,
-        numa_policy=alias.numa_policy,
-        resource_class=alias.resource_class,
-        traits=alias.traits,
-        live_migratable=alias.live_migratable,
-    )
 
 
 def _entries(
