@@ -281,8 +281,8 @@ def gather(command: _Voice, parsed_args: argparse.Namespace, spec: Spec | None =
         from gpustack.playbook_runner.inventory import hosts_of
 
         hosts = list(hosts_of(spec, str(parsed_args.spec)))
-    if parsed_args.sudo and (parsed_args.root or parsed_args.snapshot or not hosts):
-        raise UsageError("--sudo applies only to hosts that are read over SSH", remedy="run sudo gpustack …")
+    if parsed_args.sudo and (parsed_args.root or parsed_args.snapshot):
+        raise UsageError("--sudo applies only to hosts and this machine", remedy="omit --sudo")
     with reading(command, len(hosts) if not parsed_args.snapshot else 0) as reported:
         gathered = facts.gather(
             hosts,

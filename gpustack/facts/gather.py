@@ -5,6 +5,7 @@ A host that can't be reached or read becomes a :class:`GatherFailure`; the other
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -22,6 +23,7 @@ from gpustack.hostnames import extends
 if TYPE_CHECKING:
     from gpustack.ssh.config import SshOptions
 
+_HERE = "this host"
 Reported = Callable[[str], None]
 Documents = dict[str, dict[str, object]]
 
@@ -76,7 +78,7 @@ def gather(
     :param hosts: hosts to read over SSH; with ``snapshot``, the hosts to select from it (all if empty).
     :param root: a directory to read as a host's ``/``.
     :param snapshot: a snapshot file to read instead of hosts.
-    :param ssh: SSH options.
+    :param ssh: SSH options; ``sudo`` applies to this host too.
     :param jobs: number of hosts that are read at the same time.
     :param reported: called from the calling thread with each finished host of ``hosts``.
     :raises SnapshotError: if the snapshot can't be used.
@@ -86,7 +88,16 @@ def gather(
         return _from_snapshot(snapshot, hosts)
     if hosts and root is None:
         return _over_ssh(hosts, ssh, jobs, reported)
+    if root is None and ssh is not None and ssh.sudo and os.geteuid() != 0:
+        return _with_sudo(ssh)
     return _from_root(root)
+
+
+def _with_sudo(options: SshOptions) -> Gathered:
+    """Read this host as root."""
+    from gpustack.ssh.program import run_here
+
+    return _checked([_HERE], {_HERE: run_here(_HERE, bundle.program().encode(), options)}, {})
 
 
 def _from_snapshot(path: Path, wanted: Sequence[str]) -> Gathered:
@@ -107,7 +118,7 @@ def _from_snapshot(path: Path, wanted: Sequence[str]) -> Gathered:
 
 
 def _from_root(root: Path | None) -> Gathered:
-    name = "this host" if root is None else str(root)
+    name = _HERE if root is None else str(root)
     try:
         raw = collect("/" if root is None else str(root))
     except OSError as error:

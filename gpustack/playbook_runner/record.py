@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,13 @@ from gpustack.operations import show_counts
 _PLANS = ("gpustack_plan", "gpustack_undo", "gpustack_service")
 _VERIFIES = ("gpustack_verify",)
 _READS = ("gpustack_facts",)
+NO_ROOT = "no root rights"
+"""The start of the problem of a host on which sudo refuses."""
+# sudo's own words, or those of Ansible's SSH plugin. Warnings of sudo ("unable to resolve host") are no reason.
+_SUDO_REFUSES = re.compile(
+    r"\bsudo: (?:a (?:password|terminal) is required.*|.*not found)|(?:Missing|Incorrect) sudo password"
+    r"|\S+ is not (?:in the sudoers file|allowed to (?:run sudo|execute)).*"
+)
 
 
 class Phase(enum.StrEnum):
@@ -89,8 +97,11 @@ class HostRecord:
 
     def notes(self) -> list[str]:
         """Details to print after the outcome."""
+        codes = {
+            finding["code"] for finding in self.findings if finding.get("severity") == "error" and "code" in finding
+        }
         if self.problem:
-            return [self.problem.strip().partition("\n")[0].rstrip(":")]
+            return sorted(codes) or [self.problem.strip().partition("\n")[0].rstrip(":")]
         reboot = ["rebooted"] if self.rebooted else ["needs a reboot"] if self.reboot else []
         kinds = {**self.operations, "reboot": 0}
         return [*show_counts(kinds), *reboot, *(["verified"] if self.verified else [])]
@@ -236,7 +247,9 @@ def _good(host: HostRecord) -> RunOutcome:
 
 
 def _problem(event: Mapping[str, Any], result: Mapping[str, Any]) -> str:
-    """The problem on a host: the message, the command and the end of its output."""
+    """The problem on a host: the reason of sudo, or the message, the command and the end of its output."""
+    if refusal := _SUDO_REFUSES.search("\n".join(str(result.get(key) or "") for key in ("msg", "module_stderr"))):
+        return f"{NO_ROOT}: {refusal[0].strip()}"
     items: Sequence[Mapping[str, Any]] = result.get("items") or (result,)
     lines = []
     for item in items:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gpustack.errors import ApplyError, GpustackError, HostError, PlanError, VerifyError
-from gpustack.playbook_runner.record import HostRecord, RunOutcome
+from gpustack.playbook_runner.record import NO_ROOT, HostRecord, RunOutcome
 from gpustack.text import listed
 
 _GRAVEST: tuple[tuple[RunOutcome, type[GpustackError], str], ...] = (
@@ -39,6 +39,8 @@ def problems(host: HostRecord) -> str:
     remedies = dict.fromkeys(
         finding.get("remedy", "") for finding in host.findings if finding.get("severity") == "error"
     )
+    if host.problem.startswith(NO_ROOT):
+        remedies["add -K (--ask-become-pass), or allow sudo without a password for this user (NOPASSWD)"] = None
     return "\n".join([*lines, *(f"  → {remedy}" for remedy in remedies)])
 
 

@@ -119,7 +119,7 @@ def _circumstances(host: Host) -> Iterator[Finding]:
             place=host.hostname,
             count=count(len(paths), "path"),
             paths=listed(paths, _SHOWN_PATHS),
-            advice="scan as root (`sudo gpustack scan`, or `--sudo` over SSH)"
+            advice="add `--sudo` to scan as root"
             if host.privileged is False
             else "see the reason in the snapshot, under `unread`",
         )

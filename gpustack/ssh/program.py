@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import time
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ _MOST_VALUES = 1_000_000
 _MAX_COMPLAINT = 64 << 10
 _CHUNK = 1 << 16
 _NO_PYTHON = "gpustack: no python"
+_SUDO = "sudo -n -- "
 
 # -I and -S ignore the user's environment and site-packages, and start faster. `python` may be Python 2.
 _FIND_PYTHON = (
@@ -38,7 +40,7 @@ def run_program(transport: paramiko.Transport, name: str, program: bytes, option
     :raises HostError: if the connection breaks, the program fails or exceeds ``options.timeout`` or ``MAX_OUTPUT``, or
         the output is not a JSON object.
     """
-    command = f"exec /bin/sh -c '{_FIND_PYTHON.format(sudo='sudo -n -- ' if options.sudo else '')}'"
+    command = f"exec /bin/sh -c '{_FIND_PYTHON.format(sudo=_SUDO if options.sudo else '')}'"
     try:
         channel = transport.open_session(timeout=options.timeout)
         channel.exec_command(command)
@@ -52,6 +54,22 @@ def run_program(transport: paramiko.Transport, name: str, program: bytes, option
     if status != 0:
         raise _failed(name, status, complaint, options)
     return _document(output, name)
+
+
+def run_here(name: str, program: bytes, options: SshOptions) -> dict[str, object]:
+    """Run a program with this machine's Python, as root through ``sudo -n``, and return the JSON object that it prints.
+
+    :raises HostError: if sudo refuses, the program fails or exceeds ``options.timeout``, or prints no JSON object.
+    """
+    command = ["/bin/sh", "-c", _FIND_PYTHON.format(sudo=_SUDO)]
+    try:
+        ran = subprocess.run(command, input=program, capture_output=True, check=False, timeout=options.timeout)
+    except subprocess.TimeoutExpired as error:
+        raise _too_slow(name, options.timeout) from error
+    if ran.returncode != 0:
+        complaint = ran.stderr[:_MAX_COMPLAINT].decode("utf-8", "replace").strip()
+        raise _failed(name, ran.returncode, complaint, options, other="run gpustack as root")
+    return _document(ran.stdout, name)
 
 
 def _talk(channel: paramiko.Channel, name: str, program: bytes, timeout: float) -> tuple[bytes, str, int]:
@@ -76,11 +94,7 @@ def _talk(channel: paramiko.Channel, name: str, program: bytes, timeout: float) 
         if len(output) > MAX_OUTPUT:
             raise HostError(f"prints more than {MAX_OUTPUT >> 20} MiB, which is no description of a host", where=name)
         if time.monotonic() > deadline:
-            raise HostError(
-                f"did not answer within {timeout:g} seconds",
-                where=name,
-                remedy="raise --timeout, or look what keeps the host busy",
-            )
+            raise _too_slow(name, timeout)
     channel.settimeout(max(0.1, deadline - time.monotonic()))
     with contextlib.suppress(TimeoutError):
         while time.monotonic() < deadline and (chunk := channel.recv_stderr(_CHUNK)):
@@ -97,7 +111,21 @@ def _send(channel: paramiko.Channel, program: bytes, deadline: float) -> None:
         program = program[channel.send(program) :]
 
 
-def _failed(name: str, status: int, complaint: str, options: SshOptions) -> HostError:
+def _too_slow(name: str, timeout: float) -> HostError:
+    return HostError(
+        f"did not answer within {timeout:g} seconds",
+        where=name,
+        remedy="raise --timeout, or look what keeps the host busy",
+    )
+
+
+def _failed(
+    name: str, status: int, complaint: str, options: SshOptions, *, other: str = "scan as --user root"
+) -> HostError:
+    """The error of a program that failed.
+
+    :param other: a way to be root without sudo, for the remedy.
+    """
     if _NO_PYTHON in complaint:
         return HostError(
             "has no Python 3.6 or later",
@@ -105,13 +133,13 @@ def _failed(name: str, status: int, complaint: str, options: SshOptions) -> Host
             remedy="install python3 there, as Ansible needs it too (apt-get install python3)",
         )
     if options.sudo and "sudo: not found" in complaint:
-        return HostError("has no sudo", where=name, remedy="scan as --user root, without --sudo")
+        return HostError("has no sudo", where=name, remedy=f"{other}, without --sudo")
     if options.sudo and "sudo:" in complaint:
         return HostError(
             f"sudo refuses: {_last_line(complaint)}",
             where=name,
             remedy="allow this user to run python3 with sudo without a password (NOPASSWD; this makes the user equal to"
-            " root, see docs/howto/scan-hosts.md), or scan as --user root",
+            f" root, see docs/howto/scan-hosts.md), or {other}",
         )
     why = _last_line(complaint) or "it printed nothing"
     return HostError(

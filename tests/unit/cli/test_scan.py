@@ -114,7 +114,7 @@ def test_hosts_may_stand_around_options(gpustack, snapshots):
     ("options", "code", "message"),
     [
         (("--root", "/", "gpu01"), 2, "--root and HOST exclude each other"),
-        (("--sudo",), 2, "--sudo applies only to hosts that are read over SSH"),
+        (("--sudo", "--root", "/"), 2, "--sudo applies only to hosts and this machine"),
         (("gpu[4:1]",), 2, "names no hosts"),
         (("gpu-*",), 2, "names no hosts"),
         (("a;reboot",), 2, "names no hosts"),

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import pytest
 
 from gpustack.errors import HostError
 from gpustack.facts.gather import _named, gather
 from gpustack.facts.gpus import gpus
 from gpustack.facts.store import save_snapshot
+from gpustack.ssh.config import SshOptions
 from support.host_samples import SNAPSHOTS, raw_host
 from support.sysroot import talk_host
 
@@ -16,6 +21,42 @@ def test_this_host():
     gathered = gather()
     assert [host.root for host in gathered.hosts] == ["/"]
     assert gathered.failures == ()
+
+
+@pytest.fixture
+def sudo(monkeypatch, tmp_path):
+    """A stand-in for sudo, and a user who is not root."""
+
+    def make(script):
+        path = tmp_path / "bin/sudo"
+        path.parent.mkdir()
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{path.parent}:{Path(sys.executable).parent}:/usr/bin:/bin")
+        monkeypatch.setattr(os, "geteuid", lambda: 1000)
+        return path
+
+    return make
+
+
+def test_this_host_as_root(sudo, tmp_path):
+    sudo(f'printf "%s " "$@" >{tmp_path}/asked; shift 2; exec "$@"')
+    gathered = gather(ssh=SshOptions(sudo=True))
+    assert [host.root for host in gathered.hosts] == ["/"]
+    assert (tmp_path / "asked").read_text() == "-n -- python3 -I -S - "
+
+
+def test_this_host_without_a_password_for_sudo(sudo):
+    sudo("echo 'sudo: a password is required' >&2; exit 1")
+    with pytest.raises(HostError, match="this host: sudo refuses: sudo: a password is required") as caught:
+        gather(ssh=SshOptions(sudo=True))
+    assert "run gpustack as root" in str(caught.value)
+
+
+def test_a_sudo_that_waits_on_this_host_is_ended(sudo):
+    sudo("exec sleep 60")
+    with pytest.raises(HostError, match=r"did not answer within 0\.5 seconds"):
+        gather(ssh=SshOptions(sudo=True, timeout=0.5))
 
 
 def test_a_root_directory(tmp_path):

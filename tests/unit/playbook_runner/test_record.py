@@ -10,10 +10,10 @@ import pytest
 from gpustack.errors import ApplyError, HostError, PlanError, UsageError, VerifyError
 from gpustack.playbook_runner.inventory import hosts_of, inventory_of
 from gpustack.playbook_runner.record import HostRecord, Record, RunOutcome
-from gpustack.playbook_runner.show import line, verdict
+from gpustack.playbook_runner.show import line, problems, verdict
 from gpustack.spec.load import parse_spec
 
-ERROR = {"severity": "error", "code": "GPU013", "place": "a", "message": "m", "remedy": "mend it"}
+ERROR = {"severity": "error", "code": "GPU013", "place": "a", "message": "m", "remedy": "fix it"}
 
 
 def record_of(*events: dict[str, Any]) -> Record:
@@ -68,6 +68,37 @@ def test_a_failure_that_ends_the_turn_of_its_host_later_is_reported_unchanged() 
     record = record_of(failed, task(changed=True), end_of_turn, end(failures=1, rescued=1))
     host = record.hosts["a"]
     assert (host.outcome, host.problem, host.findings) == (RunOutcome.NOT_READY, "a is not ready:", (ERROR,))
+
+
+def test_errors_are_named_by_their_codes_in_the_summary() -> None:
+    failed = task("failed", "gpustack_verify", result={"findings": [ERROR], "msg": "a is not ready:\nGPU013 a: m"})
+    host = record_of(failed, end(failures=1)).hosts["a"]
+    assert line(host) == "a: not ready (GPU013)"
+    assert problems(host) == "a: a is not ready:\nGPU013 a: m\n  → fix it"
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (
+            "Premature end of stream waiting for become success.\n>>> Standard Error\nsudo: a password is required",
+            "sudo: a password is required",
+        ),
+        ("Task failed: Missing sudo password", "Missing sudo password"),
+        ("ops is not in the sudoers file.", "ops is not in the sudoers file."),
+        ("/bin/sh: 1: sudo: not found\n", "sudo: not found"),
+    ],
+)
+def test_refusals_of_sudo_have_a_remedy(message: str, reason: str) -> None:
+    host = record_of(task("failed", "gpustack_facts", result={"msg": message}), end(failures=1)).hosts["a"]
+    assert line(host) == f"a: unreachable (no root rights: {reason})"
+    assert "-K" in problems(host)
+
+
+def test_a_warning_of_sudo_is_no_refusal() -> None:
+    result = {"msg": "no space left on device", "module_stderr": "sudo: unable to resolve host a: Name not known"}
+    host = record_of(task("failed", "gpustack_facts", result=result), end(failures=1)).hosts["a"]
+    assert host.problem.startswith("Run: no space left on device")
 
 
 def test_a_host_whose_turn_did_not_come() -> None:

@@ -73,7 +73,7 @@ def test_apply_asks_shows_prepares_and_is_verified_and_undone(place: Place, gpus
     assert re.search(f"^working: {summary}$", err, re.MULTILINE)
     *_, first, second = out.splitlines()
     assert re.fullmatch(summary, first)
-    assert second == "shared: refused (the plan for shared is refused; nothing is changed there)"
+    assert second == "shared: refused (GPU013)"
     assert "GPU013 shared 0000:65:00.0" in err
     log = place.path / "the.log"
     assert log.stat().st_mode & 0o777 == 0o600
