@@ -7,6 +7,7 @@ not placed on the compute node of their row.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -171,7 +172,9 @@ class CellReader:
         uuids = instances.keys() | set().union(*owners_by_node.values())
         owners = self._owners(uuids, instances, requests, displaced, unfinished)
         elsewhere = self._elsewhere(displaced)
-        by_place = _by_place(instances.values())
+        by_place: defaultdict[tuple[str | None, str | None], list[str]] = defaultdict(list)
+        for resident in instances.values():
+            by_place[resident.host, resident.node].append(resident.uuid)
         for node_id in ids:
             node = nodes.get(node_id) or _lost(node_id)
             of_node = tuple(rows.get(node_id, ()))
@@ -298,20 +301,10 @@ def _owners_by_node(
         for row in of_node:
             if uuid := row.instance_uuid:
                 by_node.setdefault(node_id, set()).add(uuid)
-                if row.deleted != 0 or not _placed(instances.get(uuid), nodes.get(node_id)):
+                resident, node = instances.get(uuid), nodes.get(node_id)
+                if row.deleted != 0 or resident is None or node is None or not node.has(resident):
                     displaced.add(uuid)
     return by_node, displaced
-
-
-def _by_place(instances: Iterable[Instance]) -> dict[tuple[str | None, str | None], list[str]]:
-    by_place: dict[tuple[str | None, str | None], list[str]] = {}
-    for resident in instances:
-        by_place.setdefault((resident.host, resident.node), []).append(resident.uuid)
-    return by_place
-
-
-def _placed(resident: Instance | None, node: ComputeNode | None) -> bool:
-    return resident is not None and node is not None and node.has(resident)
 
 
 def _lost(node_id: int) -> ComputeNode:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.cli.common import confirm, expanded, see_terminal
+from gpustack.cli.common import confirm, see_terminal
 from gpustack.cli.playbook_run import Play
 from gpustack.cli.progress import progress
 from gpustack.errors import UsageError
@@ -99,7 +99,28 @@ class _Change(Play):
         confirm(self, f"{self.question} {', '.join(record.host for record in ready)}? ({reboot})")
 
 
-class HostApplyCommand(_Change):
+class _OfSpec(Play):
+    """A command with a spec; without HOST, for its hosts."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
+        self._add_hosts(parser)
+        return parser
+
+    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
+        return {"gpustack_spec": str(parsed_args.spec.absolute()), **super()._variables(parsed_args)}
+
+    def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
+        from gpustack.playbook_runner.inventory import hosts_of
+        from gpustack.spec.load import load_spec
+
+        if parsed_args.hosts:
+            return super()._names(parsed_args)
+        return hosts_of(load_spec(parsed_args.spec), str(parsed_args.spec))
+
+
+class HostApplyCommand(_OfSpec, _Change):
     """Prepare hosts for GPU passthrough: show the plans, ask for confirmation, change a few hosts at a time.
 
     Runs the playbook prepare.yml. A host whose plan is blocked, or that is unreachable, is skipped. A failure ends the
@@ -115,8 +136,6 @@ gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
-        self._add_hosts(parser)
         self._add_choices(parser)
         parser.add_argument("--adopt", action="store_true", help="adopt configuration by hand for the same devices")
         parser.add_argument(
@@ -126,12 +145,8 @@ gpustack host apply gpustack.yaml -i inventory --limit rack7 --reboot --yes"""
         return parser
 
     def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
-        variables = {"gpustack_spec": str(parsed_args.spec.absolute()), **super()._variables(parsed_args)}
         modes = [name for name in ("adopt", "live", "trial") if getattr(parsed_args, name)]
-        return {**variables, **{f"gpustack_{name}": True for name in modes}}
-
-    def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
-        return _hosts_or_spec(parsed_args)
+        return {**super()._variables(parsed_args), **{f"gpustack_{name}": True for name in modes}}
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Check the spec before Ansible starts."""
@@ -169,7 +184,7 @@ class HostUndoCommand(_Change):
         return super()._names(parsed_args)
 
 
-class HostVerifyCommand(Play):
+class HostVerifyCommand(_OfSpec):
     """Verify on running hosts that their GPUs are available for passthrough. Changes nothing.
 
     Prints one line for each host that is ready; with -v, every check. Runs the playbook verify.yml. The exit code is 16
@@ -178,18 +193,6 @@ class HostVerifyCommand(Play):
 
     playbook = "verify"
     epilog = "gpustack host verify gpustack.yaml; gpustack host verify gpustack.yaml -i inventory --limit rack7 -f json"
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        parser = super().get_parser(prog_name)
-        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
-        self._add_hosts(parser)
-        return parser
-
-    def _variables(self, parsed_args: argparse.Namespace) -> dict[str, object]:
-        return {"gpustack_spec": str(parsed_args.spec.absolute())}
-
-    def _names(self, parsed_args: argparse.Namespace) -> tuple[str, ...]:
-        return _hosts_or_spec(parsed_args)
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         _check_spec(parsed_args)
@@ -209,12 +212,3 @@ def _check_spec(parsed_args: argparse.Namespace) -> None:
     from gpustack.spec.load import load_spec
 
     load_spec(parsed_args.spec)
-
-
-def _hosts_or_spec(parsed_args: argparse.Namespace) -> tuple[str, ...]:
-    from gpustack.playbook_runner.inventory import hosts_of
-    from gpustack.spec.load import load_spec
-
-    if parsed_args.hosts:
-        return tuple(expanded(parsed_args.hosts))
-    return hosts_of(load_spec(parsed_args.spec), str(parsed_args.spec))
