@@ -18,6 +18,7 @@ NO_ROOT = "no root rights"
 # sudo's own words, or those of Ansible's SSH plugin. Warnings of sudo ("unable to resolve host") are no reason.
 _SUDO_REFUSES = re.compile(
     r"\bsudo: (?:a (?:password|terminal) is required.*|.*not found)|(?:Missing|Incorrect) sudo password"
+    r"|Sorry, try again"
     r"|\S+ is not (?:in the sudoers file|allowed to (?:run sudo|execute)).*"
 )
 

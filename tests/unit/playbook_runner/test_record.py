@@ -85,6 +85,10 @@ def test_errors_are_named_by_their_codes_in_the_summary() -> None:
             "sudo: a password is required",
         ),
         ("Task failed: Missing sudo password", "Missing sudo password"),
+        (
+            "Duplicate become password prompt encountered waiting for become success\nSorry, try again.",
+            "Sorry, try again",
+        ),
         ("ops is not in the sudoers file.", "ops is not in the sudoers file."),
         ("/bin/sh: 1: sudo: not found\n", "sudo: not found"),
     ],
