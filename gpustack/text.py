@@ -97,7 +97,8 @@ class SafeStream(io.TextIOBase):
             self.write(line)
 
     def flush(self) -> None:
-        self.raw.flush()
+        if not self.raw.closed:  # flushed once more when it is deleted
+            self.raw.flush()
 
     def isatty(self) -> bool:
         return self.raw.isatty()

@@ -22,7 +22,7 @@ def judged(document: dict[str, Any], owners: dict[str, Any] = OWNERS, **headers:
     device = Provider(uuid="gpu", name="gpu1_X", root="node", address=view.rows[0].address, held={"stranger": 1})
     response = SimpleNamespace(status_code=200, headers=headers, json=lambda: document)
     cloud = SimpleNamespace(placement=SimpleNamespace(get=lambda path, microversion: response))
-    with sa.create_engine("sqlite://").connect() as connection:
+    with sa.create_engine("sqlite://", poolclass=sa.NullPool).connect() as connection:
         connection.exec_driver_sql("CREATE TABLE migrations (id INTEGER, uuid TEXT, status TEXT)")
         connection.exec_driver_sql("ALTER TABLE migrations ADD COLUMN instance_uuid TEXT")
         connection.exec_driver_sql("ALTER TABLE migrations ADD COLUMN updated_at DATETIME")

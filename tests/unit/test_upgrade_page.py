@@ -137,7 +137,7 @@ def test_undo_reads_journals_without_later_keys(cell: CellFile, tmp_path: Path) 
 
 
 def test_cleanup_refuses_a_newer_database(cell: CellFile, tmp_path: Path) -> None:
-    engine = sa.create_engine(cell.url)
+    engine = sa.create_engine(cell.url, poolclass=sa.NullPool)
     with engine.begin() as connection:
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0123456789ab'"))
     engine.dispose()

@@ -104,7 +104,7 @@ def _dependencies(environment: Path) -> list[str]:
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return []
     names = data.get("dependencies") if isinstance(data, dict) else None
-    return [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    return [name for name in names if isinstance(name, str) and "\0" not in name] if isinstance(names, list) else []
 
 
 def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Source, ...], tuple[Finding, ...]]:

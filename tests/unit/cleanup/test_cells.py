@@ -31,7 +31,7 @@ def verdicts(conf: Path, **selection: object) -> list[str]:
 
 
 def mapping(conf: Path, uuid: str, cell: int | None) -> None:
-    with sa.create_engine(f"sqlite:///{conf.parent}/api.sqlite").begin() as connection:
+    with sa.create_engine(f"sqlite:///{conf.parent}/api.sqlite", poolclass=sa.NullPool).begin() as connection:
         text = sa.text("INSERT INTO instance_mappings (instance_uuid, cell_id) VALUES (:uuid, :cell)")
         connection.execute(text, {"uuid": uuid, "cell": cell})
 
@@ -131,7 +131,7 @@ def test_a_clean_plan_counts_what_was_checked(
 
 def test_two_cells_of_one_name(two: tuple[CellFile, CellFile, Path], tmp_path: Path) -> None:
     """Each verdict is of the cell that it was made in, and repaired there."""
-    with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite").begin() as connection:
+    with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite", poolclass=sa.NullPool).begin() as connection:
         connection.exec_driver_sql("UPDATE cell_mappings SET name = 'one'")
     two[1].device(two[1].host("gpu2"), "0000:82:00.0", "allocated", instance_uuid="gone", request_id="x")
     command = ["cleanup", "apply", "--config-file", str(two[2]), "--journal", str(tmp_path / "journal")]
@@ -143,7 +143,7 @@ def test_two_cells_of_one_name(two: tuple[CellFile, CellFile, Path], tmp_path: P
 def test_a_cell_whose_connection_is_none(two: tuple[CellFile, CellFile, Path], tmp_path: Path, url: str) -> None:
     """Its guests may be anywhere; the other cells are judged."""
     two[0].device(two[0].host("gpu2", deleted=True), "0000:81:00.0")
-    with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite").begin() as connection:
+    with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite", poolclass=sa.NullPool).begin() as connection:
         connection.execute(sa.text("UPDATE cell_mappings SET database_connection = :url WHERE id = 2"), {"url": url})
     cleanup_plan = plan.make(Sources.from_nova_conf([two[2]]), Selection())
     assert [f"{v.klass} {v.status}" for v in cleanup_plan.verdicts] == ["A undecided", "C stale"]
@@ -163,7 +163,7 @@ def test_two_cells_of_one_name_are_repaired_apart(
     (planned,) = [repair for repair in wanted(sources) if repair["cell"] == "cell1"]
     (outcome,) = run(sources, tmp_path / "journal", [planned])
     assert outcome.result is apply.Result.REPAIRED
-    with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite").begin() as connection:
+    with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite", poolclass=sa.NullPool).begin() as connection:
         called = name.replace("CELL1'S UUID", CELL1)
         connection.execute(sa.text("UPDATE cell_mappings SET name = :name WHERE id = 2"), {"name": called})
 

@@ -120,7 +120,7 @@ def test_a_reference_to_itself(tmp_path: Path) -> None:
 
 
 def test_an_api_database_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with sa.create_engine(f"sqlite:///{tmp_path}/other.sqlite").begin() as connection:
+    with sa.create_engine(f"sqlite:///{tmp_path}/other.sqlite", poolclass=sa.NullPool).begin() as connection:
         connection.execute(sa.text("CREATE TABLE pci_devices (id INTEGER)"))
     conf = tmp_path / "nova.conf"
     conf.write_text(f"[api_database]\nconnection = sqlite:///{tmp_path}/other.sqlite\n")

@@ -73,7 +73,7 @@ def test_options_of_the_way_to_a_server_are_accepted(url: str) -> None:
 @pytest.mark.parametrize("option", ["local_infile=1", "init_command=s3cr3t", "pass%1b[2J=s3cr3t"])
 def test_a_row_with_a_refused_option_keeps_no_other_cell_from_being_read(option: str, tmp_path: Path) -> None:
     rows = {"a": f"mysql://nova:s3cr3t@db/nova?{option}", "b": "sqlite:////nova.sqlite", "c": None, "d": "{port"}
-    with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite").begin() as connection:
+    with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite", poolclass=sa.NullPool).begin() as connection:
         connection.execute(sa.text("CREATE TABLE alembic_version (version_num TEXT)"))
         connection.execute(sa.text("INSERT INTO alembic_version VALUES ('b30f573d3377')"))
         connection.execute(sa.text("CREATE TABLE cell_mappings (uuid TEXT, name TEXT, database_connection TEXT)"))

@@ -36,5 +36,8 @@ def test_unknown(alembic: str | None, migrate: int | None) -> None:
 
 
 def test_an_empty_database() -> None:
-    with sa.create_engine("sqlite://").connect() as connection, pytest.raises(DatabaseError, match="no Nova database"):
+    with (
+        sa.create_engine("sqlite://", poolclass=sa.NullPool).connect() as connection,
+        pytest.raises(DatabaseError, match="no Nova database"),
+    ):
         schema.read(connection, "cell", "cell1")
