@@ -11,6 +11,7 @@ from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.model import ERROR, STATUSES, Instance, PciRow
 from gpustack.cleanup.verdict import words
 from gpustack.cleanup.view import NodeView, Owner, Whereabouts
+from gpustack.operations import counted
 
 # VERIFY_RESIZE looks like a leak: both rows are allocated and the instance is at its destination.
 _BUSY_VM_STATES = ("resized", "building")
@@ -228,7 +229,7 @@ def owner_words(owner: Owner) -> str:
     if instance.deleted:
         return f"instance {owner.uuid} is deleted"
     location = f"on {instance.host}" if instance.host else "on no host"
-    asks = "its requests can't be read" if owner.requests is None else f"it asks for {owner.wanted} devices"
+    asks = "its requests can't be read" if owner.requests is None else f"it asks for {counted(owner.wanted, 'device')}"
     node = instance.node or "no node"
     return f"instance {owner.uuid} is {instance.vm_state}, {location} ({node}), cell {instance.cell}; {asks}"
 

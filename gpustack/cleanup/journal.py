@@ -181,7 +181,7 @@ def read(path: Path) -> tuple[JournalEntry, ...]:
             raise JournalError("this is no journal of gpustack cleanup, or of another version", where=str(path))
         return tuple(_entries(entries))
     except (AttributeError, LookupError, TypeError, ValueError) as error:  # pydantic's errors are ValueErrors
-        raise JournalError("a line is none of a journal's", where=str(path)) from error
+        raise JournalError("a line does not belong to a journal", where=str(path)) from error
 
 
 def _entries(lines: Sequence[Mapping[str, Any]]) -> Iterator[JournalEntry]:

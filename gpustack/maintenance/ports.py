@@ -39,7 +39,7 @@ def ports_of(connection: Connection, host: str) -> Ports:
     except CloudError as error:
         return Ports(unknown=" ".join(error.what.split()))
     except (KeyError, TypeError):
-        return Ports(unknown=f"can't {_DOING}: the answer at {base} is none of Neutron's")
+        return Ports(unknown=f"can't {_DOING}: the answer at {base} is not from Neutron")
 
 
 def _endpoint(connection: Connection) -> str | None:

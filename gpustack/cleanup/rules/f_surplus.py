@@ -44,7 +44,7 @@ def judge(view: NodeView, clock: Clock) -> Iterator[Verdict]:
         else:
             yield case.verdict(
                 Status.STALE,
-                "the row's request is none of the instance's, which has all the devices that it asks for",
+                "the row's request is not one of the instance's, which has all the devices that it asks for",
                 repair=Repair.FREE,
                 stop=True,
             )

@@ -13,6 +13,7 @@ from gpustack.cleanup.judgement import place
 from gpustack.cleanup.model import PciRow
 from gpustack.cleanup.verdict import Status, Verdict, words
 from gpustack.cleanup.view import NodeView, Owner
+from gpustack.operations import counted
 
 CLASS = "L"
 TITLE = "in use, perhaps, and offered as free"
@@ -46,8 +47,9 @@ def _because(owner: Owner, held: tuple[PciRow, ...]) -> str:
     owned = belongings(owner, held)
     if owned is None:
         return f"the PCI requests of instance {owner.uuid} can't be read, and it has no device: one may be in use"
+    verb = "has" if owned.missing == 1 else "have"
     others = f"; {len(owned.beyond)} rows that name it do not match its requests" if owned.beyond else ""
     return (
-        f"the instance asks for {owner.wanted} devices, and {owned.missing} of them have no row{others}: a device in "
-        "use may go to another instance"
+        f"the instance asks for {counted(owner.wanted, 'device')}, and {owned.missing} of them {verb} no row{others}: "
+        "a device in use may go to another instance"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sqlite3
@@ -108,7 +109,7 @@ def test_a_name_does_not_end_a_comment_of_the_script(tmp_path: Path, capsys: pyt
     assert main(["cleanup", "apply", "--config-file", str(tmp_path), "--sql"]) == 0
     script = capsys.readouterr().out
     assert "\nDROP" not in re.sub("'[^']*'", "", script)  # it stays inside the texts that are compared
-    with sqlite3.connect(tmp_path / "cell.sqlite") as connection:
+    with contextlib.closing(sqlite3.connect(tmp_path / "cell.sqlite")) as connection:
         connection.executescript(script)
         assert connection.execute("SELECT status, instance_uuid FROM pci_devices").fetchall() == [("available", None)]
 
