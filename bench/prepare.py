@@ -19,6 +19,7 @@ import tempfile
 from pathlib import Path
 
 from gpustack.files import share_dir
+from gpustack.playbook_runner.inventory import interpreter
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.host import write_host
 
@@ -31,7 +32,7 @@ def inventory(root: Path) -> dict[str, object]:
     variables = {
         "ansible_connection": "local",
         "ansible_become": False,
-        "ansible_python_interpreter": sys.executable,
+        "ansible_python_interpreter": interpreter(),
         "gpustack_root": str(root),
         "gpustack_command_prefix": standin,
         "gpustack_reboot_command": [*standin, "reboot"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -81,10 +82,10 @@ def ansible() -> Check:
             )
     except subprocess.TimeoutExpired:
         problem = f"Ansible did not start within {_TIMEOUT:g} s"
-        return failed("Ansible", GpustackError(problem, remedy=f"run {' '.join(command)}"))
+        return failed("Ansible", GpustackError(problem, remedy=f"run {shlex.join(command)}"))
     if ran.returncode:
         last = ran.stderr.strip().splitlines()[-1:] or ["no message"]
         problem = f"Ansible does not start: {last[0]}"
-        return failed("Ansible", GpustackError(problem, remedy=f"run {' '.join(command)}"))
+        return failed("Ansible", GpustackError(problem, remedy=f"run {shlex.join(command)}"))
     version = ran.stdout.partition("\n")[0].partition("[")[2].rstrip("] ")
     return ok("Ansible", "; ".join([version, *used.lines()]))

@@ -6,6 +6,7 @@ import json
 import platform
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack.errors import UsageError
@@ -48,9 +49,17 @@ def inventory_of(hosts: Sequence[str]) -> str:
 
 def inventory_of_this_machine() -> str:
     """An inventory with this machine, under its own name."""
-    # Ansible's discovery may choose a Python that does not run, such as a shim of pyenv.
-    variables = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    variables = {"ansible_connection": "local", "ansible_python_interpreter": interpreter()}
     return json.dumps({"all": {"hosts": {platform.node(): variables}}}, indent=2)
+
+
+def interpreter() -> str:
+    """The Python for Ansible's modules on this machine: the one that runs gpustack, outside its virtual environment.
+
+    Ansible's discovery may choose a Python that does not run, such as a shim of pyenv. The path of the environment may
+    contain a space, where ansible-core 2.16 splits it. Modules need no packages of the environment.
+    """
+    return str(Path(sys.executable).resolve())
 
 
 def limit_of(hosts: Iterable[str]) -> str:

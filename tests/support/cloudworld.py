@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any
 from unittest import mock
 
@@ -311,7 +312,7 @@ class World:
             (function / "vendor").write_text(f"0x{device.vendor}\n")
             (function / "device").write_text(f"0x{device.product}\n")
         key = keygen(self.ssh.directory / f"key-{host}")
-        self.ssh.allow(key, f'command="{sys.executable} -I -S - --root {root}"')
+        self.ssh.allow(key, f'command="{quote(sys.executable)} -I -S - --root {root}"')
         self._keys[host] = key
         (self.ssh.directory / "known_hosts").write_text(self.ssh.known())
 

@@ -15,6 +15,7 @@ import yaml
 
 from gpustack.facts.collector import collect
 from gpustack.files import share_dir
+from gpustack.playbook_runner.inventory import interpreter
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
 from gpustack_demo.embedded.servers import boot, delete, gpu_flavor, settled, until
 from gpustack_demo.examples import hosts
@@ -93,7 +94,7 @@ class World:
             "gpustack_guests_timeout": 60,
             "ansible_connection": "local",
             "ansible_become": False,
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": interpreter(),
         }
         inventory = {"all": {"hosts": {name: _variables(root) for name, root in by_host.items()}, "vars": everywhere}}
         (self.path / "inventory").write_text(json.dumps(inventory), encoding="utf-8")

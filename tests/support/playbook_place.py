@@ -15,6 +15,7 @@ from typing import Any
 
 from gpustack.facts.collector import collect
 from gpustack.files import share_dir
+from gpustack.playbook_runner.inventory import interpreter
 from gpustack_demo.examples import hosts
 from gpustack_demo.examples.machine import Machine
 
@@ -100,7 +101,7 @@ class Place:
                     "gpustack_spec": "gpustack.yaml",
                     "ansible_connection": "local",
                     "ansible_become": False,
-                    "ansible_python_interpreter": sys.executable,
+                    "ansible_python_interpreter": interpreter(),
                 },
             }
         }

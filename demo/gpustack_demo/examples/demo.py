@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from shlex import quote
 
 from gpustack.errors import GpustackError
 from gpustack_demo.examples import full_cloud, full_hosts, short
@@ -76,7 +77,7 @@ def _set_up(stage: Stage) -> NotInstalledError | None:
 
 def _next(directory: Path) -> tuple[str, ...]:
     return (
-        f"cd {directory}; PATH={Path(sys.executable).parent}:$PATH",
+        f"cd {quote(str(directory))}; PATH={quote(str(Path(sys.executable).parent))}:$PATH",
         "gpustack host plan gpustack.yaml --snapshot before.json   # each file with its content, each reason",
         "gpustack host undo gpu01 -i inventory.yaml --reboot       # restore the host",
         "gpustack scan HOST --sudo                                 # one of your own hosts; changes nothing",

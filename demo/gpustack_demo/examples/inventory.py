@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from gpustack.playbook_runner.inventory import interpreter
+
 
 def inventory(directory: Path, names: Iterable[str]) -> str:
     """The inventory of the example hosts of these names, which are subdirectories of ``directory``."""
@@ -19,7 +21,7 @@ def inventory(directory: Path, names: Iterable[str]) -> str:
         "  vars:",
         "    ansible_connection: local",
         "    ansible_become: false",
-        f"    ansible_python_interpreter: {python}",
+        f"    ansible_python_interpreter: {json.dumps(interpreter())}",
         f"    gpustack_root: {root}",
         "    gpustack_command_prefix:",
         f'      [{python}, -m, gpustack_demo.examples.standin, --root, "{{{{ gpustack_root }}}}"]',

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from gpustack.playbook_runner.inventory import interpreter
 from nova.cleanup import test_by_hand, test_leaks, test_virtual
 from support.by_hand import FREE
 from support.clouds import NAMED, world_of
@@ -116,7 +116,7 @@ def test_the_playbook_stops_repairs_and_starts(world: World, tmp_path: Path) -> 
     ssh = ["--ssh-config", str(directory / "config"), "--known-hosts", str(directory / "known_hosts")]
     control = world.nova.control
     inventory = tmp_path / "inventory.json"
-    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+    local = {"ansible_connection": "local", "ansible_python_interpreter": interpreter()}
     inventory.write_text(json.dumps({"all": {"hosts": {host: local}}}))
     commands = {}
     for verb in ("stop", "start"):
@@ -124,11 +124,10 @@ def test_the_playbook_stops_repairs_and_starts(world: World, tmp_path: Path) -> 
         call = "stop_compute" if verb == "stop" else "restart_compute"
         more = f"control.unseen({host!r}, seconds=90)\n" if verb == "stop" else ""
         script.write_text(
-            f"#!{sys.executable}\nfrom gpustack_demo.embedded.control import Control\n"
+            "from gpustack_demo.embedded.control import Control\n"
             f"control = Control({control._port}, {control._token!r})\ncontrol.{call}({host!r})\n{more}"
         )
-        script.chmod(stat.S_IRWXU)
-        commands[f"gpustack_cleanup_{verb}_command"] = [str(script)]
+        commands[f"gpustack_cleanup_{verb}_command"] = [sys.executable, str(script)]
     variables = {
         **commands,
         "gpustack_cleanup_config": str(world.nova.nova_conf),

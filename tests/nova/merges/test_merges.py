@@ -19,6 +19,7 @@ import pytest
 import yaml
 from oslo_config import cfg
 
+from gpustack.playbook_runner.inventory import interpreter
 from support.deployers import ensure
 from support.nova_rendered import FPGA, NIC, rendered, written
 
@@ -29,7 +30,7 @@ FILTERS = "ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,ServerG
 DEFAULT = [*FILTERS.split(","), "ServerGroupAffinityFilter", "PciPassthroughFilter"]
 SERVICES = {"ctl01": ["nova-api", "nova-scheduler"], "gpu01": ["nova-compute"], "gpu-amd01": ["nova-compute"]}
 INVENTORY = "".join(
-    f"{host} ansible_connection=local ansible_python_interpreter={sys.executable}\n" for host in SERVICES
+    f"{host} ansible_connection=local ansible_python_interpreter={interpreter()}\n" for host in SERVICES
 )
 
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -227,7 +228,7 @@ def test_over_ssh(tmp_path: Path, root: Path) -> None:
             f"Host gpu1\n HostName 127.0.0.1\n Port {server.port}\nHost gone\n HostName 127.0.0.1\n Port 1\n"
         )
         keys = tmp_path / "ssh/authorized_keys"
-        keys.write_text(f'command="{sys.executable} -I -S - --root {root}" ' + keys.read_text().split(" ", 1)[1])
+        keys.write_text(f'command="{quote(sys.executable)} -I -S - --root {root}" ' + keys.read_text().split(" ", 1)[1])
         options = SshOptions(
             identity=server.client_key, config=tmp_path / "config", known_hosts=tmp_path / "known", timeout=20
         )

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 import pytest
 import sqlalchemy as sa
 
+from gpustack.playbook_runner.inventory import interpreter
 from support.cellfile import CellFile, nova_conf
 from support.sshd import Sshd
 
@@ -23,7 +25,7 @@ def play(
     directory: Path, conf: Path, hosts: list[str], stopped: Path, *chosen: str
 ) -> dict[str, subprocess.CompletedProcess[str]]:
     """Run it on hosts whose nova-compute is stopped and started by a line in a file; what came of it by host."""
-    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "ansible_become": False}
+    local = {"ansible_connection": "local", "ansible_python_interpreter": interpreter(), "ansible_become": False}
     commands = {
         f"gpustack_cleanup_{verb}_command": ["sh", "-c", f"echo {verb} {{{{ inventory_hostname }}}} >> {stopped}"]
         for verb in ("stop", "start")
@@ -58,7 +60,8 @@ def hosts(tmp_path: Path) -> Iterator[None]:
     server = Sshd(directory=tmp_path / "ssh")
     server.start()
     keys = tmp_path / "ssh/authorized_keys"
-    keys.write_text(f'command="{sys.executable} -I -S - --root {tmp_path}/root" ' + keys.read_text().split(" ", 1)[1])
+    command = f'command="{quote(sys.executable)} -I -S - --root {tmp_path}/root" '
+    keys.write_text(command + keys.read_text().split(" ", 1)[1])
     (tmp_path / "known").write_text(server.known())
     (tmp_path / "config").write_text(
         f"Host blocked\n HostName 127.0.0.1\n Port {server.port}\n IdentityFile {server.client_key}\n"

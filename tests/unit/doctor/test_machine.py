@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from shlex import quote, split
+
 import pytest
 
 from gpustack.doctor import machine
@@ -29,9 +33,14 @@ def test_a_python_that_is_not_supported() -> None:
     assert machine.python("").state is State.OK
 
 
-def test_an_ansible_that_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ansible_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    python = tmp_path / "my sources" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
     monkeypatch.setenv("ANSIBLE_FORKS", "many")
     check = machine.ansible()
     assert (check.state, check.exit_code) == (State.ERROR, 1)
     assert check.seen.startswith("Ansible does not start: ")
-    assert "-m ansible playbook --version" in check.remedy
+    assert split(check.remedy) == ["run", str(python), "-P", "-m", "ansible", "playbook", "--version"]

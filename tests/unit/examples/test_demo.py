@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,15 @@ def test_a_completed_demo_keeps_its_directory_and_prints_three_commands(
     output = capsys.readouterr().out
     assert f"cd {directory(tmp_path)}" in output
     assert len([line for line in output.splitlines() if line.startswith("  gpustack ")]) == 3
+
+
+def test_the_printed_search_path_can_be_pasted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/home/dev/my sources/.venv/bin/python")
+    monkeypatch.setattr(demo, "SHORT", ((), ()))
+    assert demo.main([]) == 0
+    assert "PATH='/home/dev/my sources/.venv/bin':$PATH" in capsys.readouterr().out
 
 
 def test_full_plays_the_chapters_of_the_full_demo(

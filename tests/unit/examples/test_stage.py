@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_a_command_is_shown_as_it_would_be_typed(tmp_path: Path, capsys: pytest.
     stage = Stage(tmp_path)
     assert stage.run(sys.executable, "-c", "print('a b')", into="out file.txt") == "a b\n"
     assert (tmp_path / "out file.txt").read_text(encoding="utf-8") == "a b\n"
-    assert f"$ {sys.executable} -c 'print('\"'\"'a b'\"'\"')'" in capsys.readouterr().out
+    assert f"$ {quote(sys.executable)} -c 'print('\"'\"'a b'\"'\"')'" in capsys.readouterr().out
 
 
 def test_a_change_of_what_is_not_there_is_a_surprise(tmp_path: Path) -> None:

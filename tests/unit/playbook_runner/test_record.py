@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpustack.errors import ApplyError, HostError, PlanError, UsageError, VerifyError
-from gpustack.playbook_runner.inventory import hosts_of, inventory_of
+from gpustack.playbook_runner.inventory import hosts_of, inventory_of, inventory_of_this_machine
 from gpustack.playbook_runner.record import HostRecord, Record, RunOutcome
 from gpustack.playbook_runner.show import line, problems, verdict
 from gpustack.spec.load import parse_spec
@@ -159,6 +162,16 @@ def test_an_inventory_runs_nothing() -> None:
     """Names are keys of JSON, so nothing in them is a template or another host."""
     entries = json.loads(inventory_of(["root@gpu1", "gpu2"]))["all"]["hosts"]
     assert entries == {"gpu1": {"ansible_user": "root"}, "gpu2": {}}
+
+
+def test_a_space_in_the_path_of_python_is_kept_from_ansible(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """ansible-core 2.16 splits the interpreter at spaces."""
+    python = tmp_path / "my sources" / "python"
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(python))
+    (variables,) = json.loads(inventory_of_this_machine())["all"]["hosts"].values()
+    subprocess.run([*variables["ansible_python_interpreter"].split(), "-c", ""], check=True)
 
 
 def test_what_nova_needs_is_shown_beside_the_plan() -> None:

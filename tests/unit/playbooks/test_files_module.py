@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gpustack.files import share_dir
+from gpustack.playbook_runner.inventory import interpreter
 from support.playbook_place import environment, tree
 
 
@@ -20,7 +21,7 @@ def files(home: Path, *flags: str, prefix: tuple[str, ...] = (), **arguments: An
         [
             *prefix,
             str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local", "-o",
-            "-e", f"ansible_python_interpreter={sys.executable}",
+            "-e", f"ansible_python_interpreter={interpreter()}",
             "-M", str(share_dir("playbooks") / "library"), "-m", "gpustack_files", "-a", json.dumps(arguments), *flags,
         ],
         cwd=home,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gpustack.playbook_runner.inventory import interpreter
 from support.playbook_place import Place, environment
 
 DEEP: Any = 5
@@ -42,7 +43,7 @@ def test_a_hostile_answer_fails_its_own_host_only(place: Place, answer: str) -> 
     place.inventory()
     program = place.path / "python"
     text = json.dumps({"changed": False, **ANSWERS[answer]}).replace("ROOT", str(evil.with_name("talk")))
-    program.write_text(f"#!{sys.executable}\nprint({text!r})\n", encoding="utf-8")
+    program.write_text(f"#!{interpreter()}\nprint({text!r})\n", encoding="utf-8")
     program.chmod(0o755)
     inventory = json.loads((place.path / "inventory.json").read_text(encoding="utf-8"))
     inventory["all"]["hosts"]["talk-evil"]["ansible_python_interpreter"] = str(program)

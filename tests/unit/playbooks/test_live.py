@@ -15,6 +15,7 @@ import pytest
 
 from gpustack.facts.collector import collect
 from gpustack.files import share_dir
+from gpustack.playbook_runner.inventory import interpreter
 from gpustack_demo.examples.boot import boot
 from gpustack_demo.examples.live import LiveKernel
 from support.playbook_place import SPEC, Place, drivers, tree
@@ -129,7 +130,7 @@ def module(root: Path, tmp_path: Path, **arguments: Any) -> dict[str, Any]:
         [
             str(Path(sys.executable).with_name("ansible")),
             *("-i", "localhost,", "-c", "local", "-M", str(playbooks / "library"), "localhost"),
-            *("-e", f"ansible_python_interpreter={sys.executable}"),
+            *("-e", f"ansible_python_interpreter={interpreter()}"),
             *("-m", "gpustack_live", "-a", json.dumps(values)),
         ],
         cwd=tmp_path,

@@ -11,6 +11,7 @@ import pytest
 
 from gpustack.files import share_dir
 from gpustack.nova_options.markers import BEGIN, END
+from gpustack.playbook_runner.inventory import interpreter
 from support.playbook_place import environment
 
 THEIRS = "[database]\nconnection = mysql://nova\n"
@@ -28,7 +29,7 @@ def test_no_file_is_written_if_one_lacks_a_marker(tmp_path: Path, marker: str) -
     process = subprocess.run(
         [
             str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local", "-o",
-            "-e", f"ansible_python_interpreter={sys.executable}",
+            "-e", f"ansible_python_interpreter={interpreter()}",
             "-M", str(share_dir("playbooks") / "library"), "-m", "gpustack_nova_config",
             "-a", json.dumps({"root": str(tmp_path), "blocks": blocks}),
         ],

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gpustack.files import share_dir
+from gpustack.playbook_runner.inventory import interpreter
 from support.playbook_place import Place, environment
 
 HOLD = """\
@@ -81,7 +82,7 @@ def test_the_command_keeps_the_lock_when_the_module_is_gone(tmp_path: Path) -> N
         f"open({str(on)!r}, 'w'); subprocess.run({wait})"
     )
     argv = [str(Path(sys.executable).with_name("ansible")), "localhost", "-i", "localhost,", "-c", "local"]
-    argv += ["-e", f"ansible_python_interpreter={sys.executable}", "-M", str(share_dir("playbooks") / "library")]
+    argv += ["-e", f"ansible_python_interpreter={interpreter()}", "-M", str(share_dir("playbooks") / "library")]
     argv += ["-m", "gpustack_run", "-a", f'{{"argv": ["{sys.executable}", "-c", "{script}"], "root": "{tmp_path}"}}']
     subprocess.run(argv, cwd=tmp_path, env=environment(tmp_path), capture_output=True, check=False)
     assert on.exists()

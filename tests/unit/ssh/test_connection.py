@@ -7,6 +7,7 @@ import socket
 import struct
 import sys
 import threading
+from shlex import quote
 
 import pytest
 
@@ -89,7 +90,7 @@ STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); 
         ("/nonexistent %h", "can't be reached: No such file or directory"),
         ("false", "no SSH connection"),
         ("echo 'unbalanced", "can't be reached: No closing quotation"),
-        (f"{sys.executable} -c '{STUBBORN}'", "no SSH connection"),
+        (f"{quote(sys.executable)} -c '{STUBBORN}'", "no SSH connection"),
     ],
 )
 def test_a_proxy_command_that_leads_nowhere(command, expected, config, monkeypatch):

@@ -6,6 +6,7 @@ import stat
 import sys
 import time
 from pathlib import Path
+from shlex import quote
 
 import paramiko
 import pytest
@@ -20,7 +21,7 @@ from support.sshd import user
 
 def search(path: str) -> str:
     """Run what is asked for with another search path, whatever the login shell makes of it."""
-    return f'command="PATH={path} /bin/sh -c \\"$SSH_ORIGINAL_COMMAND\\""'
+    return f'command="PATH={quote(path)} /bin/sh -c \\"$SSH_ORIGINAL_COMMAND\\""'
 
 
 def script(path: Path, text: str) -> Path:
