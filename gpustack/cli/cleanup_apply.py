@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from gpustack.cli.cleanup_hosts import add_hypervisors
@@ -133,7 +134,7 @@ gpustack cleanup apply --sql"""
                 sources, wanted, selection, journal, ask=hypervisors.ask, wait=parsed_args.wait, cloud=cloud
             )
             self._failed = self._print_outcomes(outcomes)
-        self.report(f"to roll back: gpustack cleanup undo {path}")
+        self.report(f"to roll back: gpustack cleanup undo {quote(str(path))}")
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Return the exit code of the most severe problem: a missing repair, or an unreadable cell."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from gpustack.codes import Code
@@ -81,9 +82,10 @@ def findings(job: Job, names: Sequence[str]) -> Iterator[Finding]:
 
 def _hidden(file: Path, directory: Path) -> Finding:
     if file == directory:
-        move = f"mv {file} {file}.tmp && mkdir {directory} && mv {file}.tmp {directory}/main.yml"
+        move = "mv {0} {0}.tmp && mkdir {1} && mv {0}.tmp {1}/main.yml"
     else:
-        move = f"mkdir -p {directory} && mv {file} {directory}/main{file.suffix}"
+        move = f"mkdir -p {{1}} && mv {{0}} {{1}}/main{file.suffix}"
+    move = move.format(quote(str(file)), quote(str(directory)))
     return finding(Code.VARIABLES_FILE_HIDDEN, place=str(file), directory=directory, command=move)
 
 

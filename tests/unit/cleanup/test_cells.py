@@ -129,13 +129,16 @@ def test_a_clean_plan_counts_what_was_checked(
     assert not [line for line in counts if 'class="Q"' in line], "Placement was not asked"
 
 
-def test_two_cells_of_one_name(two: tuple[CellFile, CellFile, Path], tmp_path: Path) -> None:
+def test_two_cells_of_one_name(
+    two: tuple[CellFile, CellFile, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Each verdict is of the cell that it was made in, and repaired there."""
     with sa.create_engine(f"sqlite:///{tmp_path}/api.sqlite", poolclass=sa.NullPool).begin() as connection:
         connection.exec_driver_sql("UPDATE cell_mappings SET name = 'one'")
     two[1].device(two[1].host("gpu2"), "0000:82:00.0", "allocated", instance_uuid="gone", request_id="x")
-    command = ["cleanup", "apply", "--config-file", str(two[2]), "--journal", str(tmp_path / "journal")]
+    command = ["cleanup", "apply", "--config-file", str(two[2]), "--journal", str(tmp_path / "a journal")]
     assert main([*command, "--yes", "--no-hypervisor"]) == 0
+    assert f"to roll back: gpustack cleanup undo '{tmp_path}/a journal'\n" in capsys.readouterr().err
     assert not plan.make(Sources.from_nova_conf([two[2]]), Selection()).repairs
 
 

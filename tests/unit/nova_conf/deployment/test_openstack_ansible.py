@@ -24,6 +24,7 @@ def read(directory, name) -> dict:
 @pytest.mark.parametrize("ending", ["", ".yml", ".yaml", ".json"])
 @pytest.mark.parametrize(("kind", "name"), [("group_vars", "nova_all"), ("host_vars", "gpu01")])
 def test_no_directory_hides_the_operators_variables(tmp_path, kind, name, ending):
+    tmp_path /= "my deployment"
     directory = tmp_path / DEPLOY / kind
     directory.mkdir(parents=True)
     (directory / f"{name}{ending}").write_text('{"nova_cpu_allocation_ratio": 1}\n')
