@@ -198,7 +198,7 @@ def _of_one_value(wanted: DesiredConfig) -> Iterator[Option]:
 def _right(setting: Setting, option: Option, wanted: DesiredConfig) -> bool:
     if option.kind == "list":
         return set(wanted.filters) <= set(values(setting.value))
-    return setting.value.strip().lower() in releases.TRUE
+    return setting.value.lower() in releases.TRUE
 
 
 def _read_later(file: str, own_file: str) -> bool:

@@ -20,10 +20,14 @@ AVAILABLE = releases.option("filter_scheduler/available_filters")
 
 
 def values(text: str) -> tuple[str, ...]:
-    """The entries of a list option. A Jinja expression is one entry, since it may contain commas."""
+    """The entries of a list option as oslo.config reads them (``oslo_config.types.List``).
+
+    Only commas at the end are ignored. A Jinja expression is one entry, since it may contain commas.
+    """
     if "{{" in text:
         return (text.strip(),)
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    stripped = text.strip().rstrip(",")
+    return tuple(part.strip() for part in stripped.split(",")) if stripped else ()
 
 
 def filters(existing: Existing, wanted: DesiredConfig) -> tuple[tuple[str, ...], Setting | None]:
@@ -54,15 +58,15 @@ def filter_findings(
     source = next(source for source in existing.sources if setting in source.configuration.settings)
     for fault in _filter_faults(source, setting, wanted):
         removed = fault.fault is Fault.GONE
-        if removed or fault.name not in (*known, *wanted.filters):
+        if removed or fault.name not in ("", *known, *wanted.filters):
             code = Code.FILTER_DROPPED if removed else Code.FILTER_CARRIED_OVER
             yield finding(code, place=setting.place, filter=fault.name, release=wanted.release, hint=fault.hint)
 
 
 def kept(source: Source, setting: Setting, wanted: DesiredConfig) -> tuple[str, ...]:
-    """The filters of a line without those that the release no longer has, and with the required ones added."""
+    """The filters of a line without empty entries and those that the release lost, and with the required ones added."""
     removed = {f.name for f in _filter_faults(source, setting, wanted) if f.fault is Fault.GONE}
-    return with_filters([name for name in values(setting.value) if name not in removed], wanted.filters)
+    return with_filters([name for name in values(setting.value) if name and name not in removed], wanted.filters)
 
 
 def _filter_faults(source: Source, setting: Setting, wanted: DesiredConfig) -> Iterator[FilterFault]:

@@ -121,7 +121,7 @@ class NovaConfiguration:
     def enabled(self, option: Option) -> bool:
         """Whether a boolean option is on, by the words that oslo.config accepts; off when it is not set."""
         settings = self.effective(option)
-        return bool(settings) and settings[-1].value.strip().lower() in ("true", "1", "on", "yes")
+        return bool(settings) and settings[-1].value.lower() in ("true", "1", "on", "yes")
 
 
 def foreign(settings: Iterable[Setting]) -> Iterator[Setting]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import enum
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from gpustack.nova_options.releases import Release
 
 ALL = "nova.scheduler.filters.all_filters"
 _PACKAGE = "nova.scheduler.filters."
+_PCI_FILTER = f"{_PACKAGE}pci_passthrough_filter.PciPassthroughFilter"
+_DOTTED = re.compile(r"\w+(\.\w+)+")
 _NEAR = 0.8
 
 
@@ -32,6 +35,8 @@ class Fault(enum.StrEnum):
     """No release has it."""
     UNAVAILABLE = "unavailable"
     """The release has it, but available_filters leaves it out."""
+    NOT_IMPORTABLE = "not importable"
+    """It is a line of available_filters from which nova-scheduler can't import anything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +54,12 @@ class FilterFault:
 
 
 def available(lines: Sequence[str], release: Release) -> frozenset[str] | None:
-    """The filters that lines of available_filters make available; None if a line names a third-party function."""
+    """The filters that lines of available_filters make available.
+
+    None if a line names a third-party function, or nothing that can be imported.
+    """
+    if any(not_importable(lines, release)):
+        return None
     names: set[str] = set()
     for line in (line.strip() for line in lines or (ALL,)):
         module, _, last = line.rpartition(".")
@@ -62,11 +72,34 @@ def available(lines: Sequence[str], release: Release) -> frozenset[str] | None:
     return frozenset(names)
 
 
+def not_importable(lines: Sequence[str], release: Release) -> Iterator[FilterFault]:
+    """The lines of available_filters with which nova-scheduler does not start.
+
+    The modules of Nova's other filters are not known, nor are third-party classes.
+    """
+    for line in (line.strip() for line in lines):
+        module, _, last = line.rpartition(".")
+        directly = f"{module}." == _PACKAGE
+        instead = None
+        if _DOTTED.fullmatch(line) is None:
+            hint = "each line of available_filters takes one MODULE.CLASS"
+        elif last == _PCI_FILTER.rpartition(".")[2] and module.startswith(_PACKAGE[:-1]) and line != _PCI_FILTER:
+            hint, instead = f"did you mean {_PCI_FILTER}?", _PCI_FILTER
+        elif directly and last in releases.filters(release):
+            hint = "the module of the class is missing"
+        elif directly and line != ALL and last.islower():
+            hint, instead = f"did you mean {ALL}?", ALL
+        else:
+            continue
+        yield FilterFault(name=line or "''", fault=Fault.NOT_IMPORTABLE, hint=hint, instead=instead)
+
+
 def startable(enabled: Sequence[str], lines: Sequence[str], release: Release) -> list[str]:
-    """A list with misspelled filters corrected, and without those that the release no longer has."""
+    """A list with misspelled filters corrected, and without empty entries and filters that the release lost."""
     faults_by_name = {fault.name: fault for fault in faults(enabled, lines, release)}
     instead = {name: fault.instead or name for name, fault in faults_by_name.items() if fault.fault is not Fault.GONE}
-    return [instead.get(name, name) for name in enabled if name not in faults_by_name or name in instead]
+    names = (instead.get(name, name) for name in enabled if name and (name not in faults_by_name or name in instead))
+    return [part for name in names for part in name.split(",")]
 
 
 def faults(enabled: Sequence[str], lines: Sequence[str], release: Release) -> Iterator[FilterFault]:
@@ -76,9 +109,13 @@ def faults(enabled: Sequence[str], lines: Sequence[str], release: Release) -> It
     for name in dict.fromkeys(enabled):
         if possible is None or name in possible:
             continue
+        if not name:
+            yield FilterFault(name=name, fault=Fault.UNKNOWN, hint="there is an empty entry between two commas")
+            continue
         elsewhen = [known for known in releases.releases() if name in releases.filters(known)]
         near = difflib.get_close_matches(name, standard, n=1, cutoff=_NEAR)
         same = [candidate for candidate in standard if candidate.lower() == name.lower()]
+        inside = [word for word in re.findall(r"\w+", name) if word in standard]  # in quotes, with a comment, by path
         if name in standard:
             yield FilterFault(name=name, fault=Fault.UNAVAILABLE, hint="available_filters leaves it out")
         elif elsewhen:
@@ -87,5 +124,8 @@ def faults(enabled: Sequence[str], lines: Sequence[str], release: Release) -> It
         elif meant := (same or near):
             hint = f"did you mean {meant[0]}?"
             yield FilterFault(name=name, fault=Fault.MISSPELLED, hint=hint, instead=meant[0])
+        elif inside:
+            hint = "an entry of enabled_filters is the name of one class, without path, quotes, brackets or comment"
+            yield FilterFault(name=name, fault=Fault.MISSPELLED, hint=hint, instead=",".join(inside))
         else:
             yield FilterFault(name=name, fault=Fault.UNKNOWN, hint="no line of available_filters names its class")

@@ -15,6 +15,9 @@ _TRUE = frozenset(("1", "t", "true", "on", "y", "yes"))
 BOOLEANS = _TRUE | {"0", "f", "false", "off", "n", "no"}
 """The words of ``oslo_utils.strutils.bool_from_string``, which Nova uses for keys and tags, but not for options."""
 _LONGEST_NAME = 256
+_CUSTOM = "CUSTOM_"
+_STANDARD_TRAITS = ("COMPUTE_", "HW_", "MISC_", "OWNER_", "STORAGE_")
+"""The namespaces of standard traits (``os_traits``)."""
 _STANDARD_CLASSES = frozenset(("PGPU", "VGPU", "PCI_DEVICE", "SRIOV_NET_VF", "FPGA"))
 
 
@@ -102,12 +105,45 @@ def _fault(key: Key, value: object, release: Release) -> str | None:
     return f"must be one of {', '.join(allowed)}, not {value!r}" if allowed and value not in allowed else None
 
 
+def placement_faults(entry: Mapping[str, Any]) -> Iterator[str]:
+    """The reasons why Placement can't get the resource class or the traits of an alias or a device_spec.
+
+    Nova converts names without the prefix ``CUSTOM_`` only.
+    """
+    for key in ("resource_class", "traits"):
+        value = entry.get(key)
+        if value and not isinstance(value, str):
+            yield f"{key} must be text in double quotes, not {json.dumps(value)}"
+        elif value:
+            names = value.split(",") if key == "traits" else [value]
+            if not all(names):
+                yield f"{key} has an empty name before or after a comma"
+            for name in names:
+                if name.upper().startswith(_CUSTOM) and not re.fullmatch(f"{_CUSTOM}[0-9A-Z_]+", name.upper()):
+                    yield f"{key}: {name!r} begins with {_CUSTOM}, so only letters, digits and _ can follow"
+
+
+def traits(entry: Mapping[str, Any]) -> frozenset[str]:
+    """The traits of an alias or a device_spec as Nova normalises them (``pci_placement_translator.get_traits``).
+
+    Nova does not remove blanks beside the commas: ``"A, B"`` has a trait ``CUSTOM__B``.
+    """
+    value = entry.get("traits")
+    return frozenset(_trait(name) for name in value.split(",")) if value and isinstance(value, str) else frozenset()
+
+
+def _trait(name: str) -> str:
+    if name.startswith(_STANDARD_TRAITS):
+        return name
+    return name.upper() if name.upper().startswith(_CUSTOM) else _CUSTOM + re.sub("[^0-9A-Z]+", "_", name.upper())
+
+
 def resource_class(name: object) -> str | None:
     """A resource class as Nova normalises it (``pci_placement_translator._normalize_resource_class``)."""
     text = str(name or "").upper()
-    if not text or text in _STANDARD_CLASSES or re.fullmatch("CUSTOM_[0-9A-Z_]+", text):
+    if not text or text in _STANDARD_CLASSES or text.startswith(_CUSTOM):
         return text or None
-    return "CUSTOM_" + re.sub("[^0-9A-Z]+", "_", text)
+    return _CUSTOM + re.sub("[^0-9A-Z]+", "_", text)
 
 
 def reported_class(name: object, vendor: str, product: str) -> str | None:

@@ -12,7 +12,7 @@ from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import AliasLine, DeviceLine, LintSubject
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options.device_spec import ANY
-from gpustack.nova_options.pci_values import is_true, reported_class, resource_class
+from gpustack.nova_options.pci_values import is_true, reported_class, resource_class, traits
 
 
 @check("Aliases of the spec")
@@ -136,7 +136,7 @@ def _can(subject: LintSubject, line: AliasLine, entry: DeviceLine) -> bool:
         return False
     if subject.scheduled_by_placement is None:
         return True
-    required, offered = _traits(line.data), _traits(entry.data)
+    required, offered = traits(line.data), traits(entry.data)
     wanted, provided = resource_class(line.data.get("resource_class")), _class_of(entry)
     return required <= offered and (wanted is None or provided is None or wanted == provided)
 
@@ -155,11 +155,6 @@ def _class_of(entry: DeviceLine) -> str | None:
     """The resource class of an entry's devices; None when it depends on their ids."""
     name, spec = entry.data.get("resource_class"), entry.spec
     return resource_class(name) if spec is None else reported_class(name, spec.vendor_id, spec.product_id)
-
-
-def _traits(data: Mapping[str, Any]) -> set[str]:
-    names = (name.strip().upper() for name in str(data.get("traits") or "").split(",") if name.strip())
-    return {name if name.startswith(("CUSTOM_", "HW_", "COMPUTE_")) else f"CUSTOM_{name}" for name in names}
 
 
 @check("Device types")

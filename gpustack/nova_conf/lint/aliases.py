@@ -10,7 +10,7 @@ from gpustack.findings import Finding, finding
 from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import ALIAS, SCHEDULE, AliasLine, LintSubject
 from gpustack.nova_options import releases
-from gpustack.nova_options.pci_values import EntryError, alias_faults, alias_of, load, quotes_hint
+from gpustack.nova_options.pci_values import EntryError, alias_faults, alias_of, load, placement_faults, quotes_hint
 
 _TITLE = "Aliases"
 _CHECKS_IDS_SINCE = 32
@@ -57,6 +57,9 @@ def keys(subject: LintSubject) -> Iterator[Finding]:
             )
         for key, fault in alias_faults(line.data, subject.release):
             yield finding(Code.VALUE_INVALID, place=line.place, where=key, error=fault)
+        if subject.scheduled_by_placement is not None and not list(alias_faults(line.data, subject.release)):
+            for fault in placement_faults(line.data):
+                yield finding(Code.VALUE_INVALID, place=line.place, where="alias", error=fault)
         for character in ",:":
             if character in line.name:
                 yield finding(Code.ALIAS_NAME_UNUSABLE, place=line.place, alias=line.name, character=repr(character))

@@ -14,7 +14,7 @@ from gpustack.nova_conf.lint.registry import check
 from gpustack.nova_conf.lint.subject import REPORT, DeviceLine, LintSubject
 from gpustack.nova_options import releases
 from gpustack.nova_options.device_spec import ANY, DeviceSpec, offered
-from gpustack.nova_options.pci_values import EntryError, is_true, load, quotes_hint, specs_of
+from gpustack.nova_options.pci_values import EntryError, is_true, load, placement_faults, quotes_hint, specs_of
 from gpustack.pci import catalogue, classes
 
 _TITLE = "Device specs"
@@ -77,9 +77,11 @@ def keys(subject: LintSubject) -> Iterator[Finding]:
 
 @check(_TITLE)
 def placement_tags(subject: LintSubject) -> Iterator[Finding]:
-    """Tags that have no effect without report_in_placement."""
+    """Tags that have no effect without report_in_placement, and with it, values that Placement refuses."""
     for line in subject.devices:
         if subject.on(REPORT, line.source):
+            for fault in placement_faults(line.data):
+                yield finding(Code.VALUE_INVALID, place=line.place, where="device_spec", error=fault)
             continue
         if REPORT.known_to(subject.release):
             for key in _NEEDS_REPORT:

@@ -15,7 +15,7 @@ from gpustack.nova_conf.sections import with_filters
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
-from gpustack.nova_options.filters import Fault, FilterFault, faults, startable
+from gpustack.nova_options.filters import Fault, FilterFault, faults, not_importable, startable
 
 _TITLE = "Scheduler filters"
 
@@ -66,6 +66,9 @@ def known(subject: LintSubject) -> Iterator[Finding]:
         lines = source.configuration.effective(AVAILABLE.of(subject.release))
         if any(setting.unknown for setting in (*enabled, *lines)) or not (enabled or lines):
             continue
+        for line in lines:
+            for fault in not_importable([line.value], subject.release):
+                yield _fault(subject, source, line, fault)
         names = values(enabled[0].value) if enabled else releases.default_filters(subject.release)
         for fault in faults(names, [line.value for line in lines], subject.release):
             if fault.name.lower() != PCI_FILTER.lower():
@@ -78,13 +81,17 @@ def _fault(subject: LintSubject, source: Source, line: Setting, fault: FilterFau
     # The class may be named in another file, unless these files include nova.conf itself.
     complete = any(PurePath(file).name == "nova.conf" for file in source.configuration.files)
     use = f"write {fault.instead}" if fault.instead else f"take {fault.name} out of enabled_filters"
-    if fault.fault is Fault.UNKNOWN:
+    if fault.fault is Fault.NOT_IMPORTABLE:
+        use = f"write available_filters = {fault.instead or 'MODULE.CLASS, in one line for each class'}"
+    elif not fault.name:
+        use = "remove the superfluous comma"
+    elif fault.fault is Fault.UNKNOWN:
         use = f"add a line available_filters = MODULE.{fault.name}, or {use}"
     return finding(
         Code.FILTER_UNKNOWN,
         place=line.place,
-        severity=Severity.WARNING if fault.fault is Fault.UNKNOWN and not complete else None,
-        filter=fault.name,
+        severity=Severity.WARNING if fault.name and fault.fault is Fault.UNKNOWN and not complete else None,
+        filter=fault.name or "''",
         release=subject.release,
         hint=fault.hint,
         use=use,

@@ -82,6 +82,9 @@ def _meant(setting: Setting, release: Release) -> str | None:
     known = {option.name: option for option in releases.options(release)}
     if setting.name in known and setting.name != "alias":
         return f"; it belongs in [{known[setting.name].group}]"
+    for option in releases.options(release):
+        if any(path.partition("/")[2] == setting.name for path in option.old_names):
+            return f"; an old name of [{option.group}] {option.name}, but not in this section"
     if setting.group in ("DEFAULT", "filter_scheduler") and setting.name == "alias":
         return "; it belongs in [pci]"
     name = _MISLEADING.get(setting.name) if setting.group == "pci" else None
@@ -141,13 +144,13 @@ def booleans(subject: LintSubject) -> Iterator[Finding]:
             if option.kind != "bool" or not source.serves(option):
                 continue
             for setting in source.configuration.all(option):
-                if not setting.unknown and setting.value.strip().lower() not in (*releases.TRUE, *releases.FALSE):
+                if not setting.unknown and setting.value.lower() not in (*releases.TRUE, *releases.FALSE):
                     yield finding(
                         Code.BOOLEAN_INVALID,
                         place=setting.place,
                         group=setting.group,
                         name=setting.name,
-                        value=setting.value,
+                        value=repr(setting.value) if setting.value != setting.value.strip() else setting.value,
                     )
 
 
@@ -173,7 +176,7 @@ def _says(setting: Setting, option: Option) -> bool:
     """The relevant part of a value: whether a switch is on, or whether the list has PciPassthroughFilter."""
     if option.kind == "list":
         return PCI_FILTER in values(setting.value)
-    return setting.value.strip().lower() in releases.TRUE
+    return setting.value.lower() in releases.TRUE
 
 
 @check(_TITLE)

@@ -45,7 +45,7 @@ def switched_off(subject: LintSubject) -> Iterator[Finding]:
         settings = source.configuration.effective(REPORT)
         if not REPORT.known_to(subject.release) or not settings or subject.on(REPORT, source):
             continue
-        before = [s for s in source.configuration.all(REPORT) if s.value.strip().lower() in ("true", "1", "on", "yes")]
+        before = [s for s in source.configuration.all(REPORT) if s.value.lower() in ("true", "1", "on", "yes")]
         if before:
             yield finding(Code.PLACEMENT_REPORT_OFF_AGAIN, place=settings[-1].place, other=before[0].place)
 
