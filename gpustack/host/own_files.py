@@ -73,6 +73,11 @@ def is_untouched(text: str) -> bool:
     return bool(seal) and written == f"{digest(content)}\n"
 
 
+def is_exact(text: str) -> bool:
+    """Whether a text in the facts is the file's exact content: bytes that are not UTF-8 were read as U+FFFD."""
+    return "\ufffd" not in text
+
+
 def digest(content: str) -> str:
     """The SHA-256 digest of a file's content, in hexadecimal."""
     return hashlib.sha256(content.encode(errors="replace")).hexdigest()

@@ -12,6 +12,7 @@ from gpustack.findings import Finding, errors, finding
 from gpustack.host.boot import reboot as reboots
 from gpustack.host.boot import rebuild as boot
 from gpustack.host.boot import trial as trials
+from gpustack.host.decide import support
 from gpustack.host.decide.desired import Desired, desire
 from gpustack.host.decide.live import bind_live
 from gpustack.host.decide.targets import Targets
@@ -187,6 +188,7 @@ def _change_files(draft: _Draft) -> _Draft:
     if trial is not None and not _updates_menu(commands) and not trials.has_entry(host, desired, trial):
         commands = (*commands, RunCommand(argv=("update-grub",), why="GRUB's menu lacks the entry of the trial"))
     draft = replace(draft, files=files, commands=commands, reboot=reboots.reasons(host, desired))
+    draft = draft.having(*support.inexact(host, files))
     return draft.having(*boot.entry_findings(host, desired)) if draft.is_settled else draft
 
 

@@ -59,6 +59,7 @@ def plan_undo(host: Host, *, force: bool = False) -> HostPlan:
     if removed or given_back or any(path in host.files for path in (ADOPTED, AGAIN, JOURNAL)):
         findings += support.findings(host)
         operations += _operations(host, removed, given_back)
+        findings += support.inexact(host, operations)
     why = tuple(reasons(host_then, skipped=frozenset(skipped)))
     if given_back and host.kernel.booted_at is not None:
         why = (*why, "the configuration by hand is restored, and applies from the next boot on")

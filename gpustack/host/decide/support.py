@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gpustack.codes import Code
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.host.boot import kernel_install
 from gpustack.host.boot.tools import family, has_systemd_boot
+from gpustack.host.own_files import is_exact, is_ours
 from gpustack.host.prior_setup.foreign_config import UPDATE_INITRAMFS
+from gpustack.operations import Operation, WriteFile
 
 _XEN = frozenset({"xenfs", "xen_privcmd"})  # loaded under Xen only
 _INITRAMFS = ("initramfs-tools", "dracut")
@@ -43,6 +45,14 @@ _NEVER = re.compile(r"""^\s*update_initramfs=["']?no\b""", re.MULTILINE)
 def findings(host: Host) -> tuple[Finding, ...]:
     """The reasons why gpustack can't prepare this host."""
     return (*_machine(host), *_boot_loader(host), *_images(host), *_boot(host), *_unknown(host))
+
+
+def inexact(host: Host, operations: Iterable[Operation]) -> Iterator[Finding]:
+    """Findings about files of others that can't be changed: writing them would damage bytes that are not UTF-8."""
+    for write in (operation for operation in operations if isinstance(operation, WriteFile)):
+        if write.before is not None and not is_exact(write.before) and not is_ours(write.before):
+            reason = f"{write.path}: not valid UTF-8"
+            yield finding(Code.BOOT_CONFIGURATION_UNREADABLE, place=host.hostname, paths=reason)
 
 
 def _machine(host: Host) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from gpustack.errors import HostError
 from gpustack.facts.collector.limits import TEXT_LIMIT
 from gpustack.facts.model import ConfigFile, Host
 from gpustack.findings import Finding, finding
-from gpustack.host.own_files import ADOPTED, MARK
+from gpustack.host.own_files import ADOPTED, MARK, is_exact
 from gpustack.host.prior_setup.traces import Part, Trace
 from gpustack.linux.cmdline import same_name
 from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
@@ -123,7 +123,7 @@ def _report(code: Code, host: Host, trace: Trace, why: str = "") -> Finding:
 
 def _is_whole(host: Host, path: str) -> bool:
     """Whether the facts have the exact content of a file: it was read completely, and is valid UTF-8."""
-    return not any(entry.path == path for entry in host.unread) and "\ufffd" not in host.files[path].text
+    return not any(entry.path == path for entry in host.unread) and is_exact(host.files[path].text)
 
 
 def _operations(host: Host, entries: Mapping[str, Taken], reasons: Mapping[str, list[str]]) -> Iterator[Operation]:

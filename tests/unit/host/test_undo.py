@@ -164,6 +164,15 @@ def test_a_file_that_was_changed_by_hand_is_left_until_force() -> None:
     assert texts(machine) == texts(before)
 
 
+def test_undo_refuses_to_damage_bytes_that_are_not_utf8() -> None:
+    _, machine = prepared("rhel-9")
+    machine.raw["files"]["/etc/default/grub"]["text"] += "# f\ufffdr die Server\n"  # Latin-1, as the collector reads it
+    plan = plan_undo(machine.host)
+    assert plan.refused
+    assert [(f.code, f.place) for f in plan.findings] == [("GPU132", "gpu01")]
+    assert "/etc/default/grub: not valid UTF-8" in plan.findings[0].message
+
+
 def test_a_file_of_somebody_elses_is_never_removed() -> None:
     before, machine = prepared("prepared")
     machine.raw["files"][HOOK]["text"] = "#!/bin/sh\n# mine\n"
