@@ -7,7 +7,7 @@ No other module decides this. The invariants:
    instance uses there. Without an answer the verdict is *undecided* and names the host. The same holds for advice to
    start nova-compute.
 2. No answer is needed for a repair on a host that is down, if nova-compute does the same when it starts, before it
-   offers any device (``questions._spared``).
+   offers any device, and no instance there lacks a device (``questions._spared``).
 3. "In use" is believed in every answer, including incomplete ones. "Not in use" is believed only in a complete answer
    from a machine that proves to be that host. It has libvirt, and the function with the row's vendor and product. The
    machine's name without domain is the host's, because all hosts of a rack have the same devices at the same addresses.

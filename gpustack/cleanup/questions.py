@@ -118,7 +118,8 @@ def _questions(verdict: Verdict, view: NodeView, clock: Clock) -> Iterator[Quest
     for host, called in _other_ends(verdict, owner).items():
         elsewhere = view.elsewhere.get(verdict.owner or "", ())
         on_host = owner is not None and owner.alive and owner.instance is not None and owner.instance.host == host
-        models = {row.address.lower(): _model(row) for name, row in elsewhere if same(name, host)}
+        # Nova does not manage soft-deleted rows.
+        models = {row.address.lower(): _model(row) for name, row in elsewhere if row.live and same(name, host)}
         yield Question(
             host=host,
             names=called,
@@ -213,11 +214,14 @@ def _spared(verdict: Verdict, view: NodeView, clock: Clock) -> str:
 
     None is needed if nova-compute does not run and frees the device when it starts, before it offers any. That requires
     that the owner is not on this node, and that no unfinished migration leads from or to it (``nova/pci/manager.py``,
-    ``clean_usage``).
+    ``clean_usage``). If an instance of this node lacks a device, it may use the one that the repair offers, and
+    nova-compute must not be started first (class L).
     """
     silent = view.node.deleted or view.host_state(clock) in _SILENT
     plain = verdict.repair in (Repair.FREE, Repair.RETIRE, Repair.CLEAR_DELETED)
     if not silent or not plain or verdict.stop or verdict.migrations:
+        return ""
+    if verdict.repair is Repair.FREE and any(lacking(view)):
         return ""
     for row in verdict.rows:
         owner = view.owners.get(row.instance_uuid or "")

@@ -21,7 +21,7 @@ from datetime import datetime
 
 from gpustack.cleanup.clock import Clock, HostState
 from gpustack.cleanup.evidence import in_flight
-from gpustack.cleanup.model import ERROR, Migration
+from gpustack.cleanup.model import ERROR, Instance, Migration
 from gpustack.cleanup.verdict import Lingering, Repair, Status, Verdict
 from gpustack.cleanup.view import NodeView, Owner
 from gpustack.hostnames import extends
@@ -150,7 +150,7 @@ def _last(owner: Owner, moves: list[Migration]) -> datetime | None:
 
 def _down(owner: Owner, moves: list[Migration], view: NodeView, clock: Clock) -> Iterator[tuple[str, str]]:
     """Yield the hosts that must continue the work and have been down too long, with their state."""
-    for host in dict.fromkeys(filter(None, _actors(owner, moves, view))):
+    for host in dict.fromkeys(filter(None, _actors(owner, moves))):
         service = view.service_on(host)
         state = clock.state(service)
         if service is None:
@@ -159,7 +159,7 @@ def _down(owner: Owner, moves: list[Migration], view: NodeView, clock: Clock) ->
             yield host, f"is {state.value} since {service.reported_at or 'ever'}"
 
 
-def _actors(owner: Owner, moves: list[Migration], view: NodeView) -> Iterable[str | None]:
+def _actors(owner: Owner, moves: list[Migration]) -> Iterable[str | None]:
     for move in moves:
         # The source of an evacuation is down as a rule.
         yield from (
@@ -171,7 +171,7 @@ def _actors(owner: Owner, moves: list[Migration], view: NodeView) -> Iterable[st
             )
         )
     if not moves and owner.alive and owner.instance is not None:
-        yield owner.instance.host or view.node.host
+        yield owner.instance.host  # without a host, no nova-compute works on it: the host of a row has no part in it
 
 
 def _advice(owner: Owner) -> str:
@@ -187,8 +187,25 @@ def _advice(owner: Owner) -> str:
             f"look for domains of {owner.uuid} on both hosts, then evacuate it again; the record {ids} is what its old "
             "host needs when it returns, so do not delete it"
         )
+    if not moves and not owner.in_several_cells and owner.alive and owner.instance is not None:
+        return _advice_without_move(owner.instance)
     reset = f"openstack server set --state active {owner.uuid}; " if owner.alive else ""
     return (
         f"see that no copy and no domain of {owner.uuid} runs on the hosts of migration {ids or '(none)'}, as {PAGE} "
         f"shows; then: {reset}set the migration to error in the database, and plan again"
+    )
+
+
+def _advice_without_move(instance: Instance) -> str:
+    """Return the advice for a task without a migration: there is no other host, and no migration to end."""
+    if instance.vm_state == "building":
+        return f"the instance was never started: run openstack server delete {instance.uuid}, and plan again"
+    if instance.host is None:  # "--state active" would make an active instance without a host
+        return (
+            f"see in the logs of nova-conductor and nova-scheduler that nothing works on {instance.uuid}; then set "
+            "task_state of the instance to NULL in the database, and plan again"
+        )
+    return (
+        f"see in the log of nova-compute on {instance.host} that nothing works on {instance.uuid}; then run "
+        f"openstack server set --state active {instance.uuid}, and plan again"
     )

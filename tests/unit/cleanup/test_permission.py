@@ -27,6 +27,8 @@ rows: [{status: allocated, owner: vm, request: r1}, {status: allocated, owner: v
 owners: {vm: {host: gpu1}}
 """
 J = "rows: [{status: available, owner: vm}]\nowners: {vm: {absent: true}}"
+LACKING = "owners: {vm: , other: {host: gpu1}}"
+GHOST_BESIDE_LACKING = "owners: {vm: {absent: true}, other: {host: gpu1}}"
 GPUS = {f"0000:8{number}:00.0": "10de:11b4" for number in (1, 2, 3)}
 COMPLETE = Usage(functions=GPUS)
 
@@ -93,6 +95,11 @@ def uses(address: str = "0000:81:00.0", owner: str = "vm", gap: str = "") -> Usa
         (f"{STOPPED}\n{F}", "F", {"gpu1": Usage(functions=GPUS, nova_compute=True)}, "report"),
         # The host is down, and its nova-compute does the same when it starts.
         (f"{DOWN}\n{ROW}\nowners: {{vm: }}", "A", {"gpu1": Usage(gap="no way")}, "stale"),
+        # Not so if an instance there lacks a device: it may use the one that would be freed.
+        (f"{DOWN}\n{ROW}\n{LACKING}", "A", {"gpu1": Usage(gap="no way")}, "undecided"),
+        (f"{DOWN}\n{ROW}\n{LACKING}", "A", {"gpu1": uses(owner="other")}, "report"),
+        (f"{DOWN}\n{ROW}\n{LACKING}", "A", {"gpu1": COMPLETE}, "stale"),
+        (f"{DOWN}\n{ROW}\n{GHOST_BESIDE_LACKING}", "E", {"gpu1": Usage(gap="no way")}, "undecided"),
         # Not so if it has no service at all: it may run without one.
         (f"service: null\n{ROW}\nowners: {{vm: }}", "A", {"gpu1": Usage(gap="no way")}, "undecided"),
     ],
@@ -137,6 +144,19 @@ def test_each_device_that_a_failed_migration_frees_is_asked_about() -> None:
     for verdict in rules.judge(neighbourhood.view(case), neighbourhood.clock(case)):
         for address in ("0000:81:00.0", "0000:82:00.0"):
             assert asking.settle(verdict, {"gpu1": uses(address, ""), "gpu2": COMPLETE}).status is Status.REPORT
+
+
+def test_a_soft_deleted_row_of_the_other_host_is_not_asked_about() -> None:
+    """Nova does not free it: its address may belong to another instance by a row of its own."""
+    owner = "{host: gpu3, moves: [{status: error, from: gpu2, to: gpu1}]}"
+    data: dict[str, Any] = yaml.safe_load(f"{UP}\n{ROW}\nowners: {{vm: {owner}}}")
+    view = neighbourhood.view(data)
+    for deleted, status in ((0, Status.REPORT), (9, Status.STALE)):
+        row = view.rows[0]._replace(id=9, compute_node_id=2, deleted=deleted)
+        moved = dataclasses.replace(view, elsewhere={"vm": (("gpu2", row),)})
+        (verdict,) = rules.judge(moved, neighbourhood.clock(data))
+        answers = {"gpu1": COMPLETE, "gpu2": uses(owner="other")}
+        assert asking.settle(verdict, answers).status is status
 
 
 def test_relatives_are_asked_about_however_addresses_are_written() -> None:

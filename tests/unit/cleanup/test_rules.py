@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpustack.cleanup import rules
-from gpustack.cleanup.verdict import Verdict
+from gpustack.cleanup.verdict import Status, Verdict
 from support import neighbourhood
 from support.cleanup_cases import CASES
 
@@ -54,3 +54,24 @@ def test_every_class_has_a_case_that_is_wrong_and_one_that_is_left_alone() -> No
             all(v.split()[1] in ("protected", "undecided", "heals", "report") for v in p.values[0]["verdicts"])
             for p in calm
         ), rule.CLASS
+
+
+@pytest.mark.parametrize(
+    ("owner", "advice"),
+    [
+        ({"task": "powering-on"}, "openstack server set --state active vm"),
+        (
+            {"task": "unshelving", "host": None, "state": "shelved_offloaded", "age": 90000},
+            "task_state of the instance",
+        ),
+        ({"state": "building"}, "openstack server delete vm"),
+    ],
+)
+def test_advice_for_a_stuck_task_without_a_migration(owner: dict[str, Any], advice: str) -> None:
+    """There is no other host and no migration to end; an instance without a host must not be made active."""
+    case = {"stuck_after": 3600, "rows": [{"status": "allocated", "owner": "vm"}], "owners": {"vm": owner}}
+    (verdict,) = rules.judge(neighbourhood.view(case), neighbourhood.clock(case))
+    assert verdict.status is Status.STUCK
+    assert advice in verdict.advice
+    assert "migration" not in verdict.advice
+    assert ("--state active" in verdict.advice) == ("host" not in owner and "task" in owner)
