@@ -28,6 +28,7 @@ def in_the_way(
     own_file: str | None,
     drop_in: bool = True,
     overrides: Path | None = None,
+    own_key: str | None = None,
 ) -> list[Finding]:
     """Report existing lines that stay in force beside the rendered ones, or that override them.
 
@@ -36,12 +37,14 @@ def in_the_way(
     :param own_file: the file name of gpustack's drop-in, to find files that are read after it; None without a drop-in.
     :param drop_in: whether the settings go into that file and not into ``nova.conf``.
     :param overrides: the directory of kolla-ansible's overrides for Nova that the rendered files go into.
+    :param own_key: the key of gpustack's ConfigMap for nova-compute, to find keys that are read after it.
     """
     directories = (overrides.resolve(), *existing.joined) if overrides else ()
     findings = (
         *_aliases(existing, wanted, directories, replaces=replaces),
         *_devices(existing, wanted, hosts, directories, replaces=replaces),
         *(_later(existing, wanted, own_file, drop_in=drop_in) if own_file is not None else ()),
+        *(_in_later_keys(existing, wanted, own_key) if own_key is not None else ()),
         *_decided_for_one_host(existing, wanted, directories),
         *_available(existing, wanted),
     )
@@ -77,6 +80,11 @@ def _devices(
         elif not replaces or setting.path != option.path or is_faulty(setting) or _beside(setting, directories):
             for host in hosts_of(source, hosts):
                 yield from _device_in_the_way(setting, wanted, host)
+        else:
+            for host in hosts_of(source, hosts):
+                # A line that matches only rendered devices is replaced; any other one is carried over.
+                if not offered(parse_line(setting.value), host) <= rendered_devices(wanted, host):
+                    yield from _device_in_the_way(setting, wanted, host)
 
 
 def _of_one_host(setting: Setting, directories: Collection[Path]) -> bool:
@@ -184,6 +192,15 @@ def _later(existing: Existing, wanted: DesiredConfig, own_file: str, *, drop_in:
                         line=_named(setting),
                         value=value,
                     )
+
+
+def _in_later_keys(existing: Existing, wanted: DesiredConfig, own_key: str) -> Iterator[Finding]:
+    """Lines in a ConfigMap whose key sorts after gpustack's: each key becomes a drop-in."""
+    for option in _of_one_value(wanted):
+        for source, setting in existing.effective(option):
+            later = PurePath(setting.file).name.rpartition(":")[2] > own_key
+            if source.services == ("compute",) and later and not _right(setting, option, wanted):
+                yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
 
 
 def _of_one_value(wanted: DesiredConfig) -> Iterator[Option]:

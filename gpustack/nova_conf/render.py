@@ -101,6 +101,7 @@ def _conflicts(job: Job, deployment: Deployment, hosts: Sequence[Host], *, appen
         own_file=DROP_IN if deployment in ("drop-in", "openstack-ansible") and not appended else None,
         drop_in=deployment == "drop-in",
         overrides=job.into(job.directory) if overrides else None,
+        own_key=rhoso.KEY if deployment == "rhoso" else None,
     )
 
 

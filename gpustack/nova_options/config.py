@@ -27,7 +27,8 @@ from gpustack.nova_options.substitution import Substitution, TooLongError
 _P = TypeVar("_P", bound=PurePath)
 _MAX_BYTES = 1 << 20
 """Per file; Nova's sample, with every option and its documentation, is shorter."""
-_STATEMENT = re.compile(r"^[^#;\n]*\{%", re.MULTILINE)
+_STATEMENT = re.compile(r"^(?:[^#;\n]*\{%|\s*\{#)", re.MULTILINE)
+"""The start of a statement or a comment of Jinja."""
 _BOM = "\ufeff"
 _STOPS = "fix the file: a service that is started with it stops at once"
 

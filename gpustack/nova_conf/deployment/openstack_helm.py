@@ -58,8 +58,8 @@ def _hosts(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
             entry = by_name.setdefault(host, {"name": host})
             nova = dict(_below(entry, "conf", "nova"))
             for group, values in _values(rendered).items():
-                nova[group] = {**(nova.get(group) or {}), **values}
-            entry["conf"] = {**(entry.get("conf") or {}), "nova": nova}
+                nova[group] = {**_below(nova, group), **values}
+            entry["conf"] = {**_below(entry, "conf"), "nova": nova}
     return list(by_name.values())
 
 

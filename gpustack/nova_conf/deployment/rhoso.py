@@ -7,12 +7,14 @@ patch of OpenStackControlPlane whose ``customServiceConfig`` nova-operator mount
 
 from __future__ import annotations
 
+import base64
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gpustack.errors import NovaConfigError
 from gpustack.nova_conf.rendered import Job, RenderedFile, dumped, template
 from gpustack.nova_conf.sections import CONTROL, ConfigSection, sections
 from gpustack.nova_conf.sources import Source
@@ -159,10 +161,9 @@ def has_services(document: Mapping[str, Any]) -> bool:
 
 
 def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
-    """The settings for Nova's services in an OpenStackControlPlane, or in a ConfigMap for nova-compute."""
-    data = document.get("data") if document.get("kind") == "ConfigMap" else None
-    for key, text in data.items() if isinstance(data, dict) else ():
-        if fnmatch.fnmatch(str(key), PATTERN) and key != KEY and isinstance(text, str):
+    """The settings for Nova's services in an OpenStackControlPlane, or in a ConfigMap or Secret for nova-compute."""
+    for key, text in _data(path, document):
+        if fnmatch.fnmatch(key, PATTERN) and key != KEY:
             yield _source("compute", f"{path}:{key}", text)
     template = _template_of(document)
     for service in CONTROL:
@@ -170,6 +171,25 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
             text = _custom([template], keys)
             if text:
                 yield _source(service, f"{path}:{'.'.join(keys)}", text)
+
+
+def _data(path: Path, document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The keys of a ConfigMap or Secret, with their texts."""
+    plain, encoded = {"ConfigMap": ("data", "binaryData"), "Secret": ("stringData", "data")}.get(
+        str(document.get("kind")), ("", "")
+    )
+    for field in (plain, encoded):
+        values = document.get(field)
+        for key, value in values.items() if isinstance(values, dict) else ():
+            if isinstance(value, str):
+                yield str(key), value if field == plain else _decoded(value, f"{path}:{key}")
+
+
+def _decoded(text: str, place: str) -> str:
+    try:
+        return base64.b64decode(text, validate=False).decode()
+    except ValueError as error:
+        raise NovaConfigError("the value is not text in Base64", where=place, remedy="correct the value") from error
 
 
 def _source(service: str, place: str, text: str) -> Source:

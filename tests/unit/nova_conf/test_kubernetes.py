@@ -1,5 +1,6 @@
 """Resources for RHOSO and values for openstack-helm: what their own rules make of them."""
 
+import base64
 import fnmatch
 import json
 from pathlib import Path
@@ -205,6 +206,32 @@ def test_rhoso_reports_devices_of_other_config_maps(tmp_path):
     assert sorted(set(reported)) == [("GPU312", "there.yaml:25-nova-extra.conf:2"), ("GPU383", "rhoso")]
 
 
+def test_rhoso_reports_devices_in_secrets(tmp_path):
+    text = '[pci]\ndevice_spec = {"vendor_id": "10de"}\n'
+    encoded = base64.b64encode(text.encode()).decode()
+    secret = {"kind": "Secret", "stringData": {"25-nova-a.conf": text}, "data": {"25-nova-b.conf": encoded}}
+    path = tmp_path / "there.yaml"
+    path.write_text(yaml.safe_dump(secret))
+    reported = codes(rendered(tmp_path, "rhoso", str(path)), "GPU312")
+    assert sorted(reported) == [("GPU312", f"there.yaml:25-nova-{name}.conf:2") for name in "ab"]
+
+
+def test_rhoso_refuses_a_secret_that_is_not_encoded(tmp_path):
+    path = tmp_path / "there.yaml"
+    path.write_text(yaml.safe_dump({"kind": "Secret", "data": {"25-nova.conf": "/w=="}}))
+    with pytest.raises(NovaConfigError, match=r"there.yaml:25-nova.conf: the value is not text in Base64"):
+        rendered(tmp_path, "rhoso", str(path))
+
+
+@pytest.mark.parametrize(("key", "value", "expected"), [("99", "false", 1), ("99", "true", 0), ("25", "false", 0)])
+def test_rhoso_refuses_keys_that_override_ours(tmp_path, key, value, expected):
+    data = {f"{key}-nova.conf": f"[pci]\nreport_in_placement = {value}\n"}
+    path = tmp_path / "there.yaml"
+    path.write_text(yaml.safe_dump({"kind": "ConfigMap", "data": data}))
+    reported = codes(rendered(tmp_path, "rhoso", str(path), placement="report"), "GPU314")
+    assert reported == [("GPU314", "there.yaml:99-nova.conf:2")] * expected
+
+
 def oslo_conf(values: dict) -> str:
     """In place of helm-toolkit's ``to_oslo_conf``, which only Helm runs: lists are joined, a multistring is lines."""
     lines = []
@@ -290,6 +317,16 @@ def test_helm_keeps_the_operators_values(tmp_path):
     assert [json.loads(line) for line in by_host["cpu01"].pci.device_spec] == [json.loads(NIC)]
     hosts = {host["name"]: host["conf"]["nova"] for host in generated["conf"]["overrides"]["nova_compute"]["hosts"]}
     assert hosts["gpu01"]["DEFAULT"] == {"reserved_host_memory_mb": 4096}
+
+
+@pytest.mark.parametrize("conf", [["a"], {"nova": ["a"]}, {"nova": {"pci": "a"}}, {"nova": {"pci": ["a"]}}])
+def test_helm_replaces_overrides_that_are_no_mappings(tmp_path, conf):
+    values = tmp_path / "values.yaml"
+    hosts = [{"name": "gpu01", "conf": conf}]
+    values.write_text(yaml.safe_dump({"conf": {"overrides": {"nova_compute": {"hosts": hosts}}}}))
+    (document,) = documents(rendered(tmp_path, "openstack-helm", str(values)), "gpustack-nova.yaml")
+    by_name = {entry["name"]: entry["conf"] for entry in document["conf"]["overrides"]["nova_compute"]["hosts"]}
+    assert by_name["gpu01"]["nova"]["pci"]["device_spec"]["values"] == [json.dumps(entry) for entry in GPU01]
 
 
 def test_places_in_values_are_named_by_their_path(tmp_path):

@@ -44,6 +44,15 @@ def test_overrides_that_are_merged_after_ours_are_errors(tmp_path, name, text, e
     assert [code for code, _ in reported] == ([expected] if expected else [])
 
 
+@pytest.mark.parametrize("ids", ['"vendor_id": "10de"', '"address": "0000:84:00.*"'])
+def test_carried_devices_that_come_before_ours_are_reported(tmp_path, ids):
+    merged = tmp_path / "nova-compute.conf"
+    merged.write_text(f"[pci]\ndevice_spec = {{{ids}}}\n")
+    rendering = rendered(tmp_path, "kolla", str(merged))
+    assert ids in text_of(rendering, "gpu01/nova.conf")
+    assert codes(rendering, *WAYS) == [("GPU312", "nova-compute.conf:2")]
+
+
 def test_overrides_that_ours_would_replace_are_carried_over(tmp_path):
     filters = "[filter_scheduler]\nenabled_filters = ComputeFilter,DifferentHostFilter\n"
     there(tmp_path, {"../nova.conf": f"[pci]\nalias = {FPGA}\n{filters}", "nova-compute.conf": DEVICES})
