@@ -97,16 +97,17 @@ def _place(host: Host, gpu: Gpu) -> str:
 
 def _group(host: Host, gpu: Gpu) -> Iterator[Finding]:
     place, group = _place(host, gpu), gpu.main.iommu_group
+    needed = needs(host, gpu)
+    if of_card := [need for need in needed if need.function in gpu.functions]:
+        yield finding(Code.CARD_FUNCTION_IN_USE, place=place, needs="; ".join(map(str, of_card)))
     if group is None:
         if iommu_active(host) and not unreadable(host, f"{_DEVICES}/{gpu.main.address}/iommu_group"):
             yield finding(Code.NO_IOMMU_GROUP, place=place)
-        if needed := needs(host, gpu):
-            yield finding(Code.CARD_FUNCTION_IN_USE, place=place, needs="; ".join(map(str, needed)))
         return
-    if needed := needs(host, gpu):
-        yield finding(Code.GROUP_IN_USE, place=place, group=group, needs="; ".join(map(str, needed)))
-    if others := peers(gpu):
-        yield finding(Code.GROUP_SHARED_WITH_GPUS, place=place, group=group, peers=", ".join(f.address for f in others))
+    if others := [need for need in needed if need not in of_card]:
+        yield finding(Code.GROUP_IN_USE, place=place, group=group, needs="; ".join(map(str, others)))
+    if shared := peers(gpu):
+        yield finding(Code.GROUP_SHARED_WITH_GPUS, place=place, group=group, peers=", ".join(f.address for f in shared))
     yield from _direct(host, gpu)
     yield from _idle(host, gpu)
 
@@ -173,7 +174,7 @@ def _binding(host: Host, gpu: Gpu) -> Iterator[Finding]:
     unknown += [f"{name}, a member of its IOMMU group" for name in group.devices if name not in host.functions]
     if unknown:
         yield finding(Code.READINESS_UNKNOWN, place=place, names=", ".join(unknown))
-    needed = [need.function for need in needs(host, gpu)]  # GROUP_IN_USE reports these
+    needed = [need.function for need in needs(host, gpu)]  # CARD_FUNCTION_IN_USE and GROUP_IN_USE report these
     holding = (*(f for f in gpu.functions if is_host_driver(f.driver)), *in_the_way(host, gpu))
     held = [f for f in holding if f not in needed]
     if held:

@@ -77,7 +77,8 @@ def _names(host: Host, kernel: BootKernel, function: Function) -> Iterator[str]:
     candidates = [*host_drivers(function), *([_XHCI] if function.pci_class == _XHCI_CLASS else [])]
     built_in = [module for module in dict.fromkeys(candidates) if kernel.modules.get(module) == "builtin"]
     yield from built_in
-    if not built_in and kernel.release == host.kernel.release and _has_no_module(host, function):
+    is_module = kernel.modules.get(canonical(function.driver or "")) == "module"
+    if not built_in and not is_module and kernel.release == host.kernel.release and _has_no_module(host, function):
         yield function.driver or ""
 
 
