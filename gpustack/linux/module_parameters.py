@@ -17,6 +17,7 @@ from gpustack.linux.cmdline import Argument, CommandLine, argument, same_name
 from gpustack.linux.drivers import IDS_ARGUMENTS
 
 _LAST_WORD = {"iommu": "usedac"}  # iommu_setup returns there
+_OFF_FOR_GOOD = ("off", "soft")  # of iommu=: no later word enables the IOMMU again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +86,10 @@ def fulfils(line: CommandLine, wanted: str) -> bool:
 
 
 def contradicts(parameter: Argument, wanted: str) -> bool:
-    """Whether an argument disables the feature that ``wanted`` enables."""
+    """Whether an argument disables the feature that ``wanted`` enables, or disables the IOMMU for good."""
     switch = _SWITCHES.get(wanted)
+    if switch is PASSTHROUGH and any(word.startswith(_OFF_FOR_GOOD) for word in words(parameter)):
+        return True
     return switch is not None and switched([parameter], switch) is False
 
 

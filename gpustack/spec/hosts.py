@@ -54,17 +54,22 @@ def expand(pattern: str) -> Iterator[str]:
 
 
 def nearby(spec: Spec, hostname: str) -> tuple[str, ...]:
-    """Patterns that do not match a host only because of its domain, for a hint.
+    """Patterns that do not match a host only because of its domain or case, for a hint.
 
     They match the host's short name, or their own part before the first dot matches it.
     """
-    short = hostnames.head(hostname)
+    shorts = _cases(hostnames.head(hostname))
     patterns = []
     for text in spec.hosts:
         head = hostnames.head(text)
         pattern = HostPattern.parse(text)
         if not pattern.matches(hostname) and (
-            pattern.matches(short) or (head and HostPattern.parse(head).matches(short))
+            any(map(pattern.matches, (*_cases(hostname), *shorts)))
+            or (head and any(map(HostPattern.parse(head).matches, shorts)))
         ):
             patterns.append(text)
     return tuple(patterns)
+
+
+def _cases(name: str) -> tuple[str, ...]:
+    return (name, name.lower(), name.upper())

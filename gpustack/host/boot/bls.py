@@ -113,7 +113,7 @@ def _no_line(host: Host, path: str, text: str, needed: tuple[str, ...]) -> Itera
         yield finding(Code.GRUB_DEFAULTS_LINE_MISSING, place=f"{host.hostname} {path}")
 
 
-_OVERRIDDEN = 'a later line overrides each plain line GRUB_CMDLINE_LINUX="…", or all such lines contain variables'
+_OVERRIDDEN = 'no line GRUB_CMDLINE_LINUX="…" is plain (quoted, without variables), or a later line overrides it'
 OPEN_QUOTE = "a double quote before them is not closed, so that they are a part of another argument's value"
 
 

@@ -82,7 +82,7 @@ def _is_beside_the_point(gpu_finding: Finding) -> bool:
 
 def _not_in_spec(spec: Spec, host: Host) -> Finding:
     patterns = nearby(spec, host.hostname)
-    hint = f" ({', '.join(patterns)} fits it but for the domain)" if patterns else ""
+    hint = f" ({', '.join(patterns)} would match with another domain or case)" if patterns else ""
     return finding(Code.HOST_NOT_IN_SPEC, place=host.hostname, hint=hint)
 
 

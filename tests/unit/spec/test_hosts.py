@@ -49,6 +49,11 @@ def test_nearby_patterns_miss_by_the_domain_only() -> None:
     assert nearby(parsed, "storage01") == ()
 
 
+@pytest.mark.parametrize(("pattern", "name"), [("gpu01", "GPU01"), ("GPU[01:16]", "gpu02.example.org")])
+def test_nearby_patterns_miss_by_the_case(pattern: str, name: str) -> None:
+    assert nearby(spec({pattern: ["k4200"]}), name) == (pattern,)
+
+
 def test_options_go_from_the_general_to_the_particular() -> None:
     parsed = spec(
         {
