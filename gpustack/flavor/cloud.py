@@ -151,6 +151,8 @@ class FlavorCloud:
         missing_ok: bool = False,
         **body: Any,  # noqa: ANN401 - requests' own
     ) -> Any:  # noqa: ANN401 - JSON
+        if not {".", ".."}.isdisjoint(path.split("/")):  # HTTP clients shorten such a path to that of another resource
+            raise CloudError(f"can't {doing}: an id or a name of dots is no part of an address", where=self._where)
         with translated_errors(doing):
             answer = self._compute.request(path, method, microversion=microversion, raise_exc=False, **body)
             if missing_ok and answer.status_code == _NOT_FOUND:

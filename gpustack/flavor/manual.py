@@ -78,12 +78,16 @@ class Changes:
 def find_flavor(present: Sequence[PresentFlavor], name: str) -> PresentFlavor:
     """Return the flavor with this name or id.
 
-    :raises FlavorError: if there is none.
+    :raises FlavorError: if there is none, or if the name of one flavor is the id of another.
     """
-    for flavor in present:
-        if name in (flavor.name, flavor.id):
-            return flavor
-    raise FlavorError(f"there is no flavor {name!r}", remedy="`gpustack flavor list --all` lists them")
+    matching = [flavor for flavor in present if name in (flavor.name, flavor.id)]
+    if len(matching) > 1:
+        texts = " and ".join(f"{flavor.name} (id {flavor.id})" for flavor in matching)
+        remedy = "write the id of the one with this name, or the name of the one with this id"
+        raise FlavorError(f"{name!r} is the name of one flavor and the id of another: {texts}", remedy=remedy)
+    if not matching:
+        raise FlavorError(f"there is no flavor {name!r}", remedy="`gpustack flavor list --all` lists them")
+    return matching[0]
 
 
 def creation(wanted: WantedFlavor, present: Sequence[PresentFlavor], projects: Mapping[str, str]) -> CreateFlavor:

@@ -35,6 +35,8 @@ _FIELDS = {
 }
 """Extra specs that have a field of their own in the spec."""
 _MAX_NAME = 255
+_DOTS = (".", "..")
+"""Names that HTTP clients remove from the path of an address."""
 
 
 def check_flavors(document: Document, models: Mapping[str, Any], flavors: Mapping[str, Any]) -> Iterator[Problem]:
@@ -50,6 +52,8 @@ def check_flavors(document: Document, models: Mapping[str, Any], flavors: Mappin
         yield from _extra_specs(document, path, flavor)
         yield from _name(document, path, name, flavor)
         yield from _twice(document, path, "name", name, flavor, names)
+        if flavor.get("id") in _DOTS:
+            yield document.problem((*path, "id"), f"Nova's API can't find a flavor with the id {flavor['id']}")
         if isinstance(flavor.get("id"), str):
             yield from _twice(document, (*path, "id"), "id", flavor["id"], flavor, ids)
 
@@ -97,6 +101,8 @@ def _extra_specs(document: Document, path: Path, flavor: Mapping[str, Any]) -> I
         elif key.startswith(NAMESPACE):
             message = f"names that begin with {NAMESPACE} are reserved for gpustack"
             yield document.problem(key_path, message, at_key=True)
+        elif key in _DOTS:
+            yield document.problem(key_path, f"Nova's API can't remove an extra spec called {key}", at_key=True)
         elif key in _FIELDS and _given(flavor, _FIELDS[key]):
             message = f"{key} is already set by {'.'.join(_FIELDS[key])}"
             yield document.problem(key_path, message, at_key=True)
