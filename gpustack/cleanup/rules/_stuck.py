@@ -187,8 +187,9 @@ def _advice(owner: Owner) -> str:
             f"look for domains of {owner.uuid} on both hosts, then evacuate it again; the record {ids} is what its old "
             "host needs when it returns, so do not delete it"
         )
-    if not moves and not owner.in_several_cells and owner.alive and owner.instance is not None:
-        return _advice_without_move(owner.instance)
+    instance, between_cells = owner.instance, owner.in_several_cells or (owner.instance and owner.instance.hidden)
+    if not moves and instance is not None and owner.alive and not between_cells:
+        return _advice_without_move(instance)
     reset = f"openstack server set --state active {owner.uuid}; " if owner.alive else ""
     return (
         f"see that no copy and no domain of {owner.uuid} runs on the hosts of migration {ids or '(none)'}, as {PAGE} "

@@ -27,10 +27,18 @@ rows: [{status: allocated, owner: vm, request: r1}, {status: allocated, owner: v
 owners: {vm: {host: gpu1}}
 """
 J = "rows: [{status: available, owner: vm}]\nowners: {vm: {absent: true}}"
+D = "rows: [{status: allocated, owner: vm, deleted: 1}]\nowners: {vm: }"
+ERROR_LIVE = """
+rows: [{status: allocated}, {status: allocated, owner: vm, request: r1}]
+owners: {vm: {host: gpu1, moves: [{status: error, type: live-migration}]}}
+"""
 LACKING = "owners: {vm: , other: {host: gpu1}}"
 GHOST_BESIDE_LACKING = "owners: {vm: {absent: true}, other: {host: gpu1}}"
 GPUS = {f"0000:8{number}:00.0": "10de:11b4" for number in (1, 2, 3)}
 COMPLETE = Usage(functions=GPUS)
+# A power cut of the source in the middle of the copy, after which its nova-compute started again.
+CUT = f"stuck_after: 3600\n{ROW}\nowners: {{vm: {{moves: [{{status: migrating, from: gpu2, to: gpu1}}]}}}}"
+STARTED = Usage(functions=GPUS, age=timedelta(seconds=5))
 
 
 def judged(case: str, klass: str) -> Verdict:
@@ -77,6 +85,12 @@ def uses(address: str = "0000:81:00.0", owner: str = "vm", gap: str = "") -> Usa
         (f"{STOPPED}\n{F}", "F", {"gpu1": Usage(gap="no way", gone=True)}, "undecided"),
         # Where nova-compute is started, each device in use must be its user's by a row that stays.
         (f"{STOPPED}\n{F}", "F", {"gpu1": uses("0000:81:00.0")}, "stale"),
+        (
+            f"{STOPPED}\n{F}",
+            "F",
+            {"gpu1": Usage(users={"0000:81:00.0": frozenset({"vm", ""})}, functions=GPUS)},
+            "stale",
+        ),
         (f"{STOPPED}\n{F}", "F", {"gpu1": uses("0000:81:00.0", "other")}, "report"),
         (f"{STOPPED}\n{F}", "F", {"gpu1": uses("0000:82:00.0")}, "report"),
         (f"{STOPPED}\n{F}", "F", {"gpu1": uses("0000:83:00.0", "other")}, "report"),
@@ -84,6 +98,12 @@ def uses(address: str = "0000:81:00.0", owner: str = "vm", gap: str = "") -> Usa
         (f"{UP}\nrows: [{{status: allocated}}]", "J", {"gpu1": uses()}, "report"),
         (f"{UP}\nrows: [{{status: allocated}}]", "J", {"gpu1": Usage(gap="no way")}, "undecided"),
         (f"{UP}\nrows: [{{status: allocated}}]", "J", {"gpu1": COMPLETE}, "stale"),
+        (
+            f"{UP}\nrows: [{{status: allocated}}]",
+            "J",
+            {"gpu1": Usage(functions={"0000:81:00.0": "8086:1"})},
+            "undecided",
+        ),
         # A device that Nova does not manage may be in use.
         (
             f"{STOPPED}\n{F}",
@@ -93,6 +113,29 @@ def uses(address: str = "0000:81:00.0", owner: str = "vm", gap: str = "") -> Usa
         ),
         # A nova-compute that runs is not stopped, whatever its service and the operator say.
         (f"{STOPPED}\n{F}", "F", {"gpu1": Usage(functions=GPUS, nova_compute=True)}, "report"),
+        # It runs, as it should, on a host that need not be stopped; no user is no use.
+        (f"{UP}\n{B}", "B", {"gpu1": dataclasses.replace(COMPLETE, nova_compute=True), "gpu2": COMPLETE}, "stale"),
+        (
+            f"{UP}\n{B}",
+            "B",
+            {"gpu1": Usage(functions=GPUS, users={"0000:81:00.0": frozenset()}), "gpu2": COMPLETE},
+            "stale",
+        ),
+        # A proof is a proof, also of a host that was declared gone.
+        (f"{UP}\n{CUT}", "A", {"gpu1": COMPLETE, "gpu2": STARTED}, "stale"),
+        (f"{UP}\n{CUT}", "A", {"gpu1": COMPLETE, "gpu2": COMPLETE}, "undecided"),
+        (f"{UP}\n{CUT}", "A", {"gpu1": COMPLETE, "gpu2": dataclasses.replace(STARTED, gone=True)}, "stale"),
+        # --gone does not replace the start of a nova-compute that reports; it does replace devices that are not there.
+        (f"{UP}\n{CUT}", "A", {"gpu1": COMPLETE, "gpu2": dataclasses.replace(COMPLETE, gone=True)}, "undecided"),
+        (f"{UP}\n{B}", "B", {"gpu1": Usage(gone=True), "gpu2": COMPLETE}, "stale"),
+        # A soft-deleted row: only its owner's use counts, or an unknown one, for the address may be another's by now.
+        (f"{DOWN}\n{D}", "D", {"gpu1": uses(owner="other")}, "stale"),
+        (f"{DOWN}\n{D}", "D", {"gpu1": uses(owner="")}, "report"),
+        (f"{DOWN}\n{D}", "D", {"gpu1": uses()}, "report"),
+        # An instance whose live migration ended in error must run here; an incomplete answer does not show its absence.
+        (f"{UP}\n{ERROR_LIVE}", "J", {"gpu1": COMPLETE}, "report"),
+        (f"{UP}\n{ERROR_LIVE}", "J", {"gpu1": uses("0000:82:00.0")}, "stale"),
+        (f"{UP}\n{ERROR_LIVE}", "J", {"gpu1": Usage(gap="no way")}, "undecided"),
         # The host is down, and its nova-compute does the same when it starts.
         (f"{DOWN}\n{ROW}\nowners: {{vm: }}", "A", {"gpu1": Usage(gap="no way")}, "stale"),
         # Not so if an instance there lacks a device: it may use the one that would be freed.
@@ -110,6 +153,66 @@ def test_what_an_answer_permits(case: str, klass: str, answers: dict[str, Usage]
     assert (settled.repair is None) == (status != "stale")
     if status == "undecided":
         assert "--gone" in settled.advice
+
+
+def test_a_verdict_without_a_repair_needs_no_answer() -> None:
+    data: dict[str, Any] = yaml.safe_load(f"{DOWN}\n{ROW}\nowners: {{vm: {{task: migrating}}}}")
+    (verdict,) = rules.judge(neighbourhood.view(data), neighbourhood.clock(data))
+    assert asking.settle(verdict, {}) == verdict
+
+
+@pytest.mark.parametrize(
+    ("answer", "advice"),
+    [
+        (COMPLETE, "restart nova-compute"),
+        (Usage(gap="no way"), "do not restart nova-compute: gpu1 could not be asked"),
+        (uses(owner="other"), "do not restart nova-compute: 0000:81:00.0 on gpu1 is in use by other"),
+    ],
+    ids=["complete", "none", "in use"],
+)
+def test_a_restart_is_advised_only_after_the_host_has_answered(answer: Usage, advice: str) -> None:
+    data: dict[str, Any] = yaml.safe_load(f"{UP}\n{ROW}\nowners: {{vm: {{deleted: 7200}}}}")
+    (verdict,) = rules.judge(neighbourhood.view(data), neighbourhood.clock(data))
+    assert (verdict.klass, verdict.status) == ("R", Status.REPORT)
+    settled = asking.settle(verdict, {"gpu1": answer})
+    assert settled.status is Status.REPORT
+    assert settled.then == ""
+    assert advice in settled.advice
+    assert ("do not" in settled.advice) == ("do not" in advice)
+
+
+@pytest.mark.parametrize(
+    ("case", "klass", "remedy"),
+    [
+        (f"{UP}\n{F}", "F", "stop nova-compute on gpu1 first, then add --stopped gpu1"),
+        (f"{DOWN}\n{F}", "F", "stop nova-compute on gpu1 first, then add --stopped gpu1"),
+        (f"{STOPPED}\n{F}", "F", ""),
+        (f"{DOWN}\n{ROW}\nowners: {{vm: }}", "A", ""),
+    ],
+)
+def test_nova_compute_is_stopped_where_a_repair_needs_it(case: str, klass: str, remedy: str) -> None:
+    assert asking.unstopped(judged(case, klass)) == remedy
+
+
+@pytest.mark.parametrize(
+    ("case", "answer", "witness"),
+    [
+        (f"{DOWN}\n{ROW}\nowners: {{vm: }}", COMPLETE, "gpu1: no guest uses a device that may become free"),
+        (f"{DOWN}\n{ROW}\nowners: {{vm: }}", Usage(gap="no way"), "gpu1: not asked with success"),
+        (f"service: null\n{ROW}\nowners: {{vm: }}", Usage(gap="no way", gone=True), "declared gone by the operator"),
+    ],
+    ids=["complete", "spared", "gone"],
+)
+def test_the_proof_is_recorded(case: str, answer: Usage, witness: str) -> None:
+    verdict = judged(case, "A")
+    (text,) = asking.witnesses(verdict, {"gpu1": answer})
+    assert witness in text
+    assert asking.settle(verdict, {"gpu1": answer}).evidence == (*verdict.evidence, text)
+
+
+def test_only_the_named_host_is_declared_gone() -> None:
+    answers = asking.answers(judged(f"{UP}\n{B}", "B"), lambda _host: COMPLETE, gone=["gpu2"])
+    assert {host: answer.gone for host, answer in answers.items()} == {"gpu1": False, "gpu2": True}
 
 
 def test_a_compute_node_that_may_return_with_a_pinned_device_is_asked() -> None:

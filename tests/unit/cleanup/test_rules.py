@@ -75,3 +75,12 @@ def test_advice_for_a_stuck_task_without_a_migration(owner: dict[str, Any], advi
     assert advice in verdict.advice
     assert "migration" not in verdict.advice
     assert ("--state active" in verdict.advice) == ("host" not in owner and "task" in owner)
+
+
+@pytest.mark.parametrize("owner", [{"hidden": True}, {"in_several_cells": True, "task": "resize_prep", "age": 90000}])
+def test_advice_for_a_stuck_move_between_cells(owner: dict[str, Any]) -> None:
+    """Its migration is in the other cell, and the instance that the API reaches may be there too."""
+    case = {"stuck_after": 3600, "rows": [{"status": "allocated", "owner": "vm"}], "owners": {"vm": owner}}
+    (verdict,) = rules.judge(neighbourhood.view(case), neighbourhood.clock(case))
+    assert verdict.status is Status.STUCK
+    assert "hosts of migration" in verdict.advice
