@@ -22,12 +22,13 @@ AVAILABLE = releases.option("filter_scheduler/available_filters")
 def values(text: str) -> tuple[str, ...]:
     """The entries of a list option as oslo.config reads them (``oslo_config.types.List``).
 
-    Only commas at the end are ignored. A Jinja expression is one entry, since it may contain commas.
+    Only commas at the end are ignored. A line break in an entry becomes a blank: Nova has no such filter either way,
+    but a rendered file stays an INI file. A Jinja expression is one entry, since it may contain commas.
     """
     if "{{" in text:
         return (text.strip(),)
     stripped = text.strip().rstrip(",")
-    return tuple(part.strip() for part in stripped.split(",")) if stripped else ()
+    return tuple(" ".join(part.split()) for part in stripped.split(",")) if stripped else ()
 
 
 def filters(existing: Existing, wanted: DesiredConfig) -> tuple[tuple[str, ...], Setting | None]:
@@ -70,10 +71,10 @@ def kept(source: Source, setting: Setting, wanted: DesiredConfig) -> tuple[str, 
 
 
 def _filter_faults(source: Source, setting: Setting, wanted: DesiredConfig) -> Iterator[FilterFault]:
-    lines = [s.value for s in source.configuration.effective(AVAILABLE.of(wanted.release))]
-    if setting.is_template or any("{{" in line for line in lines):
+    lines = source.configuration.effective(AVAILABLE.of(wanted.release))
+    if any(line.unknown for line in (setting, *lines)):
         return iter(())
-    return faults(values(setting.value), lines, wanted.release)
+    return faults(values(setting.value), [line.value for line in lines], wanted.release)
 
 
 def makes_available(lines: Sequence[str], release: Release) -> bool:

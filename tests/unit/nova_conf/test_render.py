@@ -154,6 +154,27 @@ def test_the_filters_of_the_deployment_are_carried_over(tmp_path):
     assert "\nenabled_filters = ComputeFilter,PciPassthroughFilter\n" in control.text, "our own file is passed over"
 
 
+@pytest.mark.parametrize(
+    ("written", "names", "reported"),
+    [
+        ("ComputeFilter\n  NUMATopologyFilter", ["ComputeFilter NUMATopologyFilter"], True),
+        ("ComputeFilter,\n  NUMATopologyFilter,", ["ComputeFilter", "NUMATopologyFilter"], False),
+        ("ComputeFilter,,NUMATopologyFilter", ["ComputeFilter", "NUMATopologyFilter"], False),
+        ("$mine,NUMATopologyFilter", ["$mine", "NUMATopologyFilter"], False),
+    ],
+)
+def test_any_list_is_carried_over_into_a_readable_file(tmp_path, written, names, reported):
+    file = tmp_path / "nova.conf"
+    file.write_text(f"[filter_scheduler]\nenabled_filters = {written}\n")
+    rendering = rendered("drop-in", existing=sources(file))
+    path = tmp_path / "rendered.conf"
+    path.write_text(rendering.files[0].text)
+    oslo([path])
+    text = next(line for line in path.read_text().splitlines() if line.startswith("enabled_filters"))
+    assert text == f"enabled_filters = {','.join([*names, 'PciPassthroughFilter'])}"
+    assert any(f.code == "GPU381" for f in rendering.findings) == reported
+
+
 def test_the_remedy_leaves_out_filters_that_are_gone(tmp_path):
     file = tmp_path / "nova.conf"
     file.write_text("[filter_scheduler]\nenabled_filters = RetryFilter,ComputeFilter\n")
