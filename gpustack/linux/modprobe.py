@@ -88,9 +88,9 @@ class ModprobeConfig:
     def options(self, module: str) -> tuple[ModuleOption, ...]:
         """The options of a module, in order."""
         return tuple(
-            ModuleOption(name=name, value=value if equals else None, place=statement.place)
+            ModuleOption(name=setting.name, value=setting.value, place=statement.place)
             for statement in self.about("options", module)
-            for name, equals, value in (setting.partition("=") for setting in statement.words)
+            for setting in CommandLine.of(statement.words).arguments  # the kernel's quotes: ids="10de:11b4, 10de:0e0a"
         )
 
     def option(self, module: str, name: str) -> tuple[ModuleOption, ...]:

@@ -20,7 +20,7 @@ from gpustack.facts.model import ConfigFile, Host
 from gpustack.findings import Finding, finding
 from gpustack.host.own_files import ADOPTED, MARK, is_exact
 from gpustack.host.prior_setup.traces import Part, Trace
-from gpustack.linux.cmdline import same_name
+from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.grub import LINUX, LINUX_DEFAULT, read_defaults
 from gpustack.linux.modprobe import Statement, parse
 from gpustack.operations import Operation, RemoveFile, WriteFile
@@ -171,9 +171,10 @@ def _without(texts: Mapping[str, str], path: str, number: int, wanted: list[Trac
 
 def _without_options(line: str) -> str | None:
     """``options vfio-pci ids=… disable_vga=1`` without ``ids``; None if no option is left."""
-    command, module, *options = line.split()
+    command, module, *rest = line.split(maxsplit=2)
     names = ("ids", "allow_unsafe_interrupts")
-    remaining = [option for option in options if not any(same_name(option.partition("=")[0], name) for name in names)]
+    options = CommandLine.of(rest).arguments
+    remaining = [option.text for option in options if not any(map(option.is_for, names))]
     return " ".join([command, module, *remaining]) if remaining else None
 
 

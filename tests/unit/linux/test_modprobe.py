@@ -43,6 +43,16 @@ def test_questions_about_a_module_take_either_spelling() -> None:
     assert [str(s) for s in config.about("install", "nvidia")] == ["install nvidia /bin/false"]
 
 
+def test_options_have_the_kernels_quotes() -> None:
+    text = 'options vfio-pci ids="10de:11b4, 10de:0e0a" disable_vga=1 "nointxmask=1"'
+    options = read_modprobe({"/etc/modprobe.d/a.conf": text}).options("vfio_pci")
+    assert [(o.name, o.value) for o in options] == [
+        ("ids", "10de:11b4, 10de:0e0a"),
+        ("disable_vga", "1"),
+        ("nointxmask", "1"),
+    ]
+
+
 def test_files_are_read_by_name_and_the_earlier_directory_wins() -> None:
     files = {
         "/lib/modprobe.d/a.conf": "options m p=1",

@@ -163,6 +163,16 @@ def test_a_file_that_is_not_known_to_the_byte_is_left() -> None:
     assert "/etc/modprobe.d/vfio.conf:2" in messages(plan, "GPU172")
 
 
+def test_ids_in_quotes_are_taken_out_with_both_quotes() -> None:
+    """A quote that stayed would make the kernel read all later options of vfio-pci as one."""
+    path = "/etc/modprobe.d/vfio.conf"
+    host = machine({path: 'options vfio-pci ids="10de:11b4, 10de:0e0a" disable_vga=1\n'})
+    plan = plan_host(SPEC, host.host, adopt=True)
+    assert not plan.refused
+    host.carry_out(plan)
+    assert host.texts()[path].splitlines()[1:] == ["options vfio-pci disable_vga=1"]
+
+
 def test_no_trial_where_arguments_are_taken_over() -> None:
     """The old boot would not be the old one any more."""
     plan = plan_host(SPEC, hand_made().host, adopt=True, trial=600)
