@@ -176,12 +176,15 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
     def _print_diff(self, root: Path) -> None:
         from gpustack.operations import WriteFile
 
-        for file, path in self._placed(root):
-            before = _content(path)
-            after = file.onto(before)
-            if before != after:
-                change = WriteFile(why="", path=str(path), content=after, before=before)
-                self.show(change.diff().removesuffix("\n"), changes=True)
+        for path, before, after in self._changes(root):
+            change = WriteFile(why="", path=str(path), content=after, before=before)
+            self.show(change.diff().removesuffix("\n"), changes=True)
+
+    def _changes(self, root: Path) -> list[tuple[Path, str | None, str]]:
+        """The files that change, with both contents: a file that can't be read stops the run before any is written."""
+        contents = [(file, path, _content(path)) for file, path in self._placed(root)]
+        changes = [(path, before, file.onto(before, str(path))) for file, path, before in contents]
+        return [(path, before, after) for path, before, after in changes if before != after]
 
     def _print_stale(self, parsed_args: argparse.Namespace) -> None:
         from gpustack.operations import RemoveFile, WriteFile
@@ -198,15 +201,11 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         from gpustack.files import write_atomic
         from gpustack.operations import counted
 
-        changed = 0
-        for file, path in self._placed(out):
-            before = _content(path)
-            after = file.onto(before)
-            if before != after:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomic(path, after, mode=0o644 if before is None else path.stat().st_mode & 0o777)
-                changed += 1
-        total = len(self._rendering.files)
+        changes = self._changes(out)
+        for path, before, after in changes:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(path, after, mode=0o644 if before is None else path.stat().st_mode & 0o777)
+        changed, total = len(changes), len(self._rendering.files)
         unchanged = f"; {total - changed} unchanged" if changed < total else ""
         self.report(f"{counted(changed, 'file')} {_WRITTEN} below {out}{unchanged}")
 
@@ -369,5 +368,5 @@ def _content(path: Path) -> str | None:
     except OSError as error:
         raise NovaConfigError(f"can't be read: {error.strerror}", where=str(path), remedy=file_remedy(error)) from error
     except UnicodeDecodeError as error:
-        remedy = "move the file away: the rendered file has the same path"
+        remedy = "convert the file to UTF-8, or move it away: the rendered file has the same path"
         raise NovaConfigError("is not UTF-8", where=str(path), remedy=remedy) from error

@@ -37,14 +37,16 @@ class RenderedFile:
     services: tuple[str, ...]
     shared: bool = False
 
-    def onto(self, before: str | None) -> str:
+    def onto(self, before: str | None, place: str | None = None) -> str:
         """The complete new content of the file.
 
         :param before: its current content; None if the file does not exist.
+        :param place: the file's path here, for the error.
+        :raises NovaConfigError: if the markers of gpustack's block are damaged.
         """
         if not self.shared or before is None:
             return self.text
-        foreign = without_block(before, self.path)
+        foreign = without_block(before, place or self.path)
         return f"{foreign.rstrip()}\n\n{self.text}" if foreign.strip() else self.text
 
     def to_dict(self) -> dict[str, object]:

@@ -113,6 +113,26 @@ def test_what_others_wrote_beside_a_stale_block_stays(capsys, spec, tmp_path):
     assert not alone.exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        (b"# BEGIN gpustack: change the spec and render again\n[pci]\n", "one of the two lines is missing"),
+        ("# größe\n[DEFAULT]\n".encode("latin-1"), "convert the file to UTF-8"),
+    ],
+)
+def test_a_file_that_can_not_be_changed_keeps_the_others_unwritten(capsys, spec, tmp_path, text, error):
+    out = tmp_path / "out"
+    damaged = out / "etc/kolla/config/nova/gpu01/nova.conf"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_bytes(text)
+    arguments = ("render", spec, "--snapshot", SNAPSHOT, "--deployment", "kolla", "--out", out)
+    code, _, err = run(capsys, *arguments)
+    assert code != 0
+    assert f"{damaged}: " in err
+    assert error in err
+    assert [path for path in out.rglob("*.conf") if path != damaged] == []
+
+
 def test_an_error_leaves_nothing_written(capsys, spec, tmp_path):
     existing = tmp_path / "nova.conf"
     existing.write_text('[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "ffff"}\n')
