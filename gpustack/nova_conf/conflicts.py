@@ -198,7 +198,8 @@ def _in_later_keys(existing: Existing, wanted: DesiredConfig, own_key: str) -> I
     """Lines in a ConfigMap whose key sorts after gpustack's: each key becomes a drop-in."""
     for option in _of_one_value(wanted):
         for source, setting in existing.effective(option):
-            later = PurePath(setting.file).name.rpartition(":")[2] > own_key
+            _, of_resource, key = PurePath(setting.file).name.rpartition(":")
+            later = of_resource and key > own_key
             if source.services == ("compute",) and later and not _right(setting, option, wanted):
                 yield finding(Code.OVERRIDDEN_BY_LATER_FILE, place=setting.place, line=_named(setting))
 

@@ -84,7 +84,7 @@ def _meant(setting: Setting, release: Release) -> str | None:
         return f"; it belongs in [{known[setting.name].group}]"
     for option in releases.options(release):
         if any(path.partition("/")[2] == setting.name for path in option.old_names):
-            return f"; an old name of [{option.group}] {option.name}, but not in this section"
+            return f"; write [{option.group}] {option.name}"
     if setting.group in ("DEFAULT", "filter_scheduler") and setting.name == "alias":
         return "; it belongs in [pci]"
     name = _MISLEADING.get(setting.name) if setting.group == "pci" else None

@@ -232,6 +232,13 @@ def test_rhoso_refuses_keys_that_override_ours(tmp_path, key, value, expected):
     assert reported == [("GPU314", "there.yaml:99-nova.conf:2")] * expected
 
 
+def test_rhoso_allows_switches_in_a_main_file(tmp_path):
+    """A drop-in overrides it."""
+    path = tmp_path / "nova.conf"
+    path.write_text("[pci]\nreport_in_placement = false\n")
+    assert codes(rendered(tmp_path, "rhoso", f"compute={path}", placement="report"), "GPU314") == []
+
+
 def oslo_conf(values: dict) -> str:
     """In place of helm-toolkit's ``to_oslo_conf``, which only Helm runs: lists are joined, a multistring is lines."""
     lines = []
