@@ -128,6 +128,8 @@ def uses(address: str = "0000:81:00.0", owner: str = "vm", gap: str = "") -> Usa
         # --gone does not replace the start of a nova-compute that reports; it does replace devices that are not there.
         (f"{UP}\n{CUT}", "A", {"gpu1": COMPLETE, "gpu2": dataclasses.replace(COMPLETE, gone=True)}, "undecided"),
         (f"{UP}\n{B}", "B", {"gpu1": Usage(gone=True), "gpu2": COMPLETE}, "stale"),
+        # Another instance's use of another device says nothing, unless nova-compute is started.
+        (f"{UP}\n{B}", "B", {"gpu1": uses("0000:83:00.0", "other"), "gpu2": COMPLETE}, "stale"),
         # A soft-deleted row: only its owner's use counts, or an unknown one, for the address may be another's by now.
         (f"{DOWN}\n{D}", "D", {"gpu1": uses(owner="other")}, "stale"),
         (f"{DOWN}\n{D}", "D", {"gpu1": uses(owner="")}, "report"),
