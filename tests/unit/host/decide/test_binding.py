@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import yaml
 
+from gpustack.codes import Code
 from gpustack.findings import definitions
 from gpustack.host.plan import plan_host
 from gpustack.spec.load import parse_spec
@@ -33,6 +35,34 @@ def test_more_ids_than_the_kernel_keeps_are_refused() -> None:
     plan = plan_host(spec, Machine(changed(snapshot("k4200"), {"pci": cards})).host)
     assert [f.code for f in plan.findings if f.severity == "error"] == ["GPU116"]
     assert "1099 characters" in plan.findings[0].message
+
+
+MODULES = ("vfio", "vfio_iommu_type1", "vfio_pci", "vfio_pci_core", "vfio_virqfd", "iommufd", "irqbypass")
+SPEC = {
+    "version": 1,
+    "models": {"k4200": {"match": {"vendor": "10de", "product": "11b4"}}},
+    "hosts": {"gpu01": ["k4200"]},
+}
+
+
+def disabled(files: dict[str, str]) -> list[str]:
+    """The messages about modules that the configuration of a host disables."""
+    host = Machine(changed(snapshot("k4200"), {"files": files})).host
+    findings = plan_host(parse_spec(yaml.safe_dump(SPEC), "test"), host).findings
+    return [finding.message for finding in findings if finding.code == Code.NEEDED_MODULE_DISABLED]
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_each_module_of_vfio_must_be_loadable(module: str) -> None:
+    (message,) = disabled({"/etc/modprobe.d/local.conf": f"install {module} /bin/false\n"})
+    assert f"install {module} /bin/false" in message
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_blacklist_stops_only_modules_that_are_loaded_by_name(module: str) -> None:
+    """modprobe loads a blacklisted module as a dependency of another one."""
+    found = disabled({"/etc/modprobe.d/local.conf": f"blacklist {module}\n"})
+    assert len(found) == (module in ("vfio_iommu_type1", "vfio_pci"))
 
 
 def test_every_finding_of_the_plan_and_of_the_verification_is_shown_by_a_test() -> None:
