@@ -2,10 +2,14 @@
 
 ``$name`` and ``${name}`` are replaced by the option of that name in the same group, else in ``DEFAULT``;
 ``$group.name`` by the option of another group. ``$$`` and ``\\$`` are a dollar sign. A ``$`` that begins no name stays.
+
+Findings show values, so an option that can contain a password is replaced by ``***``: no option that gpustack reads is
+meant to have such a value.
 """
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Mapping
 
@@ -15,6 +19,11 @@ _DEPTH = 8
 
 MOST = 1 << 20
 """Limit of the total length of all replaced references, in characters; real configurations need a few hundred."""
+
+
+_SECRET = re.compile(r"password|passwd|secret|token|_key$|^(transport_url|(slave_)?connection)$")
+"""Names of options with ``secret=True`` in Nova, oslo.db, oslo.messaging and keystoneauth."""
+_MASK = "***"
 
 
 class TooLongError(ValueError):
@@ -75,7 +84,7 @@ class _Options:
             self.unknown.append(name)
             raise KeyError(name)
         inner = _Options(self._of, path.partition("/")[0], self._depth - 1)
-        text = _filled(self._of.values[path], inner)
+        text = _MASK if _SECRET.search(path.partition("/")[2]) else _filled(self._of.values[path], inner)
         self._of.spend(text)
         self.unknown += inner.unknown
         return text
