@@ -70,7 +70,13 @@ FACTS = {  # what changes at the last moment, and for which classes that matters
     "UPDATE compute_nodes SET updated_at = '2026-12-01 00:00:00'": "ABCDEFGHIJ",  # a nova-compute that starts
     f"UPDATE services SET last_seen_up = '{ago(-1)}'": "ABDEFGHIJ",
     "UPDATE services SET deleted = id": "ABDEFGHIJ",
-    "UPDATE instances SET host = 'third', node = 'third'": "ABCDFGJ",
+    "UPDATE instances SET host = 'third'": "ABCDFGJ",
+    "UPDATE instances SET node = 'third'": "ABCDFGJ",
+    "UPDATE instances SET vm_state = 'resized'": "ABCDFGJ",
+    "UPDATE instances SET task_state = 'rebuilding'": "ABCDFGJ",
+    "UPDATE instances SET deleted = id": "ABCDFGJ",
+    "UPDATE migrations SET status = 'pre-migrating'": "B",
+    "UPDATE migrations SET deleted = id": "B",
     "UPDATE instance_extra SET pci_requests = '[]'": "ABCDFGJ",
     "INSERT INTO migrations (id, instance_uuid, status, deleted)"
     " SELECT id + 1000, uuid, 'accepted', 0 FROM instances": "ABCDFGJ",
