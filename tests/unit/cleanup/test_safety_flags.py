@@ -35,6 +35,7 @@ D clear-deleted up: here own near
 E fail-migration up: here free absent, other answer absent
 E free down: here free absent
 E free down: here free absent spared
+F free stopped stop: here free, here start
 F free up stop: here free, here start
 G free down: here free absent spared
 G free up stop: here free, here start
