@@ -160,7 +160,7 @@ def _filled(settings: Sequence[Setting]) -> Iterable[Setting]:
             yield replace(setting, unknown=("{{ … }}",))
         elif "$" in setting.written:
             try:
-                value, names, unknown = substitution.fill(setting.written, setting.group)
+                value, names, unknown = substitution.fill(setting.written, setting.path)
             except TooLongError as error:
                 problem = "options name one another ($name) until their values are over a MiB long"
                 raise NovaConfigError(problem, where=setting.place, remedy=_STOPS) from error

@@ -3,8 +3,8 @@
 ``$name`` and ``${name}`` are replaced by the option of that name in the same group, else in ``DEFAULT``;
 ``$group.name`` by the option of another group. ``$$`` and ``\\$`` are a dollar sign. A ``$`` that begins no name stays.
 
-Findings show values, so an option that can contain a password is replaced by ``***``: no option that gpustack reads is
-meant to have such a value.
+Findings show values, so a reference to an option that can contain a password is replaced by ``***``, except in the
+value of another such option, which no finding shows.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Substitution:
         if self._left < 0:
             raise TooLongError
 
-    def fill(self, value: str, group: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    def fill(self, value: str, path: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
         """The value with references replaced, the referenced names, and those of them that ``values`` lacks.
 
-        :param group: the group of the option that has the value.
+        :param path: the option that has the value, as ``group/name``.
         :raises TooLongError: when the total length exceeds :data:`MOST`.
         """
-        options = _Options(self, group, _DEPTH)
+        options = _Options(self, path.partition("/")[0], _DEPTH, secret=_is_secret(path))
         filled = _filled(value, options)
         return filled, tuple(dict.fromkeys(options.named)), tuple(dict.fromkeys(options.unknown))
 
@@ -65,14 +65,18 @@ class _Template(string.Template):
 
 
 class _Options:
-    """The values of options by ``group/name``, looked up from one group; records the requested names."""
+    """The values of options by ``group/name``, looked up from one group; records the requested names.
 
-    def __init__(self, of: Substitution, group: str, depth: int) -> None:
+    :param secret: whether the value that they become part of may contain a password.
+    """
+
+    def __init__(self, of: Substitution, group: str, depth: int, *, secret: bool) -> None:
         self.named: list[str] = []
         self.unknown: list[str] = []
         self._of = of
         self._group = group
         self._depth = depth
+        self._secret = secret
 
     def __getitem__(self, name: str) -> str:
         self.named.append(name)
@@ -83,11 +87,15 @@ class _Options:
         if path is None or self._depth == 0:
             self.unknown.append(name)
             raise KeyError(name)
-        inner = _Options(self._of, path.partition("/")[0], self._depth - 1)
-        text = _MASK if _SECRET.search(path.partition("/")[2]) else _filled(self._of.values[path], inner)
+        inner = _Options(self._of, path.partition("/")[0], self._depth - 1, secret=self._secret)
+        text = _MASK if _is_secret(path) and not self._secret else _filled(self._of.values[path], inner)
         self._of.spend(text)
         self.unknown += inner.unknown
         return text
+
+
+def _is_secret(path: str) -> bool:
+    return _SECRET.search(path.partition("/")[2]) is not None
 
 
 def _filled(value: str, options: _Options) -> str:
