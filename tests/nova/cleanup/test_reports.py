@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def look(
         root.function(address, vendor="10de", product="11b5" if address in unoffered else "11b4")
     facts, offered = directory / "facts.json", directory / "compute.conf"
     offered.write_text('[pci]\ndevice_spec = {"vendor_id": "10de", "product_id": "11b4"}\n')
+    time.sleep(1)  # rows have whole seconds: those written so far are older than the facts
     world.scan(root.path, facts)
     meanwhile()
     arguments = ("--all", "--host", host, "--class", "O", "--snapshot", str(facts), "--compute-config", str(offered))
