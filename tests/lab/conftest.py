@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from . import states
 from .accelerator import choose_accelerator
+from .errors import LabError
 from .finish import first_boot
 from .image import Image, ensure_image
 from .machine import Machine
@@ -35,19 +38,45 @@ class Lab:
 
         With `moment` it is a host as another one was at that moment (see `Machine.keep`).
         """
-        machine = Machine(
+        with self._machine(name, shape, extra_mebibytes, moment=moment) as machine:
+            self.report(f"{name}: power on; logs in {machine.directory}")
+            machine.wait_ssh()
+            yield machine
+            self.report(f"{name}: done")
+
+    @contextmanager
+    def booted(self, name: str, shape: Shape, *, extra_mebibytes: int = 0) -> Iterator[Machine]:
+        """The same host after its first boot, from the cache if it has one: for tests of what comes after the boot."""
+        state = states.state_directory(self.image, self.accelerator, shape, extra_mebibytes)
+        if states.used(state):
+            with self._machine(name, shape, extra_mebibytes, state=state) as machine:
+                self.report(f"{name}: goes on from {state.name}; logs in {machine.directory}")
+                try:
+                    machine.resume()
+                except LabError as error:
+                    self.report(f"{name}: {str(error).splitlines()[0]}; the state is removed")
+                    shutil.rmtree(state)
+                else:
+                    yield machine
+                    self.report(f"{name}: done")
+                    return
+            shutil.rmtree(machine.directory)
+        with self.host(name, shape, extra_mebibytes=extra_mebibytes) as machine:
+            states.save(machine, state)
+            yield machine
+
+    def _machine(
+        self, name: str, shape: Shape, extra_mebibytes: int, *, moment: Path | None = None, state: Path | None = None
+    ) -> Machine:
+        return Machine(
             image=self.image,
             directory=self.directory / name,
             accelerator=self.accelerator,
             shape=shape,
             extra_mebibytes=extra_mebibytes,
             moment=moment,
+            state=state,
         )
-        with machine:
-            self.report(f"{name}: power on; logs in {machine.directory}")
-            machine.wait_ssh()
-            yield machine
-            self.report(f"{name}: done")
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,8 @@ from .image import Image
 FIRMWARE_CODE = Path("/usr/share/OVMF/OVMF_CODE_4M.fd")
 FIRMWARE_VARIABLES = Path("/usr/share/OVMF/OVMF_VARS_4M.fd")
 BOOT_TIMEOUT = 600.0
+RESUME_TIMEOUT = 120.0
+MEMORY = "memory.zst"
 POLL_INTERVAL = 1.0
 
 
@@ -41,7 +43,8 @@ class Machine:
 
     What it writes goes to overlays in `directory`, which end with it, and to logs, which stay. `panics` is how often
     its kernel may panic in all: one more is the end of waiting for it. `extra_mebibytes` is the size of one more disk,
-    empty at first: the host's /dev/vdc. `moment` is a state of another machine to start from (see `keep`).
+    empty at first: the host's /dev/vdc. `moment` is what another machine had on its disks (see `keep`);
+    `state` is also what it had in its memory (see `save` and `resume`).
     """
 
     image: Image
@@ -53,6 +56,7 @@ class Machine:
     panics: int = 0
     extra_mebibytes: int = 0
     moment: Path | None = None
+    state: Path | None = None
     _process: subprocess.Popen[bytes] | None = None
     _sockets: Path | None = None
 
@@ -68,7 +72,11 @@ class Machine:
 
     def __enter__(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)
-        if self.moment is not None:
+        if self.state is not None:
+            for path in self.state.iterdir():
+                if path.name != MEMORY:
+                    _copy(path, self.directory)
+        elif self.moment is not None:
             for path in self.moment.iterdir():
                 shutil.move(path, self.directory / path.name)
             self.moment.rmdir()
@@ -76,17 +84,20 @@ class Machine:
             for source in self._sources():
                 overlay = str(self._overlay(source))
                 _run("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(source), overlay)
-        if self.extra_mebibytes:
+        if self.extra_mebibytes and self.state is None:
             _run("qemu-img", "create", "-q", "-f", "qcow2", str(self._extra()), f"{self.extra_mebibytes}M")
-        if self.moment is None:
+        if self.moment is None and self.state is None:
             shutil.copyfile(FIRMWARE_VARIABLES, self._variables())
         self.port = _free_port()
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {self.image.host_key_public}\n")
-        self.power_on()
+        self._start(*(("-incoming", f"exec:zstd -dcq {shlex.quote(str(self.state / MEMORY))}") if self.state else ()))
         return self
 
     def power_on(self) -> None:
-        """Starts the host on its disks as they are: when it is entered, and again after `kill`."""
+        """Starts the host on its disks as they are, after `kill`."""
+        self._start()
+
+    def _start(self, *more: str) -> None:
         argv = [
             # The kernel ends QEMU when this process dies, however it dies.
             *("setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"),
@@ -96,6 +107,7 @@ class Machine:
             *self._disks(),
             *("-chardev", f"file,id=serial,path={self.serial_log},append=on", "-serial", "chardev:serial"),
             *("-qmp", f"unix:{self._socket()},server=on,wait=off"),
+            *more,
         ]
         if self.direct_boot is not None:
             argv += ["-kernel", str(self.direct_boot.kernel), "-initrd", str(self.direct_boot.initramfs)]
@@ -169,9 +181,46 @@ class Machine:
         monitor.command(self._socket(), "stop")  # hands all that the host has written to the files
         try:
             for path in self._scratch():
-                _run("cp", "--sparse=always", "--reflink=auto", str(path), str(directory))
+                _copy(path, directory)
         finally:
             monitor.command(self._socket(), "cont")
+
+    def save(self, directory: Path) -> None:
+        """Copies disks, memory and serial log, for a machine that goes on from this moment; the host goes on too.
+
+        An emulated AMD IOMMU refuses: QEMU can't save it.
+        """
+        directory.mkdir(parents=True)
+        monitor.command(self._socket(), "stop")
+        try:
+            monitor.command(self._socket(), "migrate-set-parameters", **{"max-bandwidth": 20 << 30})
+            monitor.command(self._socket(), "migrate", uri=f"exec:zstd -1q >{shlex.quote(str(directory / MEMORY))}")
+            while (status := monitor.command(self._socket(), "query-migrate")["status"]) != "completed":
+                if status in ("failed", "cancelled"):
+                    raise self.error("QEMU can't save the host's memory")
+                time.sleep(POLL_INTERVAL)
+            for path in (*self._scratch(), self.serial_log):
+                _copy(path, directory)
+        finally:
+            monitor.command(self._socket(), "cont")
+
+    def resume(self, timeout: float = RESUME_TIMEOUT) -> None:
+        """Waits until the memory of `state` is loaded, lets the host go on, and sets its clock."""
+        end = time.monotonic() + timeout
+        while self._status() == "inmigrate":
+            if time.monotonic() > end:
+                raise self.error(f"the memory in {self.state} was not loaded within {timeout:.0f} s")
+            time.sleep(POLL_INTERVAL)
+        monitor.command(self._socket(), "cont")
+        self.wait_ssh(timeout)
+        self.ssh(["date", "--set", f"@{time.time():.0f}"])
+
+    def _status(self) -> str:
+        if self._process is None or self._process.poll() is not None:
+            raise self.error("QEMU has ended")
+        if not self._socket().exists():
+            return "inmigrate"
+        return str(monitor.command(self._socket(), "query-status")["status"])
 
     @contextlib.contextmanager
     def cable_pulled(self) -> Iterator[None]:
@@ -267,6 +316,10 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def _copy(path: Path, directory: Path) -> None:
+    _run("cp", "--sparse=always", "--reflink=auto", str(path), str(directory))
 
 
 def _run(*argv: str) -> None:

@@ -23,7 +23,7 @@ def configuration(host: Machine, menu: str = "/boot/grub/grub.cfg") -> frozenset
 
 
 def test_one_of_two_identical_cards_and_back(lab: Lab) -> None:
-    with lab.host("addresses", Shape()) as host:
+    with lab.booted("addresses", Shape()) as host:
         assert_untouched(host)
         before = configuration(host)
         first, *_, last = gpu_functions(host)

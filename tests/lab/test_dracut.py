@@ -48,7 +48,7 @@ def assert_nothing_changes(host: Machine, addresses: tuple[str, ...] = ()) -> No
 
 @pytest.mark.parametrize("hostonly", ["yes", "no"], ids=["this-host", "any-host"])
 def test_a_host_with_dracut_and_back(dracut_lab: Lab, hostonly: str) -> None:
-    with dracut_lab.host(f"dracut-hostonly-{hostonly}", Shape()) as host:
+    with dracut_lab.booted(f"dracut-hostonly-{hostonly}", Shape()) as host:
         assert_untouched(host)
         if hostonly == "no":
             host.ssh(["tee", "/etc/dracut.conf.d/20-any-host.conf"], stdin=ANY_HOST)

@@ -55,7 +55,7 @@ def test_power_cuts_during_prepare(lab: Lab) -> None:
     finished: dict[str, int] = {}
     while count < CUTS:
         snapshots: dict[Path, str] = {}
-        with lab.host(f"run{count}", Shape()) as host:
+        with lab.booted(f"run{count}", Shape()) as host:
             assert_untouched(host)
             # One in each stretch of the time, so that no phase is left out.
             stretch = LONGEST / (CUTS - count)

@@ -38,7 +38,7 @@ def drivers(host: Machine) -> set[str | None]:
 
 
 def test_a_hand_made_host_is_taken_over_and_given_back(lab: Lab) -> None:
-    with lab.host("handmade", Shape()) as host:
+    with lab.booted("handmade", Shape()) as host:
         assert_untouched(host)
         lab.report("set up by hand, with a reboot")
         host.ssh(["sh", "-s"], stdin=SET_UP, timeout=900)

@@ -30,7 +30,7 @@ def node(host: Machine, function: Function) -> str:
 
 
 def test_a_card_is_added_without_a_reboot(lab: Lab) -> None:
-    with lab.host("live", Shape()) as host:
+    with lab.booted("live", Shape()) as host:
         assert_untouched(host)
         first, *_, last = gpu_functions(host)
         second = next(f for f in gpu_functions(host) if slot(f) == slot(last))

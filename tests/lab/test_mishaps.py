@@ -98,7 +98,7 @@ def boot_files(host: Machine) -> str:
 
 
 def test_a_host_in_trouble(lab: Lab) -> None:
-    with lab.host("mishaps", Shape(), extra_mebibytes=64) as host:
+    with lab.booted("mishaps", Shape(), extra_mebibytes=64) as host:
         host.ssh(["sh", "-s"], stdin=MOVE_BOOT)
         host.reboot()
         assert host.ssh(["findmnt", "-no", "SOURCE", "/boot"]).strip() == "/dev/vdc"
@@ -178,7 +178,7 @@ def cut_sessions(host: Machine) -> None:
 
 
 def test_the_cable_is_out_for_a_while(lab: Lab) -> None:
-    with lab.host("cable", Shape()) as host:
+    with lab.booted("cable", Shape()) as host:
 
         def pull() -> None:
             with host.cable_pulled():

@@ -23,7 +23,7 @@ def arguments(host: Machine) -> list[str]:
 
 
 def test_a_host_with_systemd_boot_and_back(systemd_boot_lab: Lab) -> None:
-    with systemd_boot_lab.host("systemd-boot", Shape()) as host:
+    with systemd_boot_lab.booted("systemd-boot", Shape()) as host:
         assert_untouched(host)
         first = arguments(host)
         assert not WANTED & set(first)

@@ -63,7 +63,7 @@ def menu_of(host: Machine) -> str:
 
 
 def test_arguments_that_stop_the_host_are_gone_with_the_next_boot(lab: Lab) -> None:
-    with lab.host("trial", Shape()) as host:
+    with lab.booted("trial", Shape()) as host:
         assert_untouched(host)
         old, menu = arguments(host), menu_of(host)
         options = ("-e", "gpustack_reboot=true", "-e", "gpustack_trial=true")

@@ -1,4 +1,4 @@
-"""The commands of docs/howto/hosts-in-service.md, as they stand there."""
+"""The commands of docs/howto/hosts-in-service.md, exactly as on the page."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PAGE = Path(__file__).parents[3] / "docs/howto/hosts-in-service.md"
 
 
 def blocks() -> list[list[str]]:
-    """The commands of each console block."""
-    text = PAGE.read_text(encoding="utf-8")
+    """The commands of each console block, each on one line."""
+    text = re.sub(r" \\\n +", " ", PAGE.read_text(encoding="utf-8"))
     return [
         [line.removeprefix("$ ") for line in block.splitlines()]
         for block in re.findall(r"```console\n(.*?)```", text, re.DOTALL)
