@@ -48,7 +48,7 @@ def test_what_fails_on_one_host_of_a_batch_keeps_no_other_from_coming_back(four:
     assert (reason or "").startswith(f"gpustack: {B} has failed: {B} before its reboot: GPU611 {B} gpu-guest")
     assert "No valid host" in (reason or "")
     remaining = output[output.index(f"{B}: back in service, when it is verified:") :]
-    assert f"enable nova-compute of {B}" in remaining, "what is left to do is told"
+    assert f"enable nova-compute of {B}" in remaining, "what is left to do is printed"
     assert world.state(gpu) == ("ACTIVE", B)
     assert {world.state(guest)[1] for guest in plain} <= {C, D}
 
