@@ -70,35 +70,34 @@ def running(base: Path, snapshot: Path, rendered: Path) -> Iterator[tuple[Embedd
         nova = stack.enter_context(nova_of(directory, snapshot, rendered))
         write_access(nova, directory / "demo.json")
         roots = {name: base / name for name in nova.control.hosts()}
-        server = stack.enter_context(ExampleSshServer(roots, base / "ssh"))
+        server = stack.enter_context(
+            ExampleSshServer(roots, base / "ssh", before=lambda name: write_domains(nova, name, roots[name]))
+        )
 
         def tick() -> None:
             with contextlib.suppress(GpustackError, OSError, HTTPException):  # Nova is stopping
-                write_domains(nova, roots)
                 nova.control.periodic()
 
-        write_domains(nova, roots)
         stack.enter_context(repeatedly(_PERIOD, tick))
         yield nova, server
 
 
-def write_domains(nova: EmbeddedNova, roots: Mapping[str, Path]) -> None:
-    """Write libvirt's status files of running domains into the directory of each host."""
-    for name, root in roots.items():
-        status = root / "run/libvirt/qemu"
-        status.mkdir(parents=True, exist_ok=True)
-        # An entry for process 1 shows that processes are not hidden (hidepid).
-        (root / "proc/1/fd").mkdir(parents=True, exist_ok=True)
-        running = {
-            f"{domain['name']}.xml": nova.control.domain_xml(name, domain["uuid"])
-            for domain in nova.control.domains(name)
-            if domain["state"] == "running"
-        }
-        for path in status.glob("*.xml"):
-            if path.name not in running:
-                path.unlink()
-        for file, xml in running.items():
-            write_atomic(status / file, f"<domstatus state='running'>{xml}</domstatus>")
+def write_domains(nova: EmbeddedNova, name: str, root: Path) -> None:
+    """Write libvirt's status files of a host's running domains into the directory of the host."""
+    status = root / "run/libvirt/qemu"
+    status.mkdir(parents=True, exist_ok=True)
+    # An entry for process 1 shows that processes are not hidden (hidepid).
+    (root / "proc/1/fd").mkdir(parents=True, exist_ok=True)
+    running = {
+        f"{domain['name']}.xml": nova.control.domain_xml(name, domain["uuid"])
+        for domain in nova.control.domains(name)
+        if domain["state"] == "running"
+    }
+    for path in status.glob("*.xml"):
+        if path.name not in running:
+            path.unlink()
+    for file, xml in running.items():
+        write_atomic(status / file, f"<domstatus state='running'>{xml}</domstatus>")
 
 
 def _facts(path: Path) -> list[Mapping[str, Any]]:

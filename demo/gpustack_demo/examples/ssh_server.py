@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -29,10 +29,14 @@ class ExampleSshServer:
 
     :param roots: the directory of each host by its name.
     :param directory: for keys and configuration.
+    :param before: called with the name of a host before each command on it, to bring its directory up to date.
     """
 
-    def __init__(self, roots: Mapping[str, Path], directory: Path) -> None:
+    def __init__(
+        self, roots: Mapping[str, Path], directory: Path, before: Callable[[str], object] | None = None
+    ) -> None:
         self._roots = roots
+        self._before = before
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._host_key, self._user_key = paramiko.ECDSAKey.generate(), paramiko.ECDSAKey.generate()
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -67,7 +71,10 @@ class ExampleSshServer:
             transport.start_server(server=session)
             channel = transport.accept(_SECONDS)
             if channel is not None and session.commanded.wait(_SECONDS):
-                _run(channel, self._roots[transport.get_username() or ""])
+                name = transport.get_username() or ""
+                if self._before is not None:
+                    self._before(name)
+                _run(channel, self._roots[name])
 
 
 class _Session(paramiko.ServerInterface):

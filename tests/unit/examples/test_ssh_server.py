@@ -16,14 +16,18 @@ _DOMAIN = """<domstatus state='running'><domain><uuid>vm1</uuid><devices><hostde
 <address domain='0x0000' bus='0x84' slot='0x00' function='0x0'/></source></hostdev></devices></domain></domstatus>"""
 
 
-def test_hosts_answer_for_their_own_directory(tmp_path: Path) -> None:
+def test_hosts_answer_for_their_own_directory_as_it_is_then(tmp_path: Path) -> None:
     roots = {name: tmp_path / name for name in ("gpu01", "gpu04")}
     for name, root in roots.items():
         write_host(root, hosts.talk_host(name))
         (root / "proc/1/fd").mkdir(parents=True)
         (root / "run/libvirt/qemu").mkdir(parents=True)
-    (roots["gpu01"] / "run/libvirt/qemu/vm1.xml").write_text(_DOMAIN)
-    with ExampleSshServer(roots, tmp_path / "ssh") as server:
+
+    def before(name: str) -> None:
+        if name == "gpu01":
+            (roots[name] / "run/libvirt/qemu/vm1.xml").write_text(_DOMAIN)
+
+    with ExampleSshServer(roots, tmp_path / "ssh", before) as server:
         options = SshOptions(config=server.config, known_hosts=server.known_hosts)
         with Hypervisors(ssh=options) as hypervisors:
             answers = {name: hypervisors.ask(name) for name in roots}
