@@ -5,10 +5,14 @@ All cases of ``cases/*.yaml`` are judged: each line of a table must be met, and 
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from gpustack.cleanup import rules
-from gpustack.cleanup.verdict import Question, Verdict
+from gpustack.cleanup import permission, rules
+from gpustack.cleanup.clock import HostState
+from gpustack.cleanup.hypervisor import Usage
+from gpustack.cleanup.verdict import Question, Repair, Status, Verdict
 from support import neighbourhood
 from support.allocation import judged as allocated
 from support.cleanup_cases import CASES
@@ -120,3 +124,68 @@ def test_each_class_compares_the_tables_that_the_table_says(verdicts: list[Verdi
             compared[f"{verdict.klass} {verdict.repair.value}"].append(tables)
     in_order = {head: sorted(tables, key=len, reverse=True) for head, tables in compared.items()}
     assert in_order == COMPARED
+
+
+def stale_verdicts() -> list[Any]:
+    cases = [(parameter.id, parameter.values[0]) for parameter in CASES]
+    return [
+        pytest.param(verdict, id=f"{name} {verdict.klass}")
+        for name, case in cases
+        for verdict in rules.judge(neighbourhood.view(case), neighbourhood.clock(case))
+        if verdict.status is Status.STALE
+    ]
+
+
+@pytest.mark.parametrize("verdict", stale_verdicts())
+def test_every_repair_of_every_class_asks_every_host(verdict: Verdict) -> None:
+    """Whatever a rule yields: without any answer nothing is repaired but what Nova does by itself on a host down."""
+    assert verdict.host in verdict.asks
+    settled = permission.settle(verdict, {host: Usage(gap="no way") for host in verdict.asks})
+    if settled.status is Status.STALE:
+        silent = (HostState.DOWN, HostState.FORCED_DOWN, HostState.STOPPED, HostState.GONE)
+        assert verdict.host_state in silent
+        assert verdict.repair in (Repair.FREE, Repair.RETIRE, Repair.CLEAR_DELETED)
+        assert not verdict.stop
+        assert not verdict.migrations
+    in_use = {
+        host: Usage(users={row.address: frozenset({verdict.owner or "x"}) for row in verdict.rows})
+        for host in verdict.asks
+    }
+    own_only = verdict.repair is Repair.RETIRE and not verdict.owner  # the device may be another's, by another row
+    if verdict.rows and verdict.repair is not Repair.BLOCK_PARENT and not own_only:
+        assert permission.settle(verdict, in_use).status is Status.REPORT
+
+
+@pytest.mark.parametrize("verdict", stale_verdicts())
+def test_every_repair_rests_on_facts_that_are_compared(verdict: Verdict) -> None:
+    tables = {fact.table for fact in verdict.seen}
+    assert {"compute_nodes", "services"} <= tables
+    if verdict.owner:
+        assert {"instances", "migrations"} <= tables
+
+
+def test_no_class_starts_nova_compute_where_an_instance_lacks_its_device() -> None:
+    """Whatever else is wrong on the host: no repair, and no advice."""
+    lacking = {"lacks": {"host": "gpu1", "wants": ["nobody-has-it"]}}
+    for parameter in CASES:
+        case = dict(parameter.values[0])
+        if case.get("node", {}).get("deleted") or "name" in case.get("node", {}):
+            continue
+        case["owners"] = {**case.get("owners", {}), **lacking}
+        for verdict in rules.judge(neighbourhood.view(case), neighbourhood.clock(case)):
+            starts = verdict.stop or verdict.repair is Repair.RESTART or verdict.starts or verdict.then
+            assert not (starts and verdict.status in (Status.STALE, Status.HEALS, Status.REPORT)), (
+                parameter.id,
+                verdict,
+            )
+            assert "when it starts" not in verdict.because or verdict.status is not Status.HEALS, (
+                parameter.id,
+                verdict,
+            )
+            advice = verdict.advice.replace("do not restart nova-compute", "")
+            assert "restart nova-compute" not in advice, (parameter.id, advice)
+
+
+def test_all_rules_pass_through_one_place() -> None:
+    assert len({rule.CLASS for rule in rules.RULES}) == len(rules.RULES)
+    assert all(verdict.values[0].questions is not None for verdict in stale_verdicts())
