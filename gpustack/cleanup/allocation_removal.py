@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpustack.cleanup import permission as asking
-from gpustack.cleanup import placement
+from gpustack.cleanup import permission, placement
 from gpustack.cleanup.hypervisor import Ask
 from gpustack.cleanup.journal import Journal, JournalEntry
 from gpustack.cleanup.outcome import Outcome, Result, gone, key, refused, skipped
@@ -50,14 +49,14 @@ def unset(
     verdict, change = _judged(sources, cell, wanted, selection, cloud)
     if verdict is None:
         return skipped(wanted, f"changed since the plan; {change}")
-    usages = asking.answers(verdict, ask, selection.gone)
-    if refusal := refused(asking.settle(verdict, usages)):
+    usages = permission.answers(verdict, ask, selection.gone)
+    if refusal := refused(permission.settle(verdict, usages)):
         return refusal
     # The questions took time: Nova's tables must still have what the verdict depends on.
     again, change = _judged(sources, cell, wanted, selection, cloud)
     if again is None:
         return skipped(wanted, f"changed while the hosts were asked; {change}")
-    return _removed(cell, verdict, held, before, journal, cloud, "; ".join(asking.witnesses(verdict, usages)))
+    return _removed(cell, verdict, held, before, journal, cloud, "; ".join(permission.witnesses(verdict, usages)))
 
 
 def _removed(

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from gpustack.cleanup import permission as asking
-from gpustack.cleanup import tables
+from gpustack.cleanup import permission, tables
 from gpustack.cleanup.allocation_removal import unset
 from gpustack.cleanup.cells import Cell
 from gpustack.cleanup.databases import BusyError, Database, connected, engine, snapshot, unreachable
@@ -82,18 +81,18 @@ def _carry_out_one(
     verdict = _judge_again(sources, cell, wanted, selection)
     if (changed := _changed(verdict, wanted, "since the plan")) or verdict is None:
         return changed or gone(wanted)
-    if detail := asking.unstopped(verdict):
+    if detail := permission.unstopped(verdict):
         return Outcome(verdict=verdict, result=Result.SKIPPED, detail=detail)
-    usages = asking.answers(verdict, ask, selection.gone)
+    usages = permission.answers(verdict, ask, selection.gone)
     if usages:  # asking takes time
         verdict = _judge_again(sources, cell, wanted, selection)
         if (changed := _changed(verdict, wanted, "while the hosts were asked")) or verdict is None:
             return changed or gone(wanted)
-    settled = asking.settle(verdict, usages)
+    settled = permission.settle(verdict, usages)
     if refusal := refused(settled):
         return refusal
     try:
-        return _repair(cell, settled, journal, "; ".join(asking.witnesses(verdict, usages)), wait)
+        return _repair(cell, settled, journal, "; ".join(permission.witnesses(verdict, usages)), wait)
     except BusyError as error:
         return Outcome(verdict=verdict, result=Result.FAILED, detail=f"{error.what}; nothing was written")
 
@@ -129,7 +128,7 @@ def _repair(cell: Cell, verdict: Verdict, journal: Journal, witness: str, wait: 
     moment = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     with writing(cell.database) as connection:
         written = changes(verdict, relatives(connection, verdict), moment)
-        if not asking.permits(verdict, written):
+        if not permission.permits(verdict, written):
             return ended(Result.SKIPPED, "a related function changed since the hosts were asked; nothing was written")
         before = [row for change in written if (row := whole_row(connection, change)) is not None]
         if len(before) != len(written):

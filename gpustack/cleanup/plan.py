@@ -12,8 +12,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from gpustack.cleanup import databases, hardware, nodes, placement, read, rules, schema
-from gpustack.cleanup import permission as asking
+from gpustack.cleanup import databases, hardware, nodes, permission, placement, read, rules, schema
 from gpustack.cleanup.cells import Cell
 from gpustack.cleanup.checked import Checked
 from gpustack.cleanup.classes import CLASSES
@@ -235,7 +234,7 @@ def hosts_to_ask(sources: Sources, selection: Selection) -> set[str]:
 
 def settled(plan: CleanupPlan, answers: Mapping[str, Usage]) -> CleanupPlan:
     """Return the plan after the hosts answered: verdicts without their permission become *undecided* or *report*."""
-    return replace(plan, verdicts=tuple(asking.settle(verdict, answers) for verdict in plan.verdicts))
+    return replace(plan, verdicts=tuple(permission.settle(verdict, answers) for verdict in plan.verdicts))
 
 
 @contextmanager

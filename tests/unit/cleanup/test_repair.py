@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpustack.cleanup import apply, journal, plan, tables
-from gpustack.cleanup import permission as asking
+from gpustack.cleanup import apply, journal, permission, plan, tables
 from gpustack.cleanup.hypervisor import Usage
 from gpustack.cleanup.journal import Journal
 from gpustack.cleanup.plan import Selection
@@ -54,7 +53,7 @@ def test_a_change_at_the_last_moment(
 ) -> None:
     """It comes after the last judgement: only the conditions of the statement itself are left."""
     planned = [verdict for verdict in wanted(sources) if verdict["instance"] == owner]
-    monkeypatch.setattr(asking, "settle", _before(asking.settle, lambda: sql(cell, change)))
+    monkeypatch.setattr(permission, "settle", _before(permission.settle, lambda: sql(cell, change)))
     (outcome,) = run(sources, tmp_path / "journal", planned)
     matters = {
         "pci_devices": owner != "vm-b" or "updated_at" not in change,  # there only the migration is written
@@ -95,7 +94,7 @@ def test_every_fact_is_compared_by_the_statement_that_writes(
     original = cell.dump()
     assert set(planned) == set("ABCDEFGHIJ")
     repaired = set()
-    monkeypatch.setattr(asking, "settle", _before(asking.settle, lambda: sql(cell, change)))
+    monkeypatch.setattr(permission, "settle", _before(permission.settle, lambda: sql(cell, change)))
     for klass, repair in planned.items():
         (outcome,) = run(sources, tmp_path / f"journal-{klass}", [repair])
         repaired |= {klass} if outcome.result in (apply.Result.REPAIRED, apply.Result.WAITING) else set()
@@ -318,7 +317,7 @@ def test_a_disk_that_is_full_when_a_change_came_first(
     cell: CellFile, sources: Sources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planned = [verdict for verdict in wanted(sources) if verdict["instance"] == "vm-a"]
-    monkeypatch.setattr(asking, "settle", _before(asking.settle, lambda: sql(cell, CHANGES[0])))
+    monkeypatch.setattr(permission, "settle", _before(permission.settle, lambda: sql(cell, CHANGES[0])))
     _full(monkeypatch, "end")
     with pytest.raises(JournalError, match="repair 1 wrote nothing, and its outcome is not recorded"):
         run(sources, tmp_path / "journal", planned)
