@@ -174,7 +174,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def show_counts(counts: Mapping[str, int], reboot: str = "needs a reboot") -> list[str]:
+def show_counts(counts: Mapping[str, int]) -> list[str]:
     """Counts as shown by a plan, its dry run and the summary of a run: ``4 files, 3 commands, needs a reboot``."""
     phrases = [counted(counts[kind], kind) for kind in _KINDS if kind != "reboot" and counts.get(kind)]
-    return [*phrases, reboot] if counts.get("reboot") else phrases
+    return [*phrases, "needs a reboot"] if counts.get("reboot") else phrases

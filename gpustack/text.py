@@ -11,7 +11,7 @@ import io
 import shutil
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 # Control, format (bidirectional overrides, zero width), surrogate, private use, unassigned; line and paragraph
@@ -91,10 +91,6 @@ class SafeStream(io.TextIOBase):
     def write(self, text: str, /) -> int:
         self.raw.write(printable(text, keep=LAYOUT))
         return len(text)
-
-    def writelines(self, lines: Iterable[str], /) -> None:  # type: ignore[override]
-        for line in lines:
-            self.write(line)
 
     def flush(self) -> None:
         if not self.raw.closed:  # flushed once more when it is deleted

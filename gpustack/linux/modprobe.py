@@ -3,8 +3,8 @@
 Rules of ``modprobe.d(5)`` and kmod's ``libkmod-config.c``: the ``*.conf`` files of all directories are read in the
 order of their names. Of files with the same name, the one in the earlier directory is used. A line that starts with
 ``#`` is a comment, a backslash at the end continues a line, ``-`` and ``_`` are equal in module names. The options of
-a module are concatenated in that order; for most parameters, the kernel uses the last one. Module parameters and
-``modprobe.blacklist`` on the kernel's command line come after the files.
+a module are concatenated in that order; for most parameters, the kernel uses the last one. The kernel's command line is
+not read here (:mod:`gpustack.host.prior_setup.foreign_config`).
 """
 
 from __future__ import annotations
@@ -109,16 +109,14 @@ def paths(files: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(path for _, path in sorted(chosen.items()))
 
 
-def read_modprobe(files: Mapping[str, str], command_line: CommandLine | None = None) -> ModprobeConfig:
-    """Read modprobe's configuration.
+def read_modprobe(files: Mapping[str, str]) -> ModprobeConfig:
+    """Read modprobe's files.
 
     :param files: texts by absolute path; other files are ignored.
-    :param command_line: the kernel's command line, whose module parameters and ``modprobe.blacklist`` apply too.
     """
-    statements = [statement for path in paths(files) for statement in parse(files[path], path)]
-    if command_line is not None:
-        statements += _from_command_line(command_line)
-    return ModprobeConfig(statements=tuple(statements))
+    return ModprobeConfig(
+        statements=tuple(statement for path in paths(files) for statement in parse(files[path], path))
+    )
 
 
 def parse(text: str, file: str) -> Iterator[Statement]:
@@ -149,18 +147,3 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         start, joined = 0, ""
     if joined:
         yield start, joined
-
-
-def _from_command_line(line: CommandLine) -> Iterator[Statement]:
-    """The statements of a kernel command line (kmod, ``kmod_config_parse_kcmdline``)."""
-    for argument in line.arguments:
-        module, dot, name = argument.name.partition(".")
-        if not dot or not module:
-            continue
-        if (module, name) == ("modprobe", "blacklist"):
-            for blacklisted in (argument.value or "").split(","):
-                if blacklisted:
-                    yield Statement(command="blacklist", module=blacklisted, words=(), file="/proc/cmdline", line=1)
-        else:
-            setting = name if argument.value is None else f"{name}={argument.value}"
-            yield Statement(command="options", module=module, words=(setting,), file="/proc/cmdline", line=1)

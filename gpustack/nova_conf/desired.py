@@ -108,13 +108,12 @@ class DesiredConfig:
         return any(alias.vendor_id is None for alias in self.aliases)
 
 
-def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release, placement: Placement | None = None) -> DesiredConfig:
+def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredConfig:
     """The settings that Nova needs for ``spec`` on ``hosts``, with all findings.
 
     :param hosts: the facts of all hosts of the spec: the API needs the aliases of all of them.
-    :param placement: overrides the spec's own value.
     """
-    mode: Placement = placement or (spec.nova.placement if spec.nova else "off")
+    mode: Placement = spec.nova.placement if spec.nova else "off"
     ordered = sorted(hosts, key=lambda h: h.hostname)
     of_host = {host.hostname: assigned_gpus(spec, host) for host in ordered}
     assigned = [target for on_host in of_host.values() for target in on_host]

@@ -23,6 +23,7 @@ MAX_LISTED = 50
 """The largest number of problems in an error's message; ``problems`` holds all of them."""
 _SHOWN = 60
 _COMPARED = 1000
+_LISTED = 12
 _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 
 
@@ -94,12 +95,12 @@ def quoted(text: str) -> str:
     return json.dumps(text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…")
 
 
-def listed(words: Iterable[str], *, most: int = 12) -> str:
+def listed(words: Iterable[str]) -> str:
     """Words in quotes, for a sentence: ``"full", "shared" or "isolated"``."""
     known = list(words)
-    shown = [quoted(word) for word in known[:most]]
-    if len(known) > most:
-        shown.append(f"{len(known) - most} more")
+    shown = [quoted(word) for word in known[:_LISTED]]
+    if len(known) > _LISTED:
+        shown.append(f"{len(known) - _LISTED} more")
     return " or ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else "".join(shown)
 
 

@@ -151,7 +151,7 @@ def test_grubs_and_modprobes_configuration(text: str) -> None:
         defaults = grub.read_defaults({grub.DEFAULTS: text}, bash=True)
         defaults.arguments(grub.LINUX, grub.LINUX_DEFAULT)
         CommandLine(text=text).arguments  # noqa: B018
-        read_modprobe({"/etc/modprobe.d/x.conf": text}, CommandLine(text=text))
+        read_modprobe({"/etc/modprobe.d/x.conf": text})
 
 
 IMAGES = {

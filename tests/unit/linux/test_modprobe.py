@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpustack.linux.cmdline import CommandLine
 from gpustack.linux.modprobe import ModuleOption, parse, paths, read_modprobe
 
 VFIO = """\
@@ -66,17 +65,6 @@ def test_files_are_read_by_name_and_the_earlier_directory_wins() -> None:
     config = read_modprobe(files)
     assert [o.value for o in config.option("m", "p")] == ["2", "3"]
     assert [o.value for o in config.option("m", "q")] == [None]
-
-
-def test_the_kernel_s_command_line_counts_last() -> None:
-    line = CommandLine(text="quiet vfio-pci.ids=1:2=3 modprobe.blacklist=nouveau,,nvidia .x=1 i915.modeset")
-    config = read_modprobe({"/etc/modprobe.d/a.conf": "options vfio_pci ids=a"}, line)
-    assert [(o.value, o.place) for o in config.option("vfio-pci", "ids")] == [
-        ("a", "/etc/modprobe.d/a.conf:1"),
-        ("1:2=3", "/proc/cmdline:1"),
-    ]
-    assert config.blacklisted("nvidia")
-    assert [o.name for o in config.options("i915")] == ["modeset"]
 
 
 @given(st.text(alphabet="optins blacktfdevip-=:#\\\n\t", max_size=200))
