@@ -111,12 +111,10 @@ class Belongings(NamedTuple):
     Rows and requests are matched by request id. Since Zed (commit ccab6fed46), requests of flavors have one; earlier,
     neither they nor their rows have an id. Each move creates new ids.
 
-    :ivar kept: rows of requests that have at most as many rows as they request.
     :ivar beyond: rows that match no request, and all rows of a request that has more rows than it requests.
     :ivar missing: the number of requested devices without a row.
     """
 
-    kept: tuple[PciRow, ...]
     beyond: tuple[PciRow, ...]
     missing: int
 
@@ -130,10 +128,9 @@ def belongings(owner: Owner, rows: Sequence[PciRow]) -> Belongings | None:
         requested[request.request_id or None] += request.count
     held = Counter(row.request_id or None for row in rows)
     matched = {request for request, count in held.items() if count <= requested[request]}
-    own = tuple(row for row in rows if (row.request_id or None) in matched)
     beyond = tuple(row for row in rows if (row.request_id or None) not in matched)
     missing = sum(max(0, count - held[request]) for request, count in requested.items())
-    return Belongings(own, beyond, missing)
+    return Belongings(beyond, missing)
 
 
 def lacks(view: NodeView, owner: Owner) -> bool:

@@ -140,7 +140,7 @@ def _row(number: int, entry: dict[str, Any]) -> PciRow:
         parent_addr=entry.get("parent"),
         deleted=entry.get("deleted", 0) and number,
         updated_at=ago(entry.get("age", HOUR)),
-        created_at=ago(30 * HOUR),
+        created_at=ago(entry.get("created", 30 * HOUR)),
     )
 
 

@@ -309,6 +309,21 @@ def test_nova_compute_is_not_restarted_where_that_does_harm(klass: str, more: di
             assert because in verdict.because or verdict.status is Status.PROTECTED
 
 
+@pytest.mark.parametrize("klass", ["J", "K"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"moves": [{"of": "x", "status": "finished", "from": "gpu3", "to": "gpu1"}]},  # waits for a confirmation
+        {"moves": [{"of": "x", "status": "error", "from": "gpu3", "to": "gpu1"}]},
+        {"owners": {"x": {"host": "gpu2", "task": "rebuilding", "wants": []}}},
+    ],
+)
+def test_work_that_a_restart_does_not_interrupt_permits_it(klass: str, more: dict[str, Any]) -> None:
+    case = {**yaml.safe_load(f"{UP}\n{RESTARTED[klass]}"), **more}
+    verdicts = rules.judge(neighbourhood.view(case), neighbourhood.clock(case))
+    assert [(v.status, v.repair) for v in verdicts if v.klass == klass] == [(Status.STALE, Repair.RESTART)]
+
+
 @pytest.mark.parametrize(
     ("users", "status"),
     [
@@ -320,10 +335,12 @@ def test_nova_compute_is_not_restarted_where_that_does_harm(klass: str, more: di
 def test_an_instance_that_may_run_elsewhere_is_not_started_twice(
     users: dict[str, frozenset[str]], status: Status
 ) -> None:
-    """Nova placed it back after its live migration, in error, while the domain runs on the other host."""
+    """Nova placed it back after its live migration, in error. One of its devices in use shows that it runs here."""
     restart = judged(
-        f"{UP}\nrows: [{{status: allocated}}, {{status: allocated, owner: vm, request: r1}}]\n"
-        "owners: {vm: {host: gpu1, moves: [{status: error, type: live-migration, from: gpu1, to: gpu2}]}}",
+        f"{UP}\nrows: [{{status: allocated}}, {{status: allocated, owner: vm, request: r1}}, "
+        "{status: allocated, owner: vm, request: r2}]\n"
+        "owners: {vm: {host: gpu1, wants: [r1, r2], moves: "
+        "[{status: error, type: live-migration, from: gpu1, to: gpu2}]}}",
         "J",
     )
     assert restart.repair is Repair.RESTART

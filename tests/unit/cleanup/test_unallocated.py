@@ -40,6 +40,10 @@ def statuses(
 
 
 TAKEN = {"rows": [{"status": "allocated", "owner": "vm"}], "owners": {"vm": {"host": "gpu1"}}}
+UNDATED = {
+    "rows": [{"status": "allocated", "owner": "vm", "age": None, "created": None}],
+    "owners": {"vm": {"host": "gpu1", "age": None}},
+}
 UP = {"service": {"seen": 5}}
 
 
@@ -50,8 +54,10 @@ UP = {"service": {"seen": 5}}
         (TAKEN, False, ["report"]),
         ({**TAKEN, **UP}, True, ["report"]),  # it should have been added long ago
         ({**TAKEN, **UP, "owners": {"vm": {"host": "gpu1", "age": 400}}}, True, ["heals"]),
+        ({**UP, **UNDATED}, True, ["heals"]),  # nobody knows since when
         (TAKEN, True, ["heals"]),  # when nova-compute starts again
         ({**TAKEN, **UP, "owners": {"vm": {"host": "gpu1", "age": 5}}}, False, ["protected"]),
+        ({**TAKEN, **UP, "rows": [{"status": "allocated", "owner": "vm", "age": 5}]}, False, ["protected"]),
         ({**TAKEN, **UP, "owners": {"vm": {"host": "gpu1", "task": "rebooting"}}}, False, ["protected"]),
         ({**TAKEN, **UP, "owners": {"vm": {"host": "gpu2"}}}, False, []),  # another class tells of it
         ({**UP, "rows": [{"status": "available"}]}, False, []),

@@ -65,13 +65,25 @@ def test_a_blacklist_stops_only_modules_that_are_loaded_by_name(module: str) -> 
     assert len(found) == (module in ("vfio_iommu_type1", "vfio_pci"))
 
 
-@pytest.mark.parametrize("binding", [{"driver": "nouveau", "modules": []}, {"driver": None, "modules": ["nouveau"]}])
-def test_a_driver_that_a_device_of_the_host_uses_or_matches_is_not_blacklisted(binding: dict[str, object]) -> None:
+@pytest.mark.parametrize(
+    ("card", "binding"),
+    [
+        ("nouveau", {"driver": "nouveau", "modules": []}),
+        ("nouveau", {"driver": None, "modules": ["nouveau"]}),
+        ("nvidia", {"driver": "nvidia_uvm", "modules": []}),
+        ("nova_core", {"driver": "nova_drm", "modules": []}),
+    ],
+)
+def test_a_stack_that_a_device_of_the_host_uses_or_matches_is_not_blacklisted(
+    card: str, binding: dict[str, object]
+) -> None:
+    cards = {address: {"modules": [card], "driver": card} for address in ("0000:84:00.0", "0000:88:00.0")}
     device = {"vendor": "1b36", "product": "0042", "class": "118000", **binding}
-    host = Machine(changed(snapshot("k4200"), {"pci": {"0000:01:00.0": device}})).host
+    host = Machine(changed(snapshot("k4200"), {"pci": {**cards, "0000:01:00.0": device}})).host
     findings = plan_host(parse_spec(yaml.safe_dump(SPEC), "test"), host).findings
     (finding,) = [finding for finding in findings if finding.code == Code.HOST_DRIVER_NOT_BLACKLISTED]
     assert "0000:01:00.0" in finding.place
+    assert card in finding.message
 
 
 def test_every_finding_of_the_plan_and_of_the_verification_is_shown_by_a_test() -> None:
