@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from gpustack.facts.gather import Gathered
     from gpustack.facts.model import Host
     from gpustack.nova_conf.lint import Report
+    from gpustack.nova_conf.packing import Advised
     from gpustack.nova_conf.render import Deployment
     from gpustack.nova_conf.rendered import RenderedFile, Rendering
+    from gpustack.nova_options.releases import Release
     from gpustack.spec.model import Spec
 
-_SERVICES = ("api", "compute", "scheduler", "conductor")
+_SERVICES = ("api", "compute", "scheduler", "conductor", "placement")
 _DEPLOYMENTS = ("drop-in", "kolla", "kayobe", "openstack-ansible", "rhoso", "openstack-helm")
 _WRITTEN = "written"
 
@@ -223,9 +225,8 @@ gpustack nova render gpustack.yaml gpu01 --snapshot hosts.json --service compute
         if any(finding.code == Code.HOSTS_WITHOUT_FACTS for finding in self._rendering.findings):
             return []
         rendered = {path for _, path in self._placed(parsed_args.out)}
-        texts = {
-            path: _content(path) for path in sorted(parsed_args.out.glob(places(self._deployment, parsed_args.path)))
-        }
+        patterns = places(self._deployment, parsed_args.path)
+        texts = {path: _content(path) for path in sorted(p for one in patterns for p in parsed_args.out.glob(one))}
         remaining = {
             path: without_ours(text, str(path))
             for path, text in texts.items()
@@ -276,9 +277,9 @@ class NovaLintCommand(Lister):
     """Check the GPU options of Nova's configuration.
 
     PATH is the configuration of one service: a file, a directory (nova.conf with its nova.conf.d), or files joined by
-    ':'. SERVICE=PATH names the service (api, compute, scheduler, conductor); otherwise the file's name does, and a
-    plain nova.conf belongs to all services. PATH can also be a directory that `gpustack nova render` wrote. The exit
-    code is 20 if there is an error.
+    ':'. SERVICE=PATH names the service (api, compute, scheduler, conductor, placement); otherwise the file's name does,
+    and a plain nova.conf belongs to all services of Nova. PATH can also be a directory that `gpustack nova render`
+    wrote. The exit code is 20 if there is an error.
     """
 
     epilog = """\
@@ -291,7 +292,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         parser = super().get_parser(prog_name)
         parser.add_argument("paths", nargs="+", metavar="[SERVICE=]PATH", help="configuration of a service")
         parser.add_argument(
-            "--spec", type=Path, metavar="SPEC", help="check for the release and the aliases of this spec"
+            "--spec", type=Path, metavar="SPEC", help="check for the release, the aliases and the flavors of this spec"
         )
         parser.add_argument(
             "--release",
@@ -323,7 +324,13 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
         release = release_of(parsed_args.release, spec)
         if parsed_args.release is None and spec is None and self.verbosity:
             self.report(f"checked for Nova {release}; --release selects another")
-        self._report = lint(paths, release=release, hosts=hosts, expected=_aliases(spec) if spec else ())
+        self._report = lint(
+            paths,
+            release=release,
+            hosts=hosts,
+            expected=_aliases(spec) if spec else (),
+            advised=_advised(spec, release) if spec else (),
+        )
         if is_for_machines(parsed_args):
             rows: list[tuple[Any, ...]] = [
                 (result.title, result.word, [finding.to_dict() for finding in result.findings])
@@ -354,6 +361,13 @@ def _details(findings: Sequence[Any], fit: Callable[..., str]) -> str:
 def _aliases(spec: Spec) -> set[str]:
     """The aliases of the models that the spec's hosts use."""
     return {spec.alias_of(model) for host in spec.hosts.values() for model in host.models}
+
+
+def _advised(spec: Spec, release: Release) -> tuple[Advised, ...]:
+    """The options that the counts of the spec's flavors require."""
+    from gpustack.nova_conf.packing import advised, requested
+
+    return tuple(advised(requested(spec), release, spec.nova.placement if spec.nova else "off"))
 
 
 def _name(file: RenderedFile) -> str:

@@ -27,6 +27,7 @@ from gpustack.spec.extra_specs import (
 )
 from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
+from gpustack.spec.requests import by_alias
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +128,7 @@ def _model_policy(spec: Spec, entry: _Entry) -> str | None:
 
 def _made(spec: Spec, entry: _Entry, release: Release, sizes: Sizes, nodes: int | None) -> WantedFlavor:
     flavor = entry.flavor
-    gpus: dict[str, int] = {}
-    for model, count in entry.models.items():
-        gpus[spec.alias_of(model)] = gpus.get(spec.alias_of(model), 0) + count
+    gpus = by_alias(spec, entry.models)
     specs = extra_specs(
         gpus,
         release=release,

@@ -9,12 +9,14 @@ listed: Nova passes through the main function alone.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gpustack.facts.model import Host
 from gpustack.findings import Finding
 from gpustack.nova_conf.coverage import proof
+from gpustack.nova_conf.packing import Advised, advised, requested
 from gpustack.nova_conf.preflight import doubts
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Release
@@ -92,6 +94,7 @@ class DesiredConfig:
     :ivar aliases: for the API and every compute host.
     :ivar filters: the filters that the scheduler must enable.
     :ivar computes: the ``device_spec`` entries of each compute host with facts, by its name.
+    :ivar advised: options that keep requests for several GPUs possible.
     :ivar without_ids: whether an alias carries no ids. Nova 2025.2 refuses such an alias unless
         ``pci_in_placement`` is on, in nova-compute too.
     """
@@ -101,6 +104,7 @@ class DesiredConfig:
     aliases: tuple[Alias, ...]
     filters: tuple[str, ...] = (PCI_FILTER,)
     computes: Mapping[str, tuple[DeviceEntry, ...]]
+    advised: tuple[Advised, ...] = ()
     findings: tuple[Finding, ...]
 
     @property
@@ -118,7 +122,8 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
     of_host = {host.hostname: assigned_gpus(spec, host) for host in ordered}
     assigned = [target for on_host in of_host.values() for target in on_host]
     computes = {name: _entries(spec, on_host, mode, release) for name, on_host in of_host.items()}
-    findings = list(doubts(spec, hosts, assigned, release, mode))
+    counts = requested(spec, [Counter(spec.alias_of(t.model) for t in on_host) for on_host in of_host.values()])
+    findings = list(doubts(spec, hosts, assigned, release, mode, counts))
     for host in ordered:
         entries = [entry.to_dict() for entry in computes[host.hostname]]
         findings += proof(host, entries, of_host[host.hostname])
@@ -126,15 +131,20 @@ def wanted(spec: Spec, hosts: Sequence[Host], *, release: Release) -> DesiredCon
         release=release,
         placement=mode,
         aliases=_aliases(spec, assigned, mode),
-        filters=(PCI_FILTER, NUMA_FILTER) if _with_numa(spec) else (PCI_FILTER,),
+        filters=required_filters(spec),
         computes=computes,
+        advised=tuple(advised(counts, release, mode)),
         findings=tuple(findings),
     )
 
 
-def _with_numa(spec: Spec) -> bool:
-    """Whether a flavor of the spec has NUMA nodes: without the filter, hosts without a fitting node use up retries."""
-    return any(flavor.has_numa_nodes for flavor in spec.flavors.values())
+def required_filters(spec: Spec) -> tuple[str, ...]:
+    """The filters that the scheduler must enable.
+
+    Instances with NUMA nodes need one more: without it, hosts without a fitting node use up retries.
+    """
+    with_nodes = any(flavor.has_numa_nodes for flavor in spec.flavors.values())
+    return (PCI_FILTER, NUMA_FILTER) if with_nodes else (PCI_FILTER,)
 
 
 def _aliases(spec: Spec, targets: Sequence[Assigned], placement: Placement) -> tuple[Alias, ...]:

@@ -18,8 +18,9 @@ from gpustack.facts.store import load_snapshot, parse_host
 from gpustack.findings import Finding, errors, finding
 from gpustack.nova_conf.deployed import Existing
 from gpustack.nova_conf.deployment.drop_in import DIRECTORY
-from gpustack.nova_conf.desired import Alias, DesiredConfig, DeviceEntry, wanted
+from gpustack.nova_conf.desired import Alias, DesiredConfig, DeviceEntry, required_filters, wanted
 from gpustack.nova_conf.module_answer import Answer
+from gpustack.nova_conf.packing import advised, requested
 from gpustack.nova_conf.render import render
 from gpustack.nova_conf.rendered import RenderedFile, Rendering
 from gpustack.nova_conf.sources import Source
@@ -180,10 +181,13 @@ def _file_of(
 def _decided_config(spec: Spec, decided: Mapping[str, Any], hostname: str, services: Sequence[str]) -> DesiredConfig:
     """The configuration of one host from the result of :func:`overall`."""
     entries = tuple(_of_plain(DeviceEntry, entry) for entry in decided["computes"].get(hostname, ()))
+    release, placement = _release(spec), spec.nova.placement if spec.nova else "off"
     return DesiredConfig(
-        release=_release(spec),
-        placement=spec.nova.placement if spec.nova else "off",
+        release=release,
+        placement=placement,
         aliases=tuple(_of_plain(Alias, alias) for alias in decided["aliases"]),
+        filters=required_filters(spec),
+        advised=tuple(advised(requested(spec), release, placement)),
         computes={hostname: entries} if "compute" in services else {},
         findings=(),
     )

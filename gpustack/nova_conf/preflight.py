@@ -10,6 +10,7 @@ from gpustack.facts.gpus import nvswitches
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, finding
 from gpustack.linux.drivers import is_held, is_passthrough_driver
+from gpustack.nova_conf.packing import CANDIDATES, Requested
 from gpustack.nova_options import releases
 from gpustack.nova_options.pci_values import reported_class
 from gpustack.nova_options.releases import Release
@@ -26,7 +27,12 @@ _MANY = 8
 
 
 def doubts(
-    spec: Spec, hosts: Sequence[Host], targets: Sequence[Assigned], release: Release, placement: Placement
+    spec: Spec,
+    hosts: Sequence[Host],
+    targets: Sequence[Assigned],
+    release: Release,
+    placement: Placement,
+    counts: Requested,
 ) -> Iterator[Finding]:
     """All findings about a spec on these hosts."""
     yield from _release_findings(spec, targets, release, placement)
@@ -34,6 +40,7 @@ def doubts(
     yield from _switch_findings(spec, hosts)
     yield from _alias_findings(spec, targets, placement)
     yield from _placement_findings(targets, placement, spec)
+    yield from _candidate_findings(counts, release, placement)
 
 
 def _release_findings(
@@ -174,5 +181,20 @@ def _placement_findings(targets: Sequence[Assigned], placement: Placement, spec:
         name = str(reported_class(model.resource_class, model.match.vendor, model.match.product))
         counts[target.host.hostname, name] = counts.get((target.host.hostname, name), 0) + 1
     for (host, name), count in counts.items():
-        if count > _MANY and placement == "schedule":
+        if count > _MANY and placement == "schedule" and not spec.flavors:
             yield finding(Code.MANY_DEVICES_OF_CLASS, place=host, count=count, resource_class=name)
+
+
+def _candidate_findings(counts: Requested, release: Release, placement: Placement) -> Iterator[Finding]:
+    """The options of Placement that flavors with several GPUs need."""
+    if placement != "schedule" or not counts.explodes:
+        return
+    known = [advice.option for advice in CANDIDATES if advice.option.known_to(release)]
+    if known:
+        names = ", ".join(f"[{option.group}] {option.name}" for option in known)
+        yield finding(Code.PLACEMENT_NEEDS_LIMIT, place="placement.conf", count=counts.largest, options=names)
+    else:
+        since = releases.first_with(min(advice.option.since for advice in CANDIDATES))
+        yield finding(
+            Code.PLACEMENT_WITHOUT_LIMIT, place="placement.conf", count=counts.largest, release=release, since=since
+        )

@@ -42,7 +42,7 @@ def _releases() -> Iterator[str]:
 def _options() -> Iterator[str]:
     yield from ("## Options", "", "| option | releases | read by | old names | source |", "|---|---|---|---|---|")
     for option in releases.all_options():
-        services = ", ".join(f"nova-{service}" for service in option.services)
+        services = ", ".join(option.programs)
         yield (
             f"| `[{option.group}] {option.name}` | {_lifetime(option)} | {services} | {_old_names(option)}"
             f" | {option.source} |"

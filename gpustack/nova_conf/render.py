@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -15,7 +16,8 @@ from gpustack.nova_conf.deployed_filters import filter_findings, filters
 from gpustack.nova_conf.deployment import drop_in, kolla, openstack_ansible, openstack_helm, rhoso
 from gpustack.nova_conf.desired import DesiredConfig
 from gpustack.nova_conf.rendered import Job, RenderedFile, Rendering
-from gpustack.nova_conf.sources import SERVICES
+from gpustack.nova_conf.retained import retained, retained_finding
+from gpustack.nova_conf.sources import PLACEMENT, SERVICES
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
 from gpustack.nova_options.markers import DROP_IN
@@ -41,7 +43,7 @@ def render(
     wanted: DesiredConfig,
     *,
     deployment: Deployment = "drop-in",
-    services: Sequence[str] = SERVICES,
+    services: Sequence[str] = (*SERVICES, PLACEMENT),
     existing: Existing | None = None,
     hosts: Sequence[Host] = (),
     only: Collection[str] | None = None,
@@ -62,6 +64,7 @@ def render(
     :param appended: whether the settings are appended to ``nova.conf`` itself instead of written as a drop-in.
     """
     existing = existing or Existing()
+    wanted, of_operator = _without_retained(wanted, existing, services)
     names = [name for name in wanted.computes if only is None or name in only] if "compute" in services else []
     filter_list, chosen = filters(existing, wanted)
     job = Job(
@@ -69,7 +72,8 @@ def render(
         existing=existing,
         filters=filter_list,
         hosts={host.hostname: host for host in hosts},
-        services=tuple(services),
+        services=tuple(service for service in services if service in SERVICES),
+        placement=PLACEMENT in services,
         directory=directory or DIRECTORIES[deployment],
         default_filters=chosen is None,
         root=root,
@@ -77,6 +81,7 @@ def render(
     findings = [
         *wanted.findings,
         *existing.findings,
+        *of_operator,
         *_filter_findings(job, deployment, chosen),
         *_deployment_findings(job, deployment),
         *_conflicts(job, deployment, hosts, appended=appended),
@@ -88,6 +93,19 @@ def render(
     if deployment == "openstack-ansible":
         findings += openstack_ansible.findings(job, names)
     return Rendering(files=files, findings=tuple(dict.fromkeys(findings)))
+
+
+def _without_retained(
+    wanted: DesiredConfig, existing: Existing, services: Collection[str]
+) -> tuple[DesiredConfig, list[Finding]]:
+    """Leave out the options for which the operator has another value, and report them."""
+    settings = [(advice, retained(existing, advice)) for advice in wanted.advised]
+    findings = [
+        retained_finding(setting, advice)
+        for advice, setting in settings
+        if setting is not None and set(advice.option.services) & set(services)
+    ]
+    return replace(wanted, advised=tuple(advice for advice, setting in settings if setting is None)), findings
 
 
 def _conflicts(job: Job, deployment: Deployment, hosts: Sequence[Host], *, appended: bool) -> Iterable[Finding]:
@@ -149,15 +167,16 @@ def _tool_files(job: Job, deployment: Deployment, names: Sequence[str]) -> Itera
     return kolla.files(job, names, kayobe=deployment == "kayobe")
 
 
-def places(deployment: Deployment, directory: str | None = None) -> str:
-    """A :meth:`pathlib.Path.glob` pattern of the files that a rendering writes below an output directory."""
+def places(deployment: Deployment, directory: str | None = None) -> tuple[str, ...]:
+    """The :meth:`pathlib.Path.glob` patterns of the files that a rendering writes below an output directory."""
     below = (directory or DIRECTORIES[deployment]).strip("/")
-    return {
-        "drop-in": f"*/{below}/{DROP_IN}",
-        "openstack-ansible": f"{below}/**/{openstack_ansible.FILE}",
-        "rhoso": f"{below}/*plane.yaml",
-        "openstack-helm": f"{below}/{openstack_helm.FILE}",
-    }.get(deployment, f"{below}/**/*.conf")
+    patterns: dict[str, tuple[str, ...]] = {
+        "drop-in": (f"*/{below}/{DROP_IN}", f"*{drop_in.PLACEMENT_DIRECTORY}/{DROP_IN}"),
+        "openstack-ansible": (f"{below}/**/{openstack_ansible.FILE}",),
+        "rhoso": (f"{below}/*plane.yaml",),
+        "openstack-helm": (f"{below}/{openstack_helm.FILE}", f"{below}/{openstack_helm.PLACEMENT_FILE}"),
+    }
+    return patterns.get(deployment, (f"{below}/**/*.conf", kolla.placement_file(below)))
 
 
 def usual_root(deployment: Deployment) -> Path:

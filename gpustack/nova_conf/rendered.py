@@ -14,6 +14,7 @@ from gpustack.findings import Finding
 from gpustack.nova_conf.deployed import Existing, carried
 from gpustack.nova_conf.desired import DesiredConfig
 from gpustack.nova_conf.sections import Carried, ConfigSection, sections
+from gpustack.nova_conf.sources import PLACEMENT
 from gpustack.nova_options.markers import without_block
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Job:
     """The inputs of one rendering.
 
     :ivar filters: the scheduler's complete filter list.
+    :ivar services: the services of Nova to render for.
+    :ivar placement: whether to render for Placement.
     :ivar hosts: the facts of the hosts by name.
     :ivar directory: the directory of the deployment tool that the files go into.
     :ivar default_filters: whether ``filters`` is derived from the release's default list.
@@ -80,6 +83,7 @@ class Job:
     services: tuple[str, ...]
     directory: str
     default_filters: bool = False
+    placement: bool = False
     root: Path | None = None
 
     def into(self, path: str) -> Path | None:
@@ -91,11 +95,25 @@ class Job:
         devices = self.wanted.computes[host] if host else ()
         return sections(self.wanted, services, filters=self.filters, devices=devices)
 
+    def of_placement(self) -> tuple[ConfigSection, ...]:
+        """The settings for Placement's own configuration; empty if it needs none."""
+        return sections(self.wanted, (PLACEMENT,)) if self.placement else ()
+
     def kept(self, host: str, path: str) -> Carried:
         """The existing device_spec lines of a compute host to carry over, without those in the file itself."""
         everybody: Sequence[Host] = tuple(self.hosts.values())
         into = self.into(path)
         return carried(self.existing, self.wanted, "compute", self.hosts.get(host), everybody, into=into)
+
+
+def typed(rendered: Sequence[ConfigSection]) -> dict[str, dict[str, bool | int | str]]:
+    """Single-valued settings by group and name, with the types that YAML has for them."""
+    return {section.group: {line.name: typed_value(line.value) for line in section.lines} for section in rendered}
+
+
+def typed_value(text: str) -> bool | int | str:
+    """A value with the type that YAML has for it."""
+    return int(text) if text.isdecimal() else True if text == "true" else text
 
 
 def dumped(documents: Sequence[Mapping[str, Any]]) -> str:

@@ -62,12 +62,17 @@ def sections(
 
     :param filters: the scheduler's complete list.
     :param devices: the device_spec entries of the host, for nova-compute.
-    :param parts: the members of :data:`ALL_PARTS` to include in this file.
+    :param parts: the members of :data:`ALL_PARTS` to include in this file; ``switches`` are all single values.
     """
-    pci = tuple(_pci(wanted, services, devices, carried, parts))
-    scheduling = tuple(_scheduling(wanted, services, filters, parts))
-    candidates = (ConfigSection(group="pci", lines=pci), ConfigSection(group="filter_scheduler", lines=scheduling))
-    return tuple(section for section in candidates if section.lines)
+    lines = {
+        "pci": list(_pci(wanted, services, devices, carried, parts)),
+        "filter_scheduler": list(_scheduling(wanted, services, filters, parts)),
+    }
+    for advice in wanted.advised if "switches" in parts else ():
+        if set(advice.option.services) & set(services):
+            line = Line(name=advice.option.name, value=advice.value, comment=advice.comment)
+            lines.setdefault(advice.option.group, []).append(line)
+    return tuple(ConfigSection(group=group, lines=tuple(of_group)) for group, of_group in lines.items() if of_group)
 
 
 def _pci(

@@ -2,8 +2,8 @@
 
 Each argument is the configuration of one host's service or services: a file, several files in the order in which the
 service reads them, or a directory. A directory of files named after services holds one configuration for each service.
-Without ``SERVICE=``, the service is derived from the name (``nova-compute.conf``, ``nova_scheduler/``); a plain
-``nova.conf`` belongs to all services.
+Without ``SERVICE=``, the service is derived from the name (``nova-compute.conf``, ``nova_scheduler/``,
+``placement.conf``); a plain ``nova.conf`` belongs to all services of Nova.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from gpustack.nova_options.markers import CONTROL, DROP_IN
 from gpustack.nova_options.releases import Option
 
 SERVICES = ("api", "compute", "scheduler", "conductor")
+PLACEMENT = "placement"
+"""The service Placement, which reads a configuration of its own."""
+_RENDERED_PLACEMENT = "*/etc/placement/placement.conf.d"
 _NAMES = {"cpu": "compute", "super-conductor": "conductor", "cell-conductor": "conductor", "api-wsgi": "api"}
 
 
@@ -64,11 +67,11 @@ def split(argument: str) -> tuple[tuple[str, ...], str]:
     if not separator or "/" in names:
         return (), argument
     services = tuple(names.split(","))
-    unknown = [service for service in services if service not in SERVICES]
+    unknown = [service for service in services if service not in (*SERVICES, PLACEMENT)]
     if unknown or not paths:
         raise UsageError(
             f"{argument!r} does not name a configuration",
-            remedy=f"write PATH or SERVICE=PATH; the services are {', '.join(SERVICES)}",
+            remedy=f"write PATH or SERVICE=PATH; the services are {', '.join((*SERVICES, PLACEMENT))}",
         )
     return services, paths
 
@@ -84,6 +87,8 @@ def guessed(path: Path) -> tuple[str, ...]:
 def _service(name: str) -> str | None:
     """The service in a name such as ``nova-compute.conf``, ``nova_api`` or ``nova-cpu.conf.d``."""
     stem = name.removesuffix(".d").removesuffix(".conf").replace("_", "-")
+    if stem in (PLACEMENT, "placement-api"):
+        return PLACEMENT
     service = stem.removeprefix("nova-")
     service = _NAMES.get(service, service)
     return service if stem.startswith("nova-") and service in SERVICES else None
@@ -102,6 +107,8 @@ def _sources(argument: str) -> list[Source]:
         for directory in directories:
             with contextlib.suppress(NothingThereError):
                 sources += _read(str(directory), services or _rendered_for(paths[0], directory), [directory])
+        for directory in sorted(paths[0].glob(_RENDERED_PLACEMENT)) if len(paths) == 1 else ():
+            sources += _read(str(directory), (PLACEMENT,), [directory])
         if not sources:
             raise
         return sources

@@ -194,9 +194,10 @@ def files_of(path: Path, *, service: str | None = None) -> tuple[Path, ...]:
 
 def selected(files: Collection[_P], directory: PurePath, *, service: str | None = None) -> tuple[_P, ...]:
     """The files of a directory that a service reads, in its order; :func:`files_of` lists the rules."""
-    names = ["nova", *([f"nova-{service}"] if service else [])]
+    project = "placement" if service == "placement" else "nova"
+    names = [project, *([f"{project}-{service}"] if service else [])]
     main = [file for name in names for file in files if file == directory / f"{name}.conf"]
-    if any(file.name == "nova.conf" for file in main):
+    if any(file.name == f"{project}.conf" for file in main):
         drop_ins = [file for name in names for file in _conf_files(files, directory / f"{name}.conf.d")]
         return (*main, *drop_ins)
     return tuple(_conf_files(files, directory))

@@ -47,7 +47,7 @@ class _Lifetime:
 
 @dataclass(frozen=True, kw_only=True)
 class Option(_Lifetime):
-    """An option of nova.conf.
+    """An option of nova.conf, or of placement.conf.
 
     :ivar kind: ``multi`` options accumulate over all files; the last file decides the others.
     :ivar services: the services that read it.
@@ -71,6 +71,11 @@ class Option(_Lifetime):
     def path(self) -> str:
         """``group/name``."""
         return f"{self.group}/{self.name}"
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The names of the services that read it: ``nova-api``, ``placement-api``."""
+        return tuple("placement-api" if service == "placement" else f"nova-{service}" for service in self.services)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Drop-ins for ``/etc/nova/nova.conf.d``: Nova from packages or from source."""
+"""Drop-ins for ``/etc/nova/nova.conf.d`` and for Placement: services from packages or from source."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from gpustack.nova_conf.rendered import Job, RenderedFile, template
 from gpustack.nova_conf.sections import CONTROL as CONTROL_SERVICES
+from gpustack.nova_conf.sections import ConfigSection
+from gpustack.nova_conf.sources import PLACEMENT
 from gpustack.nova_options.markers import CONTROL, DROP_IN, MARK
 
 DIRECTORY = "/etc/nova/nova.conf.d"
+PLACEMENT_DIRECTORY = "/etc/placement/placement.conf.d"
 
 
 def files(job: Job, names: Sequence[str], *, together: bool, everywhere: bool) -> Iterator[RenderedFile]:
@@ -21,7 +24,9 @@ def files(job: Job, names: Sequence[str], *, together: bool, everywhere: bool) -
     if together:
         for name in names:
             yield _file(job, name, job.services, name)
+            yield from _of_placement(job, name)
         return
+    yield from _of_placement(job, CONTROL)
     if control:
         yield _file(job, CONTROL, control, None)
     if "compute" in job.services:
@@ -32,7 +37,15 @@ def files(job: Job, names: Sequence[str], *, together: bool, everywhere: bool) -
 
 
 def _file(job: Job, target: str, services: tuple[str, ...], host: str | None) -> RenderedFile:
-    text = template("drop-in.conf.j2").render(
-        mark=MARK, release=job.wanted.release, sections=job.sections(services, host)
-    )
+    text = _text(job, "nova.conf", job.sections(services, host))
     return RenderedFile(target=target, path=f"{job.directory}/{DROP_IN}", text=text, services=services)
+
+
+def _of_placement(job: Job, target: str) -> Iterator[RenderedFile]:
+    if rendered := job.of_placement():
+        text = _text(job, "placement.conf", rendered)
+        yield RenderedFile(target=target, path=f"{PLACEMENT_DIRECTORY}/{DROP_IN}", text=text, services=(PLACEMENT,))
+
+
+def _text(job: Job, file: str, rendered: Sequence[ConfigSection]) -> str:
+    return template("drop-in.conf.j2").render(mark=MARK, release=job.wanted.release, sections=rendered, file=file)

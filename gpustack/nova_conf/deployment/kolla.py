@@ -2,14 +2,15 @@
 
 kolla-ansible merges one ``nova.conf`` for each service from a list of files (``merge_configs``): its own template,
 ``global.conf``, ``nova.conf``, ``nova/SERVICE.conf``, ``nova/HOST/nova.conf``, and for the services of a cell
-``nova/HOST/SERVICE.conf``. The last file that has an option replaces all of its lines.
+``nova/HOST/SERVICE.conf``. The last file that has an option replaces all of its lines. Placement's ``placement.conf``
+is merged in the same way, with the overrides in ``placement.conf`` and ``placement``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from gpustack.codes import Code
 from gpustack.errors import NovaConfigError
@@ -17,7 +18,7 @@ from gpustack.findings import Finding, finding
 from gpustack.nova_conf.deployed import carried
 from gpustack.nova_conf.rendered import Job, RenderedFile, template
 from gpustack.nova_conf.sections import ConfigSection, sections
-from gpustack.nova_conf.sources import SERVICES, Source
+from gpustack.nova_conf.sources import PLACEMENT, SERVICES, Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, foreign, read_files
 from gpustack.nova_options.markers import BEGIN, END
@@ -35,6 +36,7 @@ FILTERS = ("BlazarFilter",)
 _BLAZAR = "{{ ',BlazarFilter' if enable_blazar | default(false) | bool else '' }}"
 """Appended to the release's default list, which replaces kolla-ansible's own. Overrides are templates too."""
 _OF_ALL = ("../global.conf", "../nova.conf")
+_OF_PLACEMENT = ("../global.conf", "../placement.conf", "../placement/placement-api.conf")
 _OF_CELLS = ("nova-compute", "nova-conductor")
 """The services of the role nova-cell, the only ones that read ``HOST/SERVICE.conf``."""
 
@@ -58,6 +60,8 @@ def files(job: Job, names: Sequence[str], *, kayobe: bool) -> Iterator[RenderedF
             )
             if rendered:
                 yield _file(job, path, (service,), rendered, kayobe=kayobe)
+    if rendered := job.of_placement():
+        yield _file(job, placement_file(job.directory), (PLACEMENT,), rendered, kayobe=kayobe)
     for host in names:
         path = f"{job.directory}/{host}/nova.conf"
         retained = job.kept(host, path)
@@ -75,6 +79,11 @@ def _file(
         begin=BEGIN, end=END, release=job.wanted.release, sections=rendered, raw=kayobe
     )
     return RenderedFile(target="", path=path, text=text, services=services, shared=True)
+
+
+def placement_file(directory: str) -> str:
+    """The override for Placement, beside the directory of those for Nova."""
+    return str(PurePosixPath(directory).parent / "placement.conf")
 
 
 def layers(directory: Path) -> tuple[Path, ...]:
@@ -138,6 +147,11 @@ def inspected(directory: Path, joined: Sequence[Path] = ()) -> tuple[tuple[Sourc
             }
             sources.append(source(service, common, but=tuple(overrides)))
             sources += [source(service, [*common, *files], host) for host, files in overrides.items()]
+    of_hosts = {path.parent.name for path in configurations if path.parent.parent.name == PLACEMENT}
+    sources.append(source(PLACEMENT, _OF_PLACEMENT))
+    sources += [
+        source(PLACEMENT, [*_OF_PLACEMENT, f"../placement/{host}/placement.conf"], host) for host in sorted(of_hosts)
+    ]
     return tuple(source for source in sources if source.configuration.settings), findings
 
 
@@ -147,12 +161,12 @@ def _at(directory: Path, name: str) -> Path:
 
 
 def _read(directories: Sequence[Path]) -> tuple[dict[Path, NovaConfiguration], tuple[Finding, ...]]:
-    """Every file that kolla-ansible may read for Nova."""
+    """Every file that kolla-ansible may read for Nova and Placement."""
     configurations, findings = {}, []
     for directory in directories:
-        for file in sorted(
-            {*(_at(directory, name) for name in _OF_ALL), *directory.glob("*.conf"), *directory.glob("*/*.conf")}
-        ):
+        of_hosts = _at(directory, "../placement").glob("*/placement.conf")
+        common = (_at(directory, name) for name in (*_OF_ALL, *_OF_PLACEMENT))
+        for file in sorted({*common, *of_hosts, *directory.glob("*.conf"), *directory.glob("*/*.conf")}):
             if not file.is_file():
                 continue
             try:

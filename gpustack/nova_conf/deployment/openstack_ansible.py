@@ -1,4 +1,4 @@
-"""Variables of OpenStack-Ansible's os_nova role: for all of Nova, and for each compute host.
+"""Variables of OpenStack-Ansible's roles os_nova and os_placement: for each service, and for each compute host.
 
 Ansible reads ``group_vars/NAME`` (a file or all files of a directory), else ``NAME.yml``, ``NAME.yaml`` or
 ``NAME.json``: the first that exists, and no other (``ansible/parsing/dataloader.py``, ``find_vars_files``). A new
@@ -16,15 +16,18 @@ from typing import Any
 from gpustack.codes import Code
 from gpustack.findings import Finding, Severity, finding
 from gpustack.nova_conf.deployed import carried
-from gpustack.nova_conf.rendered import Job, RenderedFile, template
+from gpustack.nova_conf.rendered import Job, RenderedFile, template, typed
+from gpustack.nova_conf.sections import sections
+from gpustack.nova_conf.sources import PLACEMENT
 from gpustack.nova_options import releases
 from gpustack.nova_options.markers import MARK
 from gpustack.nova_options.pci_values import specs_of
 
 DIRECTORY = "/etc/openstack_deploy"
 FILE = "gpustack.yml"
-_GROUP = "group_vars/nova_all"
+_GROUP, _PLACEMENT_GROUP = "group_vars/nova_all", "group_vars/placement_all"
 _FILTERS, _OVERRIDES = "nova_scheduler_extra_filters", "nova_nova_conf_overrides"
+_PLACEMENT_OVERRIDES = "placement_placement_conf_overrides"
 _OTHER_NAMES = ("", ".yml", ".yaml", ".json")
 _REPLACING = (
     ("alias", "nova_pci_alias"),
@@ -40,22 +43,21 @@ _LISTS_SINCE = 27
 def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
     """The group's variables, and those of each compute host."""
     for path, variables in _variables(job, names):
-        services = job.services if path == _GROUP else ("compute",)
+        services = {_GROUP: job.services, _PLACEMENT_GROUP: (PLACEMENT,)}.get(path, ("compute",))
         yield _yaml(job, f"{job.directory}/{path}/{FILE}", services, variables)
 
 
 def _variables(job: Job, names: Sequence[str]) -> Iterator[tuple[str, dict[str, object]]]:
+    if rendered := job.of_placement():
+        yield _PLACEMENT_GROUP, {_PLACEMENT_OVERRIDES: typed(rendered)}
+    if not job.services:
+        return
     wanted = job.wanted
     retained = carried(job.existing, wanted, "api")
     common: dict[str, object] = {"nova_pci_alias": [*retained.aliases, *map(str, wanted.aliases)]}
     if "scheduler" in job.services:
         common[_FILTERS] = list(wanted.filters)
-    overrides: dict[str, dict[str, bool]] = {}
-    if wanted.placement != "off":
-        overrides["pci"] = {"report_in_placement": True}
-    if wanted.placement == "schedule":
-        overrides["filter_scheduler"] = {"pci_in_placement": True}
-    if overrides:
+    if overrides := typed(sections(wanted, job.services, parts={"switches"})):
         common[_OVERRIDES] = overrides
     yield _GROUP, common
     modern = releases.device_spec_option(wanted.release).name == "device_spec"
@@ -158,7 +160,7 @@ def _winner(other: Path, path: str) -> str | None:
         return "the value of this file"  # extra variables of every run
     if f"{kind}/{name}" == path:
         return "the value of this file" if other.name > FILE else "gpustack's value, and this one is lost"
-    if path == _GROUP:
+    if path in (_GROUP, _PLACEMENT_GROUP):
         if kind == "host_vars":
             return "the value of this file on that host"
         return "gpustack's value" if name == "all" else "the value of the more specific group"

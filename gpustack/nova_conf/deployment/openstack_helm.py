@@ -15,20 +15,24 @@ from pathlib import Path
 from typing import Any
 
 from gpustack.nova_conf.deployed import carried
-from gpustack.nova_conf.rendered import Job, RenderedFile, dumped, template
+from gpustack.nova_conf.rendered import Job, RenderedFile, dumped, template, typed, typed_value
 from gpustack.nova_conf.sections import ConfigSection, sections
-from gpustack.nova_conf.sources import SERVICES, Source
+from gpustack.nova_conf.sources import PLACEMENT, SERVICES, Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import NovaConfiguration, parse_files
 from gpustack.nova_options.markers import MARK
 
 DIRECTORY = "openstack-helm"
-FILE = "gpustack-nova.yaml"
+FILE, PLACEMENT_FILE = "gpustack-nova.yaml", "gpustack-placement.yaml"
 _MULTI = ("alias", "device_spec", "passthrough_whitelist")
 
 
 def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
-    """One file of values."""
+    """One file of values for each chart."""
+    if of_placement := job.of_placement():
+        yield _file(job, PLACEMENT_FILE, (PLACEMENT,), {PLACEMENT: typed(of_placement)})
+    if not job.services:
+        return
     aliases = carried(job.existing, job.wanted, "api")
     rendered = sections(
         job.wanted, job.services, filters=job.filters, carried=aliases, parts={"alias", "switches", "filters"}
@@ -37,10 +41,13 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
     hosts = _hosts(job, names)
     if hosts:
         conf["overrides"] = {"nova_compute": {"hosts": hosts}}
-    text = template("variables.yml.j2").render(
-        mark=MARK, release=job.wanted.release, variables=dumped([{"conf": conf}])
-    )
-    yield RenderedFile(target="", path=f"{job.directory}/{FILE}", text=text, services=job.services)
+    yield _file(job, FILE, job.services, conf)
+
+
+def _file(job: Job, name: str, services: tuple[str, ...], conf: Mapping[str, Any]) -> RenderedFile:
+    variables = dumped([{"conf": conf}])
+    text = template("variables.yml.j2").render(mark=MARK, release=job.wanted.release, variables=variables)
+    return RenderedFile(target="", path=f"{job.directory}/{name}", text=text, services=services)
 
 
 def _hosts(job: Job, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -78,7 +85,7 @@ def _values(rendered: Sequence[ConfigSection]) -> dict[str, dict[str, Any]]:
             elif line.name == "enabled_filters":
                 group[line.name] = line.value.split(",")
             else:
-                group[line.name] = line.value == "true"
+                group[line.name] = typed_value(line.value)
     return values
 
 
@@ -87,6 +94,10 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
     nova = _below(document, "conf", "nova")
     entries = _entries(document)
     hosts = tuple(str(entry.get("name")) for entry in entries)
+    if of_placement := _below(document, "conf", PLACEMENT):
+        place = f"{path}:conf.{PLACEMENT}"
+        configuration = _configuration(path, of_placement, {}, "", root=f"conf.{PLACEMENT}")
+        yield Source(label=place, services=(PLACEMENT,), configuration=configuration, named=True)
     place = f"{path}:conf.nova"
     common = _configuration(path, nova, {}, "")
     others = tuple(service for service in SERVICES if service != "compute")
@@ -103,10 +114,13 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
         )
 
 
-def _configuration(path: Path, nova: Mapping[str, Any], over: Mapping[str, Any], place: str) -> NovaConfiguration:
+def _configuration(
+    path: Path, nova: Mapping[str, Any], over: Mapping[str, Any], place: str, *, root: str = "conf.nova"
+) -> NovaConfiguration:
     """The relevant options as the chart writes them: ``conf.nova`` with an override merged into it.
 
     :param place: the override's path in the values.
+    :param root: the path of ``nova`` in the values.
     """
     known = {path for option in releases.all_options() for path in (option.path, *option.old_names)}
     lines, keys = [], []
@@ -117,7 +131,7 @@ def _configuration(path: Path, nova: Mapping[str, Any], over: Mapping[str, Any],
         for name, value in {**_below(nova, group), **override}.items():
             if f"{group}/{name}" not in known:
                 continue
-            key = f"{place if name in override else 'conf.nova'}.{group}.{name}"
+            key = f"{place if name in override else root}.{group}.{name}"
             for ending, text in _lines(value):
                 written = f"{name} = {text}".rstrip("\n").split("\n")
                 lines += written

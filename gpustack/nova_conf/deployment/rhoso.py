@@ -17,7 +17,7 @@ from typing import Any
 from gpustack.errors import NovaConfigError
 from gpustack.nova_conf.rendered import Job, RenderedFile, dumped, template
 from gpustack.nova_conf.sections import CONTROL, ConfigSection, sections
-from gpustack.nova_conf.sources import Source
+from gpustack.nova_conf.sources import PLACEMENT, Source
 from gpustack.nova_options.config import parse_files
 from gpustack.nova_options.markers import BEGIN, END, MARK, without_block
 
@@ -33,6 +33,7 @@ FILTERS = frozenset(("PciPassthroughFilter", "NUMATopologyFilter"))
 _TEMPLATES = {"api": "apiServiceTemplate", "scheduler": "schedulerServiceTemplate"}
 _CONDUCTOR = "conductorServiceTemplate"
 _SERVICE = "nova-gpu"
+_PLACEMENT = ("spec", "placement", "template")
 _MAX_NAME = 63
 
 
@@ -44,7 +45,8 @@ def files(job: Job, names: Sequence[str]) -> Iterator[RenderedFile]:
     control = tuple(service for service in CONTROL if service in job.services)
     patch = _patch(job, control)
     if patch:
-        yield _file(job, "controlplane.yaml", control, [patch])
+        readers = (*control, PLACEMENT) if job.placement else control
+        yield _file(job, "controlplane.yaml", readers, [patch])
 
 
 def _computes(job: Job, names: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -104,7 +106,13 @@ def _patch(job: Job, services: Sequence[str]) -> dict[str, object] | None:
             # A patch leaves a text that it does not name, so an earlier block needs one to be removed.
             if text or BEGIN in before:
                 _set(patch, keys, _onto(before, text, ".".join(keys)))
-    return {"spec": {"nova": {"template": patch}}} if patch else None
+    spec = {"nova": {"template": patch}} if patch else {}
+    before = _custom(job.existing.documents, _PLACEMENT)
+    text = _text(job.of_placement())
+    if job.placement and (text or BEGIN in before):
+        spec["placement"] = {"template": {}}
+        _set(spec["placement"]["template"], (), _onto(before, text, ".".join(_PLACEMENT)))
+    return {"spec": spec} if spec else None
 
 
 def _keys(service: str, cells: Iterable[str]) -> list[tuple[str, ...]]:
@@ -165,6 +173,8 @@ def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
     for key, text in _data(path, document):
         if fnmatch.fnmatch(key, PATTERN) and key != KEY:
             yield _source("compute", f"{path}:{key}", text)
+    if text := _custom([document], _PLACEMENT):
+        yield _source(PLACEMENT, f"{path}:{'.'.join(_PLACEMENT)}", text)
     template = _template_of(document)
     for service in CONTROL:
         for keys in _keys(service, _cells(template)):

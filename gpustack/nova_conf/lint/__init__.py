@@ -12,13 +12,14 @@ from gpustack.codes import Code
 from gpustack.errors import NovaConfigError, TemplateError
 from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity, finding, worst
-from gpustack.nova_conf.lint import agreement, aliases, devices, filters, options, placement
+from gpustack.nova_conf.lint import agreement, aliases, devices, filters, options, packing, placement
 from gpustack.nova_conf.lint.registry import CHECKS
 from gpustack.nova_conf.lint.subject import LintSubject
+from gpustack.nova_conf.packing import Advised
 from gpustack.nova_conf.sources import Source, read_sources
 from gpustack.nova_options.releases import Release
 
-FAMILIES = (options, aliases, devices, agreement, filters, placement)
+FAMILIES = (options, aliases, devices, agreement, filters, packing, placement)
 """The modules with checks, in the order of the report."""
 SUCCESS, WARNING, FAILURE = 0, 1, 2
 _RESULTS = {SUCCESS: "Success", WARNING: "Warning", FAILURE: "Failure"}
@@ -65,13 +66,19 @@ class Report:
 
 
 def lint(
-    arguments: Sequence[str], *, release: Release, hosts: Sequence[Host] = (), expected: Collection[str] = ()
+    arguments: Sequence[str],
+    *,
+    release: Release,
+    hosts: Sequence[Host] = (),
+    expected: Collection[str] = (),
+    advised: Sequence[Advised] = (),
 ) -> Report:
     """Check configurations.
 
     :param arguments: configurations as on a command line (:mod:`gpustack.nova_conf.sources`).
     :param hosts: the facts of compute hosts, for checks of device_specs.
     :param expected: the aliases of the spec.
+    :param advised: the options that the counts of its flavors require.
     :raises UsageError: when an argument is not a configuration.
     """
     sources: list[Source] = []
@@ -93,15 +100,29 @@ def lint(
     files = LintResult(title="Files", findings=tuple(unread))
     # If no file could be read, no check has succeeded, so the report lists none.
     return Report(
-        results=(files, *(judged(sources, release=release, hosts=hosts, expected=expected) if sources else ()))
+        results=(
+            files,
+            *(judged(sources, release=release, hosts=hosts, expected=expected, advised=advised) if sources else ()),
+        )
     )
 
 
 def judged(
-    sources: Sequence[Source], *, release: Release, hosts: Sequence[Host] = (), expected: Collection[str] = ()
+    sources: Sequence[Source],
+    *,
+    release: Release,
+    hosts: Sequence[Host] = (),
+    expected: Collection[str] = (),
+    advised: Sequence[Advised] = (),
 ) -> tuple[LintResult, ...]:
     """The results of all checks on parsed configurations."""
-    subject = LintSubject(release=release, sources=tuple(sources), hosts=tuple(hosts), expected=frozenset(expected))
+    subject = LintSubject(
+        release=release,
+        sources=tuple(sources),
+        hosts=tuple(hosts),
+        expected=frozenset(expected),
+        advised=tuple(advised),
+    )
     by_title: dict[str, dict[Finding, None]] = {}
     order = [family.__name__ for family in FAMILIES]
     for check in sorted(CHECKS, key=lambda c: order.index(c.run.__module__)):

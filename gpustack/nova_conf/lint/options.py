@@ -172,8 +172,10 @@ def order(subject: LintSubject) -> Iterator[Finding]:
                 )
 
 
-def _says(setting: Setting, option: Option) -> bool:
+def _says(setting: Setting, option: Option) -> bool | str:
     """The relevant part of a value: whether a switch is on, or whether the list has PciPassthroughFilter."""
+    if option.kind in ("text", "number"):
+        return setting.value
     if option.kind == "list":
         return PCI_FILTER in values(setting.value)
     return setting.value.lower() in releases.TRUE
@@ -192,5 +194,5 @@ def readers(subject: LintSubject) -> Iterator[Finding]:
                     place=settings[-1].place,
                     group=option.group,
                     name=option.name,
-                    services=" and ".join(f"nova-{service}" for service in option.services),
+                    services=" and ".join(option.programs),
                 )

@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 from gpustack.facts.model import Host
 from gpustack.findings import Severity
 from gpustack.nova_conf.deployed import hosts_of
+from gpustack.nova_conf.packing import Advised
 from gpustack.nova_conf.sources import Source
 from gpustack.nova_options import releases
 from gpustack.nova_options.config import Setting
@@ -70,6 +71,8 @@ class LintSubject:
     hosts: tuple[Host, ...] = ()
     expected: frozenset[str] = frozenset()
     """The aliases of the spec."""
+    advised: tuple[Advised, ...] = ()
+    """The options that the counts of the spec's flavors require."""
 
     @cached_property
     def device_option(self) -> Option:

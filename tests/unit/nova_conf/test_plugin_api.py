@@ -132,3 +132,11 @@ def test_findings_name_the_hosts_own_path(tmp_path, home):
     text = '[pci]\nalias = {"name": "k4200", "vendor_id": "10de", "product_id": "1eb8"}\n'
     result = decide(tmp_path, {"files": [{**GOOD, "text": text}]}, ("api",))
     assert "gpu01:/etc/nova/nova.conf:2" in result["text"]
+
+
+def test_the_scheduler_gets_what_the_flavors_need(tmp_path, home, monkeypatch):
+    flavor = "{model: k4200, count: [1, 2], vcpus: 1, ram: 512, disk: 1, numa: {nodes: 1}}"
+    monkeypatch.setattr(f"{__name__}.SPEC", f'{SPEC}flavors:\n  "g-{{count}}": {flavor}\n')
+    (file,) = decide(tmp_path, {"files": [GOOD]}, ("scheduler",))["write"]
+    assert "NUMATopologyFilter" in file["content"]
+    assert "pci_weight_multiplier = 10\n" in file["content"]

@@ -1,0 +1,103 @@
+"""Options that keep requests for several GPUs possible, in nova-scheduler and in Placement.
+
+Nova's weighers spread instances. ``PCIWeigher`` prefers hosts with few free devices, but the weighers of memory, disk
+and CPUs outvote it unless its multiplier is larger. With PCI in Placement, each GPU of a flavor is a request group of
+its own, so Placement combines every free GPU with every other: 1,680 candidates for 4 of 8 GPUs, 40,320 for 8 of 8.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from gpustack.nova_options import releases
+from gpustack.nova_options.releases import Option, Release
+from gpustack.spec.model import Placement, Spec
+from gpustack.spec.requests import requests
+
+MANY = 4
+"""The number of GPUs in one flavor from which Placement's candidates need a limit, on hosts with eight GPUs."""
+LIMIT = 1000
+"""The number of candidates that Nova requests (the default of ``[scheduler] max_placement_results``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advised:
+    """An option that Nova or Placement works without, with the value to set. The comment is the reason."""
+
+    option: Option
+    value: str
+    comment: str = ""
+
+
+MULTIPLIER = Advised(
+    option=releases.option("filter_scheduler/pci_weight_multiplier"),
+    value="10",
+    comment="Fill hosts one after another, so that requests for several GPUs still find a host.",
+)
+CANDIDATES = (
+    Advised(
+        option=releases.option("placement/max_allocation_candidates"),
+        value=str(LIMIT),
+        comment="A flavor with several GPUs has thousands of candidates on each host. Nova requests 1000.",
+    ),
+    Advised(
+        option=releases.option("placement/allocation_candidates_generation_strategy"),
+        value="breadth-first",
+        comment="Limited candidates from all hosts. By default, they come from the first hosts only.",
+    ),
+    Advised(
+        option=releases.option("workarounds/optimize_for_wide_provider_trees"),
+        value="true",
+        comment="Skip combinations that contain a GPU twice.",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requested:
+    """The GPU counts of a spec's flavors.
+
+    :ivar mixed: the aliases that flavors request in more than one count.
+    :ivar largest: the highest number of GPUs of one flavor.
+    :ivar candidates: the highest number of Placement's candidates for one flavor on one host with all GPUs free.
+    """
+
+    mixed: tuple[str, ...] = ()
+    largest: int = 0
+    candidates: int = 0
+
+    @property
+    def explodes(self) -> bool:
+        """Whether Placement makes more candidates for one host and flavor than Nova requests for all hosts."""
+        return self.largest >= MANY or self.candidates > LIMIT
+
+
+def requested(spec: Spec, gpus: Collection[Mapping[str, int]] = ()) -> Requested:
+    """The GPU counts of a spec.
+
+    :param gpus: the number of GPUs by alias, for each host with facts.
+    """
+    counts: dict[str, set[int]] = {}
+    flavors = list(requests(spec))
+    for flavor in flavors:
+        for alias, count in flavor.items():
+            counts.setdefault(alias, set()).add(count)
+    return Requested(
+        mixed=tuple(alias for alias, several in counts.items() if len(several) > 1),
+        largest=max((sum(flavor.values()) for flavor in flavors), default=0),
+        candidates=max((_candidates(flavor, host) for flavor in flavors for host in gpus), default=0),
+    )
+
+
+def _candidates(flavor: Mapping[str, int], host: Mapping[str, int]) -> int:
+    return math.prod(math.perm(host.get(alias, 0), count) for alias, count in flavor.items())
+
+
+def advised(wanted: Requested, release: Release, placement: Placement) -> Iterator[Advised]:
+    """The options to set, as far as the release has them."""
+    if wanted.mixed and MULTIPLIER.option.known_to(release):
+        yield MULTIPLIER
+    if wanted.explodes and placement == "schedule":
+        yield from (advice for advice in CANDIDATES if advice.option.known_to(release))
