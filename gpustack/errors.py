@@ -111,6 +111,12 @@ class FlavorError(GpustackError):
     exit_code = 22
 
 
+class PartialError(GpustackError):
+    """The list of GPUs is partial: a source did not answer, or the user may not read it; the rest was printed."""
+
+    exit_code = 23
+
+
 class DatabaseError(GpustackError):
     """A Nova database could not be read or written, or has an unknown schema; the other cells were checked."""
 

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpustack.cli.cloud import OpenStackCommand
 from gpustack.cli.common import Command, Lister, ShowOne, is_for_machines
-from gpustack.errors import FlavorError, GpustackError
+from gpustack.errors import FlavorError
 from gpustack.spec.extra_specs import AFFINITY, ALIAS
 from gpustack.text import printable
 
@@ -26,44 +27,14 @@ _POLICIES = ("legacy", "preferred", "required", "socket")
 _DONE = {"create_flavor": "created", "change_flavor": "changed", "delete_flavor": "deleted"}
 
 
-class InCloud(Command):
-    """Base class of the flavor commands: a cloud, and the same exit codes in both programs."""
-
-    @property
-    def in_openstack(self) -> bool:
-        """Whether ``openstack`` runs the command."""
-        return hasattr(self.app, "client_manager")
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add ``--os-cloud``, unless ``openstack`` has parsed it."""
-        parser = super().get_parser(prog_name)
-        if not self.in_openstack:
-            parser.add_argument(
-                "--os-cloud",
-                metavar="NAME",
-                help="use this cloud of clouds.yaml (default: OS_CLOUD and the other OS_* variables)",
-            )
-        return parser
+class InCloud(OpenStackCommand):
+    """Base class of the flavor commands: the cloud's flavors."""
 
     def cloud(self, parsed_args: argparse.Namespace) -> FlavorCloud:
         """A client of the cloud, with its connection."""
-        from gpustack.cloudapi import connect
         from gpustack.flavor.cloud import FlavorCloud
 
-        if self.in_openstack:
-            manager: Any = getattr(self.app, "client_manager", None)
-            return FlavorCloud(manager.sdk_connection)
-        return FlavorCloud(connect(parsed_args.os_cloud))
-
-    def run(self, parsed_args: argparse.Namespace) -> int:
-        """Run the command. ``openstack`` has no exit codes for kinds of errors, so they are set here."""
-        if not self.in_openstack:
-            return super().run(parsed_args)
-        try:
-            return super().run(parsed_args)
-        except GpustackError as error:
-            self.report(str(error))
-            return error.exit_code
+        return FlavorCloud(self.connection(parsed_args))
 
 
 class FlavorListCommand(InCloud, Lister):

@@ -53,3 +53,33 @@ def progress(command: Command, doing: str) -> Iterator[ProgressListener]:
                 bars.console.print(printable(line(record.hosts[name], checked=record.checked)), markup=False)
 
         yield move_bars
+
+
+@contextlib.contextmanager
+def counting(command: Command, doing: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr for requests that take longer than a second; none in a pipe.
+
+    Yields a function that takes the number of answers and their total.
+    """
+    if not command.verbosity or not command.app.stderr.isatty():
+        yield lambda done, total: None
+        return
+    import time
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, console=Console(file=raw(command.app.stderr)), transient=True)
+    task = bar.add_task(doing, total=None)
+    begun = time.monotonic()
+
+    def advance(done: int, total: int) -> None:
+        bar.update(task, completed=done, total=total)
+        if not bar.live.is_started and time.monotonic() - begun > 1:
+            bar.start()
+
+    try:
+        yield advance
+    finally:
+        bar.stop()

@@ -22,7 +22,7 @@ def test_the_plugin_imports_nothing() -> None:
 
 def test_the_commands_bring_in_nothing_heavy() -> None:
     heavy = {"openstack", "keystoneauth1", "requests", "pydantic", "yaml", "novaclient", "sqlalchemy", "jinja2", "rich"}
-    for module in ("flavor", "flavor_manual", "flavor_spec"):
+    for module in ("flavor", "flavor_manual", "flavor_spec", "gpu"):
         assert not heavy & loaded_by(f"import gpustack.cli.{module}")
 
 
@@ -31,5 +31,6 @@ def test_both_programs_have_the_same_commands() -> None:
         return {entry.name: entry.value for entry in importlib.metadata.entry_points(group=group)}
 
     expected = {f"gpu_{name}": value for name, value in commands("gpustack.cli").items() if name.startswith("flavor_")}
+    expected |= {name: value for name, value in commands("gpustack.cli").items() if name.startswith("gpu_")}
     assert commands("openstack.gpu.v1") == expected
-    assert len(expected) == 7
+    assert len(expected) == 8

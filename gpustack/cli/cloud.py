@@ -1,0 +1,58 @@
+"""The base of the commands that ``openstack`` runs too: ``openstack gpu …``.
+
+In ``openstack`` they use its connection, and ``openstack`` itself parses options such as ``--os-cloud``.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cli.common import Command
+from gpustack.errors import GpustackError
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+
+class OpenStackCommand(Command):
+    """Base class of these commands: a cloud, and the same exit codes in both programs."""
+
+    @property
+    def in_openstack(self) -> bool:
+        """Whether ``openstack`` runs the command."""
+        return hasattr(self.app, "client_manager")
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add ``--os-cloud``, unless ``openstack`` has parsed it."""
+        parser = super().get_parser(prog_name)
+        if not self.in_openstack:
+            parser.add_argument(
+                "--os-cloud",
+                metavar="NAME",
+                help="use this cloud of clouds.yaml (default: OS_CLOUD and the other OS_* variables)",
+            )
+        return parser
+
+    def connection(self, parsed_args: argparse.Namespace, *, timeout: float | None = None) -> Connection:
+        """The connection to the cloud.
+
+        :param timeout: seconds to wait for an answer, unless clouds.yaml has ``api_timeout``.
+        """
+        from gpustack.cloudapi import connect
+
+        if self.in_openstack:
+            manager: Any = getattr(self.app, "client_manager", None)
+            connection: Connection = manager.sdk_connection
+            return connection
+        return connect(parsed_args.os_cloud, timeout=timeout)
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        """Run the command. ``openstack`` has no exit codes for kinds of errors, so they are set here."""
+        if not self.in_openstack:
+            return super().run(parsed_args)
+        try:
+            return super().run(parsed_args)
+        except GpustackError as error:
+            self.report(str(error))
+            return error.exit_code

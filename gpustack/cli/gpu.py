@@ -1,0 +1,204 @@
+"""``gpustack gpu list``, and ``openstack gpu list``: the GPUs of the cloud and their holders."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cliff.columns import FormattableColumn
+
+from gpustack.cli.cloud import OpenStackCommand
+from gpustack.cli.common import Lister, is_for_machines
+from gpustack.cli.progress import counting
+from gpustack.errors import PartialError
+from gpustack.findings import Severity
+from gpustack.text import printable
+
+if TYPE_CHECKING:
+    from gpustack.fleet.model import Fleet
+    from gpustack.fleet.read import Detail, Given
+    from gpustack.fleet.select import Criteria
+
+CLOUD_TIMEOUT = 60.0
+"""Seconds that an API may take to answer, unless clouds.yaml has ``api_timeout``."""
+_STATES = ("free", "claimed", "allocated", "reserved", "unavailable", "inconsistent")
+_GROUPS = ("host", "model", "project")
+
+
+class Cell(FormattableColumn[Any]):
+    """A value with a text for people."""
+
+    def __init__(self, value: object, text: str) -> None:
+        super().__init__(value)
+        self._text = printable(text, keep="")
+
+    def human_readable(self) -> str:
+        return self._text
+
+    def machine_readable(self) -> Any:  # noqa: ANN401
+        """The value, for csv and value; empty if it is unknown."""
+        return "" if self._value is None else self._value
+
+
+class FleetCommand(OpenStackCommand):
+    """Base class of the commands on GPUs in service: they read the fleet, and report what is missing."""
+
+    _fleet: Fleet
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the sources."""
+        parser = super().get_parser(prog_name)
+        group = parser.add_argument_group("other sources")
+        group.add_argument(
+            "--snapshot", type=Path, metavar="FILE", help="also compare with the facts of hosts (gpustack scan --save)"
+        )
+        group.add_argument("--spec", type=Path, metavar="SPEC", help="the spec, for the models behind aliases")
+        return parser
+
+    def read(self, parsed_args: argparse.Namespace, detail: Detail) -> Fleet:
+        """Read the fleet from the chosen sources."""
+        from gpustack.fleet.join import join
+        from gpustack.fleet.read import read
+
+        cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+        with counting(self, "reading instances") as progress:
+            return join(read(cloud, detail, given(parsed_args), progress))
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report the findings, and what is missing."""
+        self.report_findings(f for f in self._fleet.findings if self.verbosity > 1 or f.severity is not Severity.INFO)
+        for note in self._fleet.notes if self.verbosity else ():
+            self.report(note)
+        missing = dict.fromkeys(f"{gap.source}: {gap.reason}" for gap in self._fleet.partial)
+        if missing:
+            for line in missing:
+                self.report(f"partial: {line}")
+            raise PartialError("the list is partial", remedy="see the reasons above")
+        return 0
+
+
+def given(parsed_args: argparse.Namespace) -> Given:
+    """Read the snapshot and the spec, if they are named."""
+    from gpustack.facts.store import load_snapshot
+    from gpustack.fleet.cards import Models, models_of
+    from gpustack.fleet.read import Given
+    from gpustack.spec.load import load_spec
+
+    return Given(
+        hosts=load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else (),
+        models=models_of(load_spec(parsed_args.spec)) if parsed_args.spec else Models(),
+    )
+
+
+class GpuListCommand(FleetCommand, Lister):
+    """List GPUs with their states, and the instances, projects and users that have them.
+
+    With PCI in Placement, Nova and Placement show each GPU. Otherwise they show the GPUs in use on each host, without
+    addresses. If a source does not answer, or the user may not read it, the list is partial, and the exit code is 23.
+    """
+
+    epilog = """\
+gpustack gpu list; gpustack gpu list --state free --model a100; gpustack gpu list --group-by project;
+gpustack gpu list --snapshot hosts.json -f json"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        group = parser.add_argument_group("selection")
+        group.add_argument(
+            "--host", action="append", metavar="HOST", help="list only GPUs of this host; can be repeated"
+        )
+        group.add_argument(
+            "--model",
+            action="append",
+            metavar="TEXT",
+            help="list only models with this text in their name; can be repeated",
+        )
+        group.add_argument(
+            "--state", action="append", choices=_STATES, help="list only GPUs in this state; can be repeated"
+        )
+        group.add_argument(
+            "--project",
+            action="append",
+            metavar="PROJECT",
+            help="list only GPUs of this project, by name or id; can be repeated",
+        )
+        group.add_argument(
+            "--user",
+            action="append",
+            metavar="USER",
+            help="list only GPUs of this user, by name or id; can be repeated",
+        )
+        group.add_argument(
+            "--instance",
+            action="append",
+            metavar="INSTANCE",
+            help="list only GPUs of this instance, by name or id; can be repeated",
+        )
+        parser.add_argument("--group-by", choices=_GROUPS, help="count the GPUs of each host, model or project")
+        parser.add_argument("--long", action="store_true", help="also list status, NUMA node, units and sources")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        from gpustack.fleet.read import Detail
+        from gpustack.fleet.select import selected
+
+        criteria = _criteria(parsed_args)
+        by = parsed_args.group_by
+        plain = criteria == type(criteria)()
+        detail = Detail.HOLDERS
+        if by in ("host", "model") and not criteria.about_holders:
+            detail = Detail.STATES
+        elif by == "project" and plain:
+            detail = Detail.PROJECTS
+        self._fleet = selected(self.read(parsed_args, detail), criteria)
+        if by:
+            return _grouped(self._fleet, by, detail)
+        return _listed(self._fleet, parsed_args)
+
+
+def _criteria(parsed_args: argparse.Namespace) -> Criteria:
+    from gpustack.fleet.model import State
+    from gpustack.fleet.select import Criteria
+
+    return Criteria(
+        hosts=tuple(parsed_args.host or ()),
+        models=tuple(parsed_args.model or ()),
+        states=tuple(State(state) for state in parsed_args.state or ()),
+        projects=tuple(parsed_args.project or ()),
+        users=tuple(parsed_args.user or ()),
+        servers=tuple(parsed_args.instance or ()),
+    )
+
+
+def _listed(fleet: Fleet, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+    from gpustack.fleet.table import COLUMNS, FIELDS, LONG, describe, text
+
+    described = [describe(fleet, gpu) for gpu in fleet.gpus]
+    if is_for_machines(parsed_args):
+        return FIELDS, [tuple(fields.values()) for fields in described]
+    titles = LONG if parsed_args.long else COLUMNS
+    return tuple(titles.values()), [
+        [Cell(fields[key], text(fleet, gpu, key)) for key in titles]
+        for gpu, fields in zip(fleet.gpus, described, strict=True)
+    ]
+
+
+def _grouped(fleet: Fleet, by: str, detail: Detail) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+    from gpustack.fleet.read import Detail
+    from gpustack.fleet.summary import by_project, grouped
+    from gpustack.fleet.table import GROUP_COLUMNS, group_row
+
+    groups = by_project(fleet) if detail is Detail.PROJECTS else grouped(fleet, by)
+    columns = (by.capitalize(), *GROUP_COLUMNS)
+    unknown = {"Free"} if by == "project" else {"Instances"} if detail is Detail.STATES else set()
+    kept = [number for number, column in enumerate(columns) if column not in unknown]
+    rows = [list(_cells(group_row(fleet, group, by))) for group in groups]
+    return tuple(columns[number] for number in kept), [[row[number] for number in kept] for row in rows]
+
+
+def _cells(values: Sequence[object]) -> Iterator[Any]:
+    """Unknown numbers are ``-`` for people; other cells stay as they are, so that numbers are aligned."""
+    for value in values:
+        yield Cell(None, "-") if value is None else Cell(value, value) if isinstance(value, str) else value

@@ -1,0 +1,174 @@
+"""Where Nova, Placement and the hosts disagree, as findings that name the class of clean-up. Pure.
+
+With PCI in Placement, a move may take another device than the one that Placement chose, and keep both
+(``_move_claim`` in nova/compute/resource_tracker.py). So use is counted from both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpustack.cleanup.classes import label
+from gpustack.codes import Code
+from gpustack.findings import Finding, finding
+from gpustack.fleet.answers import Row
+from gpustack.fleet.cards import ids_of
+from gpustack.fleet.index import Index
+from gpustack.fleet.model import Server
+from gpustack.fleet.placement import Device
+from gpustack.hostnames import key, same
+from gpustack.linux.drivers import is_passthrough_driver
+
+_TAKEN = ("claimed", "allocated")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disagreement:
+    """A finding about a GPU.
+
+    :ivar node: the compute node.
+    :ivar breaks: whether the GPU's state is then inconsistent.
+    """
+
+    node: str
+    address: str
+    finding: Finding
+    breaks: bool = True
+
+
+def disagreements(index: Index) -> Iterator[Disagreement]:
+    """Yield everything that does not fit together."""
+    answers = index.answers
+    yield from _verdicts(index)
+    # With rows, clean-up itself judges the allocations (class Q).
+    if answers.rows is None and answers.consumers is not None and answers.servers is not None:
+        for server in answers.servers:
+            yield from _of_server(index, server)
+        if answers.everything:
+            yield from _strangers(index)
+    yield from _facts(index)
+
+
+def _verdicts(index: Index) -> Iterator[Disagreement]:
+    for verdict in index.answers.verdicts:
+        text = finding(
+            Code.GPU_OF_STALE_ROW,
+            place=f"{verdict.host} {verdict.address}".strip(),
+            klass=verdict.klass,
+            because=verdict.because,
+            host=verdict.host,
+        )
+        yield Disagreement(node=verdict.host, address=verdict.address, finding=text, breaks=not verdict.doubt)
+
+
+def _of_server(index: Index, server: Server) -> Iterator[Disagreement]:
+    """Compare what an instance requests with what it has allocated. A move holds both places until it ends."""
+    consumer = (index.answers.consumers or {}).get(server.id)
+    if consumer is None or server.moving:
+        return
+    held = [(index.by_uuid[uuid], amount) for uuid, amount in consumer.devices.items() if uuid in index.by_uuid]
+    here = [(device, amount) for device, amount in held if same(device.node, server.place)]
+    for device, _amount in held:
+        if not same(device.node, server.place):
+            yield _at(index, device, Code.ALLOCATION_ON_OTHER_HOST, server, now=server.host or "no host")
+    amount = sum(amount for _device, amount in here)
+    if amount > server.count:
+        addresses = ", ".join(sorted(device.address for device, _amount in here))
+        for device, _amount in here:
+            yield _at(index, device, Code.PHANTOM_ALLOCATION, server, held=amount, addresses=addresses)
+    if amount < server.count and key(server.place) in index.reporting:
+        text = finding(
+            Code.ALLOCATION_MISSING,
+            place=server.host,
+            server=_words(server),
+            requested=server.count,
+            held=amount,
+            klass=label("Q"),
+            host=server.host,
+        )
+        yield Disagreement(node=server.place, address="", finding=text)
+
+
+def _at(index: Index, device: Device, code: Code, server: Server, **values: str | int) -> Disagreement:
+    host = index.host_of(device.node)
+    text = finding(
+        code,
+        place=f"{host} {device.address}",
+        server=_words(server),
+        requested=server.count,
+        klass=label("Q"),
+        host=host,
+        severity=None,
+        **values,
+    )
+    return Disagreement(node=device.node, address=device.address, finding=text)
+
+
+def _words(server: Server) -> str:
+    return f"{server.name} ({server.id})" if server.name else server.id
+
+
+def _strangers(index: Index) -> Iterator[Disagreement]:
+    """Consumers that are neither an instance nor the migration of one that moves."""
+    for uuid, consumers in index.answers.strangers.items():
+        device = index.by_uuid[uuid]
+        for consumer in sorted(consumers):
+            holder = index.holder(consumer)
+            if holder.server is not None and holder.server.moving:
+                continue
+            kind = "migration" if holder.migration else "consumer"
+            host = index.host_of(device.node)
+            text = finding(
+                Code.ALLOCATION_OF_STRANGER,
+                place=f"{host} {device.address}",
+                consumer=f"{kind} {consumer}",
+                klass=label("Q"),
+                host=host,
+            )
+            yield Disagreement(node=device.node, address=device.address, finding=text)
+
+
+def _facts(index: Index) -> Iterator[Disagreement]:
+    """Compare devices and rows with the facts of hosts."""
+    answers = index.answers
+    offered: list[tuple[str, str, tuple[str, str], bool]] = [
+        (row.node, row.address, (row.vendor_id, row.product_id), row.dev_type == "type-VF")
+        for row in answers.rows or ()
+    ]
+    offered += [
+        (device.node, device.address, ids_of(device.resource_class, answers.models), False)
+        for spot, device in index.devices.items()
+        if spot not in index.rows
+    ]
+    for node, address, ids, virtual in offered:
+        host = index.facts(node)
+        if host is None:
+            continue
+        place = f"{index.host_of(node)} {address}"
+        function = host.functions.get(address)
+        if function is None or (ids != ("", "") and (function.vendor, function.product) != ids):
+            present = f"the host has {function.ids} there" if function else "the host has no device there"
+            text = finding(
+                Code.GPU_NOT_ON_HOST,
+                place=place,
+                klass=label("O"),
+                host=index.host_of(node),
+                present=present,
+                expected=":".join(filter(None, ids)) or "a device",
+            )
+            yield Disagreement(node=node, address=address, finding=text)
+        elif not virtual and index.is_gpu(node, address, ids) and not is_passthrough_driver(function.driver):
+            text = finding(Code.OFFERED_GPU_ON_HOST_DRIVER, place=place, driver=function.driver or "none")
+            yield Disagreement(node=node, address=address, finding=text, breaks=False)
+
+
+def contradicts(index: Index, row: Row, device: Device) -> bool:
+    """Whether a row and its device in Placement name different owners, or only one of them has an owner."""
+    if index.answers.consumers is None or device.capacity is None or device.capacity > 1:
+        return False
+    owner = index.servers.get(row.owner)
+    if owner is not None and owner.moving:
+        return False
+    instances = {holder.server.id if holder.server else holder.consumer for holder in index.holders(device)}
+    return instances != ({row.owner} if row.status in _TAKEN and row.owner else set())

@@ -1,0 +1,136 @@
+"""The answers of the sources by host, address and holder, for the comparison. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from gpustack.facts.model import Function, Host
+from gpustack.fleet.answers import Answers, Row
+from gpustack.fleet.cards import ids_of, is_listed
+from gpustack.fleet.model import Holder, Server
+from gpustack.fleet.placement import Device
+from gpustack.hostnames import key, short
+from gpustack.pci import catalogue
+
+Spot = tuple[str, str]
+"""A compute node, as the key of its name, and an address."""
+
+
+class Index:
+    """Look-ups in the answers. Names of nodes are compared as :func:`gpustack.hostnames.key` has them."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+
+    @cached_property
+    def servers(self) -> Mapping[str, Server]:
+        """The instances by uuid."""
+        return {server.id: server for server in self.answers.servers or ()}
+
+    @cached_property
+    def devices(self) -> Mapping[Spot, Device]:
+        """The devices of Placement."""
+        return {(key(device.node), device.address): device for device in self.answers.devices or ()}
+
+    @cached_property
+    def by_uuid(self) -> Mapping[str, Device]:
+        """The devices of Placement by the uuid of their provider."""
+        return {device.uuid: device for device in self.answers.devices or ()}
+
+    @cached_property
+    def reporting(self) -> frozenset[str]:
+        """The compute nodes that report devices to Placement, as keys of their names."""
+        return frozenset(key(device.node) for device in self.answers.devices or ())
+
+    @cached_property
+    def rows(self) -> Mapping[Spot, Row]:
+        """The rows."""
+        return {(key(row.node), row.address): row for row in self.answers.rows or ()}
+
+    @cached_property
+    def _hosts(self) -> Mapping[str, str]:
+        pairs = [(server.place, server.host) for server in self.answers.servers or () if server.host]
+        pairs += [(row.node, row.host) for row in self.answers.rows or ()]
+        return {key(node): host for node, host in pairs}
+
+    def host_of(self, node: str) -> str:
+        """The host of a compute node; its own name if no source has another."""
+        return self._hosts.get(key(node), node)
+
+    # --- facts of hosts -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _facts(self) -> Mapping[str, list[Host]]:
+        by_head: dict[str, list[Host]] = {}
+        for host in self.answers.hosts:
+            by_head.setdefault(short(host.hostname), []).append(host)
+        return by_head
+
+    def facts(self, node: str) -> Host | None:
+        """The facts of a compute node, by the name of its node or host, short or full; None if several match."""
+        names = {key(node), key(self.host_of(node))}
+        alike = [host for name in {short(node), short(self.host_of(node))} for host in self._facts.get(name, ())]
+        exact = [host for host in alike if key(host.hostname) in names]
+        chosen = exact or alike
+        return chosen[0] if len(chosen) == 1 else None
+
+    def function(self, node: str, address: str) -> Function | None:
+        """The function at an address in the facts of a host."""
+        host = self.facts(node)
+        return host.functions.get(address) if host else None
+
+    # --- which devices are GPUs -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _known(self) -> Mapping[str, set[str]]:
+        """The addresses of cards of the catalogue, by node."""
+        known: dict[str, set[str]] = {}
+        ids = [(key(row.node), row.address, row.vendor_id, row.product_id) for row in self.answers.rows or ()]
+        ids += [
+            (key(device.node), device.address, *ids_of(device.resource_class, self.answers.models))
+            for device in self.answers.devices or ()
+        ]
+        for node, address, vendor, product in ids:
+            if vendor and catalogue.lookup(vendor, product) is not None:
+                known.setdefault(node, set()).add(address)
+        return known
+
+    def is_gpu(self, node: str, address: str, ids: tuple[str, str], *, virtual: bool = False) -> bool:
+        """Whether a device is a GPU."""
+        siblings = self._known.get(key(node), set())
+        return is_listed(*ids, address, siblings, self.function(node, address), virtual=virtual)
+
+    # --- holders --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _held(self) -> Mapping[str, dict[str, int]]:
+        """The amount by consumer, by provider."""
+        held: dict[str, dict[str, int]] = {}
+        for consumer in (self.answers.consumers or {}).values():
+            for device, amount in consumer.devices.items():
+                held.setdefault(device, {})[consumer.uuid] = amount
+        for device, consumers in self.answers.strangers.items():
+            for uuid in consumers:
+                held.setdefault(device, {}).setdefault(uuid, 1)
+        return held
+
+    def holders(self, device: Device | None) -> tuple[Holder, ...]:
+        """Who holds a device in Placement; instances first."""
+        held = self._held.get(device.uuid, {}) if device else {}
+        holders = [self.holder(consumer, amount) for consumer, amount in sorted(held.items())]
+        return tuple(sorted(holders, key=lambda holder: (holder.server is None, holder.migration)))
+
+    def holder(self, consumer: str, amount: int = 1) -> Holder:
+        """A holder by its uuid."""
+        instance = self.answers.migrations.get(consumer)
+        server = self.servers.get(instance or consumer)
+        known = (self.answers.consumers or {}).get(consumer)
+        return Holder(
+            consumer=consumer,
+            server=server,
+            project=server.project if server else known.project if known else "",
+            user=server.user if server else known.user if known else "",
+            migration=instance is not None,
+            amount=amount,
+        )

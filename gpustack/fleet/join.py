@@ -1,0 +1,235 @@
+"""Join the answers of all sources into the fleet: one entry per GPU. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gpustack.cleanup.classes import label
+from gpustack.codes import Code
+from gpustack.facts.gpus import gpus
+from gpustack.facts.model import Function
+from gpustack.findings import Finding, finding
+from gpustack.fleet.answers import Answers, Row
+from gpustack.fleet.cards import ids_of, name_of
+from gpustack.fleet.disagreements import contradicts, disagreements
+from gpustack.fleet.index import Index
+from gpustack.fleet.model import Fleet, Gpu, Holder, Source, State
+from gpustack.fleet.placement import Device
+from gpustack.fleet.summary import host_counts
+from gpustack.hostnames import key
+from gpustack.linux.drivers import is_passthrough_driver
+
+_STATES = {"available": State.FREE, "claimed": State.CLAIMED, "allocated": State.ALLOCATED}
+"""The states of rows; all others are unavailable."""
+
+
+def join(answers: Answers) -> Fleet:
+    """Return the fleet that the answers describe."""
+    index = Index(answers)
+    listed = [*_of_rows(index), *_of_devices(index)]
+    listed += _shares(index, {key(gpu.node) for gpu in listed})
+    listed += (absent := list(_not_offered(index, listed)))
+    found = list(disagreements(index))
+    broken = {(key(entry.node), entry.address) for entry in found if entry.breaks and entry.address}
+    listed = [
+        replace(gpu, state=State.INCONSISTENT)
+        if {(key(gpu.node), gpu.address), (key(gpu.host), gpu.address)} & broken
+        else gpu
+        for gpu in listed
+    ]
+    fleet = Fleet(
+        gpus=tuple(sorted(listed, key=lambda gpu: (gpu.host, gpu.address, _first(gpu)))),
+        servers=tuple(server for server in answers.servers or () if server.devices),
+        projects=answers.projects,
+        users=answers.users,
+        findings=(
+            *(entry.finding for entry in found),
+            *(finding(Code.GPU_NOT_OFFERED, place=gpu.place, klass=label("O"), host=gpu.host) for gpu in absent),
+            *_deleted_projects(listed, answers),
+        ),
+        partial=answers.gaps,
+        notes=tuple(_notes(index)),
+    )
+    return replace(fleet, counts=host_counts(fleet.gpus, index))
+
+
+def _first(gpu: Gpu) -> str:
+    return gpu.holder.consumer if gpu.holder else ""
+
+
+# --- from rows ------------------------------------------------------------------------------------------------------
+
+
+def _of_rows(index: Index) -> Iterator[Gpu]:
+    """The GPUs of rows. A physical function whose virtual functions are offered is no GPU of its own."""
+    parents = {(key(row.node), row.parent) for row in index.rows.values() if row.parent}
+    for spot, row in index.rows.items():
+        virtual = row.dev_type == "type-VF"
+        ids = (row.vendor_id, row.product_id)
+        if not index.is_gpu(row.node, row.address, ids, virtual=virtual):
+            continue
+        if spot in parents and row.status not in ("claimed", "allocated"):
+            continue
+        yield _of_row(index, row, index.devices.get((key(row.node), row.parent if row.parent else row.address)))
+
+
+def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
+    state = _STATES.get(row.status, State.UNAVAILABLE)
+    holders: tuple[Holder, ...] = (index.holder(row.owner),) if row.owner else ()
+    if device is not None and not row.parent:
+        others = [holder for holder in index.holders(device) if _instance(holder) != row.owner]
+        holders += tuple(others)
+        if state is State.FREE and device.capacity == 0 and not device.used:
+            state = State.RESERVED
+        elif contradicts(index, row, device):
+            state = State.INCONSISTENT
+    function = index.function(row.node, row.address)
+    sources = [Source.DATABASE, *([Source.PLACEMENT] if device else []), *([Source.SNAPSHOT] if function else [])]
+    return Gpu(
+        host=row.host,
+        node=row.node,
+        address=row.address,
+        model=name_of(row.vendor_id, row.product_id, function),
+        vendor_id=row.vendor_id,
+        product_id=row.product_id,
+        resource_class=device.resource_class if device else "",
+        state=state,
+        holders=holders,
+        used=1 if state in (State.CLAIMED, State.ALLOCATED) else 0,
+        dev_type=row.dev_type,
+        numa_node=row.numa_node if row.numa_node is not None else function.numa_node if function else None,
+        iommu_group=function.iommu_group if function else None,
+        link=_link(function),
+        cell=row.cell,
+        provider=device.uuid if device else "",
+        sources=tuple(sources),
+    )
+
+
+def _instance(holder: Holder) -> str:
+    return holder.server.id if holder.server else holder.consumer
+
+
+# --- from Placement -------------------------------------------------------------------------------------------------
+
+
+def _of_devices(index: Index) -> Iterator[Gpu]:
+    """The GPUs that only Placement has."""
+    parents = {(key(row.node), row.parent) for row in index.rows.values() if row.parent}
+    for spot, device in index.devices.items():
+        ids = ids_of(device.resource_class, index.answers.models)
+        if spot not in index.rows and spot not in parents and index.is_gpu(device.node, device.address, ids):
+            yield _of_device(index, device, ids)
+
+
+def _of_device(index: Index, device: Device, ids: tuple[str, str]) -> Gpu:
+    function = index.function(device.node, device.address)
+    vendor, product = ids if ids[0] or function is None else (function.vendor, function.product)
+    if device.used:
+        state = State.ALLOCATED
+    elif device.capacity is None:
+        state = State.UNAVAILABLE
+    else:
+        state = State.FREE if device.capacity else State.RESERVED
+    return Gpu(
+        host=index.host_of(device.node),
+        node=device.node,
+        address=device.address,
+        model=name_of(vendor, product, function) or device.resource_class,
+        vendor_id=vendor,
+        product_id=product,
+        resource_class=device.resource_class,
+        state=state,
+        holders=index.holders(device),
+        units=max(device.capacity or 1, device.used),
+        used=device.used,
+        numa_node=function.numa_node if function else None,
+        iommu_group=function.iommu_group if function else None,
+        link=_link(function),
+        provider=device.uuid,
+        sources=(
+            Source.PLACEMENT,
+            *([Source.NOVA] if index.holders(device) else []),
+            *([Source.SNAPSHOT] if function else []),
+        ),
+    )
+
+
+def _link(function: Function | None) -> str:
+    link = function.link if function else None
+    return f"{link.speed or '?'} x{link.width or '?'}" if link else ""
+
+
+# --- from instances alone -------------------------------------------------------------------------------------------
+
+
+def _shares(index: Index, located: set[str]) -> Iterator[Gpu]:
+    """One entry for each device of instances on hosts whose GPUs no source lists; the addresses are unknown."""
+    for server in index.answers.servers or ():
+        if key(server.place) in located or not (server.host or not index.answers.everything):
+            continue
+        for alias, count in server.devices.items():
+            for _number in range(count):
+                yield Gpu(
+                    host=server.host,
+                    node=server.place,
+                    model=index.answers.models.aliases.get(alias, alias),
+                    state=State.ALLOCATED,
+                    holders=(index.holder(server.id),),
+                    used=1,
+                    sources=(Source.NOVA,),
+                )
+
+
+# --- from facts alone -----------------------------------------------------------------------------------------------
+
+
+def _not_offered(index: Index, listed: list[Gpu]) -> Iterator[Gpu]:
+    """GPUs that a host holds for passthrough, but that Nova does not have; only of hosts whose GPUs are listed."""
+    spots = {(gpu.node, gpu.address) for gpu in listed if gpu.address}
+    for host, node in sorted({(gpu.host, gpu.node) for gpu in listed if gpu.address}):
+        facts = index.facts(node)
+        for gpu in gpus(facts) if facts else ():
+            main = gpu.main
+            addresses = {*(function.address for function in gpu.functions), *main.virtual_functions}
+            if is_passthrough_driver(main.driver) and not {(node, address) for address in addresses} & spots:
+                yield Gpu(
+                    host=host,
+                    node=node,
+                    address=main.address,
+                    model=gpu.name,
+                    vendor_id=main.vendor,
+                    product_id=main.product,
+                    state=State.UNAVAILABLE,
+                    dev_type=gpu.dev_type,
+                    numa_node=main.numa_node,
+                    iommu_group=main.iommu_group,
+                    link=_link(main),
+                    sources=(Source.SNAPSHOT,),
+                )
+
+
+# --- remarks --------------------------------------------------------------------------------------------------------
+
+
+def _deleted_projects(listed: list[Gpu], answers: Answers) -> Iterator[Finding]:
+    for gpu in listed:
+        for holder in gpu.holders:
+            if holder.project in answers.deleted:
+                yield finding(Code.PROJECT_DELETED, place=gpu.place, project=holder.project, server=_instance(holder))
+
+
+def _notes(index: Index) -> Iterator[str]:
+    others = {
+        spot
+        for spot, device in index.devices.items()
+        if not index.is_gpu(device.node, device.address, ids_of(device.resource_class, index.answers.models))
+    }
+    others |= {
+        spot
+        for spot, row in index.rows.items()
+        if not index.is_gpu(row.node, row.address, (row.vendor_id, row.product_id), virtual=row.dev_type == "type-VF")
+    }
+    if others:
+        yield f"{len(others)} other PCI devices are not listed"

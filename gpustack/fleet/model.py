@@ -1,0 +1,196 @@
+"""The GPUs of a cloud, their states and holders, as the commands show them. Plain data, compared in :mod:`.join`."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from gpustack.findings import Finding
+
+
+class State(enum.StrEnum):
+    """The state of a GPU, in the order of the tables."""
+
+    FREE = "free"
+    CLAIMED = "claimed"
+    """Taken by a move or an attachment under way; only the databases show it."""
+    ALLOCATED = "allocated"
+    RESERVED = "reserved"
+    """Reserved in Placement: no new instance gets it."""
+    UNAVAILABLE = "unavailable"
+    """Nova does not offer it, or it is blocked by its virtual or physical functions."""
+    INCONSISTENT = "inconsistent"
+    """Nova, Placement and the host disagree; a finding has the reason."""
+
+
+class Source(enum.StrEnum):
+    """A source of facts about GPUs."""
+
+    NOVA = "Nova"
+    PLACEMENT = "Placement"
+    DATABASE = "database"
+    SNAPSHOT = "snapshot"
+    KEYSTONE = "Keystone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """An instance whose flavor requests devices.
+
+    :ivar host: the host of its nova-compute; empty if it has none, or if the user may not see it.
+    :ivar node: the hypervisor's name; usually that of the host.
+    :ivar status: Nova's status (``ACTIVE``, ``SHUTOFF``); lower-case ``vm_state`` if read from a database.
+    :ivar devices: the number of requested devices, by alias.
+    :ivar since: the time since which it has its present devices, naive UTC; None if unknown.
+    :ivar moving: whether it has a task, or waits for the confirmation of a move: its allocations may be in two places.
+    """
+
+    id: str
+    name: str = ""
+    project: str = ""
+    user: str = ""
+    host: str = ""
+    node: str = ""
+    status: str = ""
+    flavor: str = ""
+    devices: Mapping[str, int] = field(default_factory=dict)
+    since: datetime | None = None
+    moving: bool = False
+
+    @property
+    def count(self) -> int:
+        """The number of requested devices."""
+        return sum(self.devices.values())
+
+    @property
+    def place(self) -> str:
+        """The name of the compute node, as in Placement."""
+        return self.node or self.host
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """The holder of a GPU, or of a part of it.
+
+    :ivar consumer: the uuid in Placement or in the row: of an instance, or of a migration.
+    :ivar server: its instance; None if no source has one.
+    :ivar migration: whether the consumer is a migration, which holds the GPU that its instance had before the move.
+    :ivar amount: the number of units; 1 unless the GPU offers virtual functions.
+    """
+
+    consumer: str
+    server: Server | None = None
+    project: str = ""
+    user: str = ""
+    migration: bool = False
+    amount: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU, or one instance's share of a host whose GPUs can't be distinguished.
+
+    :ivar address: the PCI address; empty if only the host is known (no PCI in Placement, and no database).
+    :ivar model: the name of the card, else the resource class or the alias.
+    :ivar units: the number of devices that it offers: 1, or its virtual functions.
+    :ivar used: the number of units in use.
+    :ivar provider: the uuid of its resource provider; empty if unknown.
+    :ivar link: speed and width of the PCI Express link (``8.0 GT/s PCIe x16``); empty if unknown.
+    :ivar sources: the sources that have it.
+    """
+
+    host: str
+    node: str = ""
+    address: str = ""
+    model: str = ""
+    vendor_id: str = ""
+    product_id: str = ""
+    resource_class: str = ""
+    state: State
+    holders: tuple[Holder, ...] = ()
+    units: int = 1
+    used: int = 0
+    dev_type: str = ""
+    numa_node: int | None = None
+    iommu_group: int | None = None
+    link: str = ""
+    cell: str = ""
+    provider: str = ""
+    sources: tuple[Source, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """The place for findings: host and address."""
+        return f"{self.host} {self.address}".strip()
+
+    @property
+    def holder(self) -> Holder | None:
+        """The first holder; a GPU that is passed through as a whole has at most one."""
+        return self.holders[0] if self.holders else None
+
+    @property
+    def server(self) -> Server | None:
+        """The instance of the first holder."""
+        return self.holder.server if self.holder else None
+
+    @property
+    def free(self) -> int:
+        """The number of units that a new instance can get."""
+        return max(self.units - self.used, 0) if self.state in (State.FREE, State.ALLOCATED) else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostCount:
+    """The GPUs of one model on a host; None for a number that no source has.
+
+    :ivar model: as in :class:`Gpu`.
+    :ivar per_gpu: whether the GPUs are listed one by one in :attr:`Fleet.gpus`.
+    """
+
+    host: str
+    model: str
+    total: int | None
+    free: int | None
+    used: int
+    per_gpu: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """Something that could not be read, so that the fleet is partial.
+
+    :ivar reason: what is missing, and why.
+    """
+
+    source: Source
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """The GPUs that the sources have.
+
+    :ivar gpus: by host and address.
+    :ivar counts: by host and model, of all hosts.
+    :ivar servers: the instances whose flavors request devices.
+    :ivar projects: names of projects by id; without those that are unknown.
+    :ivar users: names of users by id; without those that are unknown.
+    :ivar partial: everything that is missing; empty if the fleet is complete.
+    :ivar notes: remarks for people, such as devices that are not listed.
+    """
+
+    gpus: tuple[Gpu, ...] = ()
+    counts: tuple[HostCount, ...] = ()
+    servers: tuple[Server, ...] = ()
+    projects: Mapping[str, str] = field(default_factory=dict)
+    users: Mapping[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    partial: tuple[Gap, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is missing."""
+        return not self.partial

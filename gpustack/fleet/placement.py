@@ -1,0 +1,188 @@
+"""Read Placement: the resource providers of PCI devices with their use, and who holds them.
+
+Two requests have all devices of a fleet: the list of providers with Nova's trait for devices, and the allocation
+candidates for one MiB, whose provider summaries contain the complete tree of each host (microversion 1.29) with the
+capacity and use of each provider. A device without capacity is reserved. Hosts without a free MiB, or beyond the
+``max_allocation_candidates`` of Placement, take more requests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cloudapi import Refused
+from gpustack.fleet.requests import Progress, each, get, silent, well_formed
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+VERSION = "1.31"
+"""Train; the first with ``in_tree`` for candidates."""
+_TRAIT = "COMPUTE_MANAGED_PCI_DEVICE"
+_NAME = re.compile(r"(.+)_([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])\Z")
+_CLASSES = ("MEMORY_MB", "VCPU", "PCPU")
+"""One of these is free on almost every host."""
+_UNKNOWN = frozenset({400, 404, 406})
+"""Answers of a Placement that does not know the trait or the microversion: its Nova cannot report devices."""
+_MISSING = 404
+_DOING = "read the devices in Placement"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """A PCI device in Placement.
+
+    :ivar root: the uuid of the compute node's provider.
+    :ivar node: the name of the compute node.
+    :ivar capacity: the units that can be allocated, without reserved ones; None if it could not be read.
+    """
+
+    uuid: str
+    name: str
+    root: str
+    node: str
+    address: str
+    resource_class: str = ""
+    capacity: int | None = None
+    used: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consumer:
+    """What a consumer has allocated of devices: the amount, by provider."""
+
+    uuid: str
+    project: str
+    user: str
+    devices: Mapping[str, int]
+
+
+def devices(cloud: Connection) -> tuple[Device, ...] | None:
+    """Return all PCI devices; None if this Placement has none, so that Nova does not report them.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    try:
+        listed = get(cloud, "placement", f"/resource_providers?required={_TRAIT}", _DOING, version=VERSION)
+    except Refused as error:
+        if error.status in _UNKNOWN:
+            return None
+        raise
+    with well_formed(_DOING):
+        named = [(entry, _NAME.match(entry["name"])) for entry in listed["resource_providers"]]
+        known = [_device(entry, *match.groups()) for entry, match in named if match]
+    if not known:
+        return None
+    return tuple(_counted(cloud, known))
+
+
+def _device(entry: Mapping[str, Any], node: str, address: str) -> Device:
+    return Device(
+        uuid=str(entry["uuid"]),
+        name=str(entry["name"]),
+        root=str(entry["root_provider_uuid"]),
+        node=node,
+        address=address.lower(),
+    )
+
+
+def _counted(cloud: Connection, known: Collection[Device]) -> list[Device]:
+    """The devices with their capacity and use."""
+    summaries: dict[str, Mapping[str, Any]] = {}
+
+    def missing() -> list[Device]:
+        return [device for device in known if device.uuid not in summaries]
+
+    for name in _CLASSES:
+        if missing():
+            summaries |= _summaries(cloud, f"resources={name}:1")
+    trees = list(dict.fromkeys(device.root for device in missing()))
+    # Placement may limit the candidates. If it has one for the first tree that is missing, it did.
+    if trees and (first := _summaries(cloud, f"resources={_CLASSES[0]}:1&in_tree={trees[0]}")):
+        summaries |= first
+        for answer in each(lambda t: _summaries(cloud, f"resources={_CLASSES[0]}:1&in_tree={t}"), trees[1:]):
+            summaries |= answer
+    with well_formed(_DOING):
+        counted = [_with(device, summaries[device.uuid]["resources"]) for device in known if device.uuid in summaries]
+    return sorted(
+        [*counted, *each(lambda device: _single(cloud, device), missing())], key=lambda d: (d.node, d.address)
+    )
+
+
+def _summaries(cloud: Connection, query: str) -> dict[str, Mapping[str, Any]]:
+    content = get(cloud, "placement", f"/allocation_candidates?{query}", _DOING, version=VERSION)
+    with well_formed(_DOING):
+        return dict(content["provider_summaries"])
+
+
+def _with(device: Device, resources: Mapping[str, Mapping[str, int]]) -> Device:
+    return replace(
+        device,
+        resource_class=", ".join(sorted(resources)),
+        capacity=sum(int(resource["capacity"]) for resource in resources.values()),
+        used=sum(int(resource["used"]) for resource in resources.values()),
+    )
+
+
+def _single(cloud: Connection, device: Device) -> Device:
+    """A device whose host no candidate includes."""
+    path = f"/resource_providers/{device.uuid}"
+    try:
+        inventories = get(cloud, "placement", f"{path}/inventories", _DOING, version=VERSION)
+        usages = get(cloud, "placement", f"{path}/usages", _DOING, version=VERSION)
+    except Refused as error:
+        if error.status == _MISSING:
+            return device  # it was removed since it was listed
+        raise
+    with well_formed(_DOING):
+        resources = {
+            name: {"capacity": int(of["total"]) - int(of["reserved"]), "used": int(usages["usages"].get(name, 0))}
+            for name, of in inventories["inventories"].items()
+        }
+        return _with(device, resources)
+
+
+def consumers(
+    cloud: Connection, uuids: Iterable[str], devices: Collection[str], progress: Progress = silent
+) -> list[Consumer]:
+    """Return what these instances have allocated of these devices: one request each.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+
+    def ask(uuid: str) -> Consumer:
+        doing = f"read the allocations of {uuid}"
+        content = get(cloud, "placement", f"/allocations/{uuid}", doing, version=VERSION)
+        with well_formed(doing):
+            held = {
+                provider: sum(map(int, allocation["resources"].values()))
+                for provider, allocation in content["allocations"].items()
+                if provider in devices
+            }
+            return Consumer(
+                uuid=uuid,
+                project=str(content.get("project_id") or ""),
+                user=str(content.get("user_id") or ""),
+                devices=held,
+            )
+
+    return list(each(ask, uuids, progress))
+
+
+def consumers_of(cloud: Connection, device: str) -> frozenset[str]:
+    """Return the consumers of a device.
+
+    :raises CloudError: if Placement cannot be reached or refuses.
+    """
+    doing = "read the allocations of a device"
+    try:
+        content = get(cloud, "placement", f"/resource_providers/{device}/allocations", doing, version=VERSION)
+    except Refused as error:
+        if error.status == _MISSING:
+            return frozenset()
+        raise
+    with well_formed(doing):
+        return frozenset(map(str, content["allocations"]))

@@ -1,0 +1,165 @@
+"""Ask the sources about the GPUs of a cloud. A source that does not answer becomes a gap; the others still count."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from gpustack.errors import CloudError
+from gpustack.facts.model import Host
+from gpustack.fleet import compute, identity, placement
+from gpustack.fleet.answers import Answers, Row, Verdict
+from gpustack.fleet.cards import Models
+from gpustack.fleet.model import Gap, Server, Source
+from gpustack.fleet.placement import Consumer, Device
+from gpustack.fleet.requests import Progress, each, silent
+from gpustack.hostnames import key
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+
+class Detail(enum.IntEnum):
+    """How much is asked of the APIs."""
+
+    STATES = 0
+    """Which GPUs are free: two requests to Placement, and the instances if it has no devices."""
+    PROJECTS = 1
+    """Also the instances with their projects: one request for each thousand instances, and one for the names."""
+    HOLDERS = 2
+    """Also who holds each GPU: one more request for each instance with GPUs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Databases:
+    """What the databases answered; see :mod:`.rows`.
+
+    :ivar servers: the owners of rows, and the instances that request devices.
+    """
+
+    rows: tuple[Row, ...]
+    servers: tuple[Server, ...]
+    verdicts: tuple[Verdict, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """Facts from files: the hosts of a snapshot, the models of a spec."""
+
+    hosts: tuple[Host, ...] = ()
+    models: Models = field(default_factory=Models)
+
+
+def read(cloud: Connection, detail: Detail, given: Given, progress: Progress = silent) -> Answers:
+    """Ask Nova, Placement and Keystone.
+
+    :raises CloudError: if neither Nova nor Placement answers.
+    """
+    for proxy in ("compute", "placement", "identity"):
+        _touch(cloud, proxy)
+    gaps: list[Gap] = []
+    devices, refusal = _devices(cloud, gaps)
+    listed = None
+    if detail >= Detail.PROJECTS or devices is None:
+        listed = _listing(cloud, gaps, refusal)
+    answers = Answers(
+        servers=listed.servers if listed else None,
+        everything=listed is not None and listed.everything and not listed.gaps,
+        devices=devices,
+        hosts=given.hosts,
+        models=given.models,
+        gaps=tuple(gaps),
+    )
+    match detail:
+        case Detail.STATES:
+            return answers
+        case Detail.PROJECTS:
+            return _named(cloud, answers, users=False)
+        case Detail.HOLDERS:
+            return _named(cloud, _with_holders(cloud, answers, progress))
+
+
+def _touch(cloud: Connection, proxy: str) -> None:
+    """Create a proxy of the SDK: it creates them on first use, which is not safe in several threads."""
+    try:
+        getattr(cloud, proxy)
+    except Exception:  # the first request reports it
+        return
+
+
+def _devices(cloud: Connection, gaps: list[Gap]) -> tuple[tuple[Device, ...] | None, CloudError | None]:
+    try:
+        return placement.devices(cloud), None
+    except CloudError as error:
+        gaps.append(Gap(source=Source.PLACEMENT, reason=f"{error.what}; GPUs are counted by host only"))
+        return None, error
+
+
+def _listing(cloud: Connection, gaps: list[Gap], refusal: CloudError | None) -> compute.Listing | None:
+    try:
+        listed = compute.listing(cloud)
+    except CloudError as error:
+        if refusal is not None:
+            raise
+        gaps.append(Gap(source=Source.NOVA, reason=f"{error.what}; the holders of GPUs are unknown"))
+        return None
+    gaps += listed.gaps
+    return listed
+
+
+def _with_holders(cloud: Connection, answers: Answers, progress: Progress) -> Answers:
+    """Ask Placement for the allocations of the instances, and who holds the remaining devices."""
+    if answers.devices is None or answers.servers is None:
+        return answers
+    known = {device.uuid: device for device in answers.devices}
+    nodes = {key(device.node) for device in answers.devices}
+    holding = [s.id for s in answers.servers if s.devices and (key(s.place) in nodes or s.moving)]
+    try:
+        consumers = {c.uuid: c for c in placement.consumers(cloud, holding, known.keys(), progress)}
+        open_devices = list(_unexplained(answers.devices, consumers))
+        strangers = dict(zip(open_devices, each(lambda d: placement.consumers_of(cloud, d), open_devices), strict=True))
+        # Instances on other nodes, or whose flavors request no device.
+        others = _all(strangers.values()) & {server.id for server in answers.servers} - consumers.keys()
+        consumers |= {c.uuid: c for c in placement.consumers(cloud, sorted(others), known.keys())}
+    except CloudError as error:
+        gap = Gap(source=Source.PLACEMENT, reason=f"{error.what}; the holders of GPUs are unknown")
+        return replace(answers, gaps=(*answers.gaps, gap))
+    remaining = {device: who - consumers.keys() for device, who in strangers.items()}
+    answers = replace(answers, consumers=consumers, strangers={device: who for device, who in remaining.items() if who})
+    return _with_migrations(cloud, answers)
+
+
+def _all(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset[str]().union(*sets)
+
+
+def _unexplained(devices: Iterable[Device], consumers: Mapping[str, Consumer]) -> Iterable[str]:
+    """The devices of which more is used than the known consumers have."""
+    held: dict[str, int] = {}
+    for consumer in consumers.values():
+        for device, amount in consumer.devices.items():
+            held[device] = held.get(device, 0) + amount
+    return (device.uuid for device in devices if device.used > held.get(device.uuid, 0))
+
+
+def _with_migrations(cloud: Connection, answers: Answers) -> Answers:
+    try:
+        return replace(answers, migrations=compute.migrations(cloud, _all(answers.strangers.values())))
+    except CloudError as error:
+        gap = Gap(source=Source.NOVA, reason=f"{error.what}; migrations that hold GPUs are unknown")
+        return replace(answers, everything=False, gaps=(*answers.gaps, gap))
+
+
+def _named(cloud: Connection, answers: Answers, *, users: bool = True) -> Answers:
+    """Ask Keystone for names. A cloud without them is complete: the ids are exact."""
+    servers = [server for server in answers.servers or () if server.devices]
+    consumers = (answers.consumers or {}).values()
+    projects = identity.names(cloud, "projects", {*(s.project for s in servers), *(c.project for c in consumers)})
+    answers = replace(answers, projects=projects.names, deleted=projects.deleted)
+    if not users:
+        return answers
+    ids = {*(s.user for s in servers), *(c.user for c in consumers)}
+    return replace(answers, users=identity.names(cloud, "users", ids).names)

@@ -1,0 +1,114 @@
+"""Counts of GPUs by host, model and project. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from gpustack.facts.gpus import gpus as gpus_of_host
+from gpustack.fleet.index import Index
+from gpustack.fleet.model import Fleet, Gpu, HostCount, State
+from gpustack.linux.drivers import is_passthrough_driver
+
+GROUPS = ("host", "model", "project")
+
+
+def host_counts(listed: Iterable[Gpu], index: Index) -> tuple[HostCount, ...]:
+    """The GPUs by host and model. Without addresses, the total is that of the host's facts, or unknown."""
+    by_key: dict[tuple[str, str], list[Gpu]] = {}
+    for gpu in listed:
+        if gpu.host:
+            by_key.setdefault((gpu.host, gpu.model), []).append(gpu)
+    counts = []
+    for (host, model), members in by_key.items():
+        used = sum(gpu.used for gpu in members)
+        if all(gpu.address for gpu in members):
+            total: int | None = sum(gpu.units for gpu in members)
+            free: int | None = sum(gpu.free for gpu in members)
+            counts.append(HostCount(host=host, model=model, total=total, free=free, used=used, per_gpu=True))
+        else:
+            facts = index.facts(host)
+            held = [g for g in gpus_of_host(facts) if is_passthrough_driver(g.main.driver)] if facts else []
+            names = {gpu.name for gpu in held}
+            # Aliases have no cards: with one model on the host, that is it.
+            total = len([g for g in held if len(names) == 1 or g.name == model]) or None
+            free = max(total - used, 0) if total is not None else None
+            counts.append(HostCount(host=host, model=model, total=total, free=free, used=used, per_gpu=False))
+    return tuple(sorted(counts, key=lambda count: (count.host, count.model)))
+
+
+@dataclass(kw_only=True)
+class Group:
+    """The GPUs of one host, model or project.
+
+    :ivar total: the number of units; None if a part of it is unknown.
+    :ivar free: the number of units that new instances can get; None if unknown.
+    :ivar servers: the instances.
+    """
+
+    name: str
+    total: int | None = 0
+    free: int | None = 0
+    states: Counter[State] = field(default_factory=Counter)
+    servers: set[str] = field(default_factory=set)
+
+    def add(self, count: HostCount) -> None:
+        """Add the GPUs of a host that are not listed, because nobody has them."""
+        known = count.total is not None and self.total is not None
+        self.total = (self.total or 0) + (count.total or 0) - count.used if known else None
+        self.free = self.free + count.free if count.free is not None and self.free is not None else None
+
+
+def grouped(fleet: Fleet, by: str) -> list[Group]:
+    """Count the GPUs of a fleet by ``host``, ``model`` or ``project``; in the order of the names."""
+    groups: dict[str, Group] = {}
+    for gpu in fleet.gpus:
+        for name, units, state in _parts(gpu, by):
+            group = groups.setdefault(name, Group(name=name))
+            group.states[state] += units
+            group.total = (group.total or 0) + units
+            group.free = (group.free or 0) + (units if state is State.FREE else 0)
+            of_group = [holder for holder in gpu.holders if by != "project" or holder.project == name]
+            group.servers |= {holder.server.id for holder in of_group if holder.server}
+    for count in fleet.counts if by != "project" else ():
+        name = count.host if by == "host" else count.model
+        if not count.per_gpu and name in groups:
+            groups[name].add(count)
+    return [groups[name] for name in sorted(groups)]
+
+
+def _parts(gpu: Gpu, by: str) -> Iterator[tuple[str, int, State]]:
+    """The units of a GPU with the group and the state of each part."""
+    if by == "project":
+        taken = 0
+        for holder in gpu.holders:
+            taken += holder.amount
+            yield holder.project, holder.amount, gpu.state
+        if gpu.state in (State.CLAIMED, State.ALLOCATED, State.INCONSISTENT) and gpu.used > taken:
+            yield "", gpu.used - taken, gpu.state
+        return
+    name = gpu.host if by == "host" else gpu.model
+    if gpu.units == 1 or gpu.state not in (State.FREE, State.ALLOCATED):
+        yield name, gpu.units, gpu.state
+        return
+    yield name, gpu.used, State.ALLOCATED
+    yield name, gpu.units - gpu.used, State.FREE
+
+
+def by_project(fleet: Fleet) -> list[Group]:
+    """Count the GPUs of projects from the flavors of their instances, without the allocations of each instance.
+
+    The group without a name has the GPUs that are in use beyond these.
+    """
+    groups: dict[str, Group] = {}
+    for server in fleet.servers:
+        if server.host:
+            group = groups.setdefault(server.project, Group(name=server.project, free=None))
+            group.states[State.ALLOCATED] += server.count
+            group.total = (group.total or 0) + server.count
+            group.servers.add(server.id)
+    rest = sum(gpu.used for gpu in fleet.gpus) - sum(group.total or 0 for group in groups.values())
+    if rest > 0:
+        groups[""] = Group(name="", total=rest, free=None, states=Counter({State.ALLOCATED: rest}))
+    return [groups[name] for name in sorted(groups)]

@@ -1,0 +1,171 @@
+"""The fleet that the answers of Nova, Placement, the databases and snapshots describe together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from gpustack.fleet.answers import Answers, Row, Verdict
+from gpustack.fleet.join import join
+from gpustack.fleet.model import Fleet, Server
+from gpustack.fleet.placement import Consumer, Device
+from support.fleet_answers import device, facts, server
+
+
+def states(fleet: Fleet) -> dict[str, str]:
+    return {gpu.place: gpu.state.value for gpu in fleet.gpus}
+
+
+def codes(fleet: Fleet) -> list[tuple[str, str]]:
+    return sorted((finding.code.value, finding.place) for finding in fleet.findings)
+
+
+def answers(
+    devices: Iterable[Device],
+    servers: Iterable[Server] = (),
+    held: Mapping[str, Iterable[str]] | None = None,
+    **more: Any,
+) -> Answers:
+    """The answers of Nova and Placement; ``held`` has the devices of each instance."""
+    consumers = {
+        uuid: Consumer(uuid=uuid, project="p1", user="u1", devices=dict.fromkeys(names, 1))
+        for uuid, names in (held or {}).items()
+    }
+    return Answers(devices=tuple(devices), servers=tuple(servers), consumers=consumers, **more)
+
+
+def test_states_and_holders_from_placement() -> None:
+    since = datetime.fromisoformat("2026-01-02T03:04")
+    vm = server("vm1", "gpu1", since=since)
+    fleet = join(
+        answers(
+            [device("gpu1", 0x81), device("gpu1", 0x82, used=1), device("gpu1", 0x83, capacity=0)],
+            [vm],
+            {"vm1": ["gpu1-82"]},
+        )
+    )
+    assert states(fleet) == {
+        "gpu1 0000:81:00.0": "free",
+        "gpu1 0000:82:00.0": "allocated",
+        "gpu1 0000:83:00.0": "reserved",
+    }
+    gpu = fleet.gpus[1]
+    assert gpu.server is not None
+    assert (gpu.server.id, gpu.server.since, gpu.model) == ("vm1", since, "NVIDIA Quadro K4200")
+    assert fleet.findings == ()
+    ((total, free, used),) = {(count.total, count.free, count.used) for count in fleet.counts}
+    assert (total, free, used) == (3, 1, 1)
+
+
+def test_phantom_allocation_names_class_q() -> None:
+    held = {"vm1": ["gpu1-81", "gpu1-82"]}
+    devices = [device("gpu1", 0x81, used=1), device("gpu1", 0x82, used=1), device("gpu1", 0x83)]
+    fleet = join(answers(devices, [server("vm1", "gpu1")], held))
+    assert codes(fleet) == [("GPU701", "gpu1 0000:81:00.0"), ("GPU701", "gpu1 0000:82:00.0")]
+    assert set(states(fleet).values()) == {"inconsistent", "free"}
+    assert "Q (allocation-drift)" in fleet.findings[0].message
+    # A move that is under way has both.
+    assert codes(join(answers(devices, [server("vm1", "gpu1", moving=True)], held))) == []
+
+
+def test_allocation_on_another_host() -> None:
+    devices = [device("gpu1", 0x81, used=1), device("gpu2", 0x81, used=1)]
+    fleet = join(answers(devices, [server("vm1", "gpu2")], {"vm1": ["gpu1-81", "gpu2-81"]}))
+    assert codes(fleet) == [("GPU702", "gpu1 0000:81:00.0")]
+    assert states(fleet)["gpu2 0000:81:00.0"] == "allocated"
+
+
+def test_unknown_consumer_is_reported_only_if_all_instances_are_known() -> None:
+    devices = [device("gpu1", 0x81, used=1)]
+    strangers = {"gpu1-81": frozenset({"lost"})}
+    assert codes(join(answers(devices, strangers=strangers))) == [("GPU703", "gpu1 0000:81:00.0")]
+    partial = join(answers(devices, strangers=strangers, everything=False))
+    assert (codes(partial), states(partial)) == ([], {"gpu1 0000:81:00.0": "allocated"})
+
+
+def test_a_migration_holds_what_its_instance_had() -> None:
+    devices = [device("gpu1", 0x81, used=1), device("gpu2", 0x81, used=1)]
+    more = {"migrations": {"move": "vm1"}, "strangers": {"gpu1-81": frozenset({"move"})}}
+    fleet = join(answers(devices, [server("vm1", "gpu2", moving=True)], {"vm1": ["gpu2-81"]}, **more))
+    source = fleet.gpus[0].holder
+    assert source is not None
+    assert source.server is not None
+    assert (source.server.id, source.migration) == ("vm1", True)
+    assert codes(fleet) == []
+    over = join(answers(devices, [server("vm1", "gpu2")], {"vm1": ["gpu2-81"]}, **more))
+    assert codes(over) == [("GPU703", "gpu1 0000:81:00.0")]
+
+
+def test_instance_without_allocation() -> None:
+    fleet = join(answers([device("gpu1", 0x81)], [server("vm1", "gpu1")], {"vm1": []}))
+    assert codes(fleet) == [("GPU704", "gpu1")]
+
+
+def test_other_devices_are_counted_and_not_listed() -> None:
+    nic = device("gpu1", 0x3B, resource_class="CUSTOM_PCI_15B3_1017")
+    audio = device("gpu1", 0x81, function=1, resource_class="CUSTOM_PCI_10DE_0E0A")
+    fleet = join(answers([device("gpu1", 0x81), audio, nic]))
+    assert list(states(fleet)) == ["gpu1 0000:81:00.0"]
+    assert fleet.notes == ("2 other PCI devices are not listed",)
+
+
+def test_without_placement_instances_show_the_gpus_of_their_hosts() -> None:
+    fleet = join(Answers(servers=(server("vm1", "gpu1", count=2), server("vm2", "", count=1))))
+    assert [(gpu.host, gpu.address, gpu.state.value, gpu.model) for gpu in fleet.gpus] == [
+        ("gpu1", "", "allocated", "k4200")
+    ] * 2
+    (count,) = fleet.counts
+    assert (count.total, count.free, count.used, count.per_gpu) == (None, None, 2, False)
+    (known,) = join(Answers(servers=(server("vm1", "gpu1"),), hosts=(facts("gpu1.example.org", 0x81, 0x82),))).counts
+    assert (known.total, known.free, known.used) == (2, 1, 1)
+
+
+def row(bus: int, status: str = "available", owner: str = "", **more: Any) -> Row:
+    known = {"cell": "cell1", "host": "gpu1", "node": "gpu1", "dev_type": "type-PCI", "vendor_id": "10de"}
+    return Row(
+        **{**known, "product_id": "11b4", "address": f"0000:{bus:02x}:00.0", "status": status, "owner": owner, **more}
+    )
+
+
+def test_rows_have_the_states_of_nova() -> None:
+    rows = (row(0x81), row(0x82, "claimed", "vm1"), row(0x83, "allocated", "vm1"), row(0x84, "unavailable"))
+    fleet = join(Answers(servers=(server("vm1", "gpu1", count=2),), rows=rows))
+    assert list(states(fleet).values()) == ["free", "claimed", "allocated", "unavailable"]
+
+
+def test_rows_and_placement_must_agree() -> None:
+    devices = [device("gpu1", 0x81, used=1), device("gpu1", 0x82, used=1), device("gpu1", 0x83, capacity=0)]
+    rows = (row(0x81), row(0x82, "allocated", "vm1"), row(0x83))
+    fleet = join(answers(devices, [server("vm1", "gpu1")], {"vm1": ["gpu1-81", "gpu1-82"]}, rows=rows))
+    assert list(states(fleet).values()) == ["inconsistent", "allocated", "reserved"]
+
+
+def test_verdicts_of_clean_up_become_findings() -> None:
+    verdict = Verdict(klass="E (ghost-owner)", host="gpu1", address="0000:81:00.0", because="no cell has the owner")
+    fleet = join(Answers(servers=(), rows=(row(0x81, "allocated", "gone"),), verdicts=(verdict,)))
+    assert (codes(fleet), list(states(fleet).values())) == ([("GPU700", "gpu1 0000:81:00.0")], ["inconsistent"])
+
+
+def test_virtual_functions_replace_their_physical_function() -> None:
+    physical = row(0x81, dev_type="type-PF", product_id="25b6")
+    virtual = row(0x81, address="0000:81:00.4", dev_type="type-VF", product_id="25b7", parent="0000:81:00.0")
+    fleet = join(Answers(servers=(), rows=(physical, virtual)))
+    assert states(fleet) == {"gpu1 0000:81:00.4": "free"}
+
+
+def test_snapshot_shows_what_is_missing_and_not_offered() -> None:
+    hosts = (facts("gpu1", 0x82, 0x83),)
+    fleet = join(answers([device("gpu1", 0x81), device("gpu1", 0x82)], hosts=hosts))
+    assert codes(fleet) == [("GPU705", "gpu1 0000:81:00.0"), ("GPU707", "gpu1 0000:83:00.0")]
+    assert list(states(fleet).values()) == ["inconsistent", "free", "unavailable"]
+    assert fleet.gpus[1].iommu_group is not None
+
+
+def test_deleted_project() -> None:
+    fleet = join(
+        answers(
+            [device("gpu1", 0x81, used=1)], [server("vm1", "gpu1")], {"vm1": ["gpu1-81"]}, deleted=frozenset({"p1"})
+        )
+    )
+    assert codes(fleet) == [("GPU708", "gpu1 0000:81:00.0")]
