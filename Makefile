@@ -5,6 +5,8 @@ WALKS := 50
 TEST := prepare
 RELEASES := 2025.2 2026.2
 UNIT_PACKAGES := openssh-server openssh-client pciutils pci.ids kmod cpio zstd lz4 lzop bzip2 xz-utils groff-base
+# Programs of these are run from the cache: an installation would start a service.
+UNPACKED := prometheus
 TEST_PACKAGES := $(UNIT_PACKAGES) mariadb-server-core mariadb-client-core postgresql
 SLOW := tests/unit/playbooks tests/unit/examples/test_boot.py \
 	$(addprefix tests/unit/cleanup/test_,killed.py cloud.py heads.py playbook.py)
@@ -44,12 +46,14 @@ test-ready:
 	@tools/setup --room
 	@tools/setup test
 	@tools/setup --apt $(TEST_PACKAGES)
+	@tools/setup --unpack $(UNPACKED)
 	@tools/setup --nova $(RELEASES)
 	@.venv/bin/python tests/support/deployers.py >/dev/null
 
 test-unit: ## the unit tests alone, which need no Nova and no database server
 	@tools/setup test
 	@tools/setup --apt $(UNIT_PACKAGES)
+	@tools/setup --unpack $(UNPACKED)
 	$(PYTEST) -n 2 --dist worksteal tests/unit
 
 test-nova: test-ready ## the tests against real Nova and real databases alone

@@ -1,41 +1,42 @@
-"""Write the number of verdicts as a textfile for node_exporter (Prometheus text exposition format 0.0.4)."""
+"""Write the number of verdicts as a textfile for Prometheus."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from gpustack.cleanup.plan import CleanupPlan
-from gpustack.files import write_atomic
+from prometheus_client.metrics_core import Metric
 
-_HEAD = """\
-# HELP gpustack_cleanup_verdicts Verdicts on rows of pci_devices, by cell, class and status.
-# TYPE gpustack_cleanup_verdicts gauge
-"""
-_STATE = """\
-# HELP gpustack_cleanup_up Whether every cell, and Placement where it was named, could be read the last time.
-# TYPE gpustack_cleanup_up gauge
-gpustack_cleanup_up {up}
-# HELP gpustack_cleanup_last_run_timestamp_seconds When the cells were read the last time.
-# TYPE gpustack_cleanup_last_run_timestamp_seconds gauge
-gpustack_cleanup_last_run_timestamp_seconds {now:.0f}
-"""
+from gpustack.cleanup.plan import CleanupPlan
+from gpustack.prometheus import Page, gauge
 
 
 def write(path: Path, plan: CleanupPlan) -> None:
-    """Write the counts of a plan. The file is replaced atomically, so a scrape never reads half of it."""
-    lines = [
-        f'gpustack_cleanup_verdicts{{cell="{_escape(cell)}",class="{klass}",status="{status}"}} {count}\n'
-        for (cell, klass, status), count in sorted(plan.counts().items())
-    ]
-    state = _STATE.format(up=int(not plan.unread and plan.unasked is None), now=time.time())
-    write_atomic(path, _HEAD + "".join(lines) + state)
+    """Write the counts of a plan."""
+    counts: dict[tuple[str, ...], float] = {key: float(count) for key, count in sorted(plan.counts().items())}
+    verdicts = gauge(
+        "gpustack_cleanup_verdicts",
+        "Verdicts on rows of pci_devices, by cell, class and status.",
+        ("cell", "class", "status"),
+        counts,
+    )
+    Page([verdicts, *_state(complete=not plan.unread and plan.unasked is None)]).write(path)
 
 
 def write_failure(path: Path) -> None:
     """Write a state in which nothing could be read."""
-    write_atomic(path, _STATE.format(up=0, now=time.time()))
+    Page(_state(complete=False)).write(path)
 
 
-def _escape(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _state(*, complete: bool) -> Iterator[Metric]:
+    yield gauge(
+        "gpustack_cleanup_up",
+        "Whether every cell, and Placement if it was named, could be read the last time.",
+        samples={(): complete},
+    )
+    yield gauge(
+        "gpustack_cleanup_last_run_timestamp_seconds",
+        "Time of the last attempt to read the cells.",
+        samples={(): round(time.time())},
+    )

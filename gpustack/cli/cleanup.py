@@ -78,8 +78,6 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[tuple[str, ...], list[tuple[Any, ...]]]:
-        from gpustack.cleanup import metrics
-
         cloud = cloud_of(parsed_args)
         sources = with_hardware(sources_of(self, parsed_args), parsed_args)
         selection = selection_of(parsed_args, sources)
@@ -88,6 +86,8 @@ gpustack cleanup plan --out plan.json --metrics /var/lib/node_exporter/gpustack.
         if parsed_args.out:
             self._plan.save(parsed_args.out)
         if parsed_args.metrics:
+            from gpustack.cleanup import metrics
+
             metrics.write(parsed_args.metrics, self._plan)
         listed = [
             verdict.to_dict() for verdict in self._plan.verdicts if parsed_args.all or verdict.status not in QUIET

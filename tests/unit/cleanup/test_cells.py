@@ -124,8 +124,8 @@ def test_a_clean_plan_counts_what_was_checked(
     assert main([*command, "--exit-code", "--metrics", str(metrics)]) == 0
     assert capsys.readouterr().out == "No stale rows: 2 cells, 2 hosts, 2 devices checked\n"
     counts = [line for line in metrics.read_text().splitlines() if line.startswith("gpustack_cleanup_verdicts{")]
-    assert 'gpustack_cleanup_verdicts{cell="cell2",class="B",status="stale"} 0' in counts
-    assert all(line.endswith(" 0") for line in counts)
+    assert 'gpustack_cleanup_verdicts{cell="cell2",class="B",status="stale"} 0.0' in counts
+    assert all(line.endswith(" 0.0") for line in counts)
     assert not [line for line in counts if 'class="Q"' in line], "Placement was not asked"
 
 

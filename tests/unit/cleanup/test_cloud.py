@@ -128,8 +128,8 @@ def test_a_placement_that_can_not_be_asked(cell: CellFile, tmp_path: Path, kind:
     assert (undecided["status"], undecided["cell"], undecided["repair"]) == ("undecided", "cell1", None)
     assert reason in undecided["evidence"][0]
     assert reason in json.loads(saved.read_text())["unasked"]
-    assert 'class="Q",status="undecided"} 1' in metrics.read_text()
-    assert "gpustack_cleanup_up 0" in metrics.read_text()
+    assert 'class="Q",status="undecided"} 1.0' in metrics.read_text()
+    assert "gpustack_cleanup_up 0.0" in metrics.read_text()
     # Nothing is written by halves: neither from this plan nor from a saved one.
     for process in (applied, of_file):
         assert process.returncode == 21, process.stderr
