@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,9 @@ from gpustack.findings import Severity
 from gpustack.text import printable
 
 if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+    from gpustack.cleanup.sources import Sources
     from gpustack.fleet.model import Fleet
     from gpustack.fleet.read import Detail, Given
     from gpustack.fleet.select import Criteria
@@ -54,6 +57,14 @@ class FleetCommand(OpenStackCommand):
         group.add_argument(
             "--snapshot", type=Path, metavar="FILE", help="also compare with the facts of hosts (gpustack scan --save)"
         )
+        group.add_argument(
+            "--config-file",
+            action="append",
+            type=Path,
+            metavar="FILE",
+            help="nova.conf of nova-api, or its directory: also read the rows of all cells in the databases, which show"
+            " each GPU without PCI in Placement; can be repeated",
+        )
         group.add_argument("--spec", type=Path, metavar="SPEC", help="the spec, for the models behind aliases")
         return parser
 
@@ -62,9 +73,11 @@ class FleetCommand(OpenStackCommand):
         from gpustack.fleet.join import join
         from gpustack.fleet.read import read
 
-        cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+        def cloud() -> Connection:
+            return self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+
         with counting(self, "reading instances") as progress:
-            return join(read(cloud, detail, given(parsed_args), progress))
+            return join(read(cloud, detail, given(parsed_args), databases_of(parsed_args), progress))
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and what is missing."""
@@ -77,6 +90,15 @@ class FleetCommand(OpenStackCommand):
                 self.report(f"partial: {line}")
             raise PartialError("the list is partial", remedy="see the reasons above")
         return 0
+
+
+def databases_of(parsed_args: argparse.Namespace) -> Callable[[], Sources] | None:
+    """The databases that --config-file leads to; None without it."""
+    if not parsed_args.config_file:
+        return None
+    from gpustack.cleanup.sources import Sources
+
+    return lambda: Sources.from_nova_conf(parsed_args.config_file)
 
 
 def given(parsed_args: argparse.Namespace) -> Given:
@@ -150,7 +172,7 @@ gpustack gpu list --snapshot hosts.json -f json"""
         detail = Detail.HOLDERS
         if by in ("host", "model") and not criteria.about_holders:
             detail = Detail.STATES
-        elif by == "project" and plain:
+        elif by == "project" and plain and not parsed_args.config_file:
             detail = Detail.PROJECTS
         self._fleet = selected(self.read(parsed_args, detail), criteria)
         if by:

@@ -41,6 +41,7 @@ def disagreements(index: Index) -> Iterator[Disagreement]:
     """Yield everything that does not fit together."""
     answers = index.answers
     yield from _verdicts(index)
+    yield from _differing_rows(index)
     # With rows, clean-up itself judges the allocations (class Q).
     if answers.rows is None and answers.consumers is not None and answers.servers is not None:
         for server in answers.servers:
@@ -67,14 +68,15 @@ def _of_server(index: Index, server: Server) -> Iterator[Disagreement]:
     consumer = (index.answers.consumers or {}).get(server.id)
     if consumer is None or server.moving:
         return
-    held = [(index.by_uuid[uuid], amount) for uuid, amount in consumer.devices.items() if uuid in index.by_uuid]
+    devices = sorted((index.by_uuid[uuid] for uuid in consumer.devices if uuid in index.by_uuid), key=lambda d: d.name)
+    held = [(device, consumer.devices[device.uuid]) for device in devices]
     here = [(device, amount) for device, amount in held if same(device.node, server.place)]
     for device, _amount in held:
         if not same(device.node, server.place):
             yield _at(index, device, Code.ALLOCATION_ON_OTHER_HOST, server, now=server.host or "no host")
     amount = sum(amount for _device, amount in here)
     if amount > server.count:
-        addresses = ", ".join(sorted(device.address for device, _amount in here))
+        addresses = ", ".join(device.address for device, _amount in here)
         for device, _amount in here:
             yield _at(index, device, Code.PHANTOM_ALLOCATION, server, held=amount, addresses=addresses)
     if amount < server.count and key(server.place) in index.reporting:
@@ -163,7 +165,27 @@ def _facts(index: Index) -> Iterator[Disagreement]:
             yield Disagreement(node=node, address=address, finding=text, breaks=False)
 
 
-def contradicts(index: Index, row: Row, device: Device) -> bool:
+def _differing_rows(index: Index) -> Iterator[Disagreement]:
+    """Rows that differ from their allocation, unless clean-up has a verdict on the GPU."""
+    judged = {(key(verdict.host), verdict.address) for verdict in index.answers.verdicts if not verdict.doubt}
+    for spot, row in index.rows.items():
+        device = index.devices.get(spot)
+        if device is None or (key(row.host), row.address) in judged or not _contradicts(index, row, device):
+            continue
+        holders = [_words(holder.server) if holder.server else holder.consumer for holder in index.holders(device)]
+        owner = index.servers.get(row.owner)
+        text = finding(
+            Code.ROW_DIFFERS_FROM_ALLOCATION,
+            place=f"{row.host} {row.address}",
+            row=f"{row.status}{f' to {_words(owner) if owner else row.owner}' if row.owner else ''}",
+            placement=f"an allocation of {' and '.join(holders)}" if holders else "no allocation",
+            klass=label("Q"),
+            host=row.host,
+        )
+        yield Disagreement(node=row.node, address=row.address, finding=text)
+
+
+def _contradicts(index: Index, row: Row, device: Device) -> bool:
     """Whether a row and its device in Placement name different owners, or only one of them has an owner."""
     if index.answers.consumers is None or device.capacity is None or device.capacity > 1:
         return False

@@ -12,13 +12,14 @@ from gpustack.facts.model import Function
 from gpustack.findings import Finding, finding
 from gpustack.fleet.answers import Answers, Row
 from gpustack.fleet.cards import ids_of, name_of
-from gpustack.fleet.disagreements import contradicts, disagreements
+from gpustack.fleet.disagreements import disagreements
 from gpustack.fleet.index import Index
 from gpustack.fleet.model import Fleet, Gpu, Holder, Source, State
 from gpustack.fleet.placement import Device
 from gpustack.fleet.summary import host_counts
 from gpustack.hostnames import key
 from gpustack.linux.drivers import is_passthrough_driver
+from gpustack.text import listed as names
 
 _STATES = {"available": State.FREE, "claimed": State.CLAIMED, "allocated": State.ALLOCATED}
 """The states of rows; all others are unavailable."""
@@ -49,7 +50,8 @@ def join(answers: Answers) -> Fleet:
             *_deleted_projects(listed, answers),
         ),
         partial=answers.gaps,
-        notes=tuple(_notes(index)),
+        notes=tuple(_notes(index, listed)),
+        located=(answers.rows is not None or answers.devices is not None) and all(gpu.address for gpu in listed),
     )
     return replace(fleet, counts=host_counts(fleet.gpus, index))
 
@@ -82,8 +84,6 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
         holders += tuple(others)
         if state is State.FREE and device.capacity == 0 and not device.used:
             state = State.RESERVED
-        elif contradicts(index, row, device):
-            state = State.INCONSISTENT
     function = index.function(row.node, row.address)
     sources = [Source.DATABASE, *([Source.PLACEMENT] if device else []), *([Source.SNAPSHOT] if function else [])]
     return Gpu(
@@ -220,7 +220,15 @@ def _deleted_projects(listed: list[Gpu], answers: Answers) -> Iterator[Finding]:
                 yield finding(Code.PROJECT_DELETED, place=gpu.place, project=holder.project, server=_instance(holder))
 
 
-def _notes(index: Index) -> Iterator[str]:
+def _notes(index: Index, listed: list[Gpu]) -> Iterator[str]:
+    shared = sorted({gpu.host for gpu in listed if not gpu.address and gpu.host})
+    if shared:
+        yield (
+            f"only GPUs in use are listed, without addresses, of hosts that report no devices to Placement:"
+            f" {names(shared, 8)}; --config-file reads each GPU from Nova's databases"
+        )
+    elif index.answers.devices is None and index.answers.rows is None and not index.answers.gaps:
+        yield "Placement has no devices; --config-file reads each GPU from Nova's databases"
     others = {
         spot
         for spot, device in index.devices.items()

@@ -178,6 +178,7 @@ class Fleet:
     :ivar projects: names of projects by id; without those that are unknown.
     :ivar users: names of users by id; without those that are unknown.
     :ivar partial: everything that is missing; empty if the fleet is complete.
+    :ivar located: whether all GPUs are listed one by one; otherwise free ones are unknown on some hosts.
     :ivar notes: remarks for people, such as devices that are not listed.
     """
 
@@ -188,6 +189,7 @@ class Fleet:
     users: Mapping[str, str] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     partial: tuple[Gap, ...] = ()
+    located: bool = True
     notes: tuple[str, ...] = ()
 
     @property

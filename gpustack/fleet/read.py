@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from gpustack.cleanup.placement import Provider
 from gpustack.errors import CloudError
 from gpustack.facts.model import Host
 from gpustack.fleet import compute, identity, placement
-from gpustack.fleet.answers import Answers, Row, Verdict
+from gpustack.fleet.answers import Answers
 from gpustack.fleet.cards import Models
-from gpustack.fleet.model import Gap, Server, Source
+from gpustack.fleet.index import Index
+from gpustack.fleet.model import Gap, Source
 from gpustack.fleet.placement import Consumer, Device
 from gpustack.fleet.requests import Progress, each, silent
 from gpustack.hostnames import key
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
+
+    from gpustack.cleanup.sources import Sources
 
 
 class Detail(enum.IntEnum):
@@ -33,19 +37,6 @@ class Detail(enum.IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Databases:
-    """What the databases answered; see :mod:`.rows`.
-
-    :ivar servers: the owners of rows, and the instances that request devices.
-    """
-
-    rows: tuple[Row, ...]
-    servers: tuple[Server, ...]
-    verdicts: tuple[Verdict, ...] = ()
-    gaps: tuple[Gap, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class Given:
     """Facts from files: the hosts of a snapshot, the models of a spec."""
 
@@ -53,18 +44,31 @@ class Given:
     models: Models = field(default_factory=Models)
 
 
-def read(cloud: Connection, detail: Detail, given: Given, progress: Progress = silent) -> Answers:
-    """Ask Nova, Placement and Keystone.
+def read(
+    cloud: Callable[[], Connection],
+    detail: Detail,
+    given: Given,
+    databases: Callable[[], Sources] | None = None,
+    progress: Progress = silent,
+) -> Answers:
+    """Ask Nova or its databases, Placement and Keystone.
 
-    :raises CloudError: if neither Nova nor Placement answers.
+    :param cloud: connects to the cloud.
+    :param databases: finds the databases; None if they are not read. Without the cloud, they are enough for a partial
+        answer.
+    :raises CloudError: if neither Nova nor Placement answers, and there are no databases.
+    :raises DatabaseError: if no cell can be read.
     """
+    if databases is not None:
+        return _from_databases(cloud, databases(), given, progress)
+    connection = cloud()
     for proxy in ("compute", "placement", "identity"):
-        _touch(cloud, proxy)
+        _touch(connection, proxy)
     gaps: list[Gap] = []
-    devices, refusal = _devices(cloud, gaps)
+    devices, refusal = _devices(connection, gaps)
     listed = None
     if detail >= Detail.PROJECTS or devices is None:
-        listed = _listing(cloud, gaps, refusal)
+        listed = _listing(connection, gaps, refusal)
     answers = Answers(
         servers=listed.servers if listed else None,
         everything=listed is not None and listed.everything and not listed.gaps,
@@ -77,9 +81,47 @@ def read(cloud: Connection, detail: Detail, given: Given, progress: Progress = s
         case Detail.STATES:
             return answers
         case Detail.PROJECTS:
-            return _named(cloud, answers, users=False)
+            return _named(connection, answers, users=False)
         case Detail.HOLDERS:
-            return _named(cloud, _with_holders(cloud, answers, progress))
+            return _named(connection, _with_holders(connection, answers, progress))
+
+
+def _from_databases(cloud: Callable[[], Connection], sources: Sources, given: Given, progress: Progress) -> Answers:
+    """Ask the databases for rows and instances, and the cloud for allocations and names."""
+    from gpustack.fleet import databases
+
+    sources = databases.with_facts(sources, given.hosts)
+    known = databases.cells(sources)
+    answers = Answers(
+        servers=known.servers,
+        everything=not known.gaps,
+        rows=known.rows,
+        verdicts=known.verdicts,
+        hosts=given.hosts,
+        models=given.models,
+        gaps=known.gaps,
+    )
+    try:
+        connection = cloud()
+        for proxy in ("compute", "placement", "identity"):
+            _touch(connection, proxy)
+        answers = replace(answers, devices=placement.devices(connection))
+    except CloudError as error:
+        gap = Gap(source=Source.PLACEMENT, reason=f"{error.what}; reserved GPUs are listed as free")
+        return replace(answers, gaps=(*answers.gaps, gap))
+    answers = _with_holders(connection, answers, progress)
+    if answers.devices and answers.consumers is not None:
+        index = Index(answers)
+        providers = [_provider(index, device) for device in answers.devices]
+        verdicts, gaps = databases.allocation_verdicts(sources, known, providers, connection)
+        answers = replace(answers, verdicts=(*answers.verdicts, *verdicts), gaps=(*answers.gaps, *gaps))
+    return _named(connection, answers)
+
+
+def _provider(index: Index, device: Device) -> Provider:
+    """A device as clean-up reads it."""
+    held = {holder.consumer: holder.amount for holder in index.holders(device)}
+    return Provider(uuid=device.uuid, name=device.name, root=device.root, address=device.address, held=held)
 
 
 def _touch(cloud: Connection, proxy: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from gpustack.fleet.model import Fleet, Gpu, State
+from gpustack.fleet.model import Fleet, Gap, Gpu, Source, State
 from gpustack.hostnames import key
 
 
@@ -34,6 +34,9 @@ class Criteria:
 def selected(fleet: Fleet, criteria: Criteria) -> Fleet:
     """Return the fleet with the matching GPUs, and the findings about them and their hosts."""
     listed = tuple(gpu for gpu in fleet.gpus if _matches(fleet, gpu, criteria))
+    if not fleet.located and set(criteria.states) - {State.ALLOCATED}:
+        reason = "without PCI in Placement and without --config-file, only GPUs in use are known"
+        fleet = replace(fleet, partial=(*fleet.partial, Gap(source=Source.NOVA, reason=reason)))
     if listed == fleet.gpus:
         return fleet
     chosen = {(gpu.host, gpu.model) for gpu in listed}

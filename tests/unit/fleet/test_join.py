@@ -139,6 +139,7 @@ def test_rows_and_placement_must_agree() -> None:
     rows = (row(0x81), row(0x82, "allocated", "vm1"), row(0x83))
     fleet = join(answers(devices, [server("vm1", "gpu1")], {"vm1": ["gpu1-81", "gpu1-82"]}, rows=rows))
     assert list(states(fleet).values()) == ["inconsistent", "allocated", "reserved"]
+    assert codes(fleet) == [("GPU709", "gpu1 0000:81:00.0")]
 
 
 def test_verdicts_of_clean_up_become_findings() -> None:

@@ -1,0 +1,219 @@
+"""Read the rows of all cells and their owners through clean-up's reader, and what clean-up finds wrong with them.
+
+Each cell is read in one read-only snapshot (:func:`gpustack.cleanup.plan.reading`). Which rows are stale is decided by
+clean-up's rules only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from gpustack.cleanup import hardware, plan, rules, tables
+from gpustack.cleanup import placement as allocations
+from gpustack.cleanup.classes import label
+from gpustack.cleanup.owners import batches
+from gpustack.cleanup.read import CellReader
+from gpustack.cleanup.rules import q_allocation_drift
+from gpustack.cleanup.values import DAMAGE, UNREADABLE, Moment, parsed
+from gpustack.cleanup.verdict import Status
+from gpustack.cleanup.verdict import Verdict as CleanupVerdict
+from gpustack.errors import CloudError, DatabaseError
+from gpustack.facts.model import Host
+from gpustack.fleet.answers import Row, Verdict
+from gpustack.fleet.model import Gap, Server, Source
+from gpustack.spec.extra_specs import ALIAS, parse_alias
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+    from gpustack.cleanup.cells import Cell
+    from gpustack.cleanup.sources import Sources
+
+_WRONG = frozenset({Status.STALE, Status.HEALS, Status.REPORT, Status.STUCK})
+_DOUBT = Status.UNDECIDED
+_MOVING = frozenset({"resized", "building"})
+_INSTANCES = sa.table(
+    "instances",
+    *(sa.column(name) for name in ("uuid", "display_name", "project_id", "user_id", "host", "node")),
+    *(sa.column(name) for name in ("vm_state", "task_state", "deleted")),
+    sa.column("launched_at", Moment),
+)
+_EXTRA = sa.table("instance_extra", *(sa.column(name) for name in ("instance_uuid", "deleted", "flavor")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellRows:
+    """What the databases answered.
+
+    :ivar servers: the owners of rows.
+    :ivar cells: the cells that could be read.
+    """
+
+    rows: tuple[Row, ...] = ()
+    servers: tuple[Server, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    cells: tuple[Cell, ...] = ()
+
+
+def with_facts(sources: Sources, hosts: Sequence[Host]) -> Sources:
+    """The sources with the facts of hosts, for class O."""
+    return replace(sources, hardware=hardware.hardware(hosts)) if hosts else sources
+
+
+def cells(sources: Sources) -> CellRows:
+    """Read all cells; one that cannot be read becomes a gap.
+
+    :raises DatabaseError: if no cell can be read.
+    """
+    rows: list[Row] = []
+    servers: dict[str, Server] = {}
+    verdicts: list[Verdict] = []
+    gaps: list[Gap] = []
+    read: list[Cell] = []
+    failure: DatabaseError | None = None
+    selection = _selection(sources)
+    for cell in sources.with_hosts:
+        try:
+            with plan.reading(sources, cell, selection) as (reader, clock):
+                of_cell: list[Row] = []
+                numa = _numa_nodes(reader.connection)
+                for view in reader.views(names=sources.hardware):
+                    if view.unread:
+                        gaps.append(Gap(source=Source.DATABASE, reason=f"{view.node.name}: {view.unread}"))
+                        continue
+                    known = hardware.of_host(sources.hardware, view.node.host, view.node.hypervisor_hostname)
+                    judged = view if known is None else replace(view, hardware=known)
+                    verdicts += _found(rules.judge(judged, clock), gone=bool(view.node.deleted))
+                    if not view.node.deleted:
+                        of_cell += [
+                            Row(
+                                cell=cell.name,
+                                host=view.node.host or "",
+                                node=view.node.hypervisor_hostname or view.node.host or "",
+                                address=row.address.lower(),
+                                vendor_id=row.vendor_id,
+                                product_id=row.product_id,
+                                dev_type=row.dev_type,
+                                status=row.status,
+                                numa_node=numa.get(row.id),
+                                parent=(row.parent_addr or "").lower(),
+                                owner=row.instance_uuid or "",
+                            )
+                            for row in view.rows
+                            if row.live
+                        ]
+                servers |= _owners(reader, {row.owner for row in of_cell if row.owner} - servers.keys())
+                rows += of_cell
+                read.append(cell)
+        except DatabaseError as error:
+            failure = error
+            gaps.append(Gap(source=Source.DATABASE, reason=f"the rows of cell {cell.name} are missing: {error.what}"))
+    if failure is not None and not read:
+        raise failure
+    return CellRows(
+        rows=tuple(rows),
+        servers=tuple(servers.values()),
+        verdicts=tuple(verdicts),
+        gaps=tuple(gaps),
+        cells=tuple(read),
+    )
+
+
+def _selection(sources: Sources) -> plan.Selection:
+    return plan.Selection(service_down_time=timedelta(seconds=sources.service_down_time or 60))
+
+
+def _found(verdicts: Iterable[CleanupVerdict], *, gone: bool) -> Iterator[Verdict]:
+    """The verdicts on wrong rows; those on a deleted compute node say nothing about the GPU of the host."""
+    for verdict in verdicts:
+        if verdict.status not in (*_WRONG, _DOUBT):
+            continue
+        of_rows = {row.address.lower() for row in verdict.rows}
+        of_provider = verdict.allocation.addresses.split() if verdict.allocation else ()
+        for address in sorted({*of_rows, *of_provider}) or [""]:
+            yield Verdict(
+                klass=label(verdict.klass),
+                host=verdict.host,
+                address=address,
+                because=verdict.because,
+                doubt=gone or verdict.status is _DOUBT,
+            )
+
+
+def _numa_nodes(connection: sa.Connection) -> dict[int, int]:
+    table = tables.pci_devices.c
+    query = sa.select(table.id, table.numa_node).where(table.deleted == 0, table.numa_node.is_not(None))
+    return {number: node for number, node in connection.execute(query) if isinstance(node, int)}
+
+
+def _owners(reader: CellReader, uuids: Iterable[str]) -> dict[str, Server]:
+    """The owners with project, user and flavor. One in another cell has only what clean-up knows of it."""
+    wanted = set(uuids)
+    servers: dict[str, Server] = {}
+    table, extra = _INSTANCES.c, _EXTRA.c
+    joined = _INSTANCES.join(
+        _EXTRA, (extra.instance_uuid == table.uuid) & (extra.deleted == table.deleted), isouter=True
+    )
+    for batch in batches(sorted(written for uuid in wanted for written in {uuid, uuid.upper()})):
+        query = sa.select(*_INSTANCES.columns, extra.flavor).select_from(joined)
+        for row in reader.connection.execute(query.where(table.uuid.in_(batch), table.deleted == 0)).mappings():
+            server = _server(row)
+            servers[server.id] = server
+    for uuid in wanted - servers.keys():
+        instance = reader.owner(uuid).instance
+        if instance is not None and not instance.deleted:
+            servers[uuid] = Server(
+                id=uuid, name=instance.display_name or "", host=instance.host or "", node=instance.node or ""
+            )
+    return servers
+
+
+def _server(row: Mapping[Any, Any]) -> Server:
+    name, specs = _flavor(row["flavor"])
+    since = row["launched_at"]
+    return Server(
+        id=str(row["uuid"]).lower(),
+        name=str(row["display_name"] or ""),
+        project=str(row["project_id"] or ""),
+        user=str(row["user_id"] or ""),
+        host=str(row["host"] or ""),
+        node=str(row["node"] or ""),
+        status=str(row["vm_state"] or ""),
+        flavor=name,
+        devices=parse_alias(str(specs.get(ALIAS) or "")),
+        since=None if since is UNREADABLE else since,
+        moving=row["task_state"] is not None or row["vm_state"] in _MOVING,
+    )
+
+
+def _flavor(text: object) -> tuple[str, Mapping[str, object]]:
+    """The name and the extra specs of ``instance_extra.flavor`` (a serialized object)."""
+    try:
+        data = parsed(str(text or ""))["cur"]["nova_object.data"]
+        return str(data["name"]), dict(data["extra_specs"])
+    except DAMAGE:
+        return "", {}
+
+
+def allocation_verdicts(
+    sources: Sources, read: CellRows, devices: Sequence[allocations.Provider], cloud: Connection
+) -> tuple[tuple[Verdict, ...], tuple[Gap, ...]]:
+    """What class Q finds: allocations that contradict the rows. The cells are read again, after Placement."""
+    verdicts: list[Verdict] = []
+    gaps: list[Gap] = []
+    known = allocations.Known(devices=devices, cloud=cloud)
+    for cell in read.cells:
+        try:
+            verdicts += _found(
+                plan.witnessed(sources, cell, _selection(sources), q_allocation_drift, known), gone=False
+            )
+        except (DatabaseError, CloudError) as error:
+            source = Source.DATABASE if isinstance(error, DatabaseError) else Source.PLACEMENT
+            gaps.append(Gap(source=source, reason=f"allocations in cell {cell.name} were not checked: {error.what}"))
+    return tuple(verdicts), tuple(gaps)
