@@ -112,7 +112,7 @@ class FlavorError(GpustackError):
 
 
 class PartialError(GpustackError):
-    """The list of GPUs is partial: a source did not answer, or the user may not read it; the rest was printed."""
+    """The list or metrics of GPUs are partial: a source did not answer, or refused the user; the rest was printed."""
 
     exit_code = 23
 

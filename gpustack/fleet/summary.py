@@ -89,11 +89,16 @@ def _parts(gpu: Gpu, by: str) -> Iterator[tuple[str, int, State]]:
             yield "", gpu.used - taken, gpu.state
         return
     name = gpu.host if by == "host" else gpu.model
+    yield from ((name, units, state) for state, units in units_by_state(gpu))
+
+
+def units_by_state(gpu: Gpu) -> Iterator[tuple[State, int]]:
+    """The number of units in each state; with virtual functions, a GPU has units in use and free ones."""
     if gpu.units == 1 or gpu.state not in (State.FREE, State.ALLOCATED):
-        yield name, gpu.units, gpu.state
+        yield gpu.state, gpu.units
         return
-    yield name, gpu.used, State.ALLOCATED
-    yield name, gpu.units - gpu.used, State.FREE
+    yield State.ALLOCATED, gpu.used
+    yield State.FREE, gpu.units - gpu.used
 
 
 def by_project(fleet: Fleet) -> list[Group]:

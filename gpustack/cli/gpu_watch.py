@@ -1,0 +1,148 @@
+"""``gpustack gpu watch``: metrics of GPUs in service for Prometheus."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpustack.cli.gpu import FleetCommand
+from gpustack.errors import CloudError, DatabaseError, GpustackError, PartialError, UsageError
+
+if TYPE_CHECKING:
+    from gpustack.fleet.model import Fleet, Source
+    from gpustack.prometheus import Page
+
+_SUFFIX = ".prom"
+"""node_exporter reads only files with this suffix."""
+
+
+def listen(text: str) -> tuple[str, int]:
+    """Parse ``[ADDRESS:]PORT``; loopback by default."""
+    address, _colon, number = text.rpartition(":")
+    port = int(number)
+    if not 0 <= port < 65536:
+        raise argparse.ArgumentTypeError(f"{number} is no port")
+    if ":" in address and not (address.startswith("[") and address.endswith("]")):
+        raise argparse.ArgumentTypeError(f"brackets are missing: [{address}]:{number}")
+    return address.strip("[]") or "127.0.0.1", port
+
+
+def textfile(text: str) -> Path:
+    """A file that node_exporter reads."""
+    if not text.endswith(_SUFFIX):
+        raise argparse.ArgumentTypeError(f"node_exporter reads only files that end with {_SUFFIX}")
+    return Path(text)
+
+
+def interval(text: str) -> float:
+    """Seconds between two collections."""
+    number = float(text)
+    if not 1 <= number < 86400:
+        raise argparse.ArgumentTypeError("must be 1 second or more, and less than a day")
+    return number
+
+
+class GpuWatchCommand(FleetCommand):
+    """Collect metrics of all GPUs repeatedly, for Prometheus: states, instances, projects.
+
+    Writes a textfile for node_exporter, serves HTTP, or both. Numbers that are not certain because a source did not
+    answer are absent, and gpustack_collect_success of this source is 0. The next collection asks again.
+    """
+
+    epilog = """\
+gpustack gpu watch --textfile /var/lib/prometheus/node-exporter/gpustack.prom;
+gpustack gpu watch --textfile gpustack.prom --once; gpustack gpu watch --listen 9835"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            "--textfile", type=textfile, metavar="FILE", help=f"write FILE for node_exporter; it ends with {_SUFFIX}"
+        )
+        parser.add_argument(
+            "--listen",
+            type=listen,
+            metavar="[ADDRESS:]PORT",
+            help="serve the metrics over HTTP, without authentication (default address: 127.0.0.1)",
+        )
+        often = parser.add_mutually_exclusive_group()
+        often.add_argument(
+            "--interval",
+            type=interval,
+            default=300.0,
+            metavar="SECONDS",
+            help="collect every SECONDS, however often Prometheus scrapes (default: %(default)g)",
+        )
+        often.add_argument("--once", action="store_true", help="collect once; for cron and systemd timers")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        """Collect, publish, sleep."""
+        import time
+
+        from gpustack.prometheus import Page
+
+        if not parsed_args.textfile and not parsed_args.listen:
+            raise UsageError("neither a textfile nor a port is named", remedy="add --textfile FILE or --listen PORT")
+        if parsed_args.once and parsed_args.listen:
+            raise UsageError("--once and --listen exclude each other", remedy="omit --once, or use --textfile")
+        page = Page()
+        if parsed_args.listen:
+            self._serve(page, *parsed_args.listen)
+        while True:
+            fault = self._collect(page, parsed_args)
+            if parsed_args.textfile:
+                page.write(parsed_args.textfile)
+            if parsed_args.once:
+                if fault is not None:
+                    raise fault
+                return 0
+            if fault is not None:
+                self.report(str(fault))
+            time.sleep(parsed_args.interval)
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report nothing: findings are for `gpustack gpu list`."""
+        return 0
+
+    def _serve(self, page: Page, address: str, port: int) -> None:
+        shown = f"[{address}]" if ":" in address else address
+        try:
+            port = page.serve(address, port)
+        except OSError as error:
+            raise GpustackError(
+                f"can't listen on {shown}:{port}: {error.strerror}", remedy="name another address or port with --listen"
+            ) from error
+        self.report(f"metrics: http://{shown}:{port}/metrics")
+
+    def _collect(self, page: Page, parsed_args: argparse.Namespace) -> GpustackError | None:
+        """Collect and publish; returns the reason if the metrics are not complete."""
+        import time
+
+        from gpustack.fleet.metrics import Round, families
+        from gpustack.fleet.read import Detail
+
+        begun = time.monotonic()
+        fleet: Fleet | None = None
+        fault: GpustackError | None = None
+        try:
+            fleet = self.read(parsed_args, Detail.HOLDERS)
+            fault = _partial(fleet)
+        except (CloudError, DatabaseError) as error:
+            fault = error
+        collection = Round(sources=_sources(parsed_args), ended=time.time(), seconds=time.monotonic() - begun)
+        page.publish(families(fleet, collection))
+        return fault
+
+
+def _partial(fleet: Fleet) -> PartialError | None:
+    reasons = dict.fromkeys(f"{gap.source}: {gap.reason}" for gap in fleet.partial)
+    if not reasons:
+        return None
+    return PartialError(f"the metrics are partial: {'; '.join(reasons)}", remedy="uncertain numbers are absent")
+
+
+def _sources(parsed_args: argparse.Namespace) -> list[Source]:
+    from gpustack.fleet.model import Source
+
+    return [Source.DATABASE if parsed_args.config_file else Source.NOVA, Source.PLACEMENT]

@@ -1,0 +1,181 @@
+"""``gpustack gpu watch``. Stand-ins answer for Nova and Placement; real ones are asked in tests/nova."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpustack.errors import CloudError
+from gpustack.fleet import read
+from gpustack.fleet.answers import Answers
+from gpustack.fleet.model import Gap, Source
+from support.fleet_answers import device
+from support.metric_samples import labels, samples
+
+Gpustack = Callable[..., Any]
+
+
+class Cloud:
+    """A stand-in for Nova and Placement: it has one free GPU.
+
+    :ivar answers: what it answers; an error is raised.
+    """
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.answers: Answers | CloudError = Answers(servers=(), devices=(device("gpu1", 0x81),))
+
+    def read(self, *_arguments: object, **_more: object) -> Answers:
+        self.asked += 1
+        if isinstance(self.answers, CloudError):
+            raise self.answers
+        return self.answers
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    stand_in = Cloud()
+    monkeypatch.setattr(read, "read", stand_in.read)
+    return stand_in
+
+
+def success(text: str) -> dict[str, float]:
+    return {dict(source)["source"]: value for source, value in samples(text, "gpustack_collect_success").items()}
+
+
+def test_once_writes_a_file_that_node_exporter_can_read(cloud: Cloud, tmp_path: Path, gpustack: Gpustack) -> None:
+    path = tmp_path / "gpustack.prom"
+    ran = gpustack("gpu", "watch", "--textfile", path, "--once")
+    assert (ran.code, ran.out, ran.err) == (0, "", "")
+    assert path.stat().st_mode & 0o777 == 0o644
+    text = path.read_text(encoding="utf-8")
+    state = labels(hostname="gpu1", address="0000:81:00.0", state="free")
+    assert samples(text, "gpustack_gpu_state")[state] == 1
+    assert success(text) == {"nova": 1, "placement": 1}
+    assert abs(samples(text, "gpustack_collect_timestamp_seconds")[labels()] - time.time()) < 60
+
+
+def test_a_partial_answer_is_written_and_reported(cloud: Cloud, tmp_path: Path, gpustack: Gpustack) -> None:
+    assert isinstance(cloud.answers, Answers)
+    cloud.answers = replace(cloud.answers, gaps=(Gap(source=Source.NOVA, reason="a cell does not answer"),))
+    path = tmp_path / "gpustack.prom"
+    ran = gpustack("gpu", "watch", "--textfile", path, "--once")
+    assert ran.code == 23
+    assert "Nova: a cell does not answer" in ran.err
+    assert success(path.read_text(encoding="utf-8")) == {"nova": 0, "placement": 1}
+
+
+@pytest.mark.filterwarnings("ignore:Support for InfluxDB")
+def test_a_cloud_that_can_not_be_reached_replaces_the_old_numbers(
+    tmp_path: Path, gpustack: Gpustack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    auth = {"auth_url": f"http://127.0.0.1:{port}/v3", "username": "u", "password": "hunter2", "project_name": "p"}
+    (tmp_path / "clouds.json").write_text(json.dumps({"clouds": {"mine": {"auth": auth}}}))
+    monkeypatch.setenv("OS_CLIENT_CONFIG_FILE", str(tmp_path / "clouds.json"))
+    path = tmp_path / "gpustack.prom"
+    path.write_text('gpustack_gpu_state{hostname="gpu1"} 1\n')
+    ran = gpustack("gpu", "watch", "--os-cloud", "mine", "--textfile", path, "--once")
+    assert ran.code == 21
+    text = path.read_text(encoding="utf-8")
+    assert success(text) == {"nova": 0, "placement": 0}
+    assert "gpustack_gpu_state" not in text
+    assert "hunter2" not in text + ran.err
+
+
+def test_the_old_file_remains_if_the_disk_refuses_the_new_one(cloud: Cloud, tmp_path: Path, gpustack: Gpustack) -> None:
+    missing = tmp_path / "missing" / "gpustack.prom"
+    ran = gpustack("gpu", "watch", "--textfile", missing, "--once")
+    assert ran.code == 1
+    assert f"mkdir -p {missing.parent}" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--once"], "neither a textfile nor a port"),
+        (["--once", "--listen", "9835"], "--once and --listen"),
+        (["--once", "--interval", "5", "--textfile", "x.prom"], "not allowed with"),
+        (["--textfile", "/dev/stdout"], "node_exporter reads only files that end with .prom"),
+        (["--textfile", "x.prom", "--interval", "0"], "1 second or more"),
+        (["--listen", "65536"], "65536 is no port"),
+        (["--listen", "::1:9835"], "brackets are missing"),
+        (["--listen", "localhost"], "invalid"),
+    ],
+)
+def test_invalid_command_lines(cloud: Cloud, gpustack: Gpustack, arguments: list[str], reason: str) -> None:
+    ran = gpustack("gpu", "watch", *arguments)
+    assert ran.code == 2
+    assert reason in ran.err
+    assert cloud.asked == 0
+
+
+def test_a_port_in_use_is_refused_before_the_cloud_is_asked(cloud: Cloud, gpustack: Gpustack) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = gpustack("gpu", "watch", "--listen", str(port))
+    assert ran.code == 1
+    assert f"can't listen on 127.0.0.1:{port}: Address already in use" in ran.err
+    assert cloud.asked == 0
+
+
+@pytest.fixture
+def naps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[threading.Event]]:
+    """The pauses of the command; setting one ends it. At the end the command is interrupted."""
+    pauses: list[threading.Event] = []
+    ended = threading.Event()
+
+    def sleep(seconds: float) -> None:
+        assert seconds == 300
+        pause = threading.Event()
+        pauses.append(pause)
+        pause.wait(30)
+        if ended.is_set():
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    yield pauses
+    ended.set()
+    for pause in pauses:
+        pause.set()
+
+
+def until(condition: Callable[[], object]) -> None:
+    wait = threading.Event()
+    for _attempt in range(500):
+        if condition():
+            return
+        wait.wait(0.02)
+    raise AssertionError("it did not happen")
+
+
+def test_scrapes_do_not_ask_the_cloud(cloud: Cloud, gpustack: Gpustack, naps: list[threading.Event]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+
+    def scrape() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            return str(answer.read().decode())
+
+    command = threading.Thread(target=gpustack, args=("gpu", "watch", "--listen", str(port)))
+    command.start()
+    until(lambda: naps)
+    assert success(scrape()) == {"nova": 1, "placement": 1}
+    assert success(scrape()) == {"nova": 1, "placement": 1}
+    assert cloud.asked == 1
+    cloud.answers = CloudError("nobody answers")
+    naps[0].set()
+    until(lambda: len(naps) > 1)
+    assert (success(scrape()), cloud.asked) == ({"nova": 0, "placement": 0}, 2)
+    with pytest.raises(ConnectionRefusedError):  # as it would not be on 0.0.0.0
+        socket.create_connection(("127.0.0.2", port), timeout=10)
