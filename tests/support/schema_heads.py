@@ -32,6 +32,17 @@ def schemas(dialect: str) -> dict[str, Any]:
     return document
 
 
+def distinct(dialect: str) -> tuple[str, ...]:
+    """The last release with each set of tables, oldest first."""
+    documents = schemas(dialect).values()
+    tables = [versions for document in documents for versions in document["tables"].values()]
+    last = {
+        tuple(next((v["ddl"] for v in versions if release in v["releases"]), "") for versions in tables): release
+        for release in schemas(dialect)["cell"]["heads"]
+    }
+    return tuple(last.values())
+
+
 def create(url: sa.URL, dialect: str, kind: str, release: str) -> sa.Engine:
     """Create the tables of a release, as its own migrations do, in an empty database."""
     engine = sa.create_engine(url, poolclass=sa.NullPool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -14,6 +15,15 @@ from gpustack_demo.embedded.database import DatabaseServer
 from support.cellfile import CellFile, fill
 from support.clouds import running
 from support.cloudworld import World
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_trust_store() -> Iterator[None]:
+    """Without certificates of the system, PyMySQL connects faster: it reads all of them for each connection."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+            patch.setenv(name, os.devnull)
+        yield
 
 
 @pytest.fixture(scope="session")
