@@ -110,6 +110,7 @@ SCENARIOS = {
     "test_distributions",
     "test_layout",
     "test_manuals",
+    "test_monitoring",
     "test_security_page",
     "test_upgrade_page",
     "test_words",

@@ -1,0 +1,169 @@
+"""Alert rules and dashboard fit the metrics: promtool tests the rules, a real Prometheus answers the dashboard."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import threading
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpustack.cleanup import metrics, plan
+from gpustack.cleanup.plan import Selection
+from gpustack.cleanup.sources import Sources
+from gpustack.files import data_dir
+from gpustack.fleet.answers import Answers
+from gpustack.fleet.join import join
+from gpustack.fleet.metrics import Round, families
+from gpustack.fleet.model import Source
+from gpustack.fleet.placement import Consumer
+from gpustack.prometheus import Page
+from support.cellfile import CellFile
+from support.fleet_answers import device, server
+from support.prometheus_programs import program, promtool
+
+ALERTS = data_dir("monitoring") / "alerts.yml"
+DASHBOARD = json.loads((data_dir("monitoring") / "dashboard.json").read_text(encoding="utf-8"))
+SERIES = Path(__file__).parent / "data" / "alerts.yml"
+RULES: list[dict[str, Any]] = [
+    rule for group in yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]
+]
+TARGETS: list[dict[str, str]] = [target for panel in DASHBOARD["panels"] for target in panel["targets"]]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> list[Metric]:
+    """The metrics of a fleet with an instance, and of clean-up with a stale row."""
+    place = tmp_path_factory.mktemp("metrics")
+    vm = server("vm1", "gpu1", since=datetime.fromisoformat("2026-01-02T03:04"))
+    held = Consumer(uuid="vm1", project="p1", user="u1", devices={"gpu1-81": 1})
+    cards = (device("gpu1", 0x81, used=1), device("gpu1", 0x82))
+    fleet = join(Answers(devices=cards, servers=(vm,), consumers={"vm1": held}, projects={"p1": "research"}))
+    of_gpus = families(fleet, Round(sources=(Source.NOVA, Source.PLACEMENT), ended=1.8e9, seconds=1))
+    cell = CellFile(f"sqlite:///{place}/cell.sqlite")
+    cell.device(cell.host("gpu1"), "0000:82:00.0", "allocated", instance_uuid="gone", request_id="x")
+    metrics.write(place / "cleanup.prom", plan.make(Sources.from_url(cell.url), Selection()))
+    return [*of_gpus, *text_string_to_metric_families((place / "cleanup.prom").read_text(encoding="utf-8"))]
+
+
+def test_every_alert_fires_when_it_should(tmp_path: Path) -> None:
+    assert promtool("check", "rules", ALERTS).returncode == 0
+    series = yaml.safe_load(SERIES.read_text(encoding="utf-8"))
+    complete = tmp_path / "test.yml"
+    complete.write_text(yaml.safe_dump({**series, "rule_files": [str(ALERTS)]}), encoding="utf-8")
+    checked = promtool("test", "rules", complete)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_each_alert_is_tested_firing_and_silent() -> None:
+    series = yaml.safe_load(SERIES.read_text(encoding="utf-8"))
+    expected = {(of["alertname"], bool(of["exp_alerts"])) for test in series["tests"] for of in test["alert_rule_test"]}
+    assert expected == {(rule["alert"], fires) for rule in RULES for fires in (True, False)}
+
+
+def used_labels(expression: str) -> set[str]:
+    """The labels that an expression matches, groups by or joins on."""
+    matched = re.findall(r"[{,]\s*(\w+)\s*(?:=~|!~|!=|=)", expression)
+    listed = re.findall(r"\b(?:by|on|group_left|without|ignoring)\s*\(([^)]*)\)", expression)
+    return {*matched, *(label.strip() for names in listed for label in names.split(",") if label.strip())}
+
+
+@pytest.mark.parametrize(
+    ("expression", "labels"),
+    [
+        *((rule["expr"], re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"]))) for rule in RULES),
+        *((of["expr"], re.findall(r"\{\{(\w+)\}\}", of.get("legendFormat", ""))) for of in TARGETS),
+        *(
+            (match[1], [match[2]])
+            for variable in DASHBOARD["templating"]["list"]
+            if (match := re.fullmatch(r"label_values\((\w+), (\w+)\)", variable.get("definition", "")))
+        ),
+    ],
+)
+def test_the_exporter_has_these_metrics_and_labels(published: list[Metric], expression: str, labels: list[str]) -> None:
+    known = {sample.name: set(sample.labels) for metric in published for sample in metric.samples}
+    names = set(re.findall(r"\bgpustack_\w+", expression))
+    assert names
+    assert names <= known.keys()
+    assert {*used_labels(expression), *labels} <= set().union(*(known[name] for name in names))
+
+
+@pytest.fixture(scope="module")
+def prometheus(published: list[Metric], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Prometheus that scrapes these metrics."""
+    page = Page(published)
+    place = tmp_path_factory.mktemp("prometheus")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    exporter = f"127.0.0.1:{page.serve('127.0.0.1', 0)}"
+    configuration = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(ALERTS)],
+        "scrape_configs": [{"job_name": "gpustack", "static_configs": [{"targets": [exporter]}]}],
+    }
+    (place / "prometheus.yml").write_text(yaml.safe_dump(configuration), encoding="utf-8")
+    command = [
+        program("prometheus"),
+        f"--config.file={place / 'prometheus.yml'}",
+        f"--storage.tsdb.path={place / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with (place / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            address = f"http://127.0.0.1:{port}"
+            pause = threading.Event()
+            for _attempt in range(300):
+                assert process.poll() is None, (place / "log").read_text()
+                try:
+                    if query(address, "gpustack_collect_success"):
+                        break
+                except OSError:  # not started yet
+                    pass
+                pause.wait(0.1)
+            else:
+                raise AssertionError((place / "log").read_text())
+            yield address
+        finally:
+            process.terminate()
+
+
+def get(address: str) -> Any:
+    with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 - of this test
+        return json.load(answer)["data"]
+
+
+def query(address: str, expression: str) -> list[Any]:
+    """The series that an expression results in."""
+    result: list[Any] = get(f"{address}/api/v1/query?{urllib.parse.urlencode({'query': expression})}")["result"]
+    return result
+
+
+def test_a_real_prometheus_scrapes_every_sample(prometheus: str, published: list[Metric]) -> None:
+    (target,) = get(f"{prometheus}/api/v1/targets")["activeTargets"]
+    assert (target["health"], target["lastError"]) == ("up", "")
+    (count,) = query(prometheus, 'count({__name__=~"gpustack_.+"})')
+    assert int(count["value"][1]) == sum(len(metric.samples) for metric in published)
+
+
+def test_every_panel_of_the_dashboard_has_data(prometheus: str) -> None:
+    expressions = {of["expr"].replace("$hostname", ".*").replace("$model", ".*") for of in TARGETS}
+    assert not [expression for expression in expressions if "$" in expression]
+    assert [expression for expression in expressions if not query(prometheus, expression)] == []
+
+
+def test_projects_have_names_in_the_dashboard(prometheus: str) -> None:
+    (expression,) = (of["expr"] for of in TARGETS if "gpustack_tenant_info" in of["expr"])
+    (series,) = query(prometheus, expression.replace("$model", ".*"))
+    assert series["metric"] == {"tenant": "research", "tenant_id": "p1"}
+    assert series["value"][1] == "1"
