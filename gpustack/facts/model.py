@@ -24,6 +24,7 @@ MOST_TEXT = 4 << 20
 Hex4 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}$")]
 Hex6 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{6}$")]
 Bdf = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$")]
+RootBus = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4,8}:[0-9a-f]{2}$")]
 Module = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.+-]{1,64}$")]
 KernelRelease = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,127}$")]
 HostName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_]([A-Za-z0-9._-]{0,253})$")]
@@ -55,6 +56,7 @@ class Uses(_Facts):
     usb: tuple[Line, ...] = ()
     input: tuple[Line, ...] = ()
     drm: tuple[Line, ...] = ()
+    infiniband: tuple[Line, ...] = ()
     sound: tuple[Line, ...] = ()
 
 
@@ -82,6 +84,9 @@ class Function(_Facts):
     """One PCI function (kernel: ``Documentation/ABI/testing/sysfs-bus-pci``).
 
     :ivar mediated: the mediated devices (vGPU) on it that are active.
+    :ivar parent: the bridge above it; None on a root bus.
+    :ivar root_bus: the root bus above it, by domain and number (``0000:80``).
+    :ivar root_parent: the function that provides this root bus (Intel VMD); None if a host bridge does.
     """
 
     address: Bdf
@@ -110,6 +115,8 @@ class Function(_Facts):
     responds: bool | None = None
     serial: Line | None = None
     parent: Bdf | None = None
+    root_bus: RootBus | None = None
+    root_parent: Bdf | None = None
     uses: Uses = Uses()
     claims: tuple[Line, ...] = ()
     holders: tuple[Line, ...] | None = None

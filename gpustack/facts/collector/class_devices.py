@@ -53,7 +53,7 @@ USB_HUB = "09"
 
 
 def uses(host: HostRoot) -> Dict[str, Dict[str, List[Any]]]:
-    """The devices of each PCI function, by address and kind: net, block, usb, input, drm, sound."""
+    """The devices of each PCI function, by address and kind: net, block, usb, input, drm, infiniband, sound."""
     by_address: Dict[str, Dict[str, List[Any]]] = {}
 
     def add(address: str, kind: str, value: object) -> None:
@@ -76,7 +76,7 @@ def uses(host: HostRoot) -> Dict[str, Dict[str, List[Any]]]:
     for name, location, address in class_devices(host, "/sys/class/input", _EVENT):
         if "/sound/" not in location:  # the jack switches of a sound card are not keyboards
             add(address, "input", name)
-    for kind in ("drm", "sound"):
-        for name, _, address in class_devices(host, "/sys/class/" + kind, CARD):
+    for kind, names in (("drm", CARD), ("infiniband", ANY), ("sound", CARD)):
+        for name, _, address in class_devices(host, "/sys/class/" + kind, names):
             add(address, kind, name)
     return by_address

@@ -184,7 +184,6 @@ def hardware(files: FunctionFiles, tables: Tables, class_code: str) -> Dict[str,
     """The function's registers, its position in the machine, and its uses."""
     host = files.host
     address = files.base.rpartition("/")[2]
-    path = (host.link(files.base) or "").split("/")
     config, has_config = files.path("config"), "config" in files.present
     memory = bars(host.text(files.path("resource"), VALUE_LIMIT) or "") if "resource" in files.present else []
     slot, bus = address.rpartition(".")[0], address.rpartition(":")[0]
@@ -199,9 +198,30 @@ def hardware(files: FunctionFiles, tables: Tables, class_code: str) -> Dict[str,
         # A read wakes a suspended device, so only functions of cards are read.
         "responds": responds(host, config) if has_config and class_code.startswith((*GPU_CLASSES, "0680")) else None,
         "serial": config_serial(host, config) if has_config else None,
-        "parent": path[-2] if len(path) > 1 and ADDRESS.fullmatch(path[-2]) else None,
+        **position(host.link(files.base) or ""),
         "uses": tables.uses.get(address, {}),
         "claims": tables.claims.within(memory),
+    }
+
+
+_ROOT_BUS = re.compile(r"pci([0-9a-f]{4,8}:[0-9a-f]{2})")
+
+
+def position(path: str) -> Dict[str, Optional[str]]:
+    """The bridge above a function, its root bus, and the function that provides the root bus (Intel VMD).
+
+    A path in sysfs is ``/sys/devices/pci0000:80/0000:80:05.5/pci10000:00/10000:00:02.0/10000:01:00.0``.
+    """
+    parts = path.split("/")
+
+    def function_at(index: int) -> Optional[str]:
+        return parts[index] if index >= 0 and ADDRESS.fullmatch(parts[index]) else None
+
+    roots = [index for index, part in enumerate(parts) if _ROOT_BUS.fullmatch(part)]
+    return {
+        "parent": function_at(len(parts) - 2),
+        "root_bus": parts[roots[-1]][len("pci") :] if roots else None,
+        "root_parent": function_at(roots[-1] - 1) if roots else None,
     }
 
 

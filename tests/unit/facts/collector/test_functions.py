@@ -69,6 +69,8 @@ def test_the_two_cards_of_a_host_with_everything_about_them(tmp_path: Path) -> N
         "responds": True,
         "serial": "07-06-05-04-03-02-01-00",
         "parent": "0000:80:02.0",
+        "root_bus": "0000:80",
+        "root_parent": None,
         "uses": {"drm": ["card1"]},
         "claims": [],
         "holders": [],
@@ -357,3 +359,24 @@ def test_thousands_of_functions(tmp_path: Path) -> None:
     assert all(entry["modules"] == ["nouveau"] for entry in document["pci"])
     assert {entry["iommu_group"] for entry in document["pci"]} == set(range(1000))
     assert document["unread"] == []
+
+
+def test_a_hidden_root_bus_names_the_function_that_provides_it(tmp_path: Path) -> None:
+    """Intel VMD, as Linux shows it in sysfs (``drivers/pci/controller/vmd.c``)."""
+    root = SysRoot(tmp_path).host()
+    above = ("0000:80:05.5", "pci10000:00")
+    root.function("0000:80:05.5", vendor="8086", product="28c0", cls="010400")
+    root.function("10000:00:02.0", vendor="8086", product="2030", cls="060400", behind=above)
+    root.function("10000:01:00.0", vendor="10de", product="11b4", behind=(*above, "10000:00:02.0"))
+    found = functions(root)
+    assert {address: (f["parent"], f["root_bus"], f["root_parent"]) for address, f in found.items()} == {
+        "0000:80:05.5": (None, "0000:80", None),
+        "10000:00:02.0": (None, "10000:00", "0000:80:05.5"),
+        "10000:01:00.0": ("10000:00:02.0", "10000:00", "0000:80:05.5"),
+    }
+
+
+def test_rdma_devices_are_listed_by_name(tmp_path: Path) -> None:
+    root = SysRoot(tmp_path).host().function("0000:82:00.0", vendor="15b3", product="1017", cls="020700")
+    root.device("0000:82:00.0", "infiniband/mlx5_0", classes="/sys/class/infiniband")
+    assert functions(root)["0000:82:00.0"]["uses"] == {"infiniband": ["mlx5_0"]}
