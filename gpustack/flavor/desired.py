@@ -25,7 +25,7 @@ from gpustack.spec.extra_specs import (
     PAGE_SIZE,
     alias_value,
 )
-from gpustack.spec.flavors import Flavor, named
+from gpustack.spec.flavors import Flavor, named, requests
 from gpustack.spec.model import Spec
 from gpustack.spec.requests import by_alias
 
@@ -81,13 +81,8 @@ def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wante
 
 def _entries(spec: Spec) -> Iterator[_Entry]:
     for template, flavor in spec.flavors.items():
-        if flavor.gpus is not None:
-            total = sum(flavor.gpus.values())
-            yield _Entry(flavor=flavor, name=named(template, total), count=total, models=flavor.gpus)
-        else:
-            for count in flavor.count:
-                models = {flavor.model or "": count}
-                yield _Entry(flavor=flavor, name=named(template, count), count=count, models=models)
+        for count, models in requests(flavor):
+            yield _Entry(flavor=flavor, name=named(template, count), count=count, models=models)
 
 
 def _sizes(entry: _Entry, shares: Sequence[HostShare]) -> tuple[Sizes | None, list[Finding]]:

@@ -61,7 +61,7 @@ def _iommu(host: Host) -> Iterator[Finding]:
             return
         yield finding(Code.IOMMU_INACTIVE, place=place, firmware=firmware, cause=_cause(host))
     elif iommu.interrupt_remapping is False and host.architecture in _X86:
-        advice = _VIRTUAL_REMAPPING if _is_virtual(host) else _REMAPPING
+        advice = _VIRTUAL_REMAPPING if is_virtual_machine(host) else _REMAPPING
         yield finding(
             Code.UNSAFE_INTERRUPTS_IN_FORCE if iommu.unsafe_interrupts else Code.NO_INTERRUPT_REMAPPING,
             place=place,
@@ -75,7 +75,7 @@ def _no_iommu(host: Host) -> Finding:
     if host.container or (is_x86 and host.iommu.tables_listed is False):
         location = f"inside a container ({host.container})" if host.container else f"below {host.root}"
         return finding(Code.IOMMU_UNKNOWN, place=place, where=location)
-    if _is_virtual(host):
+    if is_virtual_machine(host):
         return finding(Code.VIRTUAL_MACHINE_WITHOUT_IOMMU, place=place)
     if not is_x86 and not host.iommu.tables_listed:
         return finding(Code.NO_IOMMU, place=place, why=_NO_GROUPS, advice=_OTHER_FIRMWARE)
@@ -85,7 +85,7 @@ def _no_iommu(host: Host) -> Finding:
     return finding(Code.NO_IOMMU, place=place, why=why, advice=advice)
 
 
-def _is_virtual(host: Host) -> bool:
+def is_virtual_machine(host: Host) -> bool:
     """Whether the host is a virtual machine. Xen's dom0 has the flag ``hypervisor`` too, but is not counted."""
     return "hypervisor" in host.cpu.flags and _XEN.isdisjoint(host.kernel.loaded_modules)
 
@@ -108,7 +108,7 @@ def _circumstances(host: Host) -> Iterator[Finding]:
         yield finding(Code.NO_IOMMU_MODE, place=host.hostname)
     hides_it = not _XEN.isdisjoint(host.kernel.loaded_modules)
     if host.architecture in _X86 and host.cpu.vendor and not hides_it and not {"vmx", "svm"} & {*host.cpu.flags}:
-        advice = _NESTED if _is_virtual(host) else _VIRTUALIZATION
+        advice = _NESTED if is_virtual_machine(host) else _VIRTUALIZATION
         yield finding(Code.NO_HARDWARE_VIRTUALIZATION, place=host.hostname, advice=advice)
     if host.container:
         yield finding(Code.READ_IN_CONTAINER, place=host.hostname, container=host.container)
