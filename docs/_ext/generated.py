@@ -103,7 +103,7 @@ def exit_codes() -> str:
 
 
 JOBS = {
-    "Prepare hosts": ("scan", "spec", "host", "playbook"),
+    "Prepare hosts": ("scan", "topology", "spec", "host", "playbook"),
     "Configure Nova": ("nova",),
     "Create flavors": ("flavor",),
     "Recover lost GPUs": ("cleanup",),

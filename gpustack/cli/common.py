@@ -134,12 +134,15 @@ def is_for_machines(parsed_args: argparse.Namespace) -> bool:
     return parsed_args.formatter in ("json", "yaml")
 
 
-def add_format(parser: argparse.ArgumentParser, output: str = "the output") -> None:
-    """Add the output format of a command that prints text or data (:meth:`_Voice.show_data`)."""
+def add_format(parser: argparse.ArgumentParser, output: str = "the output", others: Sequence[str] = ()) -> None:
+    """Add the output format of a command that prints text or data (:meth:`_Voice.show_data`).
+
+    :param others: further formats.
+    """
     parser.add_argument(
         "-f",
         "--format",
-        choices=("text", "json", "yaml"),
+        choices=("text", "json", "yaml", *others),
         default="text",
         help=f"format of {output} (default: %(default)s)",
     )

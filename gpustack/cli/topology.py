@@ -1,0 +1,86 @@
+"""``gpustack topology``: the PCI tree of hosts, from NUMA nodes to GPUs and NICs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpustack.cli.common import THIS_MACHINE, Command, add_format, add_source_options, gather, tell_failures
+
+if TYPE_CHECKING:
+    from gpustack.facts.gather import Gathered
+    from gpustack.findings import Finding
+    from gpustack.topology.model import Topology
+
+
+class TopologyCommand(Command):
+    """Print the PCI topology of hosts: NUMA nodes, root ports, switches, GPUs and NICs, with links and distances.
+
+    Distances have the names of nvidia-smi topo -m: PIX, PXB, PHB, NODE, SYS. NVLink is not visible on the PCI bus. The
+    formats mermaid and dot print the input of these programs.
+    """
+
+    epilog = """\
+gpustack topology; gpustack topology gpu01 --sudo; gpustack topology --snapshot fleet.json gpu01 --spec gpustack.yaml;
+gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
+
+    _gathered: Gathered
+    _findings: tuple[Finding, ...] = ()
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        add_source_options(parser, THIS_MACHINE)
+        add_format(parser, others=("mermaid", "dot"))
+        parser.add_argument("--all", action="store_true", help="print all PCI functions, as lspci -t does")
+        parser.add_argument(
+            "--spec", type=Path, metavar="SPEC", help="report flavors whose GPUs can't come from one NUMA node"
+        )
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.spec.load import load_spec
+        from gpustack.topology.build import topology
+        from gpustack.topology.check import check
+
+        spec = load_spec(parsed_args.spec) if parsed_args.spec else None
+        self._gathered = gather(self, parsed_args)
+        shown = []
+        for host in self._gathered.hosts:
+            complete = topology(host)
+            findings = check(complete, spec)
+            self._findings += findings
+            shown.append((complete if parsed_args.all else complete.pruned(), findings))
+        self._print(parsed_args.format, shown)
+        return 0
+
+    def _print(self, form: str, shown: list[tuple[Topology, tuple[Finding, ...]]]) -> None:
+        from gpustack.topology import diagram
+        from gpustack.topology.document import document
+        from gpustack.topology.show import ASCII, UNICODE, text
+
+        topologies = [topology for topology, _ in shown]
+        if form in ("json", "yaml"):
+            self.show_data([document(topology, findings) for topology, findings in shown], form)
+        elif not topologies:
+            return
+        elif form == "text":
+            lines = UNICODE if _can_print(UNICODE.last + UNICODE.arrow, self.app.stdout.encoding) else ASCII
+            self.show("\n\n".join(text(topology, lines) for topology in topologies))
+        else:
+            print((diagram.mermaid if form == "mermaid" else diagram.dot)(topologies), file=self.app.stdout)
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report the findings, and the hosts that could not be read."""
+        self.report_findings(self._findings)
+        failures = self._gathered.failures
+        tell_failures(self, failures, len(failures) + len(self._gathered.hosts))
+        return 0
+
+
+def _can_print(characters: str, encoding: str | None) -> bool:
+    try:
+        characters.encode(encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,123 @@
+"""The topology of a host: NUMA nodes, root buses, and the tree of PCI functions below them."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from gpustack.facts.model import Function, Host
+from gpustack.topology.links import Link
+
+
+class Kind(enum.StrEnum):
+    """The kind of a function in the tree."""
+
+    GPU = "gpu"
+    NIC = "nic"
+    NVSWITCH = "nvswitch"
+    ROOT_PORT = "root port"
+    UPSTREAM = "upstream port"
+    DOWNSTREAM = "downstream port"
+    BRIDGE = "bridge"
+    OTHER = "other"
+
+
+DEVICES = (Kind.GPU, Kind.NIC, Kind.NVSWITCH)
+"""The kinds that the tree is about; the others lead to them."""
+PORTS = (Kind.ROOT_PORT, Kind.DOWNSTREAM)
+"""The ports with a link below them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A function with the functions below it.
+
+    :ivar label: ``GPU0``, ``NIC1``: numbered by address; None for other kinds.
+    :ivar name: the card, or kind and ids.
+    :ivar numa_node: its NUMA node, or that of the port above it.
+    :ivar virtual_functions: its virtual functions; they are not nodes of the tree.
+    :ivar owner: who uses the device, as the caller named it.
+    """
+
+    function: Function
+    kind: Kind
+    name: str
+    label: str | None = None
+    link: Link | None = None
+    numa_node: int | None = None
+    virtual_functions: tuple[Function, ...] = ()
+    owner: str | None = None
+    children: tuple[Node, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """Its address."""
+        return self.function.address
+
+    def walk(self) -> Iterator[Node]:
+        """The node and all nodes below it."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RootBus:
+    """The functions on one root bus, or below a bridge that the facts lack.
+
+    :ivar bus: domain and number: ``0000:80``.
+    :ivar controller: the function that provides the bus (Intel VMD); None if the processor does.
+    :ivar missing: the address of the bridge above the functions that the facts lack; their position is unknown.
+    """
+
+    bus: str
+    controller: str | None = None
+    missing: str | None = None
+    children: tuple[Node, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumaBox:
+    """A NUMA node with its root buses; ``number`` is None for devices that report no NUMA node."""
+
+    number: int | None
+    cpus: str | None = None
+    memory_mib: int | None = None
+    buses: tuple[RootBus, ...] = ()
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes of its trees."""
+        for bus in self.buses:
+            for child in bus.children:
+                yield from child.walk()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topology:
+    """The topology of a host."""
+
+    host: Host
+    boxes: tuple[NumaBox, ...] = field(default=())
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes."""
+        for box in self.boxes:
+            yield from box.nodes()
+
+    def devices(self, *kinds: Kind) -> tuple[Node, ...]:
+        """The nodes of these kinds, by address."""
+        return tuple(sorted((n for n in self.nodes() if n.kind in kinds), key=lambda n: n.function.bdf))
+
+    def pruned(self) -> Topology:
+        """Only the branches that lead to GPUs, NICs and NVSwitches."""
+        boxes = []
+        for box in self.boxes:
+            buses = (replace(bus, children=_pruned(bus.children)) for bus in box.buses)
+            boxes.append(replace(box, buses=tuple(bus for bus in buses if bus.children)))
+        return replace(self, boxes=tuple(box for box in boxes if box.buses or box.number is not None))
+
+
+def _pruned(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    shorter = (replace(node, children=_pruned(node.children)) for node in nodes)
+    return tuple(node for node in shorter if node.children or node.kind in DEVICES)
