@@ -33,6 +33,7 @@ def findings_page() -> str:
         "4": "Flavors",
         "5": "Clean-up",
         "6": "A host in service",
+        "7": "GPUs in service",
     }
     lines = ["# Findings", "", "Each code is stable: scripts and runbooks may rely on it.", ""]
     for first, title in ranges.items():
@@ -103,9 +104,10 @@ def exit_codes() -> str:
 
 
 JOBS = {
-    "Prepare hosts": ("scan", "topology", "spec", "host", "playbook"),
+    "Prepare hosts": ("scan", "spec", "host", "playbook"),
     "Configure Nova": ("nova",),
     "Create flavors": ("flavor",),
+    "See GPUs in service": ("gpu", "topology"),
     "Recover lost GPUs": ("cleanup",),
     "Check and look up": ("doctor", "explain", "complete"),
     "Try it without hardware": ("example",),

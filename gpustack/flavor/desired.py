@@ -25,9 +25,9 @@ from gpustack.spec.extra_specs import (
     PAGE_SIZE,
     alias_value,
 )
-from gpustack.spec.flavors import Flavor, named, requests
+from gpustack.spec.flavors import Flavor, named
 from gpustack.spec.model import Spec
-from gpustack.spec.requests import by_alias
+from gpustack.spec.requests import by_alias, by_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +81,7 @@ def wanted(spec: Spec, *, release: Release, hosts: Sequence[Host] = ()) -> Wante
 
 def _entries(spec: Spec) -> Iterator[_Entry]:
     for template, flavor in spec.flavors.items():
-        for count, models in requests(flavor):
+        for count, models in by_model(flavor):
             yield _Entry(flavor=flavor, name=named(template, count), count=count, models=models)
 
 

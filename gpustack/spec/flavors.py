@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, StrictBool, StringConstraints, WithJsonSchema
@@ -236,15 +236,6 @@ class Flavor(SpecSection):
             or others.get(CPU_POLICY) == "mixed"
             or not others.keys().isdisjoint({NUMA_NODES, PAGE_SIZE, "hw:pmem"})
         )
-
-
-def requests(flavor: Flavor) -> Iterator[tuple[int, Mapping[str, int]]]:
-    """The flavors of an entry: the number of GPUs, in total and by model."""
-    if flavor.gpus is not None:
-        yield sum(flavor.gpus.values()), flavor.gpus
-        return
-    for count in flavor.count:
-        yield count, {flavor.model or "": count}
 
 
 def named(template: str, count: int) -> str:

@@ -1,9 +1,10 @@
-"""The GPUs that the flavors of a spec request, by alias."""
+"""The GPUs that the flavors of a spec request, by model and by alias."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from gpustack.spec.flavors import Flavor
 from gpustack.spec.model import Spec
 
 
@@ -18,7 +19,12 @@ def by_alias(spec: Spec, models: Mapping[str, int]) -> dict[str, int]:
 def requests(spec: Spec) -> Iterator[dict[str, int]]:
     """The number of GPUs by alias, for each flavor of the spec."""
     for flavor in spec.flavors.values():
-        if flavor.gpus is not None:
-            yield by_alias(spec, flavor.gpus)
-        elif flavor.model is not None:
-            yield from (by_alias(spec, {flavor.model: count}) for count in flavor.count)
+        yield from (by_alias(spec, models) for _, models in by_model(flavor))
+
+
+def by_model(flavor: Flavor) -> Iterator[tuple[int, Mapping[str, int]]]:
+    """The flavors of an entry of the spec: the number of GPUs, in total and by model."""
+    if flavor.gpus is not None:
+        yield sum(flavor.gpus.values()), flavor.gpus
+    elif flavor.model is not None:
+        yield from ((count, {flavor.model: count}) for count in flavor.count)

@@ -8,8 +8,9 @@ from gpustack.codes import Code
 from gpustack.findings import Finding, finding
 from gpustack.readiness.host import is_virtual_machine
 from gpustack.spec.assignment import assigned_gpus
-from gpustack.spec.flavors import named, requests
+from gpustack.spec.flavors import named
 from gpustack.spec.model import Spec
+from gpustack.spec.requests import by_alias, by_model
 from gpustack.text import listed
 from gpustack.topology.model import DEVICES, Kind, Topology
 
@@ -58,29 +59,30 @@ def _completeness(topology: Topology) -> Iterator[Finding]:
 def _flavors(topology: Topology, spec: Spec) -> Iterator[Finding]:
     """Flavors whose GPUs this host can only take from several NUMA nodes.
 
-    A GPU without a reported node may belong to any node, so nothing is claimed that depends on it.
+    Models with one alias are the same to Nova. A GPU without a reported node may belong to any node.
     """
     host = topology.host
-    by_model: dict[str, list[int | None]] = {}
+    nodes_of: dict[str, list[int | None]] = {}
     for assigned in assigned_gpus(spec, host):
-        by_model.setdefault(assigned.model, []).append(assigned.gpu.main.numa_node)
+        nodes_of.setdefault(spec.alias_of(assigned.model), []).append(assigned.gpu.main.numa_node)
+    candidates = {number for numbers in nodes_of.values() for number in numbers}
     if sum(bool(node.cpus) for node in host.numa_nodes) < 2:
         return
     for template, flavor in spec.flavors.items():
-        for count, models in requests(flavor):
-            if any(len(by_model.get(model, ())) < number for model, number in models.items()):
-                continue
-            if not any(
-                _fits(node, models, by_model) for node in {n for of_model in by_model.values() for n in of_model}
-            ):
-                most = max(_on(node.node, models, by_model) for node in host.numa_nodes)
+        for count, models in by_model(flavor):
+            request = by_alias(spec, models)
+            if any(len(nodes_of.get(alias, ())) < number for alias, number in request.items()):
+                continue  # no instance fits the host
+            if not any(_fits(node, request, nodes_of) for node in candidates):
+                most = max(_on(node, request, nodes_of) for node in candidates)
                 name = named(template, count)
                 yield finding(Code.FLAVOR_SPANS_NUMA_NODES, place=host.hostname, flavor=name, count=count, most=most)
 
 
-def _fits(node: int | None, models: Mapping[str, int], by_model: Mapping[str, list[int | None]]) -> bool:
-    return all(sum(n in (node, None) for n in by_model[model]) >= number for model, number in models.items())
+def _fits(node: int | None, request: Mapping[str, int], nodes_of: Mapping[str, list[int | None]]) -> bool:
+    return all(sum(n in (node, None) for n in nodes_of[alias]) >= number for alias, number in request.items())
 
 
-def _on(node: int, models: Mapping[str, int], by_model: Mapping[str, list[int | None]]) -> int:
-    return sum(min(number, by_model[model].count(node)) for model, number in models.items())
+def _on(node: int | None, request: Mapping[str, int], nodes_of: Mapping[str, list[int | None]]) -> int:
+    """The most GPUs of the request that one node can have."""
+    return sum(min(number, sum(n in (node, None) for n in nodes_of[alias])) for alias, number in request.items())

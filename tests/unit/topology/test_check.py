@@ -103,6 +103,20 @@ def test_a_flavor_of_two_models_needs_both_on_one_node() -> None:
     assert ([f.code for f in apart], together) == ([Code.FLAVOR_SPANS_NUMA_NODES], ())
 
 
+def test_models_with_one_alias_are_the_same_to_nova() -> None:
+    places = (*on_node(0, "0000:05:00.0"), *on_node(1, "0000:85:00.0"))
+    second = bridge("0000:0c:02.0", gpu("0000:0d:00.0", "10de:20b5"), numa_node=1)
+    models = {
+        "v100": {"match": {"vendor": "10de", "product": "1db5"}, "alias": "big"},
+        "other": {"match": {"vendor": "10de", "product": "20b5"}, "alias": "big"},
+    }
+    flavor = {"vcpus": 4, "ram": "8GiB", "disk": 0, "model": "v100", "count": [2]}
+    document = {"version": 1, "models": models, "hosts": {"gpu*": ["v100", "other"]}, "flavors": {"two": flavor}}
+    spec = Spec.model_validate(document)
+    assert [f.code for f in check(topology(machine(*places)), spec)] == [Code.FLAVOR_SPANS_NUMA_NODES]
+    assert check(topology(machine(*places, second)), spec) == ()
+
+
 def test_a_host_with_one_node_spans_none() -> None:
     places = on_node(0, "0000:05:00.0", "0000:06:00.0")
     assert check(topology(machine(*places, nodes=1)), flavors(**{"v100-{count}": {"count": [2]}})) == ()
