@@ -70,7 +70,7 @@ def bind(host: Host, options: Options, targets: Targets, other: Elsewhere) -> Bi
     ids = _ids(targets, drivers, {function.address for function in by_address})
     loadable = {driver for driver in drivers if "module" in _kinds(host, canonical(driver))}
     built_in = {driver for driver in ids if "builtin" in _kinds(host, canonical(driver))}
-    modules = _modules(host, drivers, variants)
+    modules = _modules(drivers, variants)
     return Binding(
         by_address=by_address,
         options={driver: listed for driver, listed in ids.items() if driver in loadable},
@@ -98,9 +98,9 @@ def _ids(targets: Targets, drivers: Iterable[str], by_address: Collection[str]) 
     return {driver: tuple(listed) for driver, listed in found.items() if listed}
 
 
-def _modules(host: Host, drivers: Sequence[str], variants: Sequence[str]) -> list[str]:
+def _modules(drivers: Sequence[str], variants: Sequence[str]) -> list[str]:
     """The modules of the drivers, and VFIO's IOMMU backend."""
-    backend = [_BACKEND] if (VFIO in drivers or variants) and _kinds(host, _BACKEND) else []
+    backend = [_BACKEND] if VFIO in drivers or variants else []
     return [*(canonical(driver) for driver in (*drivers, *variants)), *backend]
 
 
@@ -247,9 +247,8 @@ def _conflicts(host: Host, ids: Mapping[str, tuple[str, ...]], targets: Targets,
     functions = tuple(function for function, _ in targets.functions.values())
     for foreign in other.ids():
         of_driver = own_ids.get(foreign.driver, frozenset())
-        if (foreign.ids != of_driver and (of_driver or foreign.concerns(functions))) or (
-            of_driver and not foreign.takes_all(functions)
-        ):
+        differs = foreign.ids != of_driver and (of_driver or foreign.concerns(functions))
+        if differs or not foreign.takes_all(functions):
             text = f"{foreign.driver} ids={foreign.text}"
             wanted = "; ".join(f"{driver} ids={','.join(of)}" for driver, of in ids.items()) or "binding by address"
             yield finding(Code.IDS_CONFLICT, place=f"{host.hostname} {foreign.place}", said=text, wanted=wanted)

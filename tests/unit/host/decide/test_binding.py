@@ -66,6 +66,26 @@ def test_a_blacklist_stops_only_modules_that_are_loaded_by_name(module: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        ("modprobe.blacklist=vfio-pci", 1),
+        ("rd.driver.blacklist=nouveau,vfio_iommu_type1", 1),
+        ("modprobe.blacklist=nouveau rd.driver.blacklist=nvidia", 0),
+        ("modprobe.blacklist=vfio_pci_core", 0),  # modprobe loads it as a dependency
+        ("module_blacklist=vfio_pci_core", 1),  # the kernel does not
+        ("module_blacklist=vfio-pci", 0),  # nor does it treat - and _ as equal
+        ("module_blacklist=vfio_pci module_blacklist=nouveau", 0),  # it uses the last one
+        ("module_blacklist=nouveau module_blacklist=vfio_pci", 1),
+        ("initcall_blacklist=vfio_pci_init", 1),
+        ("initcall_blacklist=vfio_pci", 0),
+        ("vfio_pci_init=vfio_pci_init", 0),
+    ],
+)
+def test_kernel_arguments_that_keep_a_module_of_vfio_out(arguments: str, count: int) -> None:
+    assert len(disabled({"/etc/default/grub": f'GRUB_CMDLINE_LINUX="{arguments}"\n'})) == count
+
+
+@pytest.mark.parametrize(
     ("card", "binding"),
     [
         ("nouveau", {"driver": "nouveau", "modules": []}),
