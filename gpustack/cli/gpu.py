@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cliff.columns import FormattableColumn
 
 from gpustack.cli.cloud import OpenStackCommand
-from gpustack.cli.common import Lister, is_for_machines
+from gpustack.cli.common import Lister, ShowOne, is_for_machines
 from gpustack.cli.progress import counting
-from gpustack.errors import PartialError
+from gpustack.errors import CloudError, PartialError
 from gpustack.findings import Severity
 from gpustack.text import printable
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from openstack.connection import Connection
 
     from gpustack.cleanup.sources import Sources
+    from gpustack.fleet.history import Event
     from gpustack.fleet.model import Fleet
     from gpustack.fleet.read import Detail, Given
     from gpustack.fleet.select import Criteria
@@ -33,9 +35,9 @@ _GROUPS = ("host", "model", "project")
 class Cell(FormattableColumn[Any]):
     """A value with a text for people."""
 
-    def __init__(self, value: object, text: str) -> None:
+    def __init__(self, value: object, text: str, keep: str = "") -> None:
         super().__init__(value)
-        self._text = printable(text, keep="")
+        self._text = printable(text, keep=keep)
 
     def human_readable(self) -> str:
         return self._text
@@ -68,8 +70,11 @@ class FleetCommand(OpenStackCommand):
         group.add_argument("--spec", type=Path, metavar="SPEC", help="the spec, for the models behind aliases")
         return parser
 
-    def read(self, parsed_args: argparse.Namespace, detail: Detail) -> Fleet:
-        """Read the fleet from the chosen sources."""
+    def read(self, parsed_args: argparse.Namespace, detail: Detail, only: frozenset[str] = frozenset()) -> Fleet:
+        """Read the fleet from the chosen sources.
+
+        :param only: the names of hosts that are of interest; empty for all.
+        """
         from gpustack.fleet.join import join
         from gpustack.fleet.read import read
 
@@ -77,7 +82,7 @@ class FleetCommand(OpenStackCommand):
             return self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
 
         with counting(self, "reading instances") as progress:
-            return join(read(cloud, detail, given(parsed_args), databases_of(parsed_args), progress))
+            return join(read(cloud, detail, given(parsed_args, only), databases_of(parsed_args), progress))
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and what is missing."""
@@ -101,7 +106,7 @@ def databases_of(parsed_args: argparse.Namespace) -> Callable[[], Sources] | Non
     return lambda: Sources.from_nova_conf(parsed_args.config_file)
 
 
-def given(parsed_args: argparse.Namespace) -> Given:
+def given(parsed_args: argparse.Namespace, only: frozenset[str]) -> Given:
     """Read the snapshot and the spec, if they are named."""
     from gpustack.facts.store import load_snapshot
     from gpustack.fleet.cards import Models, models_of
@@ -109,6 +114,7 @@ def given(parsed_args: argparse.Namespace) -> Given:
     from gpustack.spec.load import load_spec
 
     return Given(
+        only=only,
         hosts=load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else (),
         models=models_of(load_spec(parsed_args.spec)) if parsed_args.spec else Models(),
     )
@@ -174,7 +180,7 @@ gpustack gpu list --snapshot hosts.json -f json"""
             detail = Detail.STATES
         elif by == "project" and plain and not parsed_args.config_file:
             detail = Detail.PROJECTS
-        self._fleet = selected(self.read(parsed_args, detail), criteria)
+        self._fleet = selected(self.read(parsed_args, detail, frozenset(criteria.hosts)), criteria)
         if by:
             return _grouped(self._fleet, by, detail)
         return _listed(self._fleet, parsed_args)
@@ -224,3 +230,49 @@ def _cells(values: Sequence[object]) -> Iterator[Any]:
     """Unknown numbers are ``-`` for people; other cells stay as they are, so that numbers are aligned."""
     for value in values:
         yield Cell(None, "-") if value is None else Cell(value, value) if isinstance(value, str) else value
+
+
+class GpuShowCommand(FleetCommand, ShowOne):
+    """Show one GPU: card, place in the host, instance and its history, findings.
+
+    The IOMMU group, the link, the drivers and the slot come from --snapshot.
+    """
+
+    epilog = "gpustack gpu show gpu01 0000:65:00.0; gpustack gpu show gpu01 0000:65:00.0 --snapshot hosts.json -f json"
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("host", metavar="HOST", help="the host, as Nova names it")
+        parser.add_argument("address", metavar="ADDRESS", help="the PCI address: 0000:65:00.0")
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
+        from gpustack.fleet.history import history
+        from gpustack.fleet.model import Gap, Source
+        from gpustack.fleet.read import Detail
+        from gpustack.fleet.story import chosen, facts_of, in_words, story
+
+        self._fleet = self.read(parsed_args, Detail.HOLDERS, frozenset({parsed_args.host}))
+        gpu = chosen(self._fleet, parsed_args.host, parsed_args.address)
+        events: list[Event] = []
+        for server in dict.fromkeys(holder.server.id for holder in gpu.holders if holder.server):
+            try:
+                of_server, missing = history(self.connection(parsed_args, timeout=CLOUD_TIMEOUT), server)
+            except CloudError as error:
+                of_server, missing = (), error.what
+            events += of_server
+            if missing:
+                gap = Gap(source=Source.NOVA, reason=f"{missing}; the history is incomplete")
+                self._fleet = replace(self._fleet, partial=(*self._fleet.partial, gap))
+        hosts = given(parsed_args, frozenset()).hosts
+        fields = story(self._fleet, gpu, facts_of(gpu, hosts), events)
+        if not is_for_machines(parsed_args):
+            return tuple(fields), tuple(Cell(value, in_words(value), keep="\n") for value in fields.values())
+        return tuple(fields), tuple(fields.values())
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report what is missing; the findings are fields."""
+        place = f"{parsed_args.host} {parsed_args.address.lower()}"
+        findings = [finding for finding in self._fleet.findings if finding.place in (place, parsed_args.host)]
+        self._fleet = replace(self._fleet, findings=tuple(findings), notes=())
+        return super().after(parsed_args)

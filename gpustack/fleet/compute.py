@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpustack.cloudapi import Refused, compute_of, numbers
 from gpustack.errors import CloudError
 from gpustack.fleet.model import Gap, Server, Source
-from gpustack.fleet.requests import get, pages, well_formed
+from gpustack.fleet.requests import pages, well_formed
 from gpustack.spec.extra_specs import ALIAS, parse_alias
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ _EMBEDDED = "2.47"
 """The first microversion whose listing includes the flavor with its extra specs (Pike)."""
 _CELLS = "2.69"
 """The first microversion that lists the instances of a cell that does not answer, with the status UNKNOWN (Stein)."""
-_MIGRATIONS = "2.59"
+MIGRATIONS = "2.59"
 """The first microversion with the uuid of a migration, its consumer in Placement (Queens)."""
 _FORBIDDEN = 403
-_EXPLAINED = ("MIGRATING", "RESIZE", "VERIFY_RESIZE", "REVERT_RESIZE", "REBUILD", "BUILD")
+_MOVING = ("MIGRATING", "RESIZE", "VERIFY_RESIZE", "REVERT_RESIZE", "REBUILD", "BUILD")
 _PAGES = 50
 """The most pages of migrations to search: Nova keeps them indefinitely."""
 
@@ -107,7 +107,7 @@ def _server(entry: Mapping[str, Any]) -> Server:
         flavor=str(flavor.get("original_name") or ""),
         devices=parse_alias(str((flavor.get("extra_specs") or {}).get(ALIAS) or "")),
         since=moment(entry.get("OS-SRV-USG:launched_at")),
-        moving=bool(task) or status in _EXPLAINED,
+        moving=bool(task) or status in _MOVING,
     )
 
 
@@ -129,7 +129,7 @@ def migrations(cloud: Connection, consumers: Collection[str]) -> dict[str, str]:
     instances: dict[str, str] = {}
     if not missing:
         return instances
-    listed = pages(cloud, "/os-migrations?", "migrations", "list migrations", version=_MIGRATIONS)
+    listed = pages(cloud, "/os-migrations?", "migrations", "list migrations", version=MIGRATIONS)
     for number, page in enumerate(listed):
         with well_formed("list migrations"):
             instances |= {entry["uuid"]: str(entry["instance_uuid"]) for entry in page if entry["uuid"] in missing}
@@ -137,11 +137,3 @@ def migrations(cloud: Connection, consumers: Collection[str]) -> dict[str, str]:
         if not missing or number >= _PAGES:
             break
     return instances
-
-
-def server(cloud: Connection, uuid: str) -> Mapping[str, Any]:
-    """One instance, as Nova describes it."""
-    content = get(cloud, "compute", f"/servers/{uuid}", "read an instance", version=_EMBEDDED)
-    with well_formed("read an instance"):
-        entry: Mapping[str, Any] = content["server"]
-        return entry

@@ -38,10 +38,16 @@ class Detail(enum.IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """Facts from files: the hosts of a snapshot, the models of a spec."""
+    """Facts from files, and the scope.
+
+    :ivar hosts: the hosts of a snapshot.
+    :ivar models: the models of a spec.
+    :ivar only: the names of the hosts whose devices are of interest; empty for all.
+    """
 
     hosts: tuple[Host, ...] = ()
     models: Models = field(default_factory=Models)
+    only: frozenset[str] = frozenset()
 
 
 def read(
@@ -77,6 +83,7 @@ def read(
         models=given.models,
         gaps=tuple(gaps),
     )
+    answers = _within(answers, given.only)
     match detail:
         case Detail.STATES:
             return answers
@@ -105,7 +112,7 @@ def _from_databases(cloud: Callable[[], Connection], sources: Sources, given: Gi
         connection = cloud()
         for proxy in ("compute", "placement", "identity"):
             _touch(connection, proxy)
-        answers = replace(answers, devices=placement.devices(connection))
+        answers = _within(replace(answers, devices=placement.devices(connection)), given.only)
     except CloudError as error:
         gap = Gap(source=Source.PLACEMENT, reason=f"{error.what}; reserved GPUs are listed as free")
         return replace(answers, gaps=(*answers.gaps, gap))
@@ -122,6 +129,15 @@ def _provider(index: Index, device: Device) -> Provider:
     """A device as clean-up reads it."""
     held = {holder.consumer: holder.amount for holder in index.holders(device)}
     return Provider(uuid=device.uuid, name=device.name, root=device.root, address=device.address, held=held)
+
+
+def _within(answers: Answers, only: frozenset[str]) -> Answers:
+    """Drop the devices of other hosts, so that nobody is asked who holds them."""
+    if not only or answers.devices is None:
+        return answers
+    names = {key(name) for name in only}
+    names |= {key(server.place) for server in answers.servers or () if key(server.host) in names}
+    return replace(answers, devices=tuple(device for device in answers.devices if key(device.node) in names))
 
 
 def _touch(cloud: Connection, proxy: str) -> None:

@@ -52,7 +52,7 @@ def describe(fleet: Fleet, gpu: Gpu) -> dict[str, object]:
         "user": holder.user or None if holder else None,
         "user_name": fleet.users.get(holder.user) if holder else None,
         "flavor": server.flavor or None if server else None,
-        "since": server.since.isoformat(timespec="seconds") + "Z" if server and server.since else None,
+        "since": f"{server.since:%FT%TZ}" if server and server.since else None,
         "holders": [_described(fleet, entry) for entry in gpu.holders],
         "units": gpu.units,
         "used": gpu.used,
@@ -66,14 +66,18 @@ def describe(fleet: Fleet, gpu: Gpu) -> dict[str, object]:
 
 
 def _described(fleet: Fleet, holder: Holder) -> dict[str, object]:
+    server = holder.server
     return {
         "consumer": holder.consumer,
-        "server": holder.server.id if holder.server else None,
-        "server_name": holder.server.name or None if holder.server else None,
+        "server": server.id if server else None,
+        "server_name": server.name or None if server else None,
+        "status": server.status or None if server else None,
         "project": holder.project or None,
         "project_name": fleet.projects.get(holder.project),
         "user": holder.user or None,
         "user_name": fleet.users.get(holder.user),
+        "flavor": server.flavor or None if server else None,
+        "since": f"{server.since:%FT%TZ}" if server and server.since else None,
         "migration": holder.migration,
         "amount": holder.amount,
     }

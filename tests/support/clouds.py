@@ -100,16 +100,26 @@ def running(
     *,
     live: bool = False,
     cells: tuple[str, ...] = ("cell1",),
+    keystone: bool = False,
 ) -> Iterator[World]:
     """A Nova without hosts, and an SSH server that serves all running hosts.
 
     :param url: the server of its databases; SQLite files when None.
+    :param keystone: whether a real Keystone checks tokens.
     """
     config = (nova_conf(release, placement=placement, live=live),)
     with contextlib.ExitStack() as stack:
         prefix = f"nova_{release.replace('.', '_')}"
         nova = stack.enter_context(
-            EmbeddedNova(release, config=config, database=url, database_prefix=prefix, cells=cells, policy=_POLICY)
+            EmbeddedNova(
+                release,
+                config=config,
+                database=url,
+                database_prefix=prefix,
+                cells=cells,
+                policy=_POLICY,
+                keystone=keystone,
+            )
         )
         connection = stack.enter_context(nova.connection())
         ssh = Sshd(directory=directory / "sshd")

@@ -1,0 +1,127 @@
+"""The fields of `gpustack gpu show`: a GPU with its card, its place in the host, its holders and history. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpustack.errors import UsageError
+from gpustack.facts.gpus import Gpu as HostGpu
+from gpustack.facts.gpus import assemble
+from gpustack.facts.model import Host
+from gpustack.facts.variants import choice
+from gpustack.fleet.history import Event
+from gpustack.fleet.model import Fleet, Gpu
+from gpustack.fleet.table import describe
+from gpustack.hostnames import key, short
+from gpustack.pci import catalogue
+
+_WITHOUT = ("server", "server_name", "status", "project", "project_name", "user", "user_name", "flavor", "since")
+
+
+def chosen(fleet: Fleet, host: str, address: str) -> Gpu:
+    """Return the GPU at an address of a host.
+
+    :raises UsageError: if the sources do not have it.
+    """
+    here = [gpu for gpu in fleet.gpus if key(host) in (key(gpu.host), key(gpu.node))]
+    match = next((gpu for gpu in here if gpu.address == address.lower()), None)
+    if match is not None:
+        return match
+    if here and not any(gpu.address for gpu in here):
+        raise UsageError(
+            f"{host}: the GPUs of this host are known by number only, not by address",
+            remedy="add --config-file with the configuration of nova-api: the databases have the addresses",
+        )
+    known = ", ".join(gpu.address for gpu in here if gpu.address)
+    raise UsageError(
+        f"{host} has no GPU {address} in service" + ("" if fleet.complete else ", as far as the sources answered"),
+        remedy=f"GPUs of this host: {known}" if known else "gpustack gpu list shows the hosts",
+    )
+
+
+def facts_of(gpu: Gpu, hosts: Sequence[Host]) -> Host | None:
+    """The facts of the host of a GPU; None if none or several match."""
+    names = {key(gpu.host), key(gpu.node)}
+    alike = [host for host in hosts if short(host.hostname) in {short(gpu.host), short(gpu.node)}]
+    exact = [host for host in alike if key(host.hostname) in names]
+    found = exact or alike
+    return found[0] if len(found) == 1 else None
+
+
+def story(fleet: Fleet, gpu: Gpu, host: Host | None, events: Sequence[Event]) -> dict[str, object]:
+    """All fields of a GPU as plain data, in the order of output; unknown values are None."""
+    fields = {name: value for name, value in describe(fleet, gpu).items() if name not in _WITHOUT}
+    holders = fields.pop("holders")
+    places = (gpu.place, gpu.host)
+    return {
+        **fields,
+        **_card(gpu, host),
+        **_in_host(gpu, host),
+        "holders": holders,
+        "history": [event.to_dict() for event in events],
+        "findings": [finding.to_dict() for finding in fleet.findings if finding.place in places],
+    }
+
+
+def _card(gpu: Gpu, host: Host | None) -> dict[str, object]:
+    """What the catalogue has about the card, such as the drivers that it requires."""
+    function = host.functions.get(gpu.address) if host else None
+    subsystem = (function.subsystem_vendor, function.subsystem_product) if function else (None, None)
+    card = catalogue.lookup(gpu.vendor_id, gpu.product_id, *subsystem)
+    return {
+        "family": card.family if card else None,
+        "memory": card.memory if card else None,
+        "requirements": [quirk.title for quirk in catalogue.quirks_of(card)] if card else [],
+    }
+
+
+def _in_host(gpu: Gpu, host: Host | None) -> dict[str, object]:
+    """The card in its host, from the facts; all values are None without them."""
+    function = host.functions.get(gpu.address) if host else None
+    if host is None or function is None:
+        return dict.fromkeys(("driver", "required_driver", "group_members", "max_link", "slot", "serial"))
+    assembled: HostGpu = assemble(host, function)
+    link = function.link
+    members = (*assembled.companions, *assembled.neighbours, *assembled.bridges)
+    return {
+        "driver": function.driver,
+        "required_driver": choice(host, function).module or "vfio-pci",
+        "group_members": [f.address for f in members if f.iommu_group == function.iommu_group],
+        "max_link": f"{link.max_speed or '?'} x{link.max_width or '?'}" if link else None,
+        "slot": function.slot,
+        "serial": function.serial,
+    }
+
+
+def in_words(value: object) -> str:
+    """A field for people: one line for each entry of a list."""
+    if isinstance(value, list):
+        return "\n".join(_entry(entry) if isinstance(entry, dict) else str(entry) for entry in value) or "-"
+    return "-" if value is None else str(value)
+
+
+def _entry(entry: Mapping[str, object]) -> str:
+    if "event" in entry:
+        return _event(entry)
+    return f"{entry['code']}: {entry['message']}" if "code" in entry else _holder(entry)
+
+
+def _event(entry: Mapping[str, object]) -> str:
+    ends = f"{entry['source']} → {entry['target']}" if entry["source"] or entry["target"] else None
+    user = f"by {entry['user']}" if entry["user"] else None
+    return " ".join(str(part) for part in (entry["at"] or "unknown time", entry["event"], ends, user) if part)
+
+
+def _holder(entry: Mapping[str, object]) -> str:
+    known = (
+        ("project", entry["project_name"] or entry["project"]),
+        ("user", entry["user_name"] or entry["user"]),
+        ("flavor", entry["flavor"]),
+        ("status", entry["status"]),
+        ("since", entry["since"]),
+    )
+    name = entry["server_name"] or entry["server"] or "unknown consumer"
+    moving = ", held by its migration" if entry["migration"] else ""
+    return (
+        ", ".join([f"{name} ({entry['consumer']})", *(f"{title} {value}" for title, value in known if value)]) + moving
+    )

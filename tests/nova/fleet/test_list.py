@@ -1,0 +1,225 @@
+"""Who uses which GPU, on real Nova and Placement, with a real Keystone in one of the clouds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpustack.cleanup import placement as allocations
+from gpustack_demo.embedded import servers
+from gpustack_demo.embedded.hosts import gpus
+from gpustack_demo.embedded.process import free_port
+from support.by_hand import leave
+from support.clouds import NAMED
+from support.cloudworld import World
+from support.fleet_runs import changed, counted, listed, questions, run, states
+
+NEWEST = NAMED[-1]
+PLACED = pytest.mark.parametrize("cloud", [pytest.param((NEWEST, True), id=f"{NEWEST}-placement")], indirect=True)
+KEYSTONE = pytest.mark.parametrize(
+    "cloud", [pytest.param((NAMED[0], True, "keystone"), id=f"{NAMED[0]}-keystone")], indirect=True
+)
+PLAIN = pytest.mark.parametrize("cloud", [pytest.param((NAMED[0], False), id=NAMED[0])], indirect=True)
+FIRST, SECOND = "0000:81:00.0", "0000:82:00.0"
+
+
+def reserve(world: World, host: str, address: str) -> None:
+    """Take a GPU out of service, as an operator does."""
+    providers = world.api.placement.get("/resource_providers", microversion="1.31").json()["resource_providers"]
+    (uuid,) = (entry["uuid"] for entry in providers if entry["name"] == f"{host}_{address}")
+    path = f"/resource_providers/{uuid}/inventories"
+    inventories = world.api.placement.get(path, microversion="1.31").json()
+    for inventory in inventories["inventories"].values():
+        inventory["reserved"] = inventory["total"]
+    assert world.api.placement.put(path, json=inventories, microversion="1.31").ok
+
+
+@PLACED
+def test_states_and_holders_with_few_requests(world: World, tmp_path: Path) -> None:
+    (host,) = world.hosts(1, gpus(4))
+    server = world.boot(host, 2)
+    (spare, reserved) = sorted(gpu["address"] for gpu in listed(world)[0] if gpu["state"] == "free")
+    reserve(world, host, reserved)
+    found, messages = listed(world)
+    assert (len(found), messages) == (4, "")
+    held = [gpu for gpu in found if gpu["state"] == "allocated"]
+    assert [(gpu["server"], gpu["flavor"], gpu["status"]) for gpu in held] == [(server.id, "gpu2", "ACTIVE")] * 2
+    assert sorted(gpu["address"] for gpu in held) == sorted(world.nova.control.hostdevs(server.id)[host])
+    assert held[0]["since"] == f"{str(server.launched_at)[:19]}Z"
+    assert states(found)[host, reserved] == "reserved"
+    assert states(found)[host, spare] == "free"
+    world.state(server, "stop", "SHUTOFF")
+    assert [gpu["status"] for gpu in listed(world, "--state", "allocated")[0]] == ["SHUTOFF"] * 2
+
+    with counted(world, tmp_path / "clouds.yaml") as (clouds, traffic):
+        assert run(clouds, "list", "--group-by", "host").code == 0
+        summary = questions(traffic)
+        traffic.calm()
+        assert run(clouds, "list", "--group-by", "project").code == 0
+        by_project = questions(traffic)
+        traffic.calm()
+        assert run(clouds, "list").code == 0
+        complete = questions(traffic)
+    assert len(summary) == 2, summary  # at most 2 + resource classes
+    projects = [line for line in by_project if "/projects" in line]  # there is no Keystone to answer
+    assert len(by_project) - len(projects) == 3, by_project
+    names = [line for line in complete if "/projects" in line or "/users" in line]
+    assert len(complete) - len(names) == 4, complete  # and one for each instance with GPUs
+
+
+@PLACED
+def test_a_move_holds_both_ends(world: World) -> None:
+    source, target = world.hosts(2)
+    server = world.boot(source)
+    world.migrate(server, target)
+    found, messages = listed(world)
+    assert "GPU70" not in messages
+    held = {(gpu["host"], gpu["holders"][0]["migration"]) for gpu in found if gpu["holders"]}
+    assert {(source, True), (target, False)} <= held
+    assert {gpu["server"] for gpu in found if gpu["holders"]} == {server.id}
+    world.confirm(server)
+    world.nova.control.periodic(source)
+    assert {gpu["state"] for gpu in listed(world)[0] if gpu["host"] == source} == {"free"}
+
+
+@PLACED
+def test_a_phantom_allocation_names_class_q(world: World) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    leave(world, server, host)
+    found, messages = listed(world)
+    assert set(states(found).values()) == {"inconsistent"}
+    assert "GPU701" in messages
+    assert "class Q (allocation-drift)" in messages
+    # The row decides which of them the instance uses.
+    (used,) = world.nova.control.hostdevs(server.id)[host]
+    found, messages = listed(world, "--config-file", str(world.nova.nova_conf))
+    expected = {(host, address): "allocated" if address == used else "inconsistent" for address in (FIRST, SECOND)}
+    assert states(found) == expected
+    assert "class Q (allocation-drift)" in messages
+    stranger = allocations.allocations_of(world.api, server.id)
+    assert stranger["allocations"]
+
+
+@PLACED
+def test_the_story_of_a_gpu(world: World) -> None:
+    source, target = world.hosts(2)
+    server = world.boot(source)
+    server = world.confirm(world.migrate(server, target))
+    (address,) = world.nova.control.hostdevs(server.id)[target]
+    ran = run(world.nova.clouds_yaml, "show", target, address, "-f", "json")
+    assert ran.code == 0, ran
+    story = json.loads(ran.out)
+    assert (story["model"], story["state"], story["memory"]) == ("NVIDIA Quadro K4200", story["state"], "4 GiB")
+    assert server.id in [holder["server"] for holder in story["holders"]]
+    events = [event["event"] for event in story["history"]]
+    assert "create" in events
+    assert "migration: confirmed" in events
+    (move,) = (event for event in story["history"] if event["event"] == "migration: confirmed")
+    assert (move["source"], move["target"]) == (source, target)
+    text = run(world.nova.clouds_yaml, "show", target, address).out
+    assert f"{source} → {target}" in text
+    assert run(world.nova.clouds_yaml, "show", target, "0000:99:00.0").code == 2
+
+
+@PLACED
+def test_a_dead_placement_and_a_dead_nova_are_partial(world: World, tmp_path: Path) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    dead = f"http://127.0.0.1:{free_port()}"
+    clouds = changed(world, tmp_path / "placement.yaml", placement_endpoint_override=dead)
+    ran = run(clouds, "list", "--host", host, "-f", "json")
+    assert (ran.code, [(gpu["address"], gpu["server"]) for gpu in json.loads(ran.out)]) == (23, [(None, server.id)])
+    assert "partial: Placement: " in ran.err
+    clouds = changed(world, tmp_path / "nova.yaml", compute_endpoint_override=f"{dead}/v2.1")
+    ran = run(clouds, "list", "--host", host, "-f", "json")
+    found = json.loads(ran.out)
+    assert (ran.code, sorted(states(found).values())) == (23, ["allocated", "free"])
+    assert {gpu["server"] for gpu in found} == {None}
+    clouds = changed(world, tmp_path / "both.yaml", compute_endpoint_override=dead, placement_endpoint_override=dead)
+    assert run(clouds, "list").code == 21
+    ran = run(clouds, "list", "--host", host, "-f", "json", "--config-file", str(world.nova.nova_conf))
+    assert (ran.code, sorted(states(json.loads(ran.out)).values())) == (23, ["allocated", "free"])
+
+
+@PLAIN
+def test_without_placement_hosts_and_with_the_databases_gpus(world: World) -> None:
+    (host, empty) = world.hosts(2)
+    server = world.boot(host)
+    found, messages = listed(world)
+    assert [(gpu["host"], gpu["address"], gpu["server"]) for gpu in found] == [(host, None, server.id)]
+    assert "--config-file" in messages
+    assert "partial" in listed(world, "--state", "free", code=23)[1]
+    (group,) = listed(world, "--group-by", "host")[0]
+    assert (group["Host"], group["GPUs"], group["Free"], group["Allocated"]) == (host, None, None, 1)
+
+    found, messages = listed(world, "--config-file", str(world.nova.nova_conf))
+    (used,) = world.nova.control.hostdevs(server.id)[host]
+    other = SECOND if used == FIRST else FIRST
+    assert states(found) == {
+        (host, used): "allocated",
+        (host, other): "free",
+        (empty, FIRST): "free",
+        (empty, SECOND): "free",
+    }
+    (gpu,) = (gpu for gpu in found if gpu["server"])
+    assert (gpu["server"], gpu["project"], gpu["flavor"]) == (server.id, server.project_id, "gpu1")
+    assert gpu["since"] == f"{str(server.launched_at)[:19]}Z"
+    # A live migration claims, and a pulled card makes its row unavailable.
+    world.sql("UPDATE pci_devices SET status = 'claimed' WHERE instance_uuid = :vm", vm=server.id)
+    found = listed(world, "--config-file", str(world.nova.nova_conf), "--instance", server.name)[0]
+    assert [gpu["state"] for gpu in found] == ["claimed"]
+    world.sql("UPDATE pci_devices SET status = 'allocated' WHERE instance_uuid = :vm", vm=server.id)
+
+
+@KEYSTONE
+def test_names_and_few_rights(world: World, tmp_path: Path) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    (gpu,) = listed(world, "--state", "allocated")[0]
+    assert (gpu["project_name"], gpu["user_name"]) == ("admin", "admin")
+    assert listed(world, "--project", "admin")[0] == [gpu]
+    openstack = Path(sys.executable).with_name("openstack")
+    command = [str(openstack), "gpu", "list", "--host", host, "-f", "json"]
+    ran = subprocess.run(command, env=world.nova.variables(), capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert gpu in json.loads(ran.stdout)
+
+    identity = world.api.identity
+    project = identity.create_project(name="research", domain_id="default")
+    user = identity.create_user(name="student", password="secret", default_project_id=project.id)
+    (role,) = identity.roles(name="member")
+    identity.assign_project_role_to_user(project, user, role)
+    auth = {
+        "auth_url": world.api.config.config["auth"]["auth_url"],
+        "username": "student",
+        "password": "secret",
+        "project_name": "research",
+        "user_domain_name": "Default",
+        "project_domain_name": "Default",
+    }
+    clouds = changed(world, tmp_path / "clouds.yaml", auth=auth)
+    ran = run(clouds, "list", "-f", "json")
+    assert (ran.code, json.loads(ran.out)) == (23, []), ran
+    assert server.id not in ran.out
+    assert "partial: Placement: " in ran.err
+    assert "partial: Nova: " in ran.err
+
+    # Its own instance is shown, without the host; then the project is deleted.
+    (admin,) = identity.roles(name="admin")
+    flavor = world.flavors[1]
+    with world.nova.connection(**auth) as own:
+        mine = servers.boot(own, "mine", flavor)
+    world.guests.append(mine)
+    ran = run(clouds, "list", "-f", "json")
+    assert (ran.code, [(gpu["host"], gpu["server"]) for gpu in json.loads(ran.out)]) == (23, [(None, mine.id)]), ran
+    identity.unassign_project_role_from_user(project, user, role)
+    identity.delete_project(project)
+    found, messages = listed(world, "--instance", mine.id)
+    assert [gpu["project_name"] for gpu in found] == [None]
+    assert "GPU708" in messages
+    assert admin
