@@ -111,10 +111,10 @@ audit: ## known faults of the locked packages, from PyPI; before each release
 	@tools/setup release
 	@for file in tools/locks/*.txt; do .venv/bin/python -m pip_audit --strict --require-hashes --disable-pip -r "$$file" || exit 1; done
 
-dist: ## both distributions, built and checked, in dist
+dist: ## all distributions, built and checked, in dist
 	@tools/setup release
 	@rm -rf dist
-	@for part in . demo; do .venv/bin/uv build --quiet --out-dir dist $$part || exit 1; done
+	@for part in . demo weigher; do .venv/bin/uv build --quiet --out-dir dist $$part || exit 1; done
 	@.venv/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
 
 bench: ## the figures that the documentation claims, as ratios

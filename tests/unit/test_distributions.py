@@ -1,4 +1,4 @@
-"""The two distributions as a release builds them: what a wheel holds, and that it runs in a bare environment."""
+"""The distributions as a release builds them: what a wheel holds, and that it runs in a bare environment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import gpustack
 import gpustack_demo
 
 TOP = Path(__file__).parents[2]
-MAIN, DEMO = TOP, TOP / "demo"
+MAIN, DEMO, WEIGHER = TOP, TOP / "demo", TOP / "weigher"
 
 
 def run(*command: str | Path, cwd: Path, code: int = 0) -> str:
@@ -41,7 +41,7 @@ def build(project: Path, kind: str, out: Path) -> Path:
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
     """The wheel of each distribution, built from its source distribution as pip does."""
     by_project = {}
-    for project in (MAIN, DEMO):
+    for project in (MAIN, DEMO, WEIGHER):
         place = tmp_path_factory.mktemp("build")
         with tarfile.open(build(project, "sdist", place)) as archive:
             archive.extractall(place, filter="data")
@@ -84,6 +84,16 @@ def test_the_wheel_holds_nothing_of_the_demo(wheels: dict[Path, Path]) -> None:
     assert not [name for name in contents(wheels[MAIN]) if any(fragment in name for fragment in strange)]
     shipped = {name for name in contents(wheels[DEMO]) if ".dist-info/" not in name}
     assert shipped == packaged(DEMO / "gpustack_demo", "gpustack_demo")
+
+
+def test_the_weigher_is_one_module_that_installs_nothing_else(wheels: dict[Path, Path]) -> None:
+    with zipfile.ZipFile(wheels[WEIGHER]) as archive:
+        modules = [name for name in archive.namelist() if ".dist-info/" not in name]
+        (record,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        lines = archive.read(record).decode().splitlines()
+    assert modules == ["gpustack_weigher.py"]
+    assert f"Version: {gpustack.__version__}" in lines
+    assert not [line for line in lines if line.startswith("Requires-Dist")]
 
 
 def metadata(project: Path) -> dict[str, Any]:

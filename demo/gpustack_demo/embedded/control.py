@@ -206,6 +206,10 @@ class Control:
         state: TrackerState = self.call("tracker", name=host)
         return state
 
+    def configure_placement(self, options: Mapping[str, str | None]) -> None:
+        """Set options of Placement by ``GROUP/NAME``, as in placement.conf; None restores the default."""
+        self.call("configure_placement", options=dict(options))
+
     def option(self, service: str, group: str | None, option: str) -> Any:  # noqa: ANN401 - whatever the option is
         """The value of an option in ``api``, ``scheduler``, ``conductor`` or the nova-compute of a host."""
         return self.call("option", service=service, group=group, option=option)

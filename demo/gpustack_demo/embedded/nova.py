@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -68,6 +69,7 @@ class EmbeddedNova(RunningCloud):
     :param policy: rules of the API's policy that differ from Nova's defaults, by name.
     :param keystone: whether a real Keystone runs and checks tokens; otherwise the token is the one in clouds.yaml.
     :param debug: whether to log at level DEBUG.
+    :param python_path: directories of modules that Nova's configuration names.
     """
 
     control: Control
@@ -86,6 +88,7 @@ class EmbeddedNova(RunningCloud):
         policy: Mapping[str, str] = MappingProxyType({}),
         keystone: bool = False,
         debug: bool = False,
+        python_path: Sequence[Path] = (),
         directory: Path | None = None,
         report: Report = lambda text: None,
     ) -> None:
@@ -98,6 +101,7 @@ class EmbeddedNova(RunningCloud):
         self._policy = dict(policy)
         self._keystone = keystone
         self._debug = debug
+        self._python_path = tuple(python_path)
 
     @property
     def nova_conf(self) -> Path:
@@ -211,6 +215,8 @@ class EmbeddedNova(RunningCloud):
         path = self.directory / "description.json"
         write_atomic(path, json.dumps(description), mode=0o600)
         variables = {**self.environment.variables(), "TMPDIR": str(self.directory / "tmp")}
+        if self._python_path:
+            variables["PYTHONPATH"] = os.pathsep.join(map(str, self._python_path))
         variables["OS_NOVA_DISABLE_EVENTLET_PATCHING"] = "false"
         service = ServiceProcess(
             "Nova",

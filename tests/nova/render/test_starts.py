@@ -1,8 +1,10 @@
-"""Nova runs with what gpustack renders: each flavor of the spec gives out the cards it should, and no other."""
+"""Nova and Placement run with what gpustack renders: flavors give out the cards they should, and hosts are packed."""
 
 from __future__ import annotations
 
+import configparser
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,9 +18,9 @@ from gpustack.nova_conf.render import render
 from gpustack.nova_options import releases
 from gpustack.spec.load import parse_spec
 from gpustack.spec.model import Spec
-from gpustack_demo.embedded.hosts import devices_of_snapshot
+from gpustack_demo.embedded.hosts import devices_of_snapshot, gpus
 from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova
-from gpustack_demo.embedded.servers import boot, delete
+from gpustack_demo.embedded.servers import boot, delete, gpu_flavor
 from support.nova_hosts import host, raw
 
 SPEC = """\
@@ -30,7 +32,7 @@ models:
 hosts: {gpu01: [k4200], gpu-nic01: [p100], gpu-nv01: [a100]}
 nova: {release: "RELEASE", placement: PLACEMENT}
 flavors:
-  "gpu-{count}": {model: k4200, count: [1, 2, 3], vcpus: 1, ram: 512, disk: 1}
+  "gpu-{count}": {model: k4200, count: [1, 2, 3, 4], vcpus: 1, ram: 512, disk: 1}
   "a100-{count}": {model: a100, count: [1, 2], vcpus: 1, ram: 512, disk: 1}
 """
 SNAPSHOTS = {"gpu01": "k4200-prepared", "gpu-nic01": "shared-nic", "gpu-nv01": "nvswitch"}
@@ -40,6 +42,15 @@ CARDS = {
 }
 """Of each alias: the addresses on each host."""
 NO_HOST = "No valid host was found."
+LARGE, SMALL = "large01", "small01"
+"""Hosts with 8 and with 2 GPUs of one model, which the spec does not have."""
+SIZES = {LARGE: 8, SMALL: 2}
+H = '[pci]\nalias = {"name": "h", "vendor_id": "10de", "product_id": "2330", "device_type": "type-PCI"}\n'
+OFFERED = 'device_spec = {"vendor_id": "10de", "product_id": "2330"}\n'
+WEIGHER = """\
+[filter_scheduler]
+weight_classes = nova.scheduler.weights.all_weighers,gpustack_weigher.GpuPackingWeigher
+"""
 
 
 @pytest.fixture(scope="module", params=["off", "schedule"])
@@ -60,7 +71,7 @@ def files(release_name, spec) -> dict[str, str]:
     hosts = [host(name) for name in SNAPSHOTS.values()]
     rendering = render(wanted(spec, hosts, release=releases.release(release_name)), hosts=hosts)
     assert errors(rendering.findings) == []
-    return {file.target: file.text for file in rendering.files}
+    return {"placement" if "placement" in file.services else file.target: file.text for file in rendering.files}
 
 
 @pytest.fixture(scope="module")
@@ -69,8 +80,14 @@ def nova(release_name, files) -> Iterator[EmbeddedNova]:
         EmbeddedHost(name=name, pci=devices_of_snapshot(raw(snapshot)["pci"]), config=[files[name]])
         for name, snapshot in SNAPSHOTS.items()
     ]
-    plain = EmbeddedHost(name="cpu01", config=[files["compute"]])
-    with EmbeddedNova(release_name, hosts=[*hosts, plain], config=[files["control"]]) as running:
+    hosts.append(EmbeddedHost(name="cpu01", config=[files["compute"]]))
+    for name, size in SIZES.items():
+        hosts.append(
+            EmbeddedHost(name=name, pci=gpus(size, product="2330"), config=[files["compute"], f"{H}{OFFERED}"])
+        )
+    config = [files["control"], H, WEIGHER]
+    weigher = Path(__file__).parents[3] / "weigher"
+    with EmbeddedNova(release_name, hosts=hosts, config=config, python_path=[weigher]) as running:
         yield running
 
 
@@ -130,6 +147,8 @@ def test_nova_tracks_nothing_but_the_cards(nova, placement):
 def test_the_linter_finds_nothing_against_it(files, release_name, tmp_path):
     arguments = []
     for target, text in files.items():
+        if target == "placement":
+            continue
         path = tmp_path / target / "nova.conf"
         path.parent.mkdir()
         path.write_text(text)
@@ -137,3 +156,75 @@ def test_the_linter_finds_nothing_against_it(files, release_name, tmp_path):
     hosts = [host(name) for name in SNAPSHOTS.values()]
     report = lint(arguments, release=releases.release(release_name), hosts=hosts)
     assert errors(report.findings) == []
+
+
+def test_the_scheduler_reads_the_rendered_multiplier(nova):
+    assert nova.control.option("scheduler", "filter_scheduler", "pci_weight_multiplier") == 10.0
+
+
+@pytest.fixture
+def sizes(cloud):
+    """An aggregate of the large and the small host."""
+    aggregate = cloud.compute.create_aggregate(name="sizes")
+    for name in SIZES:
+        cloud.compute.add_host_to_aggregate(aggregate, name)
+    yield aggregate
+    for name in SIZES:
+        cloud.compute.remove_host_from_aggregate(aggregate, name)
+    cloud.compute.delete_aggregate(aggregate)
+
+
+def test_the_weigher_prefers_the_larger_used_part(nova, cloud, sizes):
+    """Of 8 GPUs, 5 are in use. Nova's own weigher takes the empty host with 2: it has the fewest free GPUs."""
+    one, two = (gpu_flavor(cloud, f"h-{count}", "h", count) for count in (1, 2))
+    servers = [boot(cloud, f"used-{n}", flavor, host=LARGE) for n, flavor in enumerate((two, two, one))]
+    try:
+        assert [server.status for server in servers] == ["ACTIVE"] * 3
+        for weight, expected in (("0", SMALL), (None, LARGE)):
+            cloud.compute.set_aggregate_metadata(sizes, {"gpu_packing_weight_multiplier": weight})
+            servers.append(boot(cloud, f"packed-{expected}", one))
+            assert (servers[-1].status, servers[-1].compute_host) == ("ACTIVE", expected)
+            delete(cloud, servers.pop())
+    finally:
+        for server in servers:
+            delete(cloud, server)
+        nova.control.periodic(LARGE)
+
+
+def candidates(cloud, count: int) -> list[set[str]]:
+    """Placement's candidates for a number of GPUs: the providers of each."""
+    groups = "&".join(f"resources{n}=CUSTOM_PCI_10DE_2330:1" for n in range(count))
+    url = f"/allocation_candidates?resources=VCPU:1&group_policy=none&{groups}"
+    answer = cloud.placement.get(url, microversion="1.36").json()
+    return [set(candidate["allocations"]) for candidate in answer["allocation_requests"]]
+
+
+@pytest.fixture
+def limited(nova, files):
+    """Placement with the options that gpustack renders for it."""
+    parser = configparser.ConfigParser()
+    parser.read_string(files["placement"])
+    options = {f"{group}/{name}": value for group in parser.sections() for name, value in parser[group].items()}
+    nova.control.configure_placement(options)
+    yield lambda **changes: nova.control.configure_placement({f"placement/{k}": v for k, v in changes.items()})
+    nova.control.configure_placement(dict.fromkeys(options))
+
+
+def test_the_rendered_options_limit_the_candidates_of_placement(nova, cloud, placement, request):
+    if placement == "off":
+        pytest.skip("without PCI in Placement, GPUs have no candidates")
+    assert len(candidates(cloud, 4)) == 8 * 7 * 6 * 5
+    limited = request.getfixturevalue("limited")
+    assert len(candidates(cloud, 4)) == 1000
+    roots = {provider.id for provider in cloud.placement.resource_providers() if provider.name in SIZES}
+    limited(max_allocation_candidates="2")
+    assert set.union(*candidates(cloud, 2)) >= roots
+    limited(allocation_candidates_generation_strategy="depth-first")
+    assert not set.union(*candidates(cloud, 2)) >= roots
+    limited(max_allocation_candidates="1000", allocation_candidates_generation_strategy="breadth-first")
+    server = boot(cloud, "six", gpu_flavor(cloud, "h-6", "h", 6))
+    try:
+        assert (server.status, server.compute_host) == ("ACTIVE", LARGE)
+        assert len(nova.control.hostdevs(server.id)[LARGE]) == 6
+    finally:
+        delete(cloud, server)

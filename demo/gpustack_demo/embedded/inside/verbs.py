@@ -158,6 +158,16 @@ class Verbs:
             "pools": [{key: value for key, value in pool.items() if key != "devices"} for pool in tracker.stats.pools],
         }
 
+    def configure_placement(self, options: dict[str, Any]) -> None:
+        """Set options of Placement (``GROUP/NAME``), as in placement.conf; it reads them with each request."""
+        conf = self._harness.placement.fixture.conf_fixture.conf
+        for path, value in options.items():
+            group, name = path.split("/")
+            if value is None:
+                conf.clear_override(name, group=group)
+            else:
+                conf.set_override(name, value, group=group)
+
     def option(self, service: str, group: str | None, option: str) -> Any:
         """The value of a configuration option in a service: ``api``, ``scheduler``, ``conductor`` or a host."""
         from .harness import CONF
