@@ -21,14 +21,21 @@ from oslo_config import cfg
 
 from gpustack.playbook_runner.inventory import interpreter
 from support.deployers import ensure
-from support.nova_rendered import FPGA, NIC, rendered, written
+from support.nova_rendered import FPGA, NIC, SPEC, rendered, written
 
 GPU01 = {"vendor_id": "10de", "product_id": "11b4"}
 AMD01 = {"vendor_id": "1002", "product_id": "74a1"}
 OURS = ["k4200", "mi300x"]
 FILTERS = "ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,ServerGroupAntiAffinityFilter"
 DEFAULT = [*FILTERS.split(","), "ServerGroupAffinityFilter", "PciPassthroughFilter"]
-SERVICES = {"ctl01": ["nova-api", "nova-scheduler"], "gpu01": ["nova-compute"], "gpu-amd01": ["nova-compute"]}
+SERVICES = {
+    "ctl01": ["nova-api", "nova-scheduler", "placement-api"],
+    "gpu01": ["nova-compute"],
+    "gpu-amd01": ["nova-compute"],
+}
+ROLES = {"nova": ["nova-api", "nova-scheduler"], "nova-cell": ["nova-compute"], "placement": ["placement-api"]}
+COPIES = ("Copying over nova.conf", "Copying over placement.conf")
+LARGE = f"{SPEC}flavors:\n  'g-{{count}}': {{model: k4200, count: [1, 4], vcpus: 1, ram: 512, disk: 1}}\n"
 INVENTORY = "".join(
     f"{host} ansible_connection=local ansible_python_interpreter={interpreter()}\n" for host in SERVICES
 )
@@ -64,10 +71,10 @@ def play(root: Path, tools: Path, plays: list[dict]) -> None:
 
 
 def merges(root: Path, tools: Path, config: str) -> Iterator[dict]:
-    """kolla-ansible's own merging task of both roles, for every service of a host; blazar is on for gpu-amd01's."""
-    for role, services in (("nova", ["nova-api", "nova-scheduler"]), ("nova-cell", ["nova-compute"])):
+    """kolla-ansible's own merging task of each role, for every service of a host; blazar is on for gpu-amd01's."""
+    for role, services in ROLES.items():
         tasks = yaml.safe_load((tools / f"share/kolla-ansible/ansible/roles/{role}/tasks/config.yml").read_text())
-        (task,) = (task for task in tasks if task.get("name") == "Copying over nova.conf")
+        (task,) = (task for task in tasks if task.get("name") in COPIES)
         for service in services:
             sources = task["merge_configs"]["sources"][1:]
             dest = f"{root}/merged/{{{{ inventory_hostname }}}}/{service}.conf"
@@ -94,6 +101,17 @@ def conf(path: Path) -> cfg.ConfigOpts:
     config.register_opts([cfg.ListOpt("enabled_filters"), cfg.BoolOpt("pci_in_placement")], group="filter_scheduler")
     config([], default_config_files=[str(path)], default_config_dirs=[])
     return config
+
+
+def assert_placement_limited(root: Path) -> None:
+    """What Placement must read, and the scheduler's weight, for flavors with many GPUs."""
+    config = cfg.ConfigOpts()
+    config.register_opts([cfg.BoolOpt("optimize_for_wide_provider_trees")], group="workarounds")
+    config.register_opts([cfg.IntOpt("max_allocation_candidates"), cfg.BoolOpt("x")], group="placement")
+    config([], default_config_files=[str(root / "merged/ctl01/placement-api.conf")], default_config_dirs=[])
+    assert (config.placement.max_allocation_candidates, config.placement.x) == (1000, True)
+    assert config.workarounds.optimize_for_wide_provider_trees
+    assert "pci_weight_multiplier = 10\n" in (root / "merged/ctl01/nova-scheduler.conf").read_text()
 
 
 def names(config: cfg.ConfigOpts) -> list[str]:
@@ -128,11 +146,13 @@ def assert_merged(root: Path, aliases: list[str], filters: list[str], nic: bool)
 def test_kolla_ansible_merges_what_is_rendered(tmp_path, tools):
     """With overrides of the operator's own before it; kolla-ansible's Blazar keeps its filter."""
     put(tmp_path, {"etc/kolla/config/nova.conf": f"[pci]\nalias = {FPGA}\ndevice_spec = {NIC}\n"})
-    rendering = rendered(tmp_path, "kolla", placement="schedule")
+    put(tmp_path, {"etc/kolla/config/placement.conf": "[placement]\nx = true\n"})
+    rendering = rendered(tmp_path, "kolla", placement="schedule", spec=LARGE)
     assert not [finding for finding in rendering.findings if finding.severity == "error"]
     written(tmp_path, rendering)
     play(tmp_path, tools, list(merges(tmp_path, tools, "etc/kolla/config")))
     assert_merged(tmp_path, ["fpga", *OURS], DEFAULT, nic=True)
+    assert_placement_limited(tmp_path)
     blazar = conf(tmp_path / "merged/ctl01/nova-scheduler.conf.blazar")
     assert blazar.filter_scheduler.enabled_filters == [*DEFAULT, "BlazarFilter"]
 
@@ -142,7 +162,9 @@ def kayobe(root: Path, tools: Path) -> dict:
     role = tools / "share/kayobe/ansible/roles/kolla-openstack"
     defaults = yaml.safe_load((role / "defaults/main.yml").read_text())
     globs = [
-        entry for entry in defaults["kolla_openstack_custom_config_include_globs_default"] if "nova" in entry["glob"]
+        entry
+        for entry in defaults["kolla_openstack_custom_config_include_globs_default"]
+        if entry["glob"].startswith(("nova", "placement"))
     ]
     tasks = yaml.safe_load((role / "tasks/config.yml").read_text())
     first = next(n for n, task in enumerate(tasks) if "kolla_custom_config_info" in task)
@@ -153,6 +175,7 @@ def kayobe(root: Path, tools: Path) -> dict:
         "vars": {
             **defaults,
             "kolla_enable_nova": True,
+            "kolla_enable_placement": True,
             "kolla_openstack_custom_config_include_globs": globs,
             "kolla_openstack_custom_config_paths": paths,
             "kolla_node_custom_config_path": str(root / "generated"),
@@ -167,10 +190,12 @@ def test_kayobe_joins_an_environment_and_hands_it_on(tmp_path, tools):
     put(tmp_path, {f"{base}/nova/nova-api.conf": f"[pci]\nalias = {FPGA}\n"})
     put(tmp_path, {f"{base}/nova/nova-compute.conf": f"[pci]\nalias = {FPGA}\n", f"{base}/nova.conf": "[DEFAULT]\n"})
     environment = "etc/kayobe/environments/prod/kolla/config/nova"
-    rendering = rendered(tmp_path, "kayobe", placement="schedule", directory=environment)
+    put(tmp_path, {f"{base}/placement.conf": "[placement]\nx = true\n"})
+    rendering = rendered(tmp_path, "kayobe", placement="schedule", directory=environment, spec=LARGE)
     assert not [finding for finding in rendering.findings if finding.severity == "error"]
     written(tmp_path, rendering)
     play(tmp_path, tools, [kayobe(tmp_path, tools), *merges(tmp_path, tools, "generated")])
     assert_merged(tmp_path, ["fpga", *OURS], DEFAULT, nic=False)
+    assert_placement_limited(tmp_path)
     blazar = conf(tmp_path / "merged/ctl01/nova-scheduler.conf.blazar")
     assert blazar.filter_scheduler.enabled_filters[-1] == "BlazarFilter"
