@@ -8,6 +8,7 @@ import os
 import shlex
 import stat
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -75,27 +76,28 @@ def make_private(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomic(path: Path, text: str, *, mode: int = 0o644) -> None:
+def write_atomic(path: Path, text: str | Iterable[str], *, mode: int = 0o644) -> None:
     """Replace ``path`` by ``text`` atomically.
 
     The new content is written to a temporary file in the same directory, synced, given ``mode`` and renamed. Readers
     see the old content or the new, and the mode is never wider than ``mode``. The directory is synced too, so the
     file survives a power failure after the return.
 
+    :param text: the content, or its parts, which are written one by one.
     :param mode: permission bits.
     :raises OSError: when the directory is missing or not writable; ``path`` is then unchanged.
     """
     try:
-        _write_atomic(path, text, mode)
+        _write_atomic(path, [text] if isinstance(text, str) else text, mode)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error  # without the name of the temporary file
 
 
-def _write_atomic(path: Path, text: str, mode: int) -> None:
+def _write_atomic(path: Path, parts: Iterable[str], mode: int) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
-            stream.write(text)
+            stream.writelines(parts)
             stream.flush()
             os.fchmod(stream.fileno(), mode)
             os.fsync(stream.fileno())

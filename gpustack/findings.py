@@ -115,23 +115,28 @@ def errors(findings: Iterable[Finding]) -> list[Finding]:
     return [f for f in findings if f.severity is Severity.ERROR]
 
 
+def merged(findings: Iterable[Finding]) -> Mapping[tuple[Severity, Code, str], Mapping[str, Sequence[str]]]:
+    """The places of each message, by severity, code and remedy; most severe first."""
+    by_remedy: dict[tuple[Severity, Code, str], dict[str, dict[str, None]]] = {}
+    for finding in sorted(findings, key=lambda f: (-f.severity.rank, f.code)):
+        messages = by_remedy.setdefault((finding.severity, finding.code, finding.remedy), {})
+        messages.setdefault(finding.message, {})[finding.place] = None
+    return {key: {text: list(places) for text, places in messages.items()} for key, messages in by_remedy.items()}
+
+
 def report_lines(findings: Iterable[Finding]) -> Iterator[list[str]]:
     """Findings as text lines, most severe first: each message once with all its places, and each remedy once.
 
     :returns: for each remedy, its messages, followed by the remedy itself.
     """
-    by_remedy: dict[tuple[Severity, Code, str], dict[str, dict[str, None]]] = {}
-    for finding in sorted(findings, key=lambda f: (-f.severity.rank, f.code)):
-        messages = by_remedy.setdefault((finding.severity, finding.code, finding.remedy), {})
-        messages.setdefault(finding.message, {})[finding.place] = None
-    for (severity, code, remedy), messages in by_remedy.items():
+    for (severity, code, remedy), messages in merged(findings).items():
         yield [
-            *(f"{severity.upper()} {code} {_joined(list(places))}: {message}" for message, places in messages.items()),
+            *(f"{severity.upper()} {code} {joined(places)}: {message}" for message, places in messages.items()),
             f"  → {remedy}",
         ]
 
 
-def _joined(places: Sequence[str]) -> str:
+def joined(places: Sequence[str]) -> str:
     """``gpu01 0000:84:00.0, 0000:88:00.0``; long lists are abbreviated to counts."""
     by_host: dict[str, list[str]] = {}
     for place in places:

@@ -48,8 +48,12 @@ class Cell(FormattableColumn[Any]):
 
 
 class FleetCommand(OpenStackCommand):
-    """Base class of the commands on GPUs in service: they read the fleet, and report what is missing."""
+    """Base class of the commands on GPUs in service: they read the fleet, and report what is missing.
 
+    :cvar product: the noun of the output, for errors.
+    """
+
+    product = "list"
     _fleet: Fleet
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -93,7 +97,7 @@ class FleetCommand(OpenStackCommand):
         if missing:
             for line in missing:
                 self.report(f"partial: {line}")
-            raise PartialError("the list is partial", remedy="see the reasons above")
+            raise PartialError(f"the {self.product} is partial", remedy="see the reasons above")
         return 0
 
 

@@ -1,0 +1,66 @@
+"""The page of ``gpustack report`` for 1,000 and 10,000 GPUs: its size, time, and the memory that writing it takes.
+
+Run it with ``python bench/report.py``. The larger page must stay below 5 MB. Memory is the peak while the page is
+written, beyond the fleet itself, without and with the whole page in memory: the first must stay below a quarter of the
+second.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from gpustack.report.page import Report, parts, write
+from support.fleets import fleet_of
+
+MEGABYTE = 1_000_000
+MOST_BYTES = 5 * MEGABYTE
+MOST_MEMORY = 0.25
+
+
+def peak(action: Callable[[], object]) -> int:
+    """The memory that an action takes at most, in bytes."""
+    tracemalloc.start()
+    try:
+        action()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def _joined(report: Report) -> str:
+    return "".join(parts(report))
+
+
+def main() -> int:
+    """Print the figures; return 1 if one is above its limit."""
+    is_over = False
+    with tempfile.TemporaryDirectory() as directory:
+        for hosts in (125, 1250):
+            report = Report(fleet=fleet_of(hosts), at=datetime.now(UTC).replace(tzinfo=None))
+            begun = time.perf_counter()
+            path = write(report, Path(directory))  # also warms up the template
+            seconds = time.perf_counter() - begun
+            size = path.stat().st_size
+            streamed = peak(partial(write, report, Path(directory)))
+            joined = peak(partial(_joined, report))
+            ratio = streamed / joined
+            print(
+                f"{hosts * 8} GPUs: {size / MEGABYTE:.2f} MB (at most {MOST_BYTES / MEGABYTE:.0f}), {seconds:.1f} s,"
+                f" memory {streamed / MEGABYTE:.1f} MB, complete page {joined / MEGABYTE:.1f} MB,"
+                f" ratio {ratio:.2f} (at most {MOST_MEMORY})"
+            )
+            is_over = is_over or size > MOST_BYTES or (hosts == 1250 and ratio > MOST_MEMORY)
+    return int(is_over)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

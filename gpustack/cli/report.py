@@ -1,0 +1,57 @@
+"""``gpustack report``: the GPUs in service as a web page."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpustack.cli.gpu import FleetCommand
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+_UNNAMED = ("envvars", "defaults")
+"""The names of openstacksdk for a cloud that variables describe."""
+
+
+class ReportCommand(FleetCommand):
+    """Write a web page about the GPUs in service: a map of hosts and GPUs, free GPUs, projects and findings.
+
+    The page is one file, index.html, which needs no server and loads nothing from elsewhere. It contains names of
+    instances, projects and users. If a source does not answer, or the user may not read it, the page is marked as
+    partial, and the exit code is 23.
+    """
+
+    epilog = """\
+gpustack report --out report; gpustack report --out report --snapshot hosts.json --spec gpustack.yaml"""
+
+    product = "report"
+    _cloud = ""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            "--out", type=Path, required=True, metavar="DIR", help="write index.html into this directory"
+        )
+        return parser
+
+    def connection(self, parsed_args: argparse.Namespace, *, timeout: float | None = None) -> Connection:
+        """The connection to the cloud, whose name is the title of the page."""
+        cloud = super().connection(parsed_args, timeout=timeout)
+        name = cloud.config.name or ""
+        self._cloud = "" if name in _UNNAMED else name
+        return cloud
+
+    def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.fleet.read import Detail
+        from gpustack.report.page import Report, write
+
+        at = datetime.now(UTC).replace(tzinfo=None)
+        self._fleet = self.read(parsed_args, Detail.HOLDERS)
+        report = Report(fleet=self._fleet, at=at, cloud=self._cloud)
+        path = write(report, parsed_args.out)
+        hosts = len({count.host for count in self._fleet.counts})
+        self.show(f"{path}: {len(self._fleet.gpus)} GPUs on {hosts} hosts")
+        return 0

@@ -1,0 +1,58 @@
+"""``gpustack report``; a stand-in for the cloud gives the fleet."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpustack.cli.report import ReportCommand
+from gpustack.fleet.model import Fleet, Gap, Source
+from gpustack.fleet.read import Detail
+from support.fleets import fleet_of
+from support.page import Page
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fleet], None]:
+    """Let the command read this fleet."""
+
+    def install(fleet: Fleet) -> None:
+        def read(command: ReportCommand, parsed_args: argparse.Namespace, detail: Detail) -> Fleet:
+            assert detail is Detail.HOLDERS
+            return fleet
+
+        monkeypatch.setattr(ReportCommand, "read", read)
+
+    return install
+
+
+def test_page_is_written_and_named(gpustack: Callable, cloud: Callable, tmp_path: Path) -> None:
+    cloud(replace(fleet_of(3), findings=()))
+    ran = gpustack("report", "--out", tmp_path / "report")
+    path = tmp_path / "report" / "index.html"
+    assert (ran.code, ran.out, ran.err) == (0, f"{path}: 24 GPUs on 3 hosts\n", "")
+    page = Page(path.read_text(encoding="utf-8"))
+    assert page.problems() == []
+    assert "from Nova, Placement, Keystone" in page.words
+
+
+def test_partial_report_is_written_and_fails(gpustack: Callable, cloud: Callable, tmp_path: Path) -> None:
+    cloud(replace(fleet_of(1), partial=(Gap(source=Source.NOVA, reason="cell cell2 does not answer"),)))
+    ran = gpustack("report", "--out", tmp_path)
+    assert ran.code == 23
+    assert "partial: Nova: cell cell2 does not answer" in ran.err
+    assert "the report is partial" in ran.err
+    assert "This report is partial" in (tmp_path / "index.html").read_text(encoding="utf-8")
+
+
+def test_directory_that_cannot_be_written_is_an_error(gpustack: Callable, cloud: Callable, tmp_path: Path) -> None:
+    cloud(fleet_of(1))
+    (tmp_path / "file").touch()
+    ran = gpustack("report", "--out", tmp_path / "file")
+    assert ran.code == 1
+    assert str(tmp_path / "file") in ran.err
+    assert "Traceback" not in ran.err
