@@ -51,8 +51,8 @@ class GpuWatchCommand(FleetCommand):
     """
 
     epilog = """\
-gpustack gpu watch --textfile /var/lib/prometheus/node-exporter/gpustack.prom;
-gpustack gpu watch --textfile gpustack.prom --once; gpustack gpu watch --listen 9835"""
+gpustack gpu watch --textfile /var/lib/prometheus/node-exporter/gpustack-gpus.prom;
+gpustack gpu watch --textfile gpustack-gpus.prom --once; gpustack gpu watch --listen 9877"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)

@@ -12,7 +12,18 @@ from gpustack.errors import GpustackError, UsageError
 from gpustack.files import share_dir
 
 
-class PlaybookPathCommand(ShowOne):
+class PathCommand(ShowOne):
+    """A command that prints paths; with NAME, only one."""
+
+    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
+        """Print only the path for a NAME, unless another format is chosen."""
+        if parsed_args.name is None or parsed_args.formatter != "table":
+            return int(super().produce_output(parsed_args, column_names, data))
+        print(*data, file=self.app.stdout)
+        return 0
+
+
+class PlaybookPathCommand(PathCommand):
     """Print the paths of the playbooks, their roles and the templates.
 
     With NAME, print only this path, for ansible-playbook.
@@ -51,10 +62,3 @@ ansible-playbook -i inventory "$(gpustack playbook path prepare)" -e gpustack_sp
         if path is None:
             raise UsageError(f"there is no playbook {name}", remedy=f"names: {', '.join(paths)}")
         return path
-
-    def produce_output(self, parsed_args: argparse.Namespace, column_names: Sequence[str], data: Sequence[Any]) -> int:
-        """Print only the path for a NAME, unless another format is chosen."""
-        if parsed_args.name is None or parsed_args.formatter != "table":
-            return int(super().produce_output(parsed_args, column_names, data))
-        print(*data, file=self.app.stdout)
-        return 0

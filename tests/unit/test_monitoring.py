@@ -35,6 +35,7 @@ from support.prometheus_programs import program, promtool
 
 ALERTS = data_dir("monitoring") / "alerts.yml"
 DASHBOARD = json.loads((data_dir("monitoring") / "dashboard.json").read_text(encoding="utf-8"))
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "monitor-the-fleet.md"
 SERIES = Path(__file__).parent / "data" / "alerts.yml"
 RULES: list[dict[str, Any]] = [
     rule for group in yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]
@@ -97,6 +98,30 @@ def test_the_exporter_has_these_metrics_and_labels(published: list[Metric], expr
     assert names
     assert names <= known.keys()
     assert {*used_labels(expression), *labels} <= set().union(*(known[name] for name in names))
+
+
+def test_the_queries_of_the_page_are_valid(published: list[Metric], tmp_path: Path) -> None:
+    known = {sample.name for metric in published for sample in metric.samples}
+    text = PAGE.read_text(encoding="utf-8")
+    expressions = re.findall(r"```promql\n(.+?)```", text, re.DOTALL)
+    assert expressions
+    assert set(re.findall(r"\bgpustack_\w+\b(?!\*)", " ".join(expressions))) <= known
+    rules = [{"record": "of:page", "labels": {"n": str(n)}, "expr": expr} for n, expr in enumerate(expressions)]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "page", "rules": rules}]}))
+    checked = promtool("check", "rules", tmp_path / "rules.yml")
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_page_lists_all_metrics_and_alerts(published: list[Metric]) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    names = {sample.name for metric in published for sample in metric.samples}
+    missing = [name for name in names if f"`{name}`" not in page and not name.startswith("gpustack_cleanup_")]
+    assert missing == []
+    labels = {name for metric in published if "cleanup" not in metric.name for s in metric.samples for name in s.labels}
+    assert [name for name in labels if f"`{name}`" not in page] == []
+    severities = dict(re.findall(r"`(\w+)`(?=[^|]*\|)[^|]*\| (critical|warning|info) \|", page))
+    assert [rule["alert"] for rule in RULES if f"`{rule['alert']}`" not in page] == []
+    assert severities.items() <= {rule["alert"]: rule["labels"]["severity"] for rule in RULES}.items()
 
 
 @pytest.fixture(scope="module")
