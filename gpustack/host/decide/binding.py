@@ -137,7 +137,7 @@ def kept_functions(host: Host, targets: Targets) -> Iterator[Function]:
 
 
 def _stack(module: str) -> str:
-    return next((stack for stack in _STACKS if module == stack or module.startswith(f"{stack}_")), module)
+    return next((stack for stack in _STACKS if module.startswith(f"{stack}_")), module)
 
 
 def _blacklist(host: Host, targets: Targets) -> Iterator[str]:

@@ -45,23 +45,23 @@ SPEC = {
 }
 
 
-def disabled(files: dict[str, str]) -> list[str]:
-    """The messages about modules that the configuration of a host disables."""
+def messages(files: dict[str, str], code: Code = Code.NEEDED_MODULE_DISABLED) -> list[str]:
+    """The messages with a code, by default those about disabled modules, on a host with these files."""
     host = Machine(changed(snapshot("k4200"), {"files": files})).host
     findings = plan_host(parse_spec(yaml.safe_dump(SPEC), "test"), host).findings
-    return [finding.message for finding in findings if finding.code == Code.NEEDED_MODULE_DISABLED]
+    return [finding.message for finding in findings if finding.code == code]
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_each_module_of_vfio_must_be_loadable(module: str) -> None:
-    (message,) = disabled({"/etc/modprobe.d/local.conf": f"install {module} /bin/false\n"})
+    (message,) = messages({"/etc/modprobe.d/local.conf": f"install {module} /bin/false\n"})
     assert f"install {module} /bin/false" in message
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_a_blacklist_stops_only_modules_that_are_loaded_by_name(module: str) -> None:
     """modprobe loads a blacklisted module as a dependency of another one."""
-    found = disabled({"/etc/modprobe.d/local.conf": f"blacklist {module}\n"})
+    found = messages({"/etc/modprobe.d/local.conf": f"blacklist {module}\n"})
     assert len(found) == (module in ("vfio_iommu_type1", "vfio_pci"))
 
 
@@ -82,7 +82,36 @@ def test_a_blacklist_stops_only_modules_that_are_loaded_by_name(module: str) -> 
     ],
 )
 def test_kernel_arguments_that_keep_a_module_of_vfio_out(arguments: str, count: int) -> None:
-    assert len(disabled({"/etc/default/grub": f'GRUB_CMDLINE_LINUX="{arguments}"\n'})) == count
+    assert len(messages({"/etc/default/grub": f'GRUB_CMDLINE_LINUX="{arguments}"\n'})) == count
+
+
+@pytest.mark.parametrize(
+    ("option", "count"),
+    [
+        ("vfio-pci ids=10de:11b4,10de:0e0a", 0),
+        ("vfio-pci ids=10de:11b4", 1),
+        ("vfio-pci ids=8086:1572", 1),  # modprobe appends the options of gpustack: the kernel uses one of the lists
+        ("pci-stub ids=10de:0e0a", 1),
+        ("pci-stub ids=8086:1572", 0),  # neither the driver nor the device concerns gpustack
+    ],
+)
+def test_ids_by_hand_are_a_conflict_if_they_differ(option: str, count: int) -> None:
+    assert len(messages({"/etc/modprobe.d/local.conf": f"options {option}\n"}, Code.IDS_CONFLICT)) == count
+
+
+@pytest.mark.parametrize(
+    ("address", "override", "count"),
+    [
+        ("0000:84:00.0", "nouveau\n", 1),
+        ("0000:84:00.0", "", 1),
+        ("0000:84:00.0", "vfio-pci\n", 0),
+        ("0000:01:00.0", "igb\n", 0),  # not passed through
+    ],
+)
+def test_an_override_of_driverctl_is_a_conflict_on_a_gpu_that_is_passed_through(
+    address: str, override: str, count: int
+) -> None:
+    assert len(messages({f"/etc/driverctl.d/pci-{address}": override}, Code.DRIVERCTL_CONFLICTS)) == count
 
 
 @pytest.mark.parametrize(
