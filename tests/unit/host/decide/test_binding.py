@@ -12,6 +12,7 @@ from gpustack.findings import definitions
 from gpustack.host.plan import plan_host
 from gpustack.spec.load import parse_spec
 from support.boot_simulation import Machine
+from support.host_cases import load
 from support.host_samples import changed, snapshot
 
 HERE = Path(__file__).parents[1]
@@ -83,6 +84,17 @@ def test_a_blacklist_stops_only_modules_that_are_loaded_by_name(module: str) -> 
 )
 def test_kernel_arguments_that_keep_a_module_of_vfio_out(arguments: str, count: int) -> None:
     assert len(messages({"/etc/default/grub": f'GRUB_CMDLINE_LINUX="{arguments}"\n'})) == count
+
+
+def test_each_boot_entry_has_a_module_blacklist_of_its_own() -> None:
+    """The last argument of one command line counts; an entry is not a later part of another one."""
+    _case, spec, machine = load(HERE / "cases/systemd-boot-cmdline.yaml")
+    entries = [dict(entry) for entry in machine.raw["boot"]["entries"]]
+    for entry, module in zip(entries, ("vfio_pci", "nouveau"), strict=True):
+        entry["arguments"] += f" module_blacklist={module}"
+    host = Machine(changed(machine.raw, {"set": {"boot.entries": entries}})).host
+    findings = [f for f in plan_host(spec, host).findings if f.code == Code.NEEDED_MODULE_DISABLED]
+    assert [entries[0]["source"] in finding.place for finding in findings] == [True]
 
 
 @pytest.mark.parametrize(
