@@ -1,0 +1,1 @@
+"""What still fits: how many more instances of each flavor, on which hosts, and why not more."""

@@ -1,0 +1,92 @@
+"""Read the cloud and count what fits, for all flavors of a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpustack.capacity import read
+from gpustack.capacity.count import capacity
+from gpustack.capacity.hosts import Sources, hosts
+from gpustack.capacity.model import Capacity, Demand, Host
+from gpustack.facts.model import Host as Facts
+from gpustack.fleet.cards import models_of
+from gpustack.fleet.join import join
+from gpustack.fleet.read import Detail, Given
+from gpustack.fleet.read import read as read_fleet
+from gpustack.fleet.requests import Progress, silent
+from gpustack.spec.model import Spec
+
+if TYPE_CHECKING:
+    from openstack.connection import Connection
+
+    from gpustack.capacity.compute_nodes import ComputeNode
+    from gpustack.cleanup.cells import Cell
+    from gpustack.cleanup.sources import Sources as Cells
+
+    Databases = Callable[[], Cells]
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """The hosts of a cloud with their free resources.
+
+    :ivar gaps: everything that could not be read.
+    """
+
+    hosts: tuple[Host, ...]
+    gaps: tuple[str, ...] = ()
+
+
+def state(
+    cloud: Connection,
+    spec: Spec,
+    *,
+    facts: Sequence[Facts] = (),
+    databases: Databases | None = None,
+    empty: bool = False,
+    progress: Progress = silent,
+) -> State:
+    """Read the hosts.
+
+    :param facts: the hosts of a snapshot.
+    :param databases: the cell databases, for NUMA nodes, and for free GPUs without PCI in Placement.
+    :param empty: as if there were no instances; NUMA nodes are then not considered.
+    :raises CloudError: if Nova or Placement does not answer.
+    """
+    given = Given(hosts=tuple(facts), models=models_of(spec))
+    found = None if databases is None else databases()
+    # Rows also have the GPUs that are in use. Without them, devices that are free in Nova and Placement are enough.
+    rows = (lambda: found) if empty and found is not None else None
+    fleet = join(read_fleet(lambda: cloud, Detail.STATES, given, rows, progress))
+    hypervisors = read.hypervisors(cloud)
+    computes, problems = _computes(found.with_hosts if found and not empty else ())
+    sources = Sources(
+        fleet=fleet,
+        hypervisors=hypervisors,
+        rooms=read.rooms(cloud, [hypervisor.uuid for hypervisor in hypervisors]),
+        computes=computes,
+        facts=facts,
+    )
+    gaps = (*(f"{gap.source}: {gap.reason}" for gap in fleet.partial), *problems)
+    return State(hosts=hosts(spec, sources, empty=empty), gaps=tuple(dict.fromkeys(gaps)))
+
+
+def _computes(cells: Sequence[Cell]) -> tuple[Mapping[str, ComputeNode], Sequence[str]]:
+    if not cells:
+        return {}, ()
+    from gpustack.capacity.compute_nodes import read as read_cells
+
+    return read_cells(cells)
+
+
+def assess(cloud: Connection, known: Sequence[Host], demand: Demand, progress: Progress = silent) -> Capacity:
+    """Count the instances of a flavor; Placement is asked on which hosts with room it accepts one.
+
+    :raises CloudError: if Placement does not answer.
+    """
+    counted = capacity(known, demand)
+    fitting = {entry.host for entry in counted.hosts if entry.fits}
+    uuids = [host.uuid for host in known if host.name in fitting]
+    return capacity(known, demand, read.accepted(cloud, demand, uuids, progress)) if uuids else counted

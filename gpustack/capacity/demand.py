@@ -1,0 +1,71 @@
+"""The needs of a flavor: what Nova requests from Placement and checks in its filters. Pure.
+
+The amounts are those of ``ResourceRequest`` (nova/scheduler/utils.py) for an instance with a local root disk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from gpustack.capacity.model import Demand
+from gpustack.flavor.flavors import WantedFlavor
+from gpustack.spec.extra_specs import AFFINITY, CPU_POLICY, MAXPHYSADDR, NUMA_NODES, OLD_HIDE, PAGE_SIZE
+from gpustack.spec.model import Spec
+
+_EMULATOR = "hw:emulator_threads_policy"
+_PASSTHROUGH = "COMPUTE_ADDRESS_SPACE_PASSTHROUGH"
+_UNMODELLED = re.compile(
+    r"(resources|trait)[^:]+:|aggregate_instance_extra_specs:|capabilities:"
+    r"|hw:(mem_page_size|cpu_thread_policy|cpu_dedicated_mask|pmem|mem_encryption|locked_memory|numa_cpus|numa_mem"
+    r"|tpm_version)|os:secure_boot|[^:]+\Z"
+)
+"""Extra specs that restrict hosts in ways that are not counted here. Names without namespace match aggregates."""
+
+
+def demand_of(spec: Spec, flavor: WantedFlavor) -> Demand:
+    """The needs of one instance of a flavor."""
+    specs = flavor.extra_specs
+    policies = [spec.models[model].numa_policy for model in spec.models if spec.alias_of(model) in flavor.gpus]
+    of_alias = "required" if "required" in policies else next(filter(None, policies), None)
+    traits = {key.removeprefix("trait:"): value for key, value in specs.items() if key.startswith("trait:")}
+    if specs.get(MAXPHYSADDR) == "passthrough":
+        traits[_PASSTHROUGH] = "required"
+    dedicated = specs.get(CPU_POLICY) == "dedicated"
+    unmodelled = {key for key in specs if key != OLD_HIDE and _UNMODELLED.match(key)}
+    if specs.get(CPU_POLICY) == "mixed":
+        unmodelled.add(f"{CPU_POLICY}=mixed")
+    return Demand(
+        flavor=flavor.name,
+        gpus=flavor.gpus,
+        amounts=_amounts(flavor, dedicated=dedicated),
+        vcpus=flavor.sizes.vcpus,
+        ram=flavor.sizes.ram,
+        disk=flavor.sizes.disk + flavor.sizes.ephemeral,
+        required=frozenset(name for name, value in traits.items() if value == "required"),
+        forbidden=frozenset(name for name, value in traits.items() if value == "forbidden"),
+        nodes=_nodes(specs),
+        policy=specs.get(AFFINITY) or of_alias or "legacy",
+        dedicated=dedicated,
+        unmodelled=tuple(sorted(unmodelled)),
+    )
+
+
+def _nodes(specs: Mapping[str, str]) -> int | None:
+    """The number of NUMA nodes of the instance (nova/virt/hardware.py, numa_get_constraints)."""
+    if NUMA_NODES in specs:
+        return int(specs[NUMA_NODES])
+    has_nodes = specs.get(CPU_POLICY) in ("dedicated", "mixed") or not specs.keys().isdisjoint({PAGE_SIZE, "hw:pmem"})
+    return 1 if has_nodes else None
+
+
+def _amounts(flavor: WantedFlavor, *, dedicated: bool) -> dict[str, int]:
+    sizes, specs = flavor.sizes, flavor.extra_specs
+    amounts = {"PCPU" if dedicated else "VCPU": sizes.vcpus}
+    if dedicated and specs.get(_EMULATOR) == "isolate":
+        amounts["PCPU"] += 1
+    amounts |= {"MEMORY_MB": sizes.ram, "DISK_GB": sizes.disk + sizes.ephemeral + -(-sizes.swap // 1024)}
+    for key, value in specs.items():
+        if key.startswith("resources:") and value.isdecimal():
+            amounts[key.removeprefix("resources:")] = int(value)
+    return {name: amount for name, amount in amounts.items() if amount}

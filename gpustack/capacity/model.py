@@ -1,0 +1,199 @@
+"""Hosts with their free resources, the needs of flavors, and how many instances fit. Plain data."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+ANY_NODE = -1
+"""The NUMA node of GPUs of which only the number is known."""
+
+
+class Reason(enum.StrEnum):
+    """Why GPUs of a flavor stay free, or cannot be used."""
+
+    FRAGMENTS = "fragments"
+    """A host has free GPUs, but fewer than one instance needs."""
+    VCPUS = "vCPUs"
+    RAM = "RAM"
+    DISK = "disk"
+    RESOURCE = "other resource"
+    NUMA = "NUMA nodes"
+    """No NUMA node, or set of nodes, has the GPUs, the processors and the memory together."""
+    PLACEMENT = "Placement"
+    """Placement refuses: a trait, or more than one instance may have of a host."""
+    DISABLED = "disabled"
+    DOWN = "down"
+    RESERVED = "reserved"
+    NOT_OFFERED = "not offered"
+    INCONSISTENT = "inconsistent"
+
+
+BY_CLASS = {"VCPU": Reason.VCPUS, "PCPU": Reason.VCPUS, "MEMORY_MB": Reason.RAM, "DISK_GB": Reason.DISK}
+"""The reasons of resource classes; others are :attr:`Reason.RESOURCE`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cards:
+    """Free GPUs of a host that Nova does not distinguish.
+
+    :ivar aliases: the aliases that match them; an alias can match several models.
+    :ivar node: their NUMA node; None if they report none, :data:`ANY_NODE` if it is not known.
+    """
+
+    aliases: frozenset[str]
+    node: int | None = ANY_NODE
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """What is free on a NUMA node of a host.
+
+    :ivar cpus: the processors for instances without dedicated ones.
+    :ivar shared: the sum of vCPUs that such instances may still have.
+    :ivar dedicated: free dedicated processors.
+    :ivar total: all memory in MiB.
+    :ivar memory: free memory in MiB, for instances with dedicated processors.
+    :ivar overcommitted: free memory in MiB with Nova's ratio, for all others.
+    :ivar socket: None if Nova does not know it.
+    """
+
+    cpus: int = 0
+    shared: float = 0
+    dedicated: int = 0
+    total: int = 0
+    memory: int = 0
+    overcommitted: float = 0
+    socket: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Free:
+    """The weights of a host, as Nova's scheduler has them: MiB, processors and MiB.
+
+    They may be less than zero.
+    """
+
+    ram: float = 0
+    cpus: float = 0
+    disk: float = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """A compute node with its free resources.
+
+    :ivar uuid: of its resource provider, and of its compute node.
+    :ivar cards: None if the GPUs of the host are not known.
+    :ivar amounts: free amounts by resource class, with overcommitment.
+    :ivar nodes: its NUMA nodes; None if they are not known.
+    :ivar closed: why it gets no instance.
+    :ivar withheld: GPUs that no instance gets: the number by alias and reason.
+    :ivar others: free PCI devices that are no GPU of the spec.
+    :ivar shares_disk: whether disk comes from a pool of several hosts.
+    :ivar doubt: why fewer GPUs may be free; empty if their number is certain.
+    """
+
+    uuid: str
+    name: str
+    cards: tuple[Cards, ...] | None = ()
+    amounts: Mapping[str, int] = field(default_factory=dict)
+    nodes: Mapping[int, Node] | None = None
+    closed: Reason | None = None
+    withheld: Mapping[tuple[str, Reason], int] = field(default_factory=dict)
+    free: Free = Free()
+    others: int = 0
+    shares_disk: bool = False
+    doubt: str = ""
+
+    def count(self, aliases: frozenset[str]) -> int:
+        """The number of free GPUs that one of these aliases matches."""
+        return sum(cards.count for cards in self.cards or () if cards.aliases & aliases)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """The needs of one instance of a flavor.
+
+    :ivar gpus: the number of GPUs by alias.
+    :ivar amounts: by resource class.
+    :ivar nodes: the number of NUMA nodes of the instance; None if it has none.
+    :ivar policy: the PCI NUMA affinity policy.
+    :ivar unmodelled: extra specs that may exclude further hosts.
+    """
+
+    flavor: str
+    gpus: Mapping[str, int]
+    amounts: Mapping[str, int]
+    vcpus: int
+    ram: int
+    disk: int = 0
+    required: frozenset[str] = frozenset()
+    forbidden: frozenset[str] = frozenset()
+    nodes: int | None = None
+    policy: str = "legacy"
+    dedicated: bool = False
+    unmodelled: tuple[str, ...] = ()
+
+    @property
+    def aliases(self) -> frozenset[str]:
+        """The aliases of its GPUs."""
+        return frozenset(self.gpus)
+
+    @property
+    def count(self) -> int:
+        """The number of its GPUs."""
+        return sum(self.gpus.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostCapacity:
+    """How many instances fit on a host.
+
+    :ivar left: the GPUs that are free afterwards.
+    :ivar reason: why they stay free; None if none does.
+    """
+
+    host: str
+    fits: int
+    left: int = 0
+    reason: Reason | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """GPUs that stay free, or that no instance gets, for one reason.
+
+    :ivar most: the most of these GPUs on one host.
+    """
+
+    reason: Reason
+    gpus: int
+    hosts: tuple[str, ...]
+    most: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """How many more instances of a flavor fit, if only this flavor is booted.
+
+    :ivar least: the certain number.
+    :ivar most: the largest possible number; None if unknown.
+    :ivar free: the free GPUs that its aliases match.
+    :ivar doubts: why the number is not exact.
+    """
+
+    demand: Demand
+    least: int
+    most: int | None
+    free: int
+    hosts: tuple[HostCapacity, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether the number is certain."""
+        return self.least == self.most

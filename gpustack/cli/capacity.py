@@ -1,0 +1,139 @@
+"""``gpustack capacity``: how many more instances of each flavor fit."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cli import capacity_simulation as simulation
+from gpustack.cli.cloud import OpenStackCommand
+from gpustack.cli.common import Lister, is_for_machines, release_of
+from gpustack.cli.gpu import CLOUD_TIMEOUT, databases_of
+from gpustack.cli.progress import counting
+from gpustack.errors import PartialError, UsageError
+from gpustack.text import printable
+
+if TYPE_CHECKING:
+    from gpustack.capacity.assess import State
+    from gpustack.capacity.model import Capacity, Demand
+    from gpustack.findings import Finding
+
+
+class CapacityCommand(OpenStackCommand, Lister):
+    """Count how many more instances of each flavor fit, and name the reasons against more.
+
+    Each flavor is counted as if no other were booted. A number that is not certain is shown with `at least` or
+    `at most`, with the reason below. Without PCI in Placement, free GPUs come from the databases (--config-file) or
+    from a snapshot. NUMA nodes with room are known from the databases only. If a source does not answer, the exit code
+    is 23.
+
+    With --simulate, it replays requests on the free GPUs, or with --empty on all GPUs, with the weights of Nova's
+    scheduler, and compares settings of [filter_scheduler]: the requests that are refused, and the GPUs in fragments.
+    """
+
+    epilog = """\
+gpustack capacity gpustack.yaml; gpustack capacity gpustack.yaml --hosts --flavor g1.k4200.8;
+gpustack capacity gpustack.yaml --config-file /etc/nova/nova.conf -f json;
+gpustack capacity gpustack.yaml --empty --simulate g1.k4200.1:50,g1.k4200.8:10 --load 0.7"""
+
+    _findings: Sequence[Finding] = ()
+    _gaps: Sequence[str] = ()
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument("spec", type=Path, metavar="SPEC", help="the spec, usually gpustack.yaml")
+        parser.add_argument(
+            "--flavor", action="append", metavar="NAME", help="count only this flavor of the spec; can be repeated"
+        )
+        parser.add_argument("--hosts", action="store_true", help="list each host of each flavor")
+        parser.add_argument(
+            "--release", metavar="NAME", help="the flavors of this release of Nova (default: that of the spec)"
+        )
+        group = parser.add_argument_group("other sources")
+        group.add_argument(
+            "--snapshot",
+            type=Path,
+            metavar="FILE",
+            help="read the facts of hosts from a file of scan --save, for sizes `auto` and the GPUs of hosts",
+        )
+        group.add_argument(
+            "--config-file",
+            action="append",
+            type=Path,
+            metavar="FILE",
+            help="nova.conf of nova-api, or its directory: its cell databases have the free devices and NUMA nodes; "
+            "can be repeated",
+        )
+        simulation.add_options(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+        from gpustack.capacity import table
+
+        simulation.check_options(parsed_args)
+        state, demands = self._read(parsed_args)
+        if parsed_args.simulate:
+            return simulation.simulated(parsed_args, state.hosts, demands)
+        counted = self._counted(parsed_args, state, demands)
+        if is_for_machines(parsed_args):
+            return table.FIELDS, [table.data_row(entry) for entry in counted]
+        if parsed_args.hosts:
+            return table.HOST_COLUMNS, [_printable(row) for row in table.host_rows(counted)]
+        return table.COLUMNS, [_printable(table.text_row(entry)) for entry in counted]
+
+    def _counted(self, parsed_args: argparse.Namespace, state: State, demands: list[Demand]) -> list[Capacity]:
+        from gpustack.capacity.assess import assess
+        from gpustack.capacity.findings import findings
+
+        cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+        with counting(self, "asking Placement") as progress:
+            counted = [assess(cloud, state.hosts, demand, progress) for demand in demands]
+        self._findings = [*self._findings, *findings(counted)]
+        return counted
+
+    def _read(self, parsed_args: argparse.Namespace) -> tuple[State, list[Demand]]:
+        """The hosts, and the flavors to count."""
+        from gpustack.capacity.assess import state
+        from gpustack.capacity.demand import demand_of
+        from gpustack.facts.store import load_snapshot
+        from gpustack.flavor.desired import wanted
+        from gpustack.spec.load import load_spec
+
+        spec = load_spec(parsed_args.spec)
+        hosts = load_snapshot(parsed_args.snapshot) if parsed_args.snapshot else ()
+        desired = wanted(spec, release=release_of(parsed_args.release, spec), hosts=hosts)
+        self._findings = desired.findings
+        names = parsed_args.flavor or [flavor.name for flavor in desired.flavors]
+        by_name = {flavor.name: flavor for flavor in desired.flavors}
+        for name in names:
+            if name not in by_name:
+                raise UsageError(
+                    f"the spec has no flavor {name!r}", remedy=f"its flavors: {', '.join(by_name) or 'none'}"
+                )
+        cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+        with counting(self, "reading instances") as progress:
+            known = state(
+                cloud,
+                spec,
+                facts=hosts,
+                databases=databases_of(parsed_args),
+                empty=parsed_args.empty,
+                progress=progress,
+            )
+        self._gaps = known.gaps
+        return known, [demand_of(spec, by_name[name]) for name in dict.fromkeys(names)]
+
+    def after(self, parsed_args: argparse.Namespace) -> int:
+        """Report the findings, and what is missing."""
+        self.report_findings(self._findings)
+        for gap in self._gaps:
+            self.report(f"partial: {gap}")
+        if self._gaps:
+            raise PartialError("the numbers are partial", remedy="see the reasons above")
+        return 0
+
+
+def _printable(row: Sequence[object]) -> list[Any]:
+    return [printable(cell, keep="\n") if isinstance(cell, str) else cell for cell in row]

@@ -1,0 +1,178 @@
+"""``gpustack capacity --simulate``: its options, and the table."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpustack.cli.common import is_for_machines, positive
+from gpustack.errors import UsageError
+
+if TYPE_CHECKING:
+    from gpustack.capacity.model import Demand, Host
+    from gpustack.capacity.simulate import Outcome
+    from gpustack.capacity.stream import Request
+    from gpustack.capacity.weights import Multipliers
+
+_DEFAULT = "default"
+_PACKED = "pci_weight_multiplier=10"
+_SKIPPED = 5
+"""Of random requests, one in so many is not counted: the fleet has to fill up first."""
+COLUMNS = ("Setting", "Flavor", "Requests", "Refused", "With GPUs free", "GPUs in use", "Fragments", "")
+FIELDS = ("setting", "flavor", "requests", "refused", "refused_with_gpus_free", "gpus_in_use", "fragments")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the simulation."""
+    group = parser.add_argument_group("simulation")
+    group.add_argument(
+        "--simulate",
+        metavar="MIX",
+        help="replay requests: a mix of flavors with their parts, such as g1:50,g8:10, or a CSV file with the columns "
+        "time, flavor and life",
+    )
+    group.add_argument(
+        "--set",
+        action="append",
+        metavar="OPTION=VALUE",
+        help="compare this setting of [filter_scheduler], or several separated by commas: ram_weight_multiplier, "
+        f"cpu_…, disk_…, pci_…; can be repeated (default: Nova's defaults, and {_PACKED})",
+    )
+    group.add_argument("--empty", action="store_true", help="replay as if there were no instances yet")
+    group.add_argument(
+        "--load",
+        type=_share,
+        default=0.7,
+        metavar="PART",
+        help="GPUs that a mix would use without refusals, as a part of those in the fleet (default: %(default)s)",
+    )
+    group.add_argument(
+        "--requests", type=positive, default=3000, metavar="N", help="replay N requests of a mix (default: %(default)s)"
+    )
+    group.add_argument("--seed", type=int, default=1, metavar="N", help="seed of a mix (default: %(default)s)")
+    group.add_argument("--plot", type=Path, metavar="FILE", help="also draw the refused requests as SVG")
+
+
+def check_options(parsed_args: argparse.Namespace) -> None:
+    """Check that the options of the simulation are used with it.
+
+    :raises UsageError: if they are not.
+    """
+    for option in ("set", "empty", "plot"):
+        if getattr(parsed_args, option) and not parsed_args.simulate:
+            raise UsageError(f"--{option} needs --simulate", remedy="add --simulate with a mix of flavors")
+
+
+def simulated(
+    parsed_args: argparse.Namespace, hosts: Sequence[Host], demands: Sequence[Demand]
+) -> tuple[Sequence[str], Sequence[Sequence[Any]]]:
+    """Replay the requests for each setting; one row for each flavor and setting.
+
+    :raises UsageError: for a mix, a file or a setting that is unusable.
+    """
+    from gpustack.capacity.plot import bar, svg
+    from gpustack.capacity.simulate import simulate
+    from gpustack.files import write_atomic
+
+    try:
+        settings = _settings(parsed_args.set)
+        requests, skipped = _requests(parsed_args, hosts, {demand.flavor: demand for demand in demands})
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    outcomes = [simulate(hosts, requests, name, values, skipped=skipped) for name, values in settings.items()]
+    if parsed_args.plot:
+        write_atomic(parsed_args.plot, svg(outcomes), mode=0o644)
+    rows = [row for outcome in outcomes for row in _rows(outcome)]
+    if is_for_machines(parsed_args):
+        return FIELDS, rows
+    return COLUMNS, [_text_row(row, bar) for row in rows]
+
+
+def _settings(texts: Sequence[str] | None) -> dict[str, Multipliers]:
+    from gpustack.capacity.weights import OPTIONS, Multipliers
+
+    settings = {_DEFAULT: Multipliers()}
+    for text in texts or [_PACKED]:
+        values: dict[str, float] = {}
+        for part in text.split(","):
+            option, _, value = part.strip().partition("=")
+            if option not in OPTIONS:
+                raise ValueError(f"{option!r} is no option of the simulation; expected {', '.join(OPTIONS)}")
+            values[option.removesuffix("_weight_multiplier")] = _multiplier(option, value)
+        settings[text] = Multipliers(**values)
+    return settings
+
+
+def _multiplier(option: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or (option == "pci_weight_multiplier" and value < 0):
+        least = " of at least 0" if option == "pci_weight_multiplier" else ""
+        raise ValueError(f"{option}={text}: expected a number{least}, as in nova.conf")
+    return value
+
+
+def _requests(
+    parsed_args: argparse.Namespace, hosts: Sequence[Host], demands: Mapping[str, Demand]
+) -> tuple[list[Request], int]:
+    """The requests, and the number of first ones that are not counted."""
+    from gpustack.capacity.simulate import gpus
+    from gpustack.capacity.stream import mix_of, poisson, recorded
+
+    path = Path(parsed_args.simulate)
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8", newline="") as lines:
+            return recorded(lines, demands, str(path)), 0
+    mix = mix_of(parsed_args.simulate)
+    if unknown := mix.keys() - demands.keys():
+        raise ValueError(f"the spec has no flavor {sorted(unknown)[0]!r}; its flavors: {', '.join(demands)}")
+    total = gpus(hosts, [demands[name] for name in mix])
+    if not total:
+        raise ValueError("no GPU of these flavors is free; --empty replays as if there were no instances")
+    number = parsed_args.requests
+    stream = poisson(mix, demands, gpus=total, load=parsed_args.load, life=100, number=number, seed=parsed_args.seed)
+    return stream, number // _SKIPPED
+
+
+def _rows(outcome: Outcome) -> list[tuple[Any, ...]]:
+    """The values of :data:`FIELDS`: of all flavors, then of each."""
+    entries = [(None, outcome.all), *outcome.tallies.items()]
+    return [
+        (
+            outcome.setting,
+            flavor,
+            tally.requests,
+            tally.refused,
+            tally.fragmented,
+            None if flavor else round(outcome.use, 4),
+            None if flavor else round(outcome.fragments, 4),
+        )
+        for flavor, tally in entries
+    ]
+
+
+def _text_row(row: tuple[Any, ...], bar: Any) -> list[Any]:  # noqa: ANN401 - a function
+    setting, flavor, requests, refused, fragmented, use, fragments = row
+    share = refused / requests if requests else 0.0
+    return [
+        setting,
+        flavor or "all",
+        requests,
+        f"{refused} ({share:.1%})",
+        fragmented,
+        "" if use is None else f"{use:.0%}",
+        "" if fragments is None else f"{fragments:.0%}",
+        bar(share),
+    ]
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 < share <= 100:
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return share

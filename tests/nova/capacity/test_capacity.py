@@ -1,0 +1,232 @@
+"""Real Nova boots a flavor until it finds no valid host: the number is the predicted one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openstack.compute.v2.flavor import Flavor
+from openstack.compute.v2.server import Server
+from openstack.connection import Connection
+
+from gpustack.cli.app import main
+from gpustack.flavor.apply import apply, plan
+from gpustack.flavor.cloud import FlavorCloud
+from gpustack.flavor.compare import FlavorChoices
+from gpustack.flavor.desired import wanted
+from gpustack.nova_options.releases import release
+from gpustack.spec.load import parse_spec
+from gpustack_demo.embedded.nova import EmbeddedHost, EmbeddedNova, gpus
+from gpustack_demo.embedded.servers import boot, delete, force_down, service_id
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),  # openstacksdk warns of its own code
+    pytest.mark.filterwarnings("ignore::openstack.warnings.OpenStackDeprecationWarning"),
+]
+
+CONFIG = """
+[DEFAULT]
+initial_cpu_allocation_ratio = 2.0
+[quota]
+instances = -1
+cores = -1
+ram = -1
+[compute]
+cpu_dedicated_set = 0-3,8-11
+cpu_shared_set = 4-7,12-15
+[pci]
+alias = {"name": "k4200", "vendor_id": "10de", "product_id": "11b4", "device_type": "type-PCI"}
+device_spec = {"vendor_id": "10de", "product_id": "11b4"}
+[filter_scheduler]
+enabled_filters = ComputeFilter,ComputeCapabilitiesFilter,ImagePropertiesFilter,NUMATopologyFilter,PciPassthroughFilter
+"""
+PLACEMENT = """
+[pci]
+report_in_placement = true
+[filter_scheduler]
+pci_in_placement = true
+"""
+SPEC = """
+version: 1
+models: {k4200: {match: {vendor: "10de", product: "11b4"}}}
+hosts: {"gpu[1:2]": [k4200]}
+nova: {release: "RELEASE", placement: PLACEMENT}
+flavors:
+  resident: {model: k4200, vcpus: 2, ram: 1GiB, disk: 1, cpu_policy: dedicated, numa: {policy: required}}
+  "g{count}": {model: k4200, count: [1, 2], vcpus: 1, ram: 512, disk: 1}
+  processors: {model: k4200, vcpus: 8, ram: 512, disk: 1}
+  too-many-processors: {model: k4200, vcpus: 9, ram: 512, disk: 1}
+  memory: {model: k4200, vcpus: 1, ram: HALF_RAM, disk: 1}
+  storage: {model: k4200, vcpus: 1, ram: 512, disk: HALF_DISK}
+  required: {model: k4200, vcpus: 3, ram: 1GiB, disk: 1, cpu_policy: dedicated, numa: {policy: required}}
+  preferred: {model: k4200, vcpus: 3, ram: 1GiB, disk: 1, cpu_policy: dedicated, numa: {policy: preferred}}
+  three: {model: k4200, count: 3, vcpus: 1, ram: 1GiB, disk: 1, cpu_policy: dedicated, numa: {policy: required}}
+  node-memory: {model: k4200, vcpus: 1, ram: 70GiB, disk: 1, numa: {nodes: 1, policy: required}}
+"""
+HOSTS = [
+    EmbeddedHost(name="gpu1", pci=gpus(4), cpus_per_node=8),
+    EmbeddedHost(name="gpu2", pci=tuple(replace(gpu, numa_node=1) for gpu in gpus(2)), cpus_per_node=8),
+]
+"""``gpu1`` has two GPUs on each NUMA node, of which one instance has one of node 0; ``gpu2`` has both on node 1."""
+
+
+class World:
+    """A Nova with an instance, and the flavors of a spec."""
+
+    def __init__(self, nova: EmbeddedNova, cloud: Connection, spec: Path, *, placement: bool) -> None:
+        self.nova, self.cloud, self.spec, self.placement = nova, cloud, spec, placement
+        self.flavors: dict[str, Flavor] = {}
+
+    def predicted(self, flavor: str, capsys: pytest.CaptureFixture[str], *, databases: bool = True) -> dict[str, Any]:
+        """The row of a flavor in the output of the command."""
+        more = ["--config-file", str(self.nova.nova_conf)] if databases else []
+        capsys.readouterr()
+        code = main(["capacity", str(self.spec), "--flavor", flavor, "-f", "json", *more])
+        output = capsys.readouterr()
+        assert code == 0, output.err
+        (row,) = json.loads(output.out)
+        return dict(row)
+
+    def booted(self, flavor: str) -> int:
+        """Boot instances until Nova finds no valid host, and delete them."""
+        servers: list[Server] = []
+        try:
+            while len(servers) < 20:
+                server = boot(self.cloud, f"{flavor}-{len(servers)}", self.flavors[flavor])
+                servers.append(server)
+                if server.status == "ERROR":
+                    assert server.fault["message"].startswith("No valid host was found."), server.fault
+                    return len(servers) - 1
+        finally:
+            for server in servers:
+                self.cloud.compute.delete_server(server.id)
+            for server in servers:
+                delete(self.cloud, server)
+        raise AssertionError(f"{flavor}: 20 instances, and no end")
+
+
+@pytest.fixture(scope="module", params=[("2025.2", False), ("2026.2", True)], ids=["without", "placement"])
+def cloud(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    name, placement = request.param
+    config = CONFIG + PLACEMENT if placement else CONFIG
+    with EmbeddedNova(name, hosts=HOSTS, config=[config]) as nova, nova.connection() as connection:
+        listed = connection.compute.get("/os-hypervisors/detail", microversion="2.53").json()["hypervisors"]
+        text = SPEC.replace("RELEASE", name).replace("PLACEMENT", "schedule" if placement else "off")
+        text = text.replace("HALF_DISK", str(listed[0]["local_gb"] // 2 + 1))
+        text = text.replace("HALF_RAM", str(listed[0]["memory_mb"] // 2 + 1))
+        path = tmp_path_factory.mktemp("capacity") / "gpustack.yaml"
+        path.write_text(text)
+        world = World(nova, connection, path, placement=placement)
+        api = FlavorCloud(connection)
+        desired = wanted(parse_spec(text, "spec"), release=release(name))
+        assert not apply(api, plan(api, desired.flavors, FlavorChoices()).operations, jobs=1)
+        world.flavors = {flavor.name: connection.compute.get_flavor(flavor.id) for flavor in api.flavors()}
+        resident = boot(connection, "resident", world.flavors["resident"], host="gpu1")
+        assert resident.status == "ACTIVE", resident.fault
+        yield world
+
+
+@pytest.fixture
+def world(cloud: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """The shared Nova, and the environment that leads to it."""
+    for name in [name for name in os.environ if name.startswith("OS_")]:
+        monkeypatch.delenv(name)
+    for name, value in cloud.nova.variables().items():
+        if name.startswith("OS_"):
+            monkeypatch.setenv(name, value)
+    return cloud
+
+
+@pytest.mark.parametrize(
+    ("flavor", "number", "reasons"),
+    [
+        pytest.param("g1", 5, [], id="GPUs"),
+        pytest.param("g2", 2, ["fragments"], id="fragments"),
+        pytest.param("processors", 4, ["vCPUs"], id="processors"),
+        pytest.param("too-many-processors", 0, ["Placement"], id="too-many-processors"),
+        pytest.param("memory", 2, ["RAM"], id="memory"),
+        pytest.param("storage", 2, ["disk"], id="disk"),
+        pytest.param("required", 2, ["NUMA nodes"], id="numa-required"),
+        pytest.param("preferred", 3, ["NUMA nodes"], id="numa-preferred"),
+        pytest.param("three", 0, ["NUMA nodes", "fragments"], id="numa-required-three-GPUs"),
+        pytest.param("node-memory", 3, ["NUMA nodes"], id="numa-memory"),
+    ],
+)
+def test_nova_refuses_after_the_predicted_number(
+    world: World, flavor: str, number: int, reasons: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = world.predicted(flavor, capsys)
+    booted = world.booted(flavor)
+    assert (row["least"], row["most"], booted) == (booted, booted, booted), row
+    assert [limit["reason"] for limit in row["limits"]] == reasons
+    assert booted == number
+
+
+def test_a_disabled_host_gets_none(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    service = service_id(world.cloud, "gpu2")
+    world.cloud.compute.disable_service(service)
+    try:
+        row = world.predicted("g2", capsys)
+        assert (row["least"], row["most"], world.booted("g2")) == (1, 1, 1)
+        assert [(limit["reason"], limit["gpus"]) for limit in row["limits"]] == [("disabled", 2), ("fragments", 1)]
+    finally:
+        world.cloud.compute.enable_service(service)
+
+
+def test_a_host_that_is_forced_down_gets_none(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    force_down(world.cloud, "gpu2")
+    try:
+        row = world.predicted("g2", capsys)
+        assert (row["least"], row["most"], world.booted("g2")) == (1, 1, 1)
+        assert [(limit["reason"], limit["gpus"]) for limit in row["limits"]] == [("down", 2), ("fragments", 1)]
+    finally:
+        force_down(world.cloud, "gpu2", down=False)
+
+
+def test_a_reserved_gpu_is_not_counted(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    if not world.placement:
+        pytest.skip("GPUs are reserved in Placement")
+    with reserved(world.cloud, "gpu2_0000:81:00.0"):
+        for databases in (True, False):
+            row = world.predicted("g2", capsys, databases=databases)
+            assert (row["least"], row["most"]) == (1, 1)
+            assert [(limit["reason"], limit["gpus"]) for limit in row["limits"]] == [("fragments", 2), ("reserved", 1)]
+        assert world.booted("g2") == 1
+
+
+@contextlib.contextmanager
+def reserved(cloud: Connection, name: str) -> Iterator[None]:
+    """Reserve a device in Placement."""
+    (provider,) = cloud.placement.get(f"/resource_providers?name={name}").json()["resource_providers"]
+    path = f"/resource_providers/{provider['uuid']}/inventories"
+
+    def reserve(count: int) -> None:
+        inventories = cloud.placement.get(path).json()
+        for inventory in inventories["inventories"].values():
+            inventory["reserved"] = count
+        assert cloud.placement.put(path, json=inventories, microversion="1.26").ok
+
+    reserve(1)
+    try:
+        yield
+    finally:
+        reserve(0)
+
+
+def test_without_the_databases_a_number_is_not_shown_as_certain(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
+    g1, required = (world.predicted(name, capsys, databases=False) for name in ("g1", "required"))
+    if world.placement:
+        assert (g1["least"], g1["most"]) == (5, 5)
+        assert (required["least"], required["most"]) == (0, 3)
+    else:
+        assert (g1["least"], g1["most"], g1["free_gpus"]) == (0, None, 0)
+        assert required["most"] is None
+    assert required["doubts"]

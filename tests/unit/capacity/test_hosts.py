@@ -1,0 +1,134 @@
+"""Hosts with free resources from the fleet, Nova's compute nodes, Placement, databases and snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from gpustack.capacity.compute_nodes import ComputeNode, Pool
+from gpustack.capacity.hosts import Sources, hosts
+from gpustack.capacity.model import ANY_NODE, Cards, Free, Host, Node, Reason
+from gpustack.capacity.read import Hypervisor, Rooms
+from gpustack.fleet.model import Fleet, Gap, Gpu, Source, State
+from gpustack.spec.load import parse_spec
+from support.fleet_answers import facts, server
+
+ALIAS = frozenset({"k4200"})
+SPEC = """
+version: 1
+models: {{k4200: {{match: {{vendor: "10de", product: "11b4"}}}}}}
+hosts: {{"gpu[1:4]": [k4200]}}
+nova: {{release: "2025.2", placement: {placement}}}
+"""
+OFF, SCHEDULE = (parse_spec(SPEC.format(placement=placement), "spec") for placement in ("off", "schedule"))
+AMOUNTS = {"VCPU": 30, "PCPU": 2, "MEMORY_MB": 4096, "DISK_GB": 100}
+
+
+def hypervisor(name: str, **more: Any) -> Hypervisor:
+    known = {"node": name, "host": name, "enabled": True, "up": True, "free": Free(ram=1, cpus=2, disk=3), **more}
+    return Hypervisor(uuid=f"uuid-{name}", **known)
+
+
+def gpu(node: str, bus: int, state: State = State.FREE, **more: Any) -> Gpu:
+    known = {"vendor_id": "10de", "product_id": "11b4", "resource_class": "CUSTOM_PCI_10DE_11B4", **more}
+    return Gpu(host=node, node=node, address=f"0000:{bus:02x}:00.0", state=state, **known)
+
+
+def sources(*names: str, **more: Any) -> Sources:
+    known: dict[str, Any] = {"fleet": Fleet(), **more}
+    amounts = {f"uuid-{name}": AMOUNTS for name in names}
+    hypervisors = [hypervisor(name) for name in names]
+    return Sources(**{"hypervisors": hypervisors, "rooms": Rooms(amounts=amounts, capacities=amounts), **known})
+
+
+def by_name(found: tuple[Host, ...]) -> dict[str, Host]:
+    return {host.name: host for host in found}
+
+
+def test_free_gpus_of_placement_are_counted_and_others_withheld() -> None:
+    fleet = Fleet(
+        gpus=(
+            gpu("gpu1", 0x81),
+            gpu("gpu1", 0x82, State.ALLOCATED, used=1),
+            gpu("gpu1", 0x83, State.RESERVED),
+            gpu("gpu1", 0x84, State.INCONSISTENT, used=1),
+            gpu("gpu1", 0x85, vendor_id="8086", product_id="1572", resource_class="CUSTOM_NIC"),
+        )
+    )
+    (host,) = hosts(SCHEDULE, sources("gpu1", fleet=fleet))
+    assert host.cards == (Cards(aliases=ALIAS, node=ANY_NODE, count=1),)
+    assert host.withheld == {("k4200", Reason.RESERVED): 1, ("k4200", Reason.INCONSISTENT): 1}
+    assert host.amounts == AMOUNTS
+    assert host.free == Free(ram=1, cpus=32, disk=3)
+
+
+def test_as_if_empty_counts_the_gpus_of_instances_too() -> None:
+    fleet = Fleet(
+        gpus=(gpu("gpu1", 0x81), gpu("gpu1", 0x82, State.ALLOCATED, used=1), gpu("gpu1", 0x83, State.RESERVED))
+    )
+    (host,) = hosts(SCHEDULE, sources("gpu1", fleet=fleet), empty=True)
+    assert host.cards == (Cards(aliases=ALIAS, node=ANY_NODE, count=2),)
+    assert host.free == Free(ram=4096, cpus=32, disk=102400)
+
+
+def test_devices_of_the_databases_count_if_placement_has_them_free_too() -> None:
+    pools = tuple(
+        Pool(vendor="10de", product=product, dev_type="type-PCI", node=node, count=1, address=f"0000:{bus:02x}:00.0")
+        for bus, product, node in ((0x81, "11b4", 0), (0x82, "11b4", 1), (0x83, "11b4", 1), (0x84, "beef", 1))
+    )
+    nodes = {0: Node(), 1: Node()}
+    computes = {"uuid-gpu1": ComputeNode(uuid="uuid-gpu1", name="gpu1", pools=pools, nodes=nodes)}
+    fleet = Fleet(gpus=(gpu("gpu1", 0x81), gpu("gpu1", 0x82, State.RESERVED)))
+    (with_placement,) = hosts(SCHEDULE, sources("gpu1", fleet=fleet, computes=computes))
+    assert with_placement.cards == (Cards(aliases=ALIAS, node=0, count=1),)
+    (without,) = hosts(OFF, sources("gpu1", computes=computes))
+    assert without.cards == (Cards(aliases=ALIAS, node=0, count=1), Cards(aliases=ALIAS, node=1, count=2))
+    assert without.nodes == nodes
+    assert without.others == 1
+
+
+def test_without_any_source_the_gpus_of_a_host_of_the_spec_are_unknown() -> None:
+    found = by_name(hosts(OFF, sources("gpu1", "web1")))
+    assert {name: host.cards for name, host in found.items()} == {"gpu1": None}
+
+
+def test_a_snapshot_has_the_gpus_and_instances_the_use() -> None:
+    fleet = Fleet(servers=(server("a", "gpu1", count=2), server("b", "gpu9")))
+    found = sources("gpu1", "gpu2", fleet=fleet, facts=[facts("gpu1", 0x81, 0x82, 0x83), facts("gpu2", 0x81)])
+    known = by_name(hosts(OFF, found))
+    assert known["gpu1"].cards == (Cards(aliases=ALIAS, node=ANY_NODE, count=1),)
+    assert known["gpu2"].cards == (Cards(aliases=ALIAS, node=0, count=1),)
+    assert not known["gpu1"].doubt
+    emptied = by_name(hosts(OFF, found, empty=True))
+    assert emptied["gpu1"].cards == (Cards(aliases=ALIAS, node=0, count=3),)
+
+
+def test_gpus_on_a_host_driver_are_not_counted() -> None:
+    assert hosts(OFF, sources("gpu1", facts=[facts("gpu1", 0x81, driver="nouveau")])) == ()
+
+
+def test_missing_instances_and_moves_make_the_use_uncertain() -> None:
+    gap = Gap(source=Source.NOVA, reason="a cell does not answer")
+    with_facts = {"facts": [facts("gpu1", 0x81)]}
+    (partial,) = hosts(OFF, sources("gpu1", fleet=Fleet(partial=(gap,)), **with_facts))
+    assert partial.doubt == "a cell does not answer"
+    moving = replace(server("a", "gpu9"), moving=True)
+    (host,) = hosts(OFF, sources("gpu1", fleet=Fleet(servers=(moving,)), **with_facts))
+    assert "move" in host.doubt
+    # Placement counts by itself, whatever Nova lists.
+    (known,) = hosts(SCHEDULE, sources("gpu1", fleet=Fleet(gpus=(gpu("gpu1", 0x81),), partial=(gap,))))
+    assert not known.doubt
+
+
+def test_a_host_that_nova_does_not_list_is_unknown() -> None:
+    fleet = Fleet(gpus=(gpu("gpu1", 0x81), gpu("gpu2", 0x81)))
+    found = by_name(hosts(SCHEDULE, sources("gpu1", fleet=fleet)))
+    assert found["gpu2"].cards is None
+    assert found["gpu1"].cards is not None
+
+
+def test_services_close_hosts() -> None:
+    fleet = Fleet(gpus=(gpu("gpu1", 0x81), gpu("gpu2", 0x81)))
+    closed = [hypervisor("gpu1", enabled=False, up=False), hypervisor("gpu2", up=False)]
+    found = by_name(hosts(SCHEDULE, sources("gpu1", "gpu2", fleet=fleet, hypervisors=closed)))
+    assert (found["gpu1"].closed, found["gpu2"].closed) == (Reason.DISABLED, Reason.DOWN)
