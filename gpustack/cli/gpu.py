@@ -55,6 +55,7 @@ class FleetCommand(OpenStackCommand):
 
     product = "list"
     _fleet: Fleet
+    _given: Given
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the sources."""
@@ -85,8 +86,9 @@ class FleetCommand(OpenStackCommand):
         def cloud() -> Connection:
             return self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
 
+        self._given = given(parsed_args, only)
         with counting(self, "reading instances") as progress:
-            return join(read(cloud, detail, given(parsed_args, only), databases_of(parsed_args), progress))
+            return join(read(cloud, detail, self._given, databases_of(parsed_args), progress))
 
     def after(self, parsed_args: argparse.Namespace) -> int:
         """Report the findings, and what is missing."""

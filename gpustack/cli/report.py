@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,10 +48,16 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         from gpustack.fleet.read import Detail
         from gpustack.report.page import Report, write
+        from gpustack.spec.load import load_spec
+        from gpustack.topology.build import topology
+        from gpustack.topology.check import check
 
+        spec = load_spec(parsed_args.spec) if parsed_args.spec else None
         at = datetime.now(UTC).replace(tzinfo=None)
-        self._fleet = self.read(parsed_args, Detail.HOLDERS)
-        report = Report(fleet=self._fleet, at=at, cloud=self._cloud)
+        fleet = self.read(parsed_args, Detail.HOLDERS)
+        of_hosts = [finding for host in self._given.hosts for finding in check(topology(host), spec)]
+        self._fleet = replace(fleet, findings=(*fleet.findings, *of_hosts))
+        report = Report(fleet=self._fleet, at=at, cloud=self._cloud, facts=self._given.hosts)
         path = write(report, parsed_args.out)
         hosts = len({count.host for count in self._fleet.counts})
         self.show(f"{path}: {len(self._fleet.gpus)} GPUs on {hosts} hosts")

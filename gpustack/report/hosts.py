@@ -101,10 +101,14 @@ class GpuView:
 
 @dataclass(frozen=True, kw_only=True)
 class HostView:
-    """A host of the page, with its GPUs."""
+    """A host of the page, with its GPUs.
+
+    :ivar node: the name of its compute node.
+    """
 
     number: int
     name: str
+    node: str
     models: str
     gpus: tuple[GpuView, ...]
     counts: Counts
@@ -159,6 +163,7 @@ def _hosts(fleet: Fleet) -> Iterator[HostView]:
         yield HostView(
             number=number,
             name=clipped(name) or _UNKNOWN_HOST,
+            node=gpus[0].node or name,
             models=", ".join(f"{times} {TIMES} {clipped(model) or 'unknown model'}" for model, times in models.items()),
             gpus=tuple(_gpu(fleet, gpu, next(gpu_numbers), mixed=len(models) > 1) for gpu in gpus),
             counts=summed(grouped(part, "host")),
@@ -190,7 +195,7 @@ def _use(fleet: Fleet, holder: Holder) -> Use:
     if server is None:
         kind = "migration" if holder.migration else "consumer"
         return Use(instance=f"{kind} {clipped(holder.consumer)}", project=clipped(project), user=clipped(user))
-    about = (server.id if server.name else "", server.flavor, server.status, "moving" if holder.migration else "")
+    about = (server.flavor, server.status, "moving" if holder.migration else "", server.id if server.name else "")
     return Use(
         instance=clipped(server.name or server.id),
         about=", ".join(clipped(text) for text in about if text),

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpustack import __version__
+from gpustack.facts.model import Host
 from gpustack.files import share_dir, write_atomic
 from gpustack.fleet.model import Fleet, Source, State
 from gpustack.fleet.summary import grouped
 from gpustack.report import tables
-from gpustack.report.hosts import columns, host_groups, summed
+from gpustack.report.hosts import GROUP, columns, host_groups, summed
+from gpustack.report.topologies import Topologies
 from gpustack.text import printable
 
 if TYPE_CHECKING:
@@ -47,11 +49,13 @@ class Report:
 
     :ivar at: when the sources were read, in UTC.
     :ivar cloud: the name of the cloud; empty if it has none.
+    :ivar facts: the facts of hosts, for their topology.
     """
 
     fleet: Fleet
     at: datetime
     cloud: str = ""
+    facts: tuple[Host, ...] = ()
 
 
 def write(report: Report, directory: Path) -> Path:
@@ -71,6 +75,7 @@ def parts(report: Report) -> Iterator[str]:
     models = grouped(fleet, "model")
     free, unknown = tables.free_rows(fleet)
     number = len({count.host for count in fleet.counts})
+    topologies = Topologies(report.facts)
     css, policy = _style()
     stream = (
         _environment()
@@ -87,6 +92,8 @@ def parts(report: Report) -> Iterator[str]:
             hosts=number,
             has_open_hosts=number <= _OPEN_HOSTS,
             groups=lambda: host_groups(fleet),
+            drawing=topologies.drawing if number <= GROUP else None,
+            shapes=topologies.shapes(host_groups(fleet)) if number > GROUP else [],
             models=models,
             columns=columns(models),
             projects=tables.projects(fleet),

@@ -28,11 +28,15 @@ _DIRECT_LINKS = {_NVIDIA: "NVLink", "1002": "xGMI", "8086": "Xe Link"}
 
 
 @dataclass(frozen=True)
-class _Item:
-    """A line of the tree, with the lines below it."""
+class Item:
+    """A line of the tree, with the lines below it.
+
+    :ivar node: the device of the line; None if it is not about one.
+    """
 
     text: str
-    below: Sequence[_Item]
+    below: Sequence[Item]
+    node: Node | None = None
 
 
 def text(topology: Topology, lines: _Lines = UNICODE) -> str:
@@ -40,9 +44,13 @@ def text(topology: Topology, lines: _Lines = UNICODE) -> str:
 
     :param lines: :data:`UNICODE` or :data:`ASCII`.
     """
-    tree = _Item(_head(topology), [_box(box, lines) for box in topology.boxes])
-    parts = ["\n".join(_drawn(tree, lines)), *_matrix(topology), *_direct_links(topology)]
+    parts = ["\n".join(_drawn(tree(topology, lines), lines)), *_matrix(topology), *direct_links(topology)]
     return "\n\n".join(parts)
+
+
+def tree(topology: Topology, lines: _Lines = UNICODE) -> Item:
+    """The lines of the tree: host, NUMA nodes, root buses, ports and devices."""
+    return Item(_head(topology), [_box(box, lines) for box in topology.boxes])
 
 
 def _head(topology: Topology) -> str:
@@ -54,21 +62,21 @@ def _head(topology: Topology) -> str:
     return f"{topology.host.hostname}{f' ({model})' if model else ''}: {counted or 'no GPU and no NIC'}"
 
 
-def _box(box: NumaBox, lines: _Lines) -> _Item:
-    buses = [_Item(bus_title(bus), [_node(node, lines) for node in bus.children]) for bus in box.buses]
-    return _Item(box_title(box), buses or [_Item("no GPU and no NIC", [])])
+def _box(box: NumaBox, lines: _Lines) -> Item:
+    buses = [Item(bus_title(bus), [_node(node, lines) for node in bus.children]) for bus in box.buses]
+    return Item(box_title(box), buses or [Item("no GPU and no NIC", [])])
 
 
-def _node(node: Node, lines: _Lines, before: str = "") -> _Item:
+def _node(node: Node, lines: _Lines, before: str = "") -> Item:
     """A port with one device below it shares the device's line."""
     link = str(node.link) if node.link else ""
     words = before + ", ".join(part for part in (title(node), link, *details(node)) if part)
     if node.kind in PORTS and len(node.children) == 1:
         return _node(node.children[0], lines, words + lines.arrow)
-    return _Item(words, [_node(child, lines) for child in node.children])
+    return Item(words, [_node(child, lines) for child in node.children], node)
 
 
-def _drawn(item: _Item, lines: _Lines, first: str = "", others: str = "") -> Iterator[str]:
+def _drawn(item: Item, lines: _Lines, first: str = "", others: str = "") -> Iterator[str]:
     yield first + item.text
     for number, below in enumerate(item.below, 1):
         is_last = number == len(item.below)
@@ -88,7 +96,8 @@ def _matrix(topology: Topology) -> Iterator[str]:
     yield "\n".join(f"{word:<4}  {meaning}" for word, meaning in MEANINGS.items() if word in used)
 
 
-def _direct_links(topology: Topology) -> Iterator[str]:
+def direct_links(topology: Topology) -> Iterator[str]:
+    """The links between GPUs that are not visible on the PCI bus."""
     vendors = [gpu.function.vendor for gpu in topology.devices(Kind.GPU)]
     switches = len(topology.devices(Kind.NVSWITCH))
     present = f" ({switches} NVSwitch{'es' if switches > 1 else ''} present)" if switches else ""

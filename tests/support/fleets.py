@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from gpustack.codes import Code
+from gpustack.facts.gpus import gpus
+from gpustack.facts.model import Host
 from gpustack.findings import Finding, Severity
 from gpustack.fleet.model import Fleet, Gap, Gpu, Holder, HostCount, Server, Source, State
 
@@ -119,3 +122,13 @@ def hostile() -> Fleet:
         partial=(Gap(source=Source.NOVA, reason=HOSTILE),),
         notes=(HOSTILE,),
     )
+
+
+def fleet_on(*hosts: Host) -> Fleet:
+    """A fleet of the GPUs of these hosts."""
+    entries = [
+        replace(gpu(host.hostname, number, STATES[number % 8]), address=card.main.address, model=card.name)
+        for host in hosts
+        for number, card in enumerate(gpus(host))
+    ]
+    return _fleet(tuple(entries), len(entries) // len(hosts))

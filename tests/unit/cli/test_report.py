@@ -11,7 +11,7 @@ import pytest
 
 from gpustack.cli.report import ReportCommand
 from gpustack.fleet.model import Fleet, Gap, Source
-from gpustack.fleet.read import Detail
+from gpustack.fleet.read import Detail, Given
 from support.fleets import fleet_of
 from support.page import Page
 
@@ -23,6 +23,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fleet], None]:
     def install(fleet: Fleet) -> None:
         def read(command: ReportCommand, parsed_args: argparse.Namespace, detail: Detail) -> Fleet:
             assert detail is Detail.HOLDERS
+            command._given = Given()
             return fleet
 
         monkeypatch.setattr(ReportCommand, "read", read)

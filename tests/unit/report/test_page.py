@@ -91,7 +91,7 @@ def test_rows_have_instance_project_user_and_time() -> None:
     cells = [" ".join(" ".join(cell.itertext()).split()) for cell in row]
     assert cells[0].startswith("0000:2f:00.0 NUMA node 1")
     assert re.fullmatch(r"allocated", cells[1])
-    assert re.fullmatch(r"train-\d+-6 7d4f0c1e-\S+, a100-1.large, SHUTOFF", cells[2])
+    assert re.fullmatch(r"train-\d+-6 a100-1.large, SHUTOFF, 7d4f0c1e-\S+", cells[2])
     assert re.fullmatch(r"project-\d alice", cells[3])
     assert re.fullmatch(r"2026-\d\d-\d\d \d\d:\d\d", cells[4])
 
