@@ -44,6 +44,8 @@ class Cell(FormattableColumn[Any]):
 
     def machine_readable(self) -> Any:  # noqa: ANN401
         """The value, for csv and value; empty if it is unknown."""
+        if isinstance(self._value, str):
+            return printable(self._value, keep="")
         return "" if self._value is None else self._value
 
 
@@ -188,7 +190,8 @@ gpustack gpu list --snapshot hosts.json -f json"""
             detail = Detail.PROJECTS
         self._fleet = selected(self.read(parsed_args, detail, frozenset(criteria.hosts)), criteria)
         if by:
-            return _grouped(self._fleet, by, detail)
+            columns, rows = _grouped(self._fleet, by, detail)
+            return columns, rows if is_for_machines(parsed_args) else [list(_cells(row)) for row in rows]
         return _listed(self._fleet, parsed_args)
 
 
@@ -228,7 +231,7 @@ def _grouped(fleet: Fleet, by: str, detail: Detail) -> tuple[Sequence[str], Sequ
     columns = (by.capitalize(), *GROUP_COLUMNS)
     unknown = {"Free"} if by == "project" else {"Instances"} if detail is Detail.STATES else set()
     kept = [number for number, column in enumerate(columns) if column not in unknown]
-    rows = [list(_cells(group_row(fleet, group, by))) for group in groups]
+    rows = [group_row(fleet, group, by) for group in groups]
     return tuple(columns[number] for number in kept), [[row[number] for number in kept] for row in rows]
 
 

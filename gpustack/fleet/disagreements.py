@@ -192,5 +192,8 @@ def _contradicts(index: Index, row: Row, device: Device) -> bool:
     owner = index.servers.get(row.owner)
     if owner is not None and owner.moving:
         return False
-    instances = {holder.server.id if holder.server else holder.consumer for holder in index.holders(device)}
+    holders = index.holders(device)
+    if device.used and not holders:
+        return False  # nobody was asked who holds it
+    instances = {holder.server.id if holder.server else holder.consumer for holder in holders}
     return instances != ({row.owner} if row.status in _TAKEN and row.owner else set())

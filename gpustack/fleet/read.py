@@ -14,7 +14,7 @@ from gpustack.fleet import compute, identity, placement
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.cards import Models
 from gpustack.fleet.index import Index
-from gpustack.fleet.model import Gap, Source
+from gpustack.fleet.model import Gap, Server, Source
 from gpustack.fleet.placement import Consumer, Device
 from gpustack.fleet.requests import Progress, each, silent
 from gpustack.hostnames import key
@@ -42,7 +42,7 @@ class Given:
 
     :ivar hosts: the hosts of a snapshot.
     :ivar models: the models of a spec.
-    :ivar only: the names of the hosts whose devices are of interest; empty for all.
+    :ivar only: the names of the hosts whose holders are asked for; empty for all.
     """
 
     hosts: tuple[Host, ...] = ()
@@ -83,14 +83,13 @@ def read(
         models=given.models,
         gaps=tuple(gaps),
     )
-    answers = _within(answers, given.only)
     match detail:
         case Detail.STATES:
             return answers
         case Detail.PROJECTS:
             return _named(connection, answers, users=False)
         case Detail.HOLDERS:
-            return _named(connection, _with_holders(connection, answers, progress))
+            return _named(connection, _with_holders(connection, answers, given.only, progress))
 
 
 def _from_databases(cloud: Callable[[], Connection], sources: Sources, given: Given, progress: Progress) -> Answers:
@@ -112,14 +111,15 @@ def _from_databases(cloud: Callable[[], Connection], sources: Sources, given: Gi
         connection = cloud()
         for proxy in ("compute", "placement", "identity"):
             _touch(connection, proxy)
-        answers = _within(replace(answers, devices=placement.devices(connection)), given.only)
+        answers = replace(answers, devices=placement.devices(connection))
     except CloudError as error:
         gap = Gap(source=Source.PLACEMENT, reason=f"{error.what}; reserved GPUs are listed as free")
         return replace(answers, gaps=(*answers.gaps, gap))
-    answers = _with_holders(connection, answers, progress)
+    answers = _with_holders(connection, answers, given.only, progress)
     if answers.devices and answers.consumers is not None:
         index = Index(answers)
-        providers = [_provider(index, device) for device in answers.devices]
+        asked = _in_scope(answers.devices, answers.servers or (), given.only)
+        providers = [_provider(index, device) for device in asked]
         verdicts, gaps = databases.allocation_verdicts(sources, known, providers, connection)
         answers = replace(answers, verdicts=(*answers.verdicts, *verdicts), gaps=(*answers.gaps, *gaps))
     return _named(connection, answers)
@@ -129,15 +129,6 @@ def _provider(index: Index, device: Device) -> Provider:
     """A device as clean-up reads it."""
     held = {holder.consumer: holder.amount for holder in index.holders(device)}
     return Provider(uuid=device.uuid, name=device.name, root=device.root, address=device.address, held=held)
-
-
-def _within(answers: Answers, only: frozenset[str]) -> Answers:
-    """Drop the devices of other hosts, so that nobody is asked who holds them."""
-    if not only or answers.devices is None:
-        return answers
-    names = {key(name) for name in only}
-    names |= {key(server.place) for server in answers.servers or () if key(server.host) in names}
-    return replace(answers, devices=tuple(device for device in answers.devices if key(device.node) in names))
 
 
 def _touch(cloud: Connection, proxy: str) -> None:
@@ -168,16 +159,24 @@ def _listing(cloud: Connection, gaps: list[Gap], refusal: CloudError | None) -> 
     return listed
 
 
-def _with_holders(cloud: Connection, answers: Answers, progress: Progress) -> Answers:
+def _in_scope(devices: Iterable[Device], servers: Iterable[Server], only: frozenset[str]) -> list[Device]:
+    """The devices of some hosts, by the names of hosts or compute nodes; all without names."""
+    names = {key(name) for name in only}
+    names |= {key(server.place) for server in servers if key(server.host) in names}
+    return [device for device in devices if not names or key(device.node) in names]
+
+
+def _with_holders(cloud: Connection, answers: Answers, only: frozenset[str], progress: Progress) -> Answers:
     """Ask Placement for the allocations of the instances, and who holds the remaining devices."""
     if answers.devices is None or answers.servers is None:
         return answers
+    asked = _in_scope(answers.devices, answers.servers, only)
     known = {device.uuid: device for device in answers.devices}
-    nodes = {key(device.node) for device in answers.devices}
+    nodes = {key(device.node) for device in asked}
     holding = [s.id for s in answers.servers if s.devices and (key(s.place) in nodes or s.moving)]
     try:
         consumers = {c.uuid: c for c in placement.consumers(cloud, holding, known.keys(), progress)}
-        open_devices = list(_unexplained(answers.devices, consumers))
+        open_devices = list(_unexplained(asked, consumers))
         strangers = dict(zip(open_devices, each(lambda d: placement.consumers_of(cloud, d), open_devices), strict=True))
         # Instances on other nodes, or whose flavors request no device.
         others = _all(strangers.values()) & {server.id for server in answers.servers} - consumers.keys()

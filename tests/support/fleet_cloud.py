@@ -1,0 +1,120 @@
+"""A stand-in for openstacksdk's connection: answers by path, and the requests that were made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from openstack.connection import Connection
+
+from gpustack.fleet.placement import Device
+
+Answer = tuple[int, Any] | Exception
+
+
+@dataclass
+class Response:
+    """An answer of requests."""
+
+    status_code: int
+    content: Any
+    reason: str = "as the test wants"
+
+    def json(self) -> Any:
+        return json.loads(self.content) if isinstance(self.content, str) else self.content
+
+
+@dataclass
+class _EndpointData:
+    url: str = "http://compute"
+    max_microversion: tuple[int, int] = (2, 96)
+
+
+@dataclass
+class _Proxy:
+    service: str
+    cloud: StandIn
+
+    def get(self, path: str, microversion: str | None = None) -> Response:
+        self.cloud.requests.append(f"{self.service} {path}")
+        answer = self.cloud.answer(self.service, path)
+        if isinstance(answer, Exception):
+            raise answer
+        return Response(*answer)
+
+    def get_endpoint_data(self) -> _EndpointData:
+        return _EndpointData()
+
+
+@dataclass
+class StandIn:
+    """The cloud. A path without an answer is not found.
+
+    :ivar answers: by service and the beginning of the path; the longest beginning counts.
+    """
+
+    answers: dict[str, Answer | Callable[[str], Answer]] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+
+    def answer(self, service: str, path: str) -> Answer:
+        line = f"{service} {path}"
+        known = max((start for start in self.answers if line.startswith(start)), key=len, default=None)
+        if known is None:
+            return 404, {"error": {"message": "nothing there"}}
+        answer = self.answers[known]
+        return answer(path) if callable(answer) else answer
+
+    def __getattr__(self, name: str) -> _Proxy:
+        if name not in ("compute", "placement", "identity"):
+            raise AttributeError(name)
+        return _Proxy(name, self)
+
+    @property
+    def connection(self) -> Connection:
+        return cast("Connection", self)
+
+
+def with_devices(devices: Iterable[Device], held: Mapping[str, Mapping[str, int]] | None = None) -> StandIn:
+    """A Placement with these devices, all below hosts with free memory; ``held`` is by consumer and device."""
+    known = list(devices)
+    listed = [{"uuid": d.uuid, "name": d.name, "root_provider_uuid": d.root} for d in known]
+    summaries = {d.uuid: {"resources": {d.resource_class: {"capacity": d.capacity, "used": d.used}}} for d in known}
+    cloud = StandIn()
+    cloud.answers["placement /resource_providers?"] = (200, {"resource_providers": listed})
+    cloud.answers["placement /allocation_candidates"] = (200, {"provider_summaries": summaries})
+    for d in known:
+        consumers: dict[str, object] = {uuid: {} for uuid, amounts in (held or {}).items() if d.uuid in amounts}
+        cloud.answers[f"placement /resource_providers/{d.uuid}/allocations"] = (200, {"allocations": consumers})
+    for uuid, amounts in (held or {}).items():
+        allocations = {device: {"resources": {"CUSTOM_GPU": amount}} for device, amount in amounts.items()}
+        content = {"allocations": allocations, "project_id": "p1", "user_id": "u1"}
+        cloud.answers[f"placement /allocations/{uuid}"] = (200, content)
+    cloud.answers["compute /os-migrations"] = (200, {"migrations": []})
+    cloud.answers["identity /projects"] = (200, {"projects": [{"id": "p1", "name": "research"}]})
+    cloud.answers["identity /users"] = (200, {"users": [{"id": "u1", "name": "ada"}]})
+    return cloud
+
+
+def instance(uuid: str, host: str | None = "gpu1", **more: Any) -> dict[str, Any]:
+    """An instance with one K4200, as Nova lists it."""
+    flavor = {"original_name": "g1", "extra_specs": {"pci_passthrough:alias": "k4200:1"}}
+    return {
+        "id": uuid,
+        "name": uuid.upper(),
+        "status": "ACTIVE",
+        "tenant_id": "p1",
+        "user_id": "u1",
+        "flavor": flavor,
+        "OS-EXT-SRV-ATTR:host": host,
+        "OS-EXT-SRV-ATTR:hypervisor_hostname": host,
+        "OS-EXT-STS:task_state": None,
+        "OS-SRV-USG:launched_at": "2026-01-02T03:04:05.000000",
+        **more,
+    }
+
+
+def servers(*entries: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Nova's answer with these instances."""
+    return 200, {"servers": list(entries)}

@@ -1,0 +1,127 @@
+"""The rows of cells, read through clean-up's reader. The cells are small SQLite files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from gpustack.cleanup.sources import Sources
+from gpustack.errors import CloudError, DatabaseError
+from gpustack.fleet import databases
+from gpustack.fleet.join import join
+from gpustack.fleet.model import Source
+from gpustack.fleet.placement import Device
+from gpustack.fleet.read import Detail, Given, read
+from support.cellfile import CellFile, nova_conf
+from support.fleet_answers import device, facts
+from support.fleet_cloud import StandIn, with_devices
+
+FLAVOR = {"cur": {"nova_object.data": {"name": "g1", "extra_specs": {"pci_passthrough:alias": "k4200:1"}}}}
+POOL = {"vendor_id": "10de", "product_id": "11b4", "count": 1, "tags": {"dev_type": "type-PCI"}}
+POOLS = {"nova_object.data": {"objects": [{"nova_object.data": POOL}]}}
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> CellFile:
+    cell = CellFile(f"sqlite:///{tmp_path}/cell1.sqlite")
+    with cell.engine.begin() as connection:
+        for column in ("project_id TEXT", "user_id TEXT", "launched_at DATETIME"):
+            connection.exec_driver_sql(f"ALTER TABLE instances ADD COLUMN {column}")
+        connection.exec_driver_sql("ALTER TABLE instance_extra ADD COLUMN flavor TEXT")
+    node = cell.host("gpu1", seen=1)
+    cell.instance("vm1", "gpu1", display_name="one")
+    cell.device(node, "0000:81:00.0", "allocated", instance_uuid="vm1", request_id="r1", numa_node=1)
+    cell.device(node, "0000:82:00.0")
+    with cell.engine.begin() as connection:
+        connection.execute(sa.text("UPDATE instance_extra SET flavor = :flavor"), {"flavor": json.dumps(FLAVOR)})
+        connection.execute(sa.text("UPDATE compute_nodes SET pci_stats = :pools"), {"pools": json.dumps(POOLS)})
+        values = "project_id = 'p1', user_id = 'u1', launched_at = '2026-01-02 03:04:05.000000'"
+        connection.exec_driver_sql(f"UPDATE instances SET {values}")
+    return cell
+
+
+def sources(tmp_path: Path, **cells: str) -> Sources:
+    return Sources.from_nova_conf([nova_conf(tmp_path, cells)])
+
+
+def test_rows_with_owners(cell: CellFile, tmp_path: Path) -> None:
+    read = databases.cells(sources(tmp_path, cell1=cell.url))
+    assert [(row.address, row.status, row.owner, row.numa_node) for row in read.rows] == [
+        ("0000:81:00.0", "allocated", "vm1", 1),
+        ("0000:82:00.0", "available", "", None),
+    ]
+    (server,) = read.servers
+    assert (server.id, server.project, server.user, server.flavor) == ("vm1", "p1", "u1", "g1")
+    assert (server.devices, str(server.since)) == ({"k4200": 1}, "2026-01-02 03:04:05")
+    assert (read.verdicts, read.gaps) == ((), ())
+
+
+def test_what_clean_up_finds(cell: CellFile, tmp_path: Path) -> None:
+    orphan, reinstalled = cell.host("gpu2"), cell.host("gpu1", deleted=True)
+    cell.device(orphan, "0000:81:00.0", "allocated", instance_uuid="gone", request_id="x")
+    cell.device(reinstalled, "0000:82:00.0", "allocated", instance_uuid="vm1", request_id="x")
+    read = databases.cells(sources(tmp_path, cell1=cell.url))
+    found = {(verdict.klass, verdict.host, verdict.address): verdict.doubt for verdict in read.verdicts}
+    assert found["E (ghost-owner)", "gpu2", "0000:81:00.0"] is False
+    assert found["C (orphan-node)", "gpu1", "0000:82:00.0"] is True  # says nothing about the GPU of the new node
+    assert len(read.rows) == 3
+
+
+def test_damaged_flavors_and_times(cell: CellFile, tmp_path: Path) -> None:
+    with cell.engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE instance_extra SET flavor = '{'")
+        connection.exec_driver_sql("UPDATE instances SET launched_at = '0000-00-00 00:00:00'")
+    (server,) = databases.cells(sources(tmp_path, cell1=cell.url)).servers
+    assert (server.devices, server.since, server.project) == ({}, None, "p1")
+
+
+def test_a_cell_that_cannot_be_read_is_a_gap(cell: CellFile, tmp_path: Path) -> None:
+    read = databases.cells(sources(tmp_path, cell1=cell.url, cell2=f"sqlite:///{tmp_path}/missing.sqlite"))
+    assert ([gap.source for gap in read.gaps], len(read.rows)) == ([Source.DATABASE], 2)
+    (tmp_path / "api.sqlite").unlink()
+    with pytest.raises(DatabaseError):
+        databases.cells(sources(tmp_path, cell2=f"sqlite:///{tmp_path}/missing.sqlite"))
+
+
+def states(cell: CellFile, tmp_path: Path, cloud: StandIn, **given: object) -> tuple[list[str], list[str], int]:
+    databases_of = sources(tmp_path, cell1=cell.url)
+    answers = read(lambda: cloud.connection, Detail.HOLDERS, Given(**given), lambda: databases_of)  # type: ignore[arg-type]
+    fleet = join(answers)
+    return [gpu.state.value for gpu in fleet.gpus], [f.code.value for f in fleet.findings], len(fleet.partial)
+
+
+def of_cell(*devices: Device) -> list[Device]:
+    """The devices with the compute node's uuid of the cell."""
+    return [Device(**{**vars(device), "root": "node-gpu1"}) for device in devices]
+
+
+def test_rows_and_placement_together(cell: CellFile, tmp_path: Path) -> None:
+    devices = of_cell(device("gpu1", 0x81, used=1), device("gpu1", 0x82, capacity=0))
+    cloud = with_devices(devices, {"vm1": {"gpu1-81": 1}})
+    assert states(cell, tmp_path, cloud) == (["allocated", "reserved"], [], 0)
+    assert "compute /servers/detail" not in " ".join(cloud.requests)
+
+
+def test_class_q_is_judged_by_clean_up(cell: CellFile, tmp_path: Path) -> None:
+    devices = of_cell(device("gpu1", 0x81, used=1), device("gpu1", 0x82, used=1))
+    cloud = with_devices(devices, {"vm1": {"gpu1-81": 1, "gpu1-82": 1}})
+    assert states(cell, tmp_path, cloud) == (["allocated", "inconsistent"], ["GPU700"], 0)
+
+
+def test_without_the_cloud_rows_remain(cell: CellFile, tmp_path: Path) -> None:
+    def refuse() -> object:
+        raise CloudError("no cloud")
+
+    databases_of = sources(tmp_path, cell1=cell.url)
+    fleet = join(read(refuse, Detail.HOLDERS, Given(), lambda: databases_of))  # type: ignore[arg-type]
+    assert [gpu.state.value for gpu in fleet.gpus] == ["allocated", "free"]
+    assert [gap.source for gap in fleet.partial] == [Source.PLACEMENT]
+
+
+def test_facts_become_class_o(cell: CellFile, tmp_path: Path) -> None:
+    found = states(cell, tmp_path, with_devices([]), hosts=(facts("gpu1", 0x81),))
+    assert found[0] == ["allocated", "inconsistent"]
+    assert "GPU700" in found[1]

@@ -1,0 +1,90 @@
+"""The devices of Placement with few requests, also where it answers less than asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gpustack.errors import CloudError
+from gpustack.fleet import placement
+from support.fleet_answers import device
+from support.fleet_cloud import Answer, StandIn, with_devices
+
+TWO = [device("gpu1", 0x81, used=1), device("gpu2", 0x81)]
+
+
+def of_one_host(cloud: StandIn, host: str, by: str = "") -> Callable[[str], Answer]:
+    """Candidates of one host only, for requests with ``by`` in the path."""
+    complete = cloud.answers["placement /allocation_candidates"]
+    assert isinstance(complete, tuple)
+    summaries = complete[1]["provider_summaries"]
+
+    def answer(path: str) -> Answer:
+        names = [host] if by in path else []
+        names += [path.partition("in_tree=")[2]] if "in_tree=" in path else []
+        return 200, {"provider_summaries": {uuid: s for uuid, s in summaries.items() if uuid[:4] in names}}
+
+    return answer
+
+
+def test_two_requests_have_all_devices() -> None:
+    cloud = with_devices(TWO)
+    assert placement.devices(cloud.connection) == tuple(TWO)
+    assert len(cloud.requests) == 2
+
+
+def test_a_host_without_free_memory_has_free_processors() -> None:
+    cloud = with_devices(TWO)
+    whole = cloud.answers["placement /allocation_candidates"]
+    cloud.answers["placement /allocation_candidates"] = of_one_host(cloud, "gpu1", "MEMORY_MB")
+    cloud.answers["placement /allocation_candidates?resources=VCPU"] = whole
+    assert placement.devices(cloud.connection) == tuple(TWO)
+    assert len(cloud.requests) == 3
+
+
+def test_limited_candidates_are_read_tree_by_tree() -> None:
+    cloud = with_devices([*TWO, device("gpu3", 0x81, capacity=0)])
+    cloud.answers["placement /allocation_candidates"] = of_one_host(cloud, "gpu1")
+    found = placement.devices(cloud.connection)
+    assert found is not None
+    assert [(d.node, d.capacity) for d in found] == [("gpu1", 1), ("gpu2", 1), ("gpu3", 0)]
+    assert len(cloud.requests) == 1 + 3 + 2
+
+
+def test_a_full_host_is_read_device_by_device() -> None:
+    cloud = with_devices(TWO)
+    cloud.answers["placement /allocation_candidates"] = (200, {"provider_summaries": {}})
+    name = TWO[0].resource_class
+    for entry in TWO:
+        path = f"placement /resource_providers/{entry.uuid}"
+        cloud.answers[f"{path}/inventories"] = (200, {"inventories": {name: {"total": 1, "reserved": 0}}})
+        cloud.answers[f"{path}/usages"] = (200, {"usages": {name: entry.used}})
+    assert placement.devices(cloud.connection) == tuple(TWO)
+    # It was removed since it was listed.
+    cloud.answers[f"placement /resource_providers/{TWO[1].uuid}/usages"] = (404, {})
+    found = placement.devices(cloud.connection)
+    assert found is not None
+    assert found[1].capacity is None
+
+
+@pytest.mark.parametrize("status", [400, 406])
+def test_a_placement_without_devices_of_nova(status: int) -> None:
+    cloud = StandIn({"placement /resource_providers?": (status, {"errors": []})})
+    assert placement.devices(cloud.connection) is None
+    cloud = StandIn({"placement /resource_providers?": (200, {"resource_providers": []})})
+    assert placement.devices(cloud.connection) is None
+
+
+@pytest.mark.parametrize(
+    "answer", [(403, {}), (500, {}), (200, {}), (200, {"resource_providers": [{}]}), (200, []), (200, "<html>")]
+)
+def test_answers_that_are_none_are_errors(answer: Answer) -> None:
+    cloud = with_devices(TWO)
+    cloud.answers["placement /resource_providers?"] = answer
+    with pytest.raises(CloudError):
+        placement.devices(cloud.connection)
+    cloud = with_devices(TWO)
+    cloud.answers["placement /allocation_candidates"] = answer
+    with pytest.raises(CloudError):
+        placement.devices(cloud.connection)

@@ -1,0 +1,115 @@
+"""What is asked for which detail, and what remains if a source does not answer."""
+
+from __future__ import annotations
+
+import pytest
+from keystoneauth1.exceptions import ConnectFailure
+
+from gpustack.errors import CloudError
+from gpustack.fleet.join import join
+from gpustack.fleet.model import Fleet, Source
+from gpustack.fleet.read import Detail, Given, read
+from support.fleet_answers import device
+from support.fleet_cloud import StandIn, instance, servers, with_devices
+
+LISTING = "compute /servers/detail?all_tenants=1"
+DEVICES = [device("gpu1", 0x81, used=1), device("gpu1", 0x82), device("gpu2", 0x81, used=1)]
+DEAD = ConnectFailure("nobody answers")
+
+
+def cloud() -> StandIn:
+    stand_in = with_devices(DEVICES, {"vm1": {"gpu1-81": 1}, "vm2": {"gpu2-81": 1}})
+    stand_in.answers[LISTING] = servers(instance("vm1"), instance("vm2", "gpu2"))
+    return stand_in
+
+
+def fleet(stand_in: StandIn, detail: Detail = Detail.HOLDERS, **given: frozenset[str]) -> Fleet:
+    return join(read(lambda: stand_in.connection, detail, Given(**given)))
+
+
+def test_requests_of_each_detail() -> None:
+    expected = {
+        Detail.STATES: 2,
+        Detail.PROJECTS: 2 + 1 + 1,  # instances, names of projects
+        Detail.HOLDERS: 2 + 1 + 2 + 2,  # instances, two instances with GPUs, names
+    }
+    for detail, count in expected.items():
+        stand_in = cloud()
+        assert fleet(stand_in, detail).complete
+        assert len(stand_in.requests) == count, stand_in.requests
+
+
+def test_one_host_asks_for_its_instances_only() -> None:
+    stand_in = cloud()
+    listed = fleet(stand_in, only=frozenset({"GPU1"})).gpus
+    assert [len(gpu.holders) for gpu in listed if gpu.host == "gpu1"] == [1, 0]
+    assert not [line for line in stand_in.requests if "vm2" in line]
+
+
+def test_names_and_holders() -> None:
+    result = fleet(cloud())
+    assert (result.projects, result.users) == ({"p1": "research"}, {"u1": "ada"})
+    assert [gpu.server.id if gpu.server else None for gpu in result.gpus] == ["vm1", None, "vm2"]
+
+
+@pytest.mark.parametrize("failure", [DEAD, (403, {}), (500, {}), (200, {})])
+def test_a_placement_that_does_not_answer_is_a_gap(failure: object) -> None:
+    stand_in = cloud()
+    stand_in.answers["placement /"] = stand_in.answers["placement /resource_providers?"] = failure  # type: ignore[assignment]
+    result = fleet(stand_in)
+    assert [gap.source for gap in result.partial] == [Source.PLACEMENT]
+    assert [(gpu.host, gpu.address) for gpu in result.gpus] == [("gpu1", ""), ("gpu2", "")]
+
+
+def test_a_nova_that_does_not_answer_is_a_gap() -> None:
+    stand_in = cloud()
+    stand_in.answers[LISTING] = DEAD
+    result = fleet(stand_in)
+    assert [gap.source for gap in result.partial] == [Source.NOVA]
+    assert [gpu.state.value for gpu in result.gpus] == ["allocated", "free", "allocated"]
+
+
+def test_holders_that_cannot_be_read_leave_the_states() -> None:
+    stand_in = cloud()
+    stand_in.answers["placement /allocations/vm2"] = (500, {})
+    result = fleet(stand_in)
+    assert [gpu.state.value for gpu in result.gpus] == ["allocated", "free", "allocated"]
+    assert [gap.source for gap in result.partial] == [Source.PLACEMENT]
+    assert result.findings == ()
+
+
+def test_without_any_answer_there_is_an_error() -> None:
+    with pytest.raises(CloudError):
+        fleet(StandIn({"compute /": DEAD, "placement /": DEAD}))
+
+
+def test_strangers_are_looked_up() -> None:
+    """A migration, an instance without devices in its flavor, and somebody that Nova does not have."""
+    devices = [device("gpu1", bus, used=1) for bus in (0x81, 0x82, 0x83)]
+    devices.append(device("gpu2", 0x81))
+    stand_in = with_devices(devices, {"move": {"gpu1-81": 1}, "plain": {"gpu1-82": 1}, "lost": {"gpu1-83": 1}})
+    plain = instance("plain", flavor={"original_name": "small", "extra_specs": {}})
+    stand_in.answers[LISTING] = servers(instance("vm1", "gpu2", status="VERIFY_RESIZE"), plain)
+    stand_in.answers["placement /allocations/vm1"] = (200, {"allocations": {}})
+    stand_in.answers["compute /os-migrations?"] = (200, {"migrations": [{"uuid": "move", "instance_uuid": "vm1"}]})
+    result = fleet(stand_in)
+    holders = [holder for gpu in result.gpus for holder in gpu.holders]
+    assert [holder.server.id if holder.server else None for holder in holders] == ["vm1", "plain", None]
+    assert sorted(finding.code for finding in result.findings) == ["GPU701", "GPU703"]
+
+
+def test_names_that_may_not_be_read_leave_ids() -> None:
+    stand_in = cloud()
+    stand_in.answers["identity /"] = stand_in.answers["identity /projects"] = (403, {})
+    stand_in.answers["identity /users"] = (403, {})
+    result = fleet(stand_in)
+    assert (result.projects, result.users, result.complete) == ({}, {}, True)
+
+
+def test_a_project_that_keystone_does_not_have() -> None:
+    stand_in = cloud()
+    stand_in.answers["identity /projects"] = (200, {"projects": []})
+    stand_in.answers["identity /projects/p1"] = (404, {"error": {"message": "no"}})
+    assert {finding.code for finding in fleet(stand_in).findings} == {"GPU708"}
+    stand_in.answers["identity /projects/p1"] = (403, {"error": {"message": "no"}})  # of another domain
+    assert fleet(stand_in).findings == ()
