@@ -79,6 +79,17 @@ COMPARED = {
     "K restart": [OF_A_DEVICE],
     "P restart": [OF_A_HOST],
 }
+# The columns that such a statement compares, by table.
+NODE = {"id", "deleted", "host", "hypervisor_hostname"}
+COLUMNS = {
+    "compute_nodes": [NODE, NODE | {"updated_at"}],  # unless nova-compute is up, a start of it changes updated_at
+    "services": [{"binary", "deleted", "host", "last_seen_up"}],
+    "instances": [{"uuid", "host", "node", "vm_state", "task_state", "deleted"}],
+    "migrations": [
+        {"id", "deleted", "instance_uuid", "status", "source_compute", "source_node", "dest_compute", "dest_node"}
+    ],
+    "pci_devices": [{"id", "compute_node_id", "address", "status", "instance_uuid", "request_id", "deleted"}],
+}
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +135,15 @@ def test_each_class_compares_the_tables_that_the_table_says(verdicts: list[Verdi
             compared[f"{verdict.klass} {verdict.repair.value}"].append(tables)
     in_order = {head: sorted(tables, key=len, reverse=True) for head, tables in compared.items()}
     assert in_order == COMPARED
+
+
+def test_all_columns_of_a_fact_are_compared(verdicts: list[Verdict]) -> None:
+    compared: dict[str, list[set[str]]] = {}
+    for fact in (fact for verdict in verdicts for fact in verdict.seen if fact.count):
+        columns = {name for name, _value in fact.match}
+        if columns not in compared.setdefault(fact.table, []):
+            compared[fact.table].append(columns)
+    assert {table: sorted(columns, key=len) for table, columns in compared.items()} == COLUMNS
 
 
 def stale_verdicts() -> list[Any]:
