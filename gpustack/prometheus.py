@@ -15,9 +15,6 @@ from prometheus_client.metrics_core import Metric
 from gpustack.files import write_atomic
 from gpustack.text import printable
 
-SUFFIX = ".prom"
-"""The suffix of the textfiles that node_exporter reads."""
-
 
 def gauge(
     name: str, documentation: str, labels: Sequence[str] = (), samples: Mapping[tuple[str, ...], float] | None = None

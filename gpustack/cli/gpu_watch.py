@@ -139,7 +139,8 @@ def _partial(fleet: Fleet) -> PartialError | None:
     reasons = dict.fromkeys(f"{gap.source}: {gap.reason}" for gap in fleet.partial)
     if not reasons:
         return None
-    return PartialError(f"the metrics are partial: {'; '.join(reasons)}", remedy="uncertain numbers are absent")
+    remedy = "correct the source; numbers that are uncertain without it are absent until it answers"
+    return PartialError(f"the metrics are partial: {'; '.join(reasons)}", remedy=remedy)
 
 
 def _sources(parsed_args: argparse.Namespace) -> list[Source]:

@@ -46,7 +46,7 @@ def families(fleet: Fleet | None, collection: Round) -> Iterator[Metric]:
     if fleet is not None:
         yield from _of_gpus(fleet)
         yield from _sums(fleet)
-    failed = {gap.source for gap in fleet.partial} if fleet is not None else set(collection.sources)
+    failed = _gaps(fleet) if fleet is not None else set(collection.sources)
     yield gauge(
         "gpustack_collect_success",
         "Whether the source answered completely in the last collection.",
