@@ -42,11 +42,9 @@ class Cell(FormattableColumn[Any]):
     def human_readable(self) -> str:
         return self._text
 
-    def machine_readable(self) -> Any:  # noqa: ANN401
-        """The value, for csv and value; empty if it is unknown."""
-        if isinstance(self._value, str):
-            return printable(self._value, keep="")
-        return "" if self._value is None else self._value
+    def machine_readable(self) -> str:
+        """The text, for csv and value, which have no structure; empty if the value is unknown."""
+        return "" if self._value is None else self._text
 
 
 class FleetCommand(OpenStackCommand):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,14 @@ import openstack.connection
 import pytest
 from openstack.config import loader
 
+from gpustack.facts.store import save_snapshot
 from gpustack_demo.embedded import servers
 from gpustack_demo.embedded.hosts import gpus
 from gpustack_demo.embedded.process import free_port
 from support.by_hand import leave
 from support.clouds import NAMED
 from support.cloudworld import World
+from support.fleet_answers import facts
 from support.fleet_runs import changed, counted, listed, questions, run, states
 
 NEWEST = NAMED[-1]
@@ -143,6 +146,22 @@ def test_a_dead_placement_and_a_dead_nova_are_partial(world: World, tmp_path: Pa
     assert run(clouds, "list").code == 21
     ran = run(clouds, "list", "--host", host, "-f", "json", "--config-file", str(world.nova.nova_conf))
     assert (ran.code, sorted(states(json.loads(ran.out)).values())) == (23, ["allocated", "free"])
+
+
+@PLACED
+def test_the_commands_of_the_guide(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (host,) = world.hosts(1)
+    world.boot(host)
+    page = (Path(__file__).parents[3] / "docs/howto/see-who-uses-what.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\$ gpustack (gpu .+?)(?: > .+)?$", page, re.MULTILINE)
+    save_snapshot(tmp_path / "hosts.json", [facts(host, 0x81, 0x82).model_dump(by_alias=True)])
+    monkeypatch.chdir(tmp_path)
+    replaced = {"gpu01": host, "/etc/nova/nova.conf": str(world.nova.nova_conf)}
+    for command in commands:
+        ran = run(world.nova.clouds_yaml, *(replaced.get(word, word) for word in command.split()[1:]))
+        assert ran.code == 0, (command, ran)
+        assert "GPU70" not in ran.err, (command, ran)
+    assert len(commands) == 11
 
 
 @PLAIN

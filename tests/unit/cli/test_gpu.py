@@ -1,0 +1,59 @@
+"""``gpustack gpu list`` and ``gpu show``: output, exit codes and untrusted names. The cloud is a stand-in."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gpustack.cli.cloud import OpenStackCommand
+from support.fleet_answers import device
+from support.fleet_cloud import StandIn, instance, servers, with_devices
+
+LISTING = "compute /servers/detail?all_tenants=1"
+HOSTILE = "\x1b[2Jgone\n\u202e"
+
+
+@pytest.fixture
+def cloud(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    devices = [device("gpu1", 0x81, used=1), device("gpu1", 0x82)]
+    stand_in = with_devices(devices, {"vm1": {"gpu1-81": 1}})
+    stand_in.answers[LISTING] = servers(instance("vm1", name=HOSTILE))
+    stand_in.answers["compute /servers/vm1/os-instance-actions"] = (200, {"instanceActions": []})
+    monkeypatch.setattr(OpenStackCommand, "connection", lambda *arguments, **options: stand_in)
+    return stand_in
+
+
+def test_table_and_csv_have_no_escape_sequences(cloud: StandIn, gpustack: Any) -> None:
+    for form in ("table", "csv", "value"):
+        ran = gpustack("gpu", "list", "-f", form)
+        assert (ran.code, "\x1b" in ran.out, "\u202e" in ran.out) == (0, False, False)
+        assert "research" in ran.out
+    assert len(gpustack("gpu", "list", "-f", "csv").out.splitlines()) == 3
+    ran = gpustack("gpu", "show", "gpu1", "0000:81:00.0")
+    assert (ran.code, "\x1b" in ran.out) == (0, False)
+
+
+def test_json_has_the_name_unchanged(cloud: StandIn, gpustack: Any) -> None:
+    ran = gpustack("gpu", "list", "--state", "allocated", "-f", "json")
+    (gpu,) = json.loads(ran.out)
+    assert (ran.code, gpu["server_name"], gpu["since"]) == (0, HOSTILE, "2026-01-02T03:04:05Z")
+
+
+def test_a_partial_list_has_an_exit_code_of_its_own(cloud: StandIn, gpustack: Any) -> None:
+    cloud.answers[LISTING] = (403, {"forbidden": {"message": "no"}})
+    cloud.answers["compute /servers/detail?&"] = servers()
+    ran = gpustack("gpu", "list", "-f", "json")
+    assert (ran.code, len(json.loads(ran.out))) == (23, 2)
+    assert "partial: Nova: " in ran.err
+
+
+def test_sums(cloud: StandIn, gpustack: Any) -> None:
+    ran = gpustack("gpu", "list", "--group-by", "host", "-f", "json")
+    (group,) = json.loads(ran.out)
+    assert (ran.code, group["Host"], group["GPUs"], group["Free"], group["Allocated"]) == (0, "gpu1", 2, 1, 1)
+    assert len(cloud.requests) == 2
+    ran = gpustack("gpu", "list", "--group-by", "project", "-f", "json")
+    (group,) = json.loads(ran.out)
+    assert (ran.code, group["Project"], group["GPUs"], group["Instances"]) == (0, "research", 1, 1)

@@ -1,0 +1,55 @@
+"""Which GPUs are listed for which options."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpustack.fleet.answers import Answers
+from gpustack.fleet.join import join
+from gpustack.fleet.model import Fleet, State
+from gpustack.fleet.placement import Consumer
+from gpustack.fleet.select import Criteria, selected
+from support.fleet_answers import device, server
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    devices = (device("gpu1", 0x81, used=1), device("gpu1", 0x82), device("gpu2", 0x81, capacity=0))
+    consumer = Consumer(uuid="vm1", project="p1", user="u1", devices={"gpu1-81": 1})
+    names = {"projects": {"p1": "research"}, "users": {"u1": "ada"}}
+    return join(Answers(devices=devices, servers=(server("vm1", "gpu1"),), consumers={"vm1": consumer}, **names))
+
+
+@pytest.mark.parametrize(
+    ("criteria", "expected"),
+    [
+        (Criteria(), 3),
+        (Criteria(hosts=["GPU1"]), 2),
+        (Criteria(hosts=["gpu"]), 0),
+        (Criteria(models=["k4200"]), 3),
+        (Criteria(models=["a100", "tesla"]), 0),
+        (Criteria(states=[State.FREE, State.RESERVED]), 2),
+        (Criteria(projects=["research"]), 1),
+        (Criteria(projects=["p1"]), 1),
+        (Criteria(users=["ada"]), 1),
+        (Criteria(users=["u2"]), 0),
+        (Criteria(servers=["VM1"]), 1),
+        (Criteria(hosts=["gpu2"], servers=["vm1"]), 0),
+    ],
+)
+def test_criteria(fleet: Fleet, criteria: Criteria, expected: int) -> None:
+    assert len(selected(fleet, criteria).gpus) == expected
+
+
+def test_findings_are_those_of_the_listed_gpus() -> None:
+    devices = (device("gpu1", 0x81, used=1), device("gpu2", 0x81, used=1))
+    strangers = {"gpu1-81": frozenset({"a"}), "gpu2-81": frozenset({"b"})}
+    fleet = join(Answers(devices=devices, servers=(), consumers={}, strangers=strangers))
+    assert len(fleet.findings) == 2
+    assert [finding.place for finding in selected(fleet, Criteria(hosts=["gpu2"])).findings] == ["gpu2 0000:81:00.0"]
+
+
+def test_free_gpus_are_unknown_without_addresses() -> None:
+    fleet = join(Answers(servers=(server("vm1", "gpu1"),)))
+    assert selected(fleet, Criteria(states=[State.ALLOCATED])).complete
+    assert not selected(fleet, Criteria(states=[State.FREE])).complete

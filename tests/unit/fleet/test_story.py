@@ -1,0 +1,71 @@
+"""The fields of one GPU."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from gpustack.errors import UsageError
+from gpustack.fleet.answers import Answers
+from gpustack.fleet.history import Event, history
+from gpustack.fleet.join import join
+from gpustack.fleet.placement import Consumer
+from gpustack.fleet.story import chosen, facts_of, in_words, story
+from support.fleet_answers import device, facts, server
+from support.fleet_cloud import StandIn
+
+AT = datetime.fromisoformat("2026-01-02T03:04:05")
+
+
+def test_card_host_holder_and_history() -> None:
+    hosts = (facts("gpu1.example.org", 0x81), facts("gpu2", 0x81))
+    consumer = Consumer(uuid="vm1", project="p1", user="u1", devices={"gpu1-81": 1})
+    answers = Answers(
+        devices=(device("gpu1", 0x81, used=1),),
+        servers=(server("vm1", "gpu1", since=AT),),
+        consumers={"vm1": consumer},
+        hosts=hosts,
+        projects={"p1": "research"},
+    )
+    fleet = join(answers)
+    gpu = chosen(fleet, "gpu1", "0000:81:00.0")
+    fields = story(fleet, gpu, facts_of(gpu, hosts), [Event(at=AT, server="vm1", what="create", user="u1")])
+    assert (fields["model"], fields["driver"], fields["required_driver"]) == (
+        "NVIDIA Quadro K4200",
+        "vfio-pci",
+        "vfio-pci",
+    )
+    assert (fields["iommu_group"], fields["numa_node"], fields["memory"]) == (0x81, 0, "4 GiB")
+    assert "R470" in in_words(fields["requirements"])
+    assert in_words(fields["history"]) == "2026-01-02T03:04:05Z create by u1"
+    holder = in_words(fields["holders"])
+    assert holder == "VM1 (vm1), project research, user u1, flavor g1, status ACTIVE, since 2026-01-02T03:04:05Z"
+    assert (in_words(None), in_words([]), fields["findings"]) == ("-", "-", [])
+
+
+def test_a_gpu_that_is_not_there() -> None:
+    fleet = join(Answers(devices=(device("gpu1", 0x81),)))
+    with pytest.raises(UsageError, match=r"0000:81:00\.0"):
+        chosen(fleet, "gpu1", "0000:99:00.0")
+    with pytest.raises(UsageError, match="gpu list"):
+        chosen(fleet, "gpu2", "0000:81:00.0")
+    with pytest.raises(UsageError, match="--config-file"):
+        chosen(join(Answers(servers=(server("vm1", "gpu1"),))), "gpu1", "0000:81:00.0")
+
+
+def test_history_is_complete_or_names_what_is_missing() -> None:
+    action = {"action": "create", "start_time": "2026-01-02T03:04:05.000000", "user_id": "u1", "message": None}
+    failed = {**action, "action": "migrate", "start_time": "2026-01-03T03:04:05.000000", "message": "Error"}
+    move = {"uuid": "m", "status": "error", "created_at": "2026-01-03T04:00:00.000000", "migration_type": "migration"}
+    cloud = StandIn(
+        {
+            "compute /servers/vm1/os-instance-actions": (200, {"instanceActions": [action, failed]}),
+            "compute /os-migrations?instance_uuid=vm1": (200, {"migrations": [{**move, "dest_compute": "gpu2"}]}),
+        }
+    )
+    events, missing = history(cloud.connection, "vm1")
+    assert ([event.what for event in events], missing) == (["migration: error", "migrate (failed)", "create"], "")
+    cloud.answers["compute /os-migrations?instance_uuid=vm1"] = (403, {})
+    events, missing = history(cloud.connection, "vm1")
+    assert (len(events), "migrations" in missing) == (2, True)
