@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import openstack.connection
@@ -21,6 +22,8 @@ from support.clouds import NAMED
 from support.cloudworld import World
 from support.fleet_answers import facts
 from support.fleet_runs import changed, counted, listed, questions, run, states
+from support.metric_samples import labels, samples
+from support.prometheus_programs import check_metrics
 
 NEWEST = NAMED[-1]
 PLACED = pytest.mark.parametrize("cloud", [pytest.param((NEWEST, True), id=f"{NEWEST}-placement")], indirect=True)
@@ -162,6 +165,34 @@ def test_the_commands_of_the_guide(world: World, tmp_path: Path, monkeypatch: py
         assert ran.code == 0, (command, ran)
         assert "GPU70" not in ran.err, (command, ran)
     assert len(commands) == 11
+
+
+@PLACED
+def test_prometheus_gets_the_same_gpus(world: World, tmp_path: Path) -> None:
+    (host,) = world.hosts(1)
+    server = world.boot(host)
+    (used,) = world.nova.control.hostdevs(server.id)[host]
+    free = SECOND if used == FIRST else FIRST
+    path = tmp_path / "gpus.prom"
+    watch = ("watch", "--textfile", str(path), "--once")
+    ran = run(world.nova.clouds_yaml, *watch)
+    assert ran.code == 0, ran
+    text = path.read_text(encoding="utf-8")
+    check_metrics(text)
+    present = samples(text, "gpustack_gpu_state")
+    assert present[labels(hostname=host, address=used, state="allocated")] == 1
+    assert present[labels(hostname=host, address=free, state="free")] == 1
+    place = {"hostname": host, "address": used, "server_id": server.id}
+    owner = {"tenant_id": server.project_id, "user_id": server.user_id, "flavor": "gpu1"}
+    assert samples(text, "gpustack_gpu_allocated_info")[labels(**place, **owner)] == 1
+    since = samples(text, "gpustack_gpu_allocated_since_timestamp_seconds")[labels(**place)]
+    assert int(since) == datetime.fromisoformat(f"{str(server.launched_at)[:19]}+00:00").timestamp()
+
+    clouds = changed(world, tmp_path / "clouds.yaml", placement_endpoint_override=f"http://127.0.0.1:{free_port()}")
+    assert run(clouds, *watch).code == 23
+    text = path.read_text(encoding="utf-8")
+    assert samples(text, "gpustack_collect_success") == {labels(source="nova"): 1, labels(source="placement"): 0}
+    assert {**samples(text, "gpustack_gpus"), **samples(text, "gpustack_tenant_gpus")} == {}
 
 
 @PLAIN
