@@ -329,7 +329,7 @@ gpustack nova lint api=ctl01/nova.conf compute=gpu01/nova.conf scheduler=ctl01/n
             release=release,
             hosts=hosts,
             expected=_aliases(spec) if spec else (),
-            advised=_advised(spec, release) if spec else (),
+            advised=_advised(spec, release, hosts) if spec else (),
         )
         if is_for_machines(parsed_args):
             rows: list[tuple[Any, ...]] = [
@@ -363,11 +363,12 @@ def _aliases(spec: Spec) -> set[str]:
     return {spec.alias_of(model) for host in spec.hosts.values() for model in host.models}
 
 
-def _advised(spec: Spec, release: Release) -> tuple[Advised, ...]:
+def _advised(spec: Spec, release: Release, hosts: Sequence[Host]) -> tuple[Advised, ...]:
     """The options that the counts of the spec's flavors require."""
-    from gpustack.nova_conf.packing import advised, requested
+    from gpustack.nova_conf.packing import advised, gpus_of, requested
 
-    return tuple(advised(requested(spec), release, spec.nova.placement if spec.nova else "off"))
+    counts = requested(spec, gpus_of(spec, hosts))
+    return tuple(advised(counts, release, spec.nova.placement if spec.nova else "off"))
 
 
 def _name(file: RenderedFile) -> str:

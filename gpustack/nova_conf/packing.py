@@ -8,16 +8,21 @@ its own, so Placement combines every free GPU with every other: 1,680 candidates
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpustack.facts.model import Host
 from gpustack.nova_options import releases
 from gpustack.nova_options.releases import Option, Release
+from gpustack.spec.assignment import assigned_gpus
 from gpustack.spec.model import Placement, Spec
 from gpustack.spec.requests import requests
 
 MANY = 4
-"""The number of GPUs in one flavor from which Placement's candidates need a limit, on hosts with eight GPUs."""
+"""The number of GPUs in one flavor from which Placement's candidates need a limit: one host with eight has 1,680."""
+SLOW = 20_000
+"""The number of candidates on all hosts for which a query takes seconds."""
 LIMIT = 1000
 """The number of candidates that Nova requests (the default of ``[scheduler] max_placement_results``)."""
 
@@ -61,7 +66,8 @@ class Requested:
 
     :ivar mixed: the aliases that flavors request in more than one count.
     :ivar largest: the highest number of GPUs of one flavor.
-    :ivar candidates: the highest number of Placement's candidates for one flavor on one host with all GPUs free.
+    :ivar candidates: the highest number of Placement's candidates for one flavor, if all GPUs of the known hosts are
+        free.
     """
 
     mixed: tuple[str, ...] = ()
@@ -70,8 +76,8 @@ class Requested:
 
     @property
     def explodes(self) -> bool:
-        """Whether Placement makes more candidates for one host and flavor than Nova requests for all hosts."""
-        return self.largest >= MANY or self.candidates > LIMIT
+        """Whether Placement has so many candidates for a flavor that making them all takes long."""
+        return self.largest >= MANY or self.candidates > SLOW
 
 
 def requested(spec: Spec, gpus: Collection[Mapping[str, int]] = ()) -> Requested:
@@ -87,8 +93,13 @@ def requested(spec: Spec, gpus: Collection[Mapping[str, int]] = ()) -> Requested
     return Requested(
         mixed=tuple(alias for alias, several in counts.items() if len(several) > 1),
         largest=max((sum(flavor.values()) for flavor in flavors), default=0),
-        candidates=max((_candidates(flavor, host) for flavor in flavors for host in gpus), default=0),
+        candidates=max((sum(_candidates(flavor, host) for host in gpus) for flavor in flavors), default=0),
     )
+
+
+def gpus_of(spec: Spec, hosts: Sequence[Host]) -> list[Mapping[str, int]]:
+    """The number of GPUs by alias, for each host of a spec."""
+    return [Counter(spec.alias_of(target.model) for target in assigned_gpus(spec, host)) for host in hosts]
 
 
 def _candidates(flavor: Mapping[str, int], host: Mapping[str, int]) -> int:

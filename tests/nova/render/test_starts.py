@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -197,6 +198,33 @@ def candidates(cloud, count: int) -> list[set[str]]:
     url = f"/allocation_candidates?resources=VCPU:1&group_policy=none&{groups}"
     answer = cloud.placement.get(url, microversion="1.36").json()
     return [set(candidate["allocations"]) for candidate in answer["allocation_requests"]]
+
+
+READS = """\
+from oslo_config import cfg
+from placement import wsgi
+conf = cfg.ConfigOpts()
+wsgi._parse_args(conf, [], wsgi._get_config_files())
+print(conf.placement.max_allocation_candidates, conf.workarounds.optimize_for_wide_provider_trees)
+"""
+
+
+def test_placement_reads_the_rendered_drop_in(nova, files, tmp_path, placement):
+    """With and without OS_PLACEMENT_CONFIG_DIR; ``~/.placement`` stands for ``/etc/placement``."""
+    if placement == "off":
+        pytest.skip("without PCI in Placement, nothing is rendered for it")
+    drop_in = tmp_path / ".placement/placement.conf.d/300-gpustack.conf"
+    drop_in.parent.mkdir(parents=True)
+    drop_in.write_text(files["placement"])
+    directory = drop_in.parents[1]
+    (directory / "placement.conf").write_text(
+        "[placement_database]\nconnection = x\n[placement]\nmax_allocation_candidates = 5\n"
+    )
+    for variables in ({}, {"OS_PLACEMENT_CONFIG_DIR": str(directory)}):
+        command = [nova.environment.program("python"), "-W", "ignore", "-c", READS]
+        environment = {**nova.environment.variables(), **variables, "HOME": str(tmp_path)}
+        process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert process.stdout.split() == ["1000", "True"]
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import yaml
 from oslo_config import cfg
@@ -59,10 +61,20 @@ def test_models_with_one_alias_are_counted_together():
 
 
 @pytest.mark.parametrize(
-    ("count", "gpus", "explodes"), [(3, 8, False), (4, 8, True), (4, 0, True), (3, 16, True), (2, 16, False)]
+    ("count", "hosts", "explodes"),
+    [
+        (3, [8] * 59, False),
+        (3, [8] * 60, True),
+        (4, [8], True),
+        (4, [], True),
+        (3, [16] * 6, True),
+        (2, [16] * 8, False),
+    ],
 )
-def test_candidates_are_counted_as_placement_makes_them(count, gpus, explodes):
-    counts = requested(spec(flavor("a", f"model: k4200, count: {count}")), [{"k4200": gpus}])
+def test_candidates_are_counted_as_placement_makes_them(count, hosts, explodes):
+    free = [{"k4200": gpus} for gpus in hosts]
+    counts = requested(spec(flavor("a", f"model: k4200, count: {count}")), free)
+    assert counts.candidates == sum(math.perm(gpus, count) for gpus in hosts)
     assert counts.explodes is explodes
     expected = list(CANDIDATES) if explodes else []
     assert list(advised(counts, R2025, "schedule")) == expected
