@@ -255,9 +255,10 @@ class GpuShowCommand(FleetCommand, ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple[Sequence[str], Sequence[Any]]:
         from gpustack.fleet.history import history
+        from gpustack.fleet.index import named
         from gpustack.fleet.model import Gap, Source
         from gpustack.fleet.read import Detail
-        from gpustack.fleet.story import chosen, facts_of, in_words, story
+        from gpustack.fleet.story import chosen, in_words, story
 
         self._fleet = self.read(parsed_args, Detail.HOLDERS, frozenset({parsed_args.host}))
         gpu = chosen(self._fleet, parsed_args.host, parsed_args.address)
@@ -272,7 +273,7 @@ class GpuShowCommand(FleetCommand, ShowOne):
                 gap = Gap(source=Source.NOVA, reason=f"{missing}; the history is incomplete")
                 self._fleet = replace(self._fleet, partial=(*self._fleet.partial, gap))
         hosts = given(parsed_args, frozenset()).hosts
-        fields = story(self._fleet, gpu, facts_of(gpu, hosts), events)
+        fields = story(self._fleet, gpu, named(hosts, {gpu.host, gpu.node}), events)
         if not is_for_machines(parsed_args):
             return tuple(fields), tuple(Cell(value, in_words(value), keep="\n") for value in fields.values())
         return tuple(fields), tuple(fields.values())

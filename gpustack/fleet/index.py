@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 
 from gpustack.facts.model import Function, Host
@@ -17,11 +17,21 @@ Spot = tuple[str, str]
 """A compute node, as the key of its name, and an address."""
 
 
+def named(hosts: Iterable[Host], names: Collection[str]) -> Host | None:
+    """The host with one of these names: the exact name, else the only one with the same short name."""
+    keys, heads = {key(name) for name in names}, {short(name) for name in names}
+    alike = [host for host in hosts if short(host.hostname) in heads]
+    exact = [host for host in alike if key(host.hostname) in keys]
+    chosen = exact or alike
+    return chosen[0] if len(chosen) == 1 else None
+
+
 class Index:
     """Look-ups in the answers. Names of nodes are compared as :func:`gpustack.hostnames.key` has them."""
 
     def __init__(self, answers: Answers) -> None:
         self.answers = answers
+        self._by_node: dict[str, Host | None] = {}
 
     @cached_property
     def servers(self) -> Mapping[str, Server]:
@@ -69,11 +79,13 @@ class Index:
 
     def facts(self, node: str) -> Host | None:
         """The facts of a compute node, by the name of its node or host, short or full; None if several match."""
-        names = {key(node), key(self.host_of(node))}
-        alike = [host for name in {short(node), short(self.host_of(node))} for host in self._facts.get(name, ())]
-        exact = [host for host in alike if key(host.hostname) in names]
-        chosen = exact or alike
-        return chosen[0] if len(chosen) == 1 else None
+        if not self.answers.hosts:
+            return None
+        if node not in self._by_node:
+            names = {node, self.host_of(node)}
+            alike = [host for head in {short(name) for name in names} for host in self._facts.get(head, ())]
+            self._by_node[node] = named(alike, names)
+        return self._by_node[node]
 
     def function(self, node: str, address: str) -> Function | None:
         """The function at an address in the facts of a host."""

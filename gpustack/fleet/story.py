@@ -12,7 +12,7 @@ from gpustack.facts.variants import choice
 from gpustack.fleet.history import Event
 from gpustack.fleet.model import Fleet, Gpu
 from gpustack.fleet.table import describe
-from gpustack.hostnames import key, short
+from gpustack.hostnames import key
 from gpustack.pci import catalogue
 
 _WITHOUT = ("server", "server_name", "status", "project", "project_name", "user", "user_name", "flavor", "since")
@@ -37,15 +37,6 @@ def chosen(fleet: Fleet, host: str, address: str) -> Gpu:
         f"{host} has no GPU {address} in service" + ("" if fleet.complete else ", as far as the sources answered"),
         remedy=f"GPUs of this host: {known}" if known else "gpustack gpu list shows the hosts",
     )
-
-
-def facts_of(gpu: Gpu, hosts: Sequence[Host]) -> Host | None:
-    """The facts of the host of a GPU; None if none or several match."""
-    names = {key(gpu.host), key(gpu.node)}
-    alike = [host for host in hosts if short(host.hostname) in {short(gpu.host), short(gpu.node)}]
-    exact = [host for host in alike if key(host.hostname) in names]
-    found = exact or alike
-    return found[0] if len(found) == 1 else None
 
 
 def story(fleet: Fleet, gpu: Gpu, host: Host | None, events: Sequence[Event]) -> dict[str, object]:

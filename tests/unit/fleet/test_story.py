@@ -9,9 +9,10 @@ import pytest
 from gpustack.errors import UsageError
 from gpustack.fleet.answers import Answers
 from gpustack.fleet.history import Event, history
+from gpustack.fleet.index import named
 from gpustack.fleet.join import join
 from gpustack.fleet.placement import Consumer
-from gpustack.fleet.story import chosen, facts_of, in_words, story
+from gpustack.fleet.story import chosen, in_words, story
 from support.fleet_answers import device, facts, server
 from support.fleet_cloud import StandIn
 
@@ -30,7 +31,9 @@ def test_card_host_holder_and_history() -> None:
     )
     fleet = join(answers)
     gpu = chosen(fleet, "gpu1", "0000:81:00.0")
-    fields = story(fleet, gpu, facts_of(gpu, hosts), [Event(at=AT, server="vm1", what="create", user="u1")])
+    fields = story(
+        fleet, gpu, named(hosts, {gpu.host, gpu.node}), [Event(at=AT, server="vm1", what="create", user="u1")]
+    )
     assert (fields["model"], fields["driver"], fields["required_driver"]) == (
         "NVIDIA Quadro K4200",
         "vfio-pci",
