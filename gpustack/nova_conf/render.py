@@ -152,6 +152,9 @@ def _deployment_findings(job: Job, deployment: Deployment) -> Iterator[Finding]:
         )
     if deployment in _REPLACED and not any(deployment != "rhoso" or rhoso.has_services(d) for d in documents):
         yield finding(Code.REPLACED_VALUES_NOT_SHOWN, place=job.directory, what=_REPLACED[deployment])
+    if deployment == "rhoso" and job.of_placement() and not any(map(rhoso.has_placement, documents)):
+        what = "the customServiceConfig of Placement in OpenStackControlPlane"
+        yield finding(Code.REPLACED_VALUES_NOT_SHOWN, place=job.directory, what=what)
     if deployment == "openstack-helm" and any(map(openstack_helm.has_labels, documents)):
         yield finding(Code.LABEL_OVERRIDES_LOST, place="conf.overrides.nova_compute.labels")
 

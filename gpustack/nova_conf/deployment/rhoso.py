@@ -168,6 +168,11 @@ def has_services(document: Mapping[str, Any]) -> bool:
     return bool(_template_of(document))
 
 
+def has_placement(document: Mapping[str, Any]) -> bool:
+    """Whether a resource shows the template of Placement."""
+    return isinstance(_at(document, _PLACEMENT), dict)
+
+
 def sources(path: Path, document: Mapping[str, Any]) -> Iterator[Source]:
     """The settings for Nova's services in an OpenStackControlPlane, or in a ConfigMap or Secret for nova-compute."""
     for key, text in _data(path, document):

@@ -168,6 +168,16 @@ def test_rhoso_keeps_the_operators_text_of_placement(tmp_path):
     assert patch["spec"]["placement"]["template"]["customServiceConfig"] == own.rstrip()
 
 
+def test_rhoso_warns_if_it_replaces_an_unknown_text_of_placement(tmp_path):
+    """A Nova resource shows the templates of Nova's services, and not the one of Placement."""
+    (tmp_path / "nova.yaml").write_text("{kind: Nova, spec: {apiServiceTemplate: {customServiceConfig: ''}}}\n")
+    (tmp_path / "all.yaml").write_text("spec: {nova: {template: {cellTemplates: {}}}, placement: {template: {}}}\n")
+    for name, expected in (("nova", 1), ("all", 0)):
+        path = str(tmp_path / f"{name}.yaml")
+        rendering = rendered(tmp_path, "rhoso", path, placement="schedule", spec=with_flavors("[1, 4]"))
+        assert len(codes(rendering, "GPU383")) == expected
+
+
 @pytest.mark.parametrize(
     ("deployment", "file", "text", "argument"),
     [
