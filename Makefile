@@ -69,6 +69,11 @@ test-parts: test-ready ## one test of each real part: databases, sshd, initramfs
 fresh: ## the README's commands on bare Debian 12 and 13, as root and as a user; hours, minutes with QUICK=1
 	@tests/fresh/run $(if $(QUICK),--quick)
 
+browser: ## the page of gpustack report in Chromium, at the width of a phone and of a desktop
+	@tools/setup test
+	@tools/setup --apt chromium
+	$(PYTEST) tests/browser
+
 soak: ## clean-up beside a working Nova: a thousand cycles, and then the books are checked
 	@tools/setup test
 	GPUSTACK_SOAK_CYCLES=1000 $(PYTEST) tests/nova/cleanup/test_soak.py
@@ -121,4 +126,4 @@ bench: ## the figures that the documentation claims, as ratios
 	@tools/setup test
 	@for script in bench/*.py; do .venv/bin/python $$script || exit 1; done
 
-.PHONY: help demo demo-full test test-ready test-unit test-nova test-quick test-parts fresh soak cleanup-servers walks lab lint docs lock audit dist bench
+.PHONY: help demo demo-full test test-ready test-unit test-nova test-quick test-parts fresh browser soak cleanup-servers walks lab lint docs lock audit dist bench

@@ -8,10 +8,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpustack.cli.gpu import FleetCommand
+from gpustack.cli.common import release_of
+from gpustack.cli.gpu import CLOUD_TIMEOUT, FleetCommand, databases_of
+from gpustack.cli.progress import counting
+from gpustack.errors import CloudError
 
 if TYPE_CHECKING:
     from openstack.connection import Connection
+
+    from gpustack.capacity.model import Capacity
+    from gpustack.report.tables import FlavorRow
+    from gpustack.spec.model import Spec
 
 _UNNAMED = ("envvars", "defaults")
 """The names of openstacksdk for a cloud that variables describe."""
@@ -22,7 +29,7 @@ class ReportCommand(FleetCommand):
 
     The page is one file, index.html, which needs no server and loads nothing from elsewhere. It contains names of
     instances, projects and users. If a source does not answer, or the user may not read it, the page is marked as
-    partial, and the exit code is 23.
+    partial, and the exit code is 23. With --spec, the page has the numbers of gpustack capacity.
     """
 
     epilog = """\
@@ -53,12 +60,47 @@ gpustack report --out report; gpustack report --out report --snapshot hosts.json
         from gpustack.topology.check import check
 
         spec = load_spec(parsed_args.spec) if parsed_args.spec else None
+        flavors = None
         at = datetime.now(UTC).replace(tzinfo=None)
         fleet = self.read(parsed_args, Detail.HOLDERS)
         of_hosts = [finding for host in self._given.hosts for finding in check(topology(host), spec)]
         self._fleet = replace(fleet, findings=(*fleet.findings, *of_hosts))
-        report = Report(fleet=self._fleet, at=at, cloud=self._cloud, facts=self._given.hosts)
+        if spec is not None and spec.nova is not None and spec.flavors:
+            flavors = self._flavors(parsed_args, spec)
+        report = Report(fleet=self._fleet, at=at, cloud=self._cloud, facts=self._given.hosts, flavors=flavors)
         path = write(report, parsed_args.out)
         hosts = len({count.host for count in self._fleet.counts})
         self.show(f"{path}: {len(self._fleet.gpus)} GPUs on {hosts} hosts")
         return 0
+
+    def _flavors(self, parsed_args: argparse.Namespace, spec: Spec) -> list[FlavorRow]:
+        """Count what fits, and add what is missing for it to the fleet."""
+        from gpustack.capacity.assess import assess, state
+        from gpustack.capacity.demand import demand_of
+        from gpustack.capacity.findings import findings
+        from gpustack.capacity.table import text_row
+        from gpustack.flavor.desired import wanted
+        from gpustack.fleet.model import Gap, Source
+        from gpustack.report.tables import FlavorRow
+
+        desired = wanted(spec, release=release_of(None, spec), hosts=self._given.hosts)
+        gaps: tuple[Gap, ...] = ()
+        counted: list[Capacity] = []
+        try:
+            cloud = self.connection(parsed_args, timeout=CLOUD_TIMEOUT)
+            with counting(self, "asking Placement") as progress:
+                known = state(cloud, spec, facts=self._given.hosts, databases=databases_of(parsed_args))
+                demands = [demand_of(spec, flavor) for flavor in desired.flavors]
+                counted = [assess(cloud, known.hosts, demand, progress) for demand in demands]
+        except CloudError as error:
+            gaps = (Gap(source=Source.NOVA, reason=f"{error.what}; capacity is unknown"),)
+        else:
+            shown = {f"{gap.source}: {gap.reason}" for gap in self._fleet.partial}
+            # Those of the APIs were read before; the others are about cells.
+            gaps = tuple(Gap(source=Source.DATABASE, reason=gap) for gap in known.gaps if gap not in shown)
+        self._fleet = replace(
+            self._fleet,
+            findings=(*self._fleet.findings, *desired.findings, *findings(counted)),
+            partial=(*self._fleet.partial, *gaps),
+        )
+        return [FlavorRow.of(text_row(entry)) for entry in counted]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -50,12 +50,14 @@ class Report:
     :ivar at: when the sources were read, in UTC.
     :ivar cloud: the name of the cloud; empty if it has none.
     :ivar facts: the facts of hosts, for their topology.
+    :ivar flavors: how many more instances fit; None if that was not counted.
     """
 
     fleet: Fleet
     at: datetime
     cloud: str = ""
     facts: tuple[Host, ...] = ()
+    flavors: Sequence[tables.FlavorRow] | None = None
 
 
 def write(report: Report, directory: Path) -> Path:

@@ -106,6 +106,23 @@ def free_rows(fleet: Fleet) -> tuple[list[FreeRow], list[str]]:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FlavorRow:
+    """A flavor, and how many more of its instances fit, in the words of `gpustack capacity`."""
+
+    flavor: str
+    gpus: str
+    fits: str
+    free: str
+    limits: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, cells: Sequence[object]) -> FlavorRow:
+        """The row of these cells of `gpustack capacity`; the last one has a line for each limit."""
+        flavor, gpus, fits, free, limits = map(str, cells)
+        return cls(flavor=clipped(flavor), gpus=clipped(gpus), fits=fits, free=free, limits=limits.split("\n"))
+
+
+@dataclass(frozen=True, kw_only=True)
 class FindingRow:
     """Findings with one code and one remedy.
 

@@ -22,6 +22,11 @@ from support.proxy import Traffic, proxy
 
 
 def run(clouds_yaml: Path, *arguments: str) -> Ran:
+    """Run a command of the group ``gpu``."""
+    return command(clouds_yaml, "gpu", *arguments)
+
+
+def command(clouds_yaml: Path, *arguments: str) -> Ran:
     """Run a command; ``OS_CLOUD`` names the cloud of the file."""
     variables = {"OS_CLIENT_CONFIG_FILE": str(clouds_yaml), "OS_CLOUD": "embedded"}
     out, err = io.StringIO(), io.StringIO()
@@ -30,7 +35,7 @@ def run(clouds_yaml: Path, *arguments: str) -> Ran:
         stack.enter_context(warnings.catch_warnings(action="ignore"))
         stack.enter_context(contextlib.redirect_stdout(out))
         stack.enter_context(contextlib.redirect_stderr(err))
-        code = main(["gpu", *arguments])
+        code = main([*arguments])
     return Ran(code, out.getvalue(), err.getvalue())
 
 

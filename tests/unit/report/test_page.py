@@ -13,6 +13,7 @@ import pytest
 
 from gpustack.fleet.model import Fleet, Gap, Source, State
 from gpustack.report.page import Report, parts, write
+from gpustack.report.tables import FlavorRow
 from support.fleets import HOSTILE, fleet_of, gpu, hostile
 from support.page import Page
 
@@ -102,6 +103,21 @@ def test_partial_reports_say_so_beside_the_totals() -> None:
     assert "Nova : cell cell2 does not answer" in page.words
     assert "16 GPUs on 2 hosts, 4 free (partial)" in page.words.replace(" GPU s", " GPUs").replace(" ,", ",")
     assert "partial" not in Page(rendered(fleet_of(2))).words
+
+
+def test_capacity_has_each_flavor_with_its_limits() -> None:
+    row = FlavorRow.of(("a100-8", "8 a100", "at most 2", "19", "19 GPUs free, none in a group of 8\nreserved"))
+    text = rendered(fleet_of(2), flavors=[row])
+    page = Page(text)
+    assert page.problems() == []
+    (line,) = page.find(".//*[@id='capacity']/table/tbody/tr")
+    assert [" ".join("|".join(cell.itertext()).split()) for cell in line] == [
+        "a100-8|8 a100",
+        "at most 2",
+        "19",
+        "19 GPUs free, none in a group of 8|reserved",
+    ]
+    assert "Capacity" not in Page(rendered(fleet_of(2))).words
 
 
 def test_findings_have_code_place_and_remedy() -> None:
