@@ -58,6 +58,8 @@ def play(root: Path, tools: Path, plays: list[dict]) -> None:
         env={
             **os.environ,
             "ANSIBLE_ACTION_PLUGINS": ":".join(plugins),
+            # kolla-ansible's plugin reads it; since ansible-core 2.21 results have it only on request.
+            "ANSIBLE_INJECT_INVOCATION": "true",
             "ANSIBLE_LOCALHOST_WARNING": "false",
             "PYTHONPATH": str(tools),
             "PYTHONWARNINGS": "ignore",
