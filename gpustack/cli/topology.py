@@ -39,6 +39,7 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
+        from gpustack.spec.hosts import patterns_for
         from gpustack.spec.load import load_spec
         from gpustack.topology.build import topology
         from gpustack.topology.check import check
@@ -47,6 +48,8 @@ gpustack topology gpu01 -f dot | dot -Tsvg > gpu01.svg"""
         self._gathered = gather(self, parsed_args)
         shown = []
         for host in self._gathered.hosts:
+            if spec is not None and not patterns_for(spec, host.hostname):
+                self.report(f"{host.hostname}: not in {parsed_args.spec}; its flavors are not compared")
             complete = topology(host)
             findings = check(complete, spec)
             self._findings += findings

@@ -52,10 +52,10 @@ class Gpu:
 
 def gpus(host: Host) -> tuple[Gpu, ...]:
     """The GPUs of a host, by address, without console adapters and virtual functions."""
-    return tuple(assemble(host, main) for main in _mains(host))
+    return tuple(assemble(host, main) for main in main_functions(host))
 
 
-def _mains(host: Host) -> Iterator[Function]:
+def main_functions(host: Host) -> Iterator[Function]:
     """The first GPU function of each slot; a second display function in the slot is a companion."""
     for members in host.slots.values():
         for function in members:

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpustack.facts.gpus import gpus, is_nvswitch
+from gpustack.facts.gpus import Gpu, is_nvswitch, main_functions
 from gpustack.facts.model import Function, Host
 from gpustack.pci import classes
+from gpustack.text import listed
 from gpustack.topology.links import link
 from gpustack.topology.model import PORTS, Kind, Node, NumaBox, RootBus, Topology
 from gpustack.topology.names import name
 
 _PCI_BRIDGE = "0604"
+_SHOWN_OWNERS = 4
 MOST_LEVELS = 64
 """Maximum number of bridges above a function. A switch takes two; a domain has 256 buses."""
 
@@ -38,7 +40,7 @@ class _Builder:
     def __init__(self, host: Host, owners: Mapping[str, str]) -> None:
         self.host = host
         self.owners = owners
-        self.gpus = {gpu.main.address: gpu for gpu in gpus(host)}
+        self.gpus = {main.address: Gpu(main=main) for main in main_functions(host)}
         # A virtual function is counted at its physical function.
         physical = {f.address for f in host.pci if f.physical_function is None}
         self.functions = [f for f in sorted(host.pci, key=lambda f: f.bdf) if f.physical_function not in physical]
@@ -68,9 +70,10 @@ class _Builder:
             if self.parents[function.address] is not None:
                 continue
             missing = function.parent
-            node = self.node(function, None, Kind.OTHER if missing else None, self._numa(function))
+            top = self._numa(function)
+            node = self.node(function, None, Kind.OTHER if missing else None, (top, top))
             bus = (bus_of(function), function.root_parent, missing)
-            number = only if node.numa_node is None else node.numa_node
+            number = only if top is None else top
             boxes.setdefault(number, {}).setdefault(bus, []).append(node)
         return Topology(
             host=self.host,
@@ -88,12 +91,16 @@ class _Builder:
             ),
         )
 
-    def node(self, function: Function, port: Function | None, above: Kind | None, numa_node: int | None) -> Node:
+    def node(
+        self, function: Function, port: Function | None, above: Kind | None, numa_nodes: tuple[int | None, int | None]
+    ) -> Node:
         """The node of a function.
 
         :param port: the port with a link to the function.
         :param above: the kind of the function above it; None on a root bus.
+        :param numa_nodes: the NUMA nodes of the tree's top and of the function above.
         """
+        top, numa_node = numa_nodes
         kind = self._kind(function, above)
         gpu = self.gpus.get(function.address)
         numa_node = function.numa_node if function.numa_node is not None else numa_node
@@ -107,10 +114,22 @@ class _Builder:
             if kind in PORTS
             else link(function, port, on_card=gpu is not None and self._is_on_card(function, above)),
             numa_node=numa_node,
+            strays=numa_node != top,
             virtual_functions=tuple(self.virtual.get(function.address, ())),
-            owner=self.owners.get(function.address),
-            children=tuple(self.node(c, below, kind, numa_node) for c in self.children.get(function.address, ())),
+            owner=self._owner(function),
+            children=tuple(
+                self.node(child, below, kind, (top, numa_node)) for child in self.children.get(function.address, ())
+            ),
         )
+
+    def _owner(self, function: Function) -> str | None:
+        virtual = [
+            f"{self.owners[f.address]} ({f.address})"
+            for f in self.virtual.get(function.address, ())
+            if f.address in self.owners
+        ]
+        own = [self.owners[function.address]] if function.address in self.owners else []
+        return listed([*own, *virtual], _SHOWN_OWNERS) or None
 
     def _kind(self, function: Function, above: Kind | None) -> Kind:
         if function.address in self.gpus:

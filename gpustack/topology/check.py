@@ -42,7 +42,7 @@ def _numa_nodes(topology: Topology) -> Iterator[Finding]:
     host = topology.host
     nodes = sum(bool(node.cpus) for node in host.numa_nodes)
     lost = [d.address for d in topology.devices(Kind.GPU, Kind.NIC) if d.numa_node is None]
-    if nodes > 1 and lost:
+    if nodes > 1 and lost and not is_virtual_machine(host):
         yield finding(Code.NUMA_NODE_UNREPORTED, place=host.hostname, devices=listed(lost, _SHOWN), nodes=nodes)
 
 

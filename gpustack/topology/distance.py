@@ -8,7 +8,7 @@ PCI: they never appear here.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gpustack.facts.model import Host
@@ -27,6 +27,9 @@ class Distance(enum.StrEnum):
     SYS = "SYS"
     UNKNOWN = "?"
 
+
+MOST_DEVICES = 256
+"""Maximum number of GPUs and NICs in a matrix: facts come from other machines, and a matrix grows by the square."""
 
 MEANINGS = {
     Distance.PIX: "at most one PCIe switch",
@@ -70,12 +73,28 @@ class Distances:
         return Distance.NODE if is_one_node else Distance.UNKNOWN
 
 
-def matrix(topology: Topology) -> tuple[tuple[Node, ...], tuple[Node, ...], dict[tuple[str, str], Distance]]:
-    """The GPUs, the GPUs and NICs, and the distance between each of both, by their addresses."""
+@dataclass(frozen=True, kw_only=True)
+class Matrix:
+    """The distance from each GPU to each GPU and NIC, by their addresses.
+
+    :ivar distances: None if the host has more than :data:`MOST_DEVICES` devices.
+    """
+
+    gpus: tuple[Node, ...]
+    columns: tuple[Node, ...]
+    distances: Mapping[tuple[str, str], Distance] | None
+
+
+def matrix(topology: Topology) -> Matrix:
+    """The distances between a host's GPUs, and from its GPUs to its NICs."""
     gpus = topology.devices(Kind.GPU)
     columns = (*gpus, *topology.devices(Kind.NIC))
-    distances = Distances(topology)
-    return gpus, columns, {(a.address, b.address): distances.between(a, b) for a in gpus for b in columns}
+    if len(columns) > MOST_DEVICES:
+        return Matrix(gpus=gpus, columns=columns, distances=None)
+    between = Distances(topology).between
+    return Matrix(
+        gpus=gpus, columns=columns, distances={(a.address, b.address): between(a, b) for a in gpus for b in columns}
+    )
 
 
 def _below_host_bridge(ours: tuple[Node, ...], theirs: tuple[Node, ...]) -> Distance:

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from gpustack.findings import Finding
-from gpustack.topology.distance import matrix
+from gpustack.topology.distance import Matrix, matrix
 from gpustack.topology.links import Link, Rate
 from gpustack.topology.model import Kind, Node, RootBus, Topology
 
 
 def document(topology: Topology, findings: Iterable[Finding] = ()) -> dict[str, Any]:
     """A host's tree, distances and findings."""
-    gpus, columns, distances = matrix(topology)
     return {
         "host": topology.host.hostname,
         "numa_nodes": [
@@ -25,11 +24,19 @@ def document(topology: Topology, findings: Iterable[Finding] = ()) -> dict[str, 
             }
             for box in topology.boxes
         ],
-        "distances": {
-            gpu.address: {node.address: distances[gpu.address, node.address].value for node in columns} for gpu in gpus
-        },
+        "distances": _distances(matrix(topology)),
         "nvswitches": [node.address for node in topology.devices(Kind.NVSWITCH)],
         "findings": [finding.to_dict() for finding in findings],
+    }
+
+
+def _distances(table: Matrix) -> dict[str, dict[str, str]] | None:
+    distances = table.distances
+    if distances is None:
+        return None
+    return {
+        gpu.address: {node.address: distances[gpu.address, node.address].value for node in table.columns}
+        for gpu in table.gpus
     }
 
 

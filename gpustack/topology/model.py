@@ -36,8 +36,9 @@ class Node:
     :ivar label: ``GPU0``, ``NIC1``: numbered by address; None for other kinds.
     :ivar name: the card, or kind and ids.
     :ivar numa_node: its NUMA node, or that of the port above it.
+    :ivar strays: whether this is another node than that of the tree's top: somebody wrote to numa_node in sysfs.
     :ivar virtual_functions: its virtual functions; they are not nodes of the tree.
-    :ivar owner: who uses the device, as the caller named it.
+    :ivar owner: who uses the device or its virtual functions, as the caller named them.
     """
 
     function: Function
@@ -46,6 +47,7 @@ class Node:
     label: str | None = None
     link: Link | None = None
     numa_node: int | None = None
+    strays: bool = False
     virtual_functions: tuple[Function, ...] = ()
     owner: str | None = None
     children: tuple[Node, ...] = ()

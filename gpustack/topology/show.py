@@ -85,8 +85,12 @@ def _drawn(item: Item, lines: _Lines, first: str = "", others: str = "") -> Iter
 
 
 def _matrix(topology: Topology) -> Iterator[str]:
-    gpus, columns, distances = matrix(topology)
+    table = matrix(topology)
+    gpus, columns, distances = table.gpus, table.columns, table.distances
     if len(columns) < 2 or not gpus:
+        return
+    if distances is None:
+        yield f"no distances: {len(columns)} GPUs and NICs are too many for a matrix"
         return
     width = max(len(node.label or "") for node in columns) + 2
     rows = [["", *(column.label or "" for column in columns)]]

@@ -32,6 +32,8 @@ def details(node: Node) -> Iterator[str]:
         yield f"driver {function.driver}" if function.driver else "no driver"
         if function.iommu_group is not None:
             yield f"IOMMU group {function.iommu_group}"
+    if node.strays and node.numa_node is not None:
+        yield f"NUMA node {node.numa_node}"
     if function.slot:
         yield f"slot {function.slot}"
     if node.virtual_functions:
@@ -46,8 +48,8 @@ def box_title(box: NumaBox) -> str:
     if box.number is None:
         return "no NUMA node reported"
     memory = f"{round(box.memory_mib / 1024)} GiB" if box.memory_mib else ""
-    facts = ", ".join(part for part in (f"CPUs {box.cpus}" if box.cpus else "no CPUs", memory) if part)
-    return f"NUMA node {box.number}: {facts}"
+    facts = ", ".join(part for part in (f"CPUs {box.cpus}" if box.cpus else "", memory) if part)
+    return f"NUMA node {box.number}" + (f": {facts}" if facts else "")
 
 
 def bus_title(bus: RootBus) -> str:

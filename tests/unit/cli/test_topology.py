@@ -64,6 +64,9 @@ def test_flavors_of_a_spec_are_compared(gpustack, snapshots, tmp_path):
     assert ran.err.startswith("INFO GPU721 gpu01: the flavor k4200-2 requests 2 GPUs;")
     assert gpustack("topology", "--snapshot", snapshots / "k4200.json", "--spec", spec).err == ""
     assert gpustack("topology", "--snapshot", snapshot, "--spec", tmp_path / "none.yaml").code == 10
+    spec.write_text(spec.read_text().replace("gpu*", "other*"))
+    ran = gpustack("topology", "--snapshot", snapshot, "--spec", spec)
+    assert ran.err == f"gpu01: not in {spec}; its flavors are not compared\n"
 
 
 def test_findings_are_in_the_data_too(gpustack, snapshots, tmp_path):

@@ -190,3 +190,24 @@ def test_a_switch_on_the_card_is_recognized_by_its_maker() -> None:
     peer = bridge("0000:08:00.0", bridge("0000:09:00.0", gpu("0000:0a:00.0")))
     built = topology(machine(bridge("0000:00:01.0", card), bridge("0000:00:02.0", peer)))
     assert [node.link is not None and node.link.on_card for node in built.devices(Kind.GPU)] == [True, False]
+
+
+def test_owners_of_virtual_functions_are_at_the_physical_function() -> None:
+    facts = machine(bridge("0000:00:02.0", gpu("0000:04:00.0")))
+    virtual = [function(f"0000:04:00.{n}", physical_function="0000:04:00.0") for n in range(1, 7)]
+    facts = facts.with_pci((*facts.pci, *host(*virtual).pci))
+    owners = {f"0000:04:00.{n}": f"vm{n}" for n in range(2, 7)}
+    (device,) = topology(facts, owners).devices(Kind.GPU)
+    assert device.owner == "vm2 (0000:04:00.2), vm3 (0000:04:00.3), vm4 (0000:04:00.4), vm5 (0000:04:00.5) and 1 more"
+
+
+def test_a_device_of_another_node_than_its_port_strays() -> None:
+    """An operator may write a node into numa_node of sysfs."""
+    built = topology(
+        machine(bridge("0000:00:02.0", gpu("0000:05:00.0", numa_node=1), nic("0000:05:00.1"), numa_node=0))
+    )
+    assert {node.address: (node.numa_node, node.strays) for node in built.nodes()} == {
+        "0000:00:02.0": (0, False),
+        "0000:05:00.0": (1, True),
+        "0000:05:00.1": (0, False),
+    }

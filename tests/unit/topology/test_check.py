@@ -70,6 +70,8 @@ def test_devices_without_a_node_matter_with_several_nodes() -> None:
     assert found(gpu("0000:05:00.0")) == [(Code.NUMA_NODE_UNREPORTED, "gpu01")]
     assert found(gpu("0000:05:00.0"), nodes=1) == []
     assert found(other("0000:05:00.0")) == []
+    virtual = {"cpu": {"flags": ["hypervisor"]}}
+    assert found(gpu("0000:05:00.0"), **virtual) == [(Code.TOPOLOGY_VIRTUAL, "gpu01")]
 
 
 def test_missing_bridges_are_reported() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpustack.topology.build import topology
-from gpustack.topology.distance import matrix
+from gpustack.topology.distance import MOST_DEVICES, matrix
 from gpustack.topology.model import Topology
 from support.host_samples import function, host
 from support.pci_layouts import (
@@ -30,8 +30,9 @@ def table(*places: Place, nodes: int = 2) -> dict[str, str]:
 
 
 def rows(built: Topology) -> dict[str, str]:
-    gpus, columns, distances = matrix(built)
-    return {str(a.label): " ".join(distances[a.address, b.address] for b in columns) for a in gpus}
+    found = matrix(built)
+    assert found.distances is not None
+    return {str(a.label): " ".join(found.distances[a.address, b.address] for b in found.columns) for a in found.gpus}
 
 
 def test_dgx1_is_as_nvidia_smi_prints_it() -> None:
@@ -112,3 +113,10 @@ def test_an_unknown_position_is_not_guessed() -> None:
 def test_pruning_leaves_the_distances() -> None:
     built = topology(machine(*hgx()))
     assert rows(built.pruned()) == rows(built)
+
+
+def test_a_host_with_a_thousand_devices_has_no_matrix() -> None:
+    """Its facts are forged; a matrix of them would fill the memory."""
+    many = [function(f"{domain:04x}:{bus:02x}:00.0") for domain in range(4) for bus in range(256)]
+    assert matrix(topology(host(*many))).distances is None
+    assert matrix(topology(host(*many[:MOST_DEVICES]))).distances is not None

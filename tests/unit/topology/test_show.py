@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpustack.topology.build import topology
+from gpustack.topology.document import document
 from gpustack.topology.show import ASCII, text
 from support.host_samples import function, host
 from support.pci_layouts import bridge, gpu, machine, nic, virtual, vmd
@@ -78,3 +79,20 @@ def test_a_host_without_gpus_has_no_matrix() -> None:
         "      └─ NIC0 0000:06:00.0 Mellanox InfiniBand controller [15b3:1013], x16 Gen3, no driver",
     ]
     assert text(topology(host())) == "gpu01: no GPU and no NIC"
+
+
+def test_a_device_of_another_node_names_it() -> None:
+    built = topology(machine(bridge("0000:00:02.0", gpu("0000:05:00.0", numa_node=1), numa_node=0)))
+    assert "x16 Gen3, no driver, NUMA node 1\n" in text(built)
+
+
+def test_a_node_without_known_cpus_claims_none() -> None:
+    facts = host(function("0000:05:00.0", numa_node=3), numa_nodes=[{"node": 3, "memory_mib": 2048}, {"node": 4}])
+    assert text(topology(facts)).splitlines()[1] == "└─ NUMA node 3: 2 GiB"
+    assert text(topology(host(function("0000:05:00.0", numa_node=3)))).splitlines()[1] == "└─ NUMA node 3"
+
+
+def test_too_many_devices_are_reported_instead_of_a_matrix() -> None:
+    many = [function(f"0000:{bus:02x}:{slot:02x}.0") for bus in range(9) for slot in range(32)]
+    assert text(topology(host(*many))).split("\n\n")[1] == "no distances: 288 GPUs and NICs are too many for a matrix"
+    assert document(topology(host(*many)))["distances"] is None
