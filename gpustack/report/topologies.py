@@ -99,20 +99,22 @@ def _owner(gpu: GpuView) -> str:
 
 
 def _drawing(built: Topology, marks: Mapping[str, State]) -> Drawing:
-    gpus, devices, distances = matrix(built)
-    is_shown = len(devices) > 1 and bool(gpus)
+    table = matrix(built)
+    distances = table.distances or {}
+    is_shown = len(table.columns) > 1 and bool(distances)
     used = {*distances.values()}
     return Drawing(
         items=tree(built).below,
         marks=marks,
-        gpus=[gpu.label or "" for gpu in gpus],
+        gpus=[gpu.label or "" for gpu in table.gpus],
         distances=[
-            (device.label or "", [distances[gpu.address, device.address].value for gpu in gpus]) for device in devices
+            (device.label or "", [distances[gpu.address, device.address].value for gpu in table.gpus])
+            for device in table.columns
         ]
         if is_shown
         else [],
         meanings=[(word.value, meaning) for word, meaning in MEANINGS.items() if word in used],
-        notes=list(direct_links(built)),
+        notes=[*([table.omission] if table.omission else []), *direct_links(built)],
     )
 
 

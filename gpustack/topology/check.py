@@ -66,8 +66,6 @@ def _flavors(topology: Topology, spec: Spec) -> Iterator[Finding]:
     for assigned in assigned_gpus(spec, host):
         nodes_of.setdefault(spec.alias_of(assigned.model), []).append(assigned.gpu.main.numa_node)
     candidates = {number for numbers in nodes_of.values() for number in numbers}
-    if sum(bool(node.cpus) for node in host.numa_nodes) < 2:
-        return
     for template, flavor in spec.flavors.items():
         for count, models in by_model(flavor):
             request = by_alias(spec, models)

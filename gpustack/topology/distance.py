@@ -84,6 +84,11 @@ class Matrix:
     columns: tuple[Node, ...]
     distances: Mapping[tuple[str, str], Distance] | None
 
+    @property
+    def omission(self) -> str:
+        """Why there are no distances; empty if there are."""
+        return "" if self.distances is not None else f"no distances: {len(self.columns)} GPUs and NICs are too many"
+
 
 def matrix(topology: Topology) -> Matrix:
     """The distances between a host's GPUs, and from its GPUs to its NICs."""

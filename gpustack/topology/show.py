@@ -90,7 +90,7 @@ def _matrix(topology: Topology) -> Iterator[str]:
     if len(columns) < 2 or not gpus:
         return
     if distances is None:
-        yield f"no distances: {len(columns)} GPUs and NICs are too many for a matrix"
+        yield table.omission
         return
     width = max(len(node.label or "") for node in columns) + 2
     rows = [["", *(column.label or "" for column in columns)]]

@@ -14,7 +14,21 @@ from gpustack.facts.store import parse_host
 from gpustack.topology.build import MOST_LEVELS, topology
 from gpustack.topology.model import Kind, Node, Topology
 from support.host_samples import function, host, raw_host
-from support.pci_layouts import LAYOUTS, Place, bridge, conventional, dgx1, gpu, machine, nic, numa_nodes, sysfs, vmd
+from support.pci_layouts import (
+    GEN3,
+    LAYOUTS,
+    Place,
+    bridge,
+    conventional,
+    dgx1,
+    gpu,
+    machine,
+    nic,
+    numa_nodes,
+    sysfs,
+    thunderbolt,
+    vmd,
+)
 
 Layout = Callable[[], tuple[Place, ...]]
 
@@ -99,6 +113,32 @@ def test_conventional_bridges_are_no_ports() -> None:
     assert found["0000:00:1c.0"] is Kind.ROOT_PORT
     assert found["0000:02:00.0"] is Kind.BRIDGE
     assert found["0000:00:1e.0"] is Kind.BRIDGE
+
+
+def test_a_bridge_to_conventional_bridges_is_no_switch() -> None:
+    inner = bridge("0000:03:04.0", nic("0000:04:00.0", link=None), link=None)
+    found = kinds(topology(machine(bridge("0000:00:1c.0", bridge("0000:02:00.0", inner)))))
+    assert [found[a] for a in ("0000:00:1c.0", "0000:02:00.0", "0000:03:04.0")] == [
+        Kind.ROOT_PORT,
+        Kind.BRIDGE,
+        Kind.BRIDGE,
+    ]
+
+
+def test_ports_below_a_missing_bridge_are_not_named() -> None:
+    """They may be of any kind."""
+    facts = machine(*dgx1())
+    rest = facts.with_pci(f for f in facts.pci if f.address != "0000:00:02.0")
+    assert kinds(topology(rest))["0000:03:00.0"] is Kind.BRIDGE
+
+
+def test_the_upper_port_of_a_switch_is_not_at_the_links_below() -> None:
+    """A management function of the switch is beside its downstream ports, on the bus within."""
+    narrow = {**GEN3, "width": 4, "max_width": 4}
+    switch = bridge("0000:03:00.0", nic("0000:04:00.0"), bridge("0000:04:01.0", gpu("0000:05:00.0")), link=narrow)
+    (management,) = topology(machine(bridge("0000:00:02.0", switch))).devices(Kind.NIC)
+    assert management.link is not None
+    assert not management.link.has_port
 
 
 def test_without_any_link_bridges_count_as_ports() -> None:
@@ -190,6 +230,9 @@ def test_a_switch_on_the_card_is_recognized_by_its_maker() -> None:
     peer = bridge("0000:08:00.0", bridge("0000:09:00.0", gpu("0000:0a:00.0")))
     built = topology(machine(bridge("0000:00:01.0", card), bridge("0000:00:02.0", peer)))
     assert [node.link is not None and node.link.on_card for node in built.devices(Kind.GPU)] == [True, False]
+    intel = bridge("0000:00:01.0", gpu("0000:03:00.0", "8086:56a0"), ids="8086:a70d")
+    chained = topology(machine(intel, *thunderbolt()))
+    assert [n.address for n in chained.nodes() if n.link is not None and n.link.on_card] == []
 
 
 def test_owners_of_virtual_functions_are_at_the_physical_function() -> None:

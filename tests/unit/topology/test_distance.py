@@ -65,6 +65,25 @@ def test_conventional_bridges_on_the_root_bus_are_apart() -> None:
     assert table(*conventional()) == {"GPU0": "X PHB"}
 
 
+def test_conventional_bridges_count_as_switches() -> None:
+    inner = bridge("0000:03:04.0", nic("0000:04:00.0", "8086:100e"), link=None)
+    outer = bridge("0000:02:00.0", gpu("0000:03:00.0", link=None), nic("0000:03:01.0", link=None), inner)
+    assert table(bridge("0000:00:1c.0", outer)) == {"GPU0": "X PIX PXB"}
+
+
+def test_the_switches_on_both_sides_count() -> None:
+    deep = bridge("0000:06:00.0", bridge("0000:07:00.0", nic("0000:08:00.0")))
+    switch = bridge("0000:03:00.0", bridge("0000:04:00.0", gpu("0000:05:00.0")), bridge("0000:04:04.0", deep))
+    assert table(bridge("0000:00:02.0", switch)) == {"GPU0": "X PXB"}
+
+
+def test_nodes_of_memory_only_do_not_count() -> None:
+    nodes = [{"node": 0, "cpus": "0-7"}, {"node": 250, "cpus": None}]
+    assert (
+        rows(topology(host(function("0000:05:00.0"), function("0000:06:00.0"), numa_nodes=nodes)))["GPU0"] == "X NODE"
+    )
+
+
 def test_one_bus_of_a_virtual_machine_is_one_host_bridge() -> None:
     assert table(*virtual(), nodes=1) == {"GPU0": "X PHB PHB", "GPU1": "PHB X PHB"}
 

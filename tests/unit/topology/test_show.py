@@ -94,5 +94,5 @@ def test_a_node_without_known_cpus_claims_none() -> None:
 
 def test_too_many_devices_are_reported_instead_of_a_matrix() -> None:
     many = [function(f"0000:{bus:02x}:{slot:02x}.0") for bus in range(9) for slot in range(32)]
-    assert text(topology(host(*many))).split("\n\n")[1] == "no distances: 288 GPUs and NICs are too many for a matrix"
+    assert text(topology(host(*many))).split("\n\n")[1] == "no distances: 288 GPUs and NICs are too many"
     assert document(topology(host(*many)))["distances"] is None
