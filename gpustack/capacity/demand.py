@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from gpustack.capacity.model import Demand
 from gpustack.flavor.flavors import WantedFlavor
-from gpustack.spec.extra_specs import AFFINITY, CPU_POLICY, MAXPHYSADDR, NUMA_NODES, OLD_HIDE, PAGE_SIZE
+from gpustack.spec.extra_specs import AFFINITY, CPU_POLICY, MAXPHYSADDR, NUMA_NODES, OLD_HIDE, has_numa_nodes
 from gpustack.spec.model import Spec
 
 _EMULATOR = "hw:emulator_threads_policy"
@@ -52,11 +52,11 @@ def demand_of(spec: Spec, flavor: WantedFlavor) -> Demand:
 
 
 def _nodes(specs: Mapping[str, str]) -> int | None:
-    """The number of NUMA nodes of the instance (nova/virt/hardware.py, numa_get_constraints)."""
-    if NUMA_NODES in specs:
-        return int(specs[NUMA_NODES])
-    has_nodes = specs.get(CPU_POLICY) in ("dedicated", "mixed") or not specs.keys().isdisjoint({PAGE_SIZE, "hw:pmem"})
-    return 1 if has_nodes else None
+    """The number of NUMA nodes of the instance; Nova refuses a value that is no number."""
+    if not has_numa_nodes(specs):
+        return None
+    number = specs.get(NUMA_NODES, "")
+    return int(number) if number.isdecimal() else 1
 
 
 def _amounts(flavor: WantedFlavor, *, dedicated: bool) -> dict[str, int]:

@@ -85,7 +85,7 @@ class _View:
         else:
             cards, doubt = self._of_facts(hypervisor), self.doubt
         cards = None if cards is None else [entry for entry in cards if entry.aliases and entry.count]
-        withheld = self._withheld(gpus)
+        withheld = self._withheld(gpus) or self._not_reported(hypervisor)
         expected = any(models_for(self.spec, name) for name in (hypervisor.node, hypervisor.host))
         if not cards and not withheld and not (cards is None and expected):
             return None
@@ -136,14 +136,9 @@ class _View:
         """
         if self.aliases.scheduled:
             return []  # Nova takes only devices that Placement has
-        alike = self.facts.get(short(hypervisor.host), []) or self.facts.get(short(hypervisor.node), [])
-        if len(alike) != 1:
+        present = self._present(hypervisor)
+        if present is None:
             return None
-        present: Counter[tuple[frozenset[str], int | None]] = Counter()
-        for assigned in assigned_gpus(self.spec, alike[0]):
-            main = assigned.gpu.main
-            if is_passthrough_driver(main.driver):
-                present[self.aliases.of(main.vendor, main.product), main.numa_node] += 1
         servers = [s for s in self.sources.fleet.servers if key(hypervisor.node) == key(s.place)]
         used: Counter[str] = Counter()
         for server in servers:
@@ -159,6 +154,27 @@ class _View:
                 free[names] -= taken
                 count -= taken
         return [Cards(aliases=names, node=ANY_NODE, count=count) for names, count in free.items()]
+
+    def _present(self, hypervisor: Hypervisor) -> Counter[tuple[frozenset[str], int | None]] | None:
+        """The GPUs of a snapshot by aliases and NUMA node; None without a snapshot of the host."""
+        alike = self.facts.get(short(hypervisor.host), []) or self.facts.get(short(hypervisor.node), [])
+        if len(alike) != 1:
+            return None
+        present: Counter[tuple[frozenset[str], int | None]] = Counter()
+        for assigned in assigned_gpus(self.spec, alike[0]):
+            main = assigned.gpu.main
+            if is_passthrough_driver(main.driver):
+                present[self.aliases.of(main.vendor, main.product), main.numa_node] += 1
+        return present
+
+    def _not_reported(self, hypervisor: Hypervisor) -> dict[tuple[str, Reason], int]:
+        """The GPUs of a snapshot, if Nova schedules by Placement and the host reports none."""
+        counts: Counter[tuple[str, Reason]] = Counter()
+        if self.aliases.scheduled and key(hypervisor.node) not in self.gpus:
+            for (names, _), count in (self._present(hypervisor) or {}).items():
+                for alias in names:
+                    counts[alias, Reason.NOT_OFFERED] += count
+        return dict(counts)
 
     def _withheld(self, gpus: Sequence[Gpu]) -> dict[tuple[str, Reason], int]:
         counts: Counter[tuple[str, Reason]] = Counter()

@@ -67,8 +67,8 @@ def hypervisors(cloud: Connection) -> list[Hypervisor]:
 
 
 def _hypervisor(entry: Mapping[str, Any]) -> Hypervisor:
-    disk = int(entry["free_disk_gb"])
-    least = entry.get("disk_available_least")
+    # Empty until the host's nova-compute has reported them.
+    disk, least = int(entry["free_disk_gb"] or 0), entry.get("disk_available_least")
     return Hypervisor(
         uuid=str(entry["id"]),
         node=str(entry["hypervisor_hostname"]),
@@ -76,8 +76,8 @@ def _hypervisor(entry: Mapping[str, Any]) -> Hypervisor:
         enabled=entry["status"] == "enabled",
         up=entry["state"] == "up",
         free=Free(
-            ram=int(entry["free_ram_mb"]),
-            cpus=int(entry["vcpus"]) - int(entry["vcpus_used"]),
+            ram=int(entry["free_ram_mb"] or 0),
+            cpus=int(entry["vcpus"] or 0) - int(entry["vcpus_used"] or 0),
             disk=(disk if least is None else min(disk, int(least))) * 1024,
         ),
     )

@@ -60,6 +60,8 @@ class Room:
             return Reason.FRAGMENTS
         if self.host.closed:
             return self.host.closed
+        if not self.amounts:
+            return Reason.RAM  # Placement lists only hosts with free memory
         for name, amount in demand.amounts.items():
             if self.amounts.get(name, 0) < amount and not (name == "DISK_GB" and self.host.shares_disk):
                 return BY_CLASS.get(name, Reason.RESOURCE)

@@ -40,7 +40,7 @@ def fitting(
     :param shares: the hosts' shares; without any, only findings that do not depend on hosts.
     :param knows_maxphysaddr: whether the release supports the extra spec ``hw:maxphysaddr_mode``.
     """
-    topology = nodes or (1 if flavor.cpu_policy == "dedicated" or flavor.mem_page_size else None)
+    topology = nodes or (1 if flavor.has_numa_nodes else None)
     if nodes and (sizes.vcpus % nodes or sizes.ram % nodes):
         yield finding(Code.FLAVOR_NUMA_UNEVEN, place=name, vcpus=sizes.vcpus, ram=sizes.ram, nodes=nodes)
     if flavor.numa.policy and topology is None:

@@ -10,6 +10,7 @@ NUMA_NODES = "hw:numa_nodes"
 CPU_POLICY = "hw:cpu_policy"
 PAGE_SIZE = "hw:mem_page_size"
 MAXPHYSADDR = "hw:maxphysaddr_mode"
+PMEM = "hw:pmem"
 HIDE = "hw:hide_hypervisor_id"
 OLD_HIDE = "hide_hypervisor_id"
 NAMESPACE = "gpustack:"
@@ -37,3 +38,8 @@ def parse_alias(value: str) -> dict[str, int]:
 def alias_names(value: str) -> tuple[str, ...]:
     """Every alias in a value, including those of malformed parts."""
     return tuple(name for part in value.split(",") if (name := part.partition(":")[0].strip()))
+
+
+def has_numa_nodes(specs: Mapping[str, str]) -> bool:
+    """Whether Nova gives an instance of these extra specs NUMA nodes (nova/virt/hardware.py, numa_get_constraints)."""
+    return specs.get(CPU_POLICY) in ("dedicated", "mixed") or not specs.keys().isdisjoint({NUMA_NODES, PAGE_SIZE, PMEM})

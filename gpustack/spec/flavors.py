@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PlainValidator, StrictBool, StringConstraints, WithJsonSchema
 
-from gpustack.spec.extra_specs import CPU_POLICY, NUMA_NODES, PAGE_SIZE
+from gpustack.spec.extra_specs import CPU_POLICY, NUMA_NODES, PAGE_SIZE, has_numa_nodes
 from gpustack.spec.fields import Name, NumaPolicy, SpecSection, described
 
 SIZE_PATTERN = r"^([1-9][0-9]{0,8})(MiB|GiB|TiB)$"
@@ -227,15 +227,9 @@ class Flavor(SpecSection):
 
     @property
     def has_numa_nodes(self) -> bool:
-        """Whether Nova gives the instance NUMA nodes (nova/virt/hardware.py, numa_get_constraints)."""
-        others = self.extra_specs
-        return (
-            self.numa.nodes is not None
-            or self.mem_page_size is not None
-            or "dedicated" in (self.cpu_policy, others.get(CPU_POLICY))
-            or others.get(CPU_POLICY) == "mixed"
-            or not others.keys().isdisjoint({NUMA_NODES, PAGE_SIZE, "hw:pmem"})
-        )
+        """Whether Nova gives the instance NUMA nodes."""
+        keys = {NUMA_NODES: self.numa.nodes, CPU_POLICY: self.cpu_policy, PAGE_SIZE: self.mem_page_size}
+        return has_numa_nodes({**{key: str(value) for key, value in keys.items() if value}, **self.extra_specs})
 
 
 def named(template: str, count: int) -> str:

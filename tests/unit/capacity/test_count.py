@@ -184,3 +184,8 @@ def test_returned_resources_are_those_that_were_taken() -> None:
 def test_many_hosts_are_abbreviated() -> None:
     unknown = [replace(host(f"gpu{number}"), cards=None) for number in range(9)]
     assert capacity(unknown, demand()).doubts == ("the GPUs of gpu0, gpu1, gpu2 and 6 more are not known",)
+
+
+def test_a_host_without_free_memory_is_not_in_placements_answers() -> None:
+    full = Host(uuid="gpu1", name="gpu1", cards=(cards(2),))
+    assert reasons(capacity([full], demand())) == [(Reason.RAM, 2, 1)]

@@ -132,3 +132,10 @@ def test_services_close_hosts() -> None:
     closed = [hypervisor("gpu1", enabled=False, up=False), hypervisor("gpu2", up=False)]
     found = by_name(hosts(SCHEDULE, sources("gpu1", "gpu2", fleet=fleet, hypervisors=closed)))
     assert (found["gpu1"].closed, found["gpu2"].closed) == (Reason.DISABLED, Reason.DOWN)
+
+
+def test_gpus_of_a_host_that_reports_none_to_placement_are_not_offered() -> None:
+    with_facts = {"facts": [facts("gpu1", 0x81, 0x82)], "fleet": Fleet(gpus=(gpu("gpu2", 0x81),))}
+    found = by_name(hosts(SCHEDULE, sources("gpu1", "gpu2", **with_facts)))
+    assert (found["gpu1"].cards, found["gpu1"].withheld) == ((), {("k4200", Reason.NOT_OFFERED): 2})
+    assert not found["gpu2"].withheld
