@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from gpustack.cloudapi import Refused, compute_of, numbers
 from gpustack.errors import CloudError
 from gpustack.fleet.model import Gap, Server, Source
-from gpustack.fleet.requests import pages, well_formed
+from gpustack.fleet.requests import get, pages, well_formed
 from gpustack.spec.extra_specs import ALIAS, parse_alias
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _CELLS = "2.69"
 """The first microversion that lists the instances of a cell that does not answer, with the status UNKNOWN (Stein)."""
 MIGRATIONS = "2.59"
 """The first microversion with the uuid of a migration, its consumer in Placement (Queens)."""
-_FORBIDDEN = 403
+_FORBIDDEN, _MISSING = 403, 404
 _MOVING = ("MIGRATING", "RESIZE", "VERIFY_RESIZE", "REVERT_RESIZE", "REBUILD", "BUILD")
 _PAGES = 50
 """The most pages of migrations to search: Nova keeps them indefinitely."""
@@ -107,6 +107,7 @@ def _server(entry: Mapping[str, Any]) -> Server:
         flavor=str(flavor.get("original_name") or ""),
         devices=parse_alias(str((flavor.get("extra_specs") or {}).get(ALIAS) or "")),
         since=moment(entry.get("OS-SRV-USG:launched_at")),
+        placed=bool(entry.get("OS-EXT-SRV-ATTR:host") or entry.get("hostId")),
         moving=bool(task) or status in _MOVING,
     )
 
@@ -137,3 +138,19 @@ def migrations(cloud: Connection, consumers: Collection[str]) -> dict[str, str]:
         if not missing or number >= _PAGES:
             break
     return instances
+
+
+def server(cloud: Connection, uuid: str) -> Server | None:
+    """Return one instance as it is now; None if it does not exist.
+
+    :raises CloudError: if Nova cannot be reached or refuses.
+    """
+    doing = "read an instance"
+    try:
+        content = get(cloud, "compute", f"/servers/{uuid}", doing, version=_EMBEDDED)
+    except Refused as error:
+        if error.status == _MISSING:
+            return None
+        raise
+    with well_formed(doing):
+        return _server(content["server"])

@@ -188,6 +188,7 @@ def _server(row: Mapping[Any, Any]) -> Server:
         flavor=name,
         devices=parse_alias(str(specs.get(ALIAS) or "")),
         since=None if since is UNREADABLE else since,
+        placed=bool(row["host"]),
         moving=row["task_state"] is not None or row["vm_state"] in _MOVING,
     )
 

@@ -79,17 +79,30 @@ def _of_server(index: Index, server: Server) -> Iterator[Disagreement]:
         addresses = ", ".join(device.address for device, _amount in here)
         for device, _amount in here:
             yield _at(index, device, Code.PHANTOM_ALLOCATION, server, held=amount, addresses=addresses)
-    if amount < server.count and key(server.place) in index.reporting:
+    if amount < server.count and key(server.place) in index.reporting and server.status != "ERROR":
+        yield from _missing(index, server, amount)
+
+
+def _missing(index: Index, server: Server, held: int) -> Iterator[Disagreement]:
+    """An instance with too few allocations uses GPUs of its host that Placement has as free: any of them."""
+    free = [
+        device.address
+        for device in index.answers.devices or ()
+        if same(device.node, server.place)
+        and device.used < device.capacity
+        and index.is_gpu(device.node, device.address, ids_of(device.resource_class, index.answers.models))
+    ]
+    for address in free or [""]:
         text = finding(
             Code.ALLOCATION_MISSING,
-            place=server.host,
+            place=f"{server.host} {address}".strip(),
             server=_words(server),
             requested=server.count,
-            held=amount,
+            held=held,
             klass=label("Q"),
             host=server.host,
         )
-        yield Disagreement(node=server.place, address="", finding=text)
+        yield Disagreement(node=server.place, address=address, finding=text)
 
 
 def _at(index: Index, device: Device, code: Code, server: Server, **values: str | int) -> Disagreement:
@@ -187,7 +200,7 @@ def _differing_rows(index: Index) -> Iterator[Disagreement]:
 
 def _contradicts(index: Index, row: Row, device: Device) -> bool:
     """Whether a row and its device in Placement name different owners, or only one of them has an owner."""
-    if index.answers.consumers is None or device.capacity is None or device.capacity > 1:
+    if index.answers.consumers is None or device.capacity > 1:
         return False
     owner = index.servers.get(row.owner)
     if owner is not None and owner.moving:

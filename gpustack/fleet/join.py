@@ -97,6 +97,7 @@ def _of_row(index: Index, row: Row, device: Device | None) -> Gpu:
         state=state,
         holders=holders,
         used=1 if state in (State.CLAIMED, State.ALLOCATED) else 0,
+        reserved=device is not None and not row.parent and device.capacity == 0,
         dev_type=row.dev_type,
         numa_node=row.numa_node if row.numa_node is not None else function.numa_node if function else None,
         iommu_group=function.iommu_group if function else None,
@@ -126,12 +127,9 @@ def _of_devices(index: Index) -> Iterator[Gpu]:
 def _of_device(index: Index, device: Device, ids: tuple[str, str]) -> Gpu:
     function = index.function(device.node, device.address)
     vendor, product = ids if ids[0] or function is None else (function.vendor, function.product)
-    if device.used:
-        state = State.ALLOCATED
-    elif device.capacity is None:
-        state = State.UNAVAILABLE
-    else:
-        state = State.FREE if device.capacity else State.RESERVED
+    holders = index.holders(device)
+    used = max(device.used, sum(holder.amount for holder in holders))  # allocated since the devices were listed
+    state = State.ALLOCATED if used else State.FREE if device.capacity else State.RESERVED
     return Gpu(
         host=index.host_of(device.node),
         node=device.node,
@@ -141,16 +139,17 @@ def _of_device(index: Index, device: Device, ids: tuple[str, str]) -> Gpu:
         product_id=product,
         resource_class=device.resource_class,
         state=state,
-        holders=index.holders(device),
-        units=max(device.capacity or 1, device.used),
-        used=device.used,
+        holders=holders,
+        units=max(device.capacity, used, 1),
+        used=used,
+        reserved=device.capacity == 0,
         numa_node=function.numa_node if function else None,
         iommu_group=function.iommu_group if function else None,
         link=_link(function),
         provider=device.uuid,
         sources=(
             Source.PLACEMENT,
-            *([Source.NOVA] if index.holders(device) else []),
+            *([Source.NOVA] if holders else []),
             *([Source.SNAPSHOT] if function else []),
         ),
     )
@@ -167,7 +166,8 @@ def _link(function: Function | None) -> str:
 def _shares(index: Index, located: set[str]) -> Iterator[Gpu]:
     """One entry for each device of instances on hosts whose GPUs no source lists; the addresses are unknown."""
     for server in index.answers.servers or ():
-        if key(server.place) in located or not (server.host or not index.answers.everything):
+        consumer = (index.answers.consumers or {}).get(server.id)
+        if not server.placed or key(server.place) in located or (consumer is not None and consumer.devices):
             continue
         for alias, count in server.devices.items():
             for _number in range(count):

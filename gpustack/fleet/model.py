@@ -44,6 +44,7 @@ class Server:
     :ivar status: Nova's status (``ACTIVE``, ``SHUTOFF``); lower-case ``vm_state`` if read from a database.
     :ivar devices: the number of requested devices, by alias.
     :ivar since: the time since which it has its present devices, naive UTC; None if unknown.
+    :ivar placed: whether it is on a host, also if the user may not see which.
     :ivar moving: whether it has a task, or waits for the confirmation of a move: its allocations may be in two places.
     """
 
@@ -57,6 +58,7 @@ class Server:
     flavor: str = ""
     devices: Mapping[str, int] = field(default_factory=dict)
     since: datetime | None = None
+    placed: bool = True
     moving: bool = False
 
     @property
@@ -96,6 +98,7 @@ class Gpu:
     :ivar model: the name of the card, else the resource class or the alias.
     :ivar units: the number of devices that it offers: 1, or its virtual functions.
     :ivar used: the number of units in use.
+    :ivar reserved: whether it is reserved in Placement; a reserved GPU in use is allocated until its instance is gone.
     :ivar provider: the uuid of its resource provider; empty if unknown.
     :ivar link: speed and width of the PCI Express link (``8.0 GT/s PCIe x16``); empty if unknown.
     :ivar sources: the sources that have it.
@@ -112,6 +115,7 @@ class Gpu:
     holders: tuple[Holder, ...] = ()
     units: int = 1
     used: int = 0
+    reserved: bool = False
     dev_type: str = ""
     numa_node: int | None = None
     iommu_group: int | None = None

@@ -37,7 +37,7 @@ class Device:
 
     :ivar root: the uuid of the compute node's provider.
     :ivar node: the name of the compute node.
-    :ivar capacity: the units that can be allocated, without reserved ones; None if it could not be read.
+    :ivar capacity: the units that can be allocated, without reserved ones.
     """
 
     uuid: str
@@ -46,7 +46,7 @@ class Device:
     node: str
     address: str
     resource_class: str = ""
-    capacity: int | None = None
+    capacity: int = 0
     used: int = 0
 
 
@@ -107,9 +107,8 @@ def _counted(cloud: Connection, known: Collection[Device]) -> list[Device]:
             summaries |= answer
     with well_formed(_DOING):
         counted = [_with(device, summaries[device.uuid]["resources"]) for device in known if device.uuid in summaries]
-    return sorted(
-        [*counted, *each(lambda device: _single(cloud, device), missing())], key=lambda d: (d.node, d.address)
-    )
+    counted += filter(None, each(lambda device: _single(cloud, device), missing()))
+    return sorted(counted, key=lambda device: (device.node, device.address))
 
 
 def _summaries(cloud: Connection, query: str) -> dict[str, Mapping[str, Any]]:
@@ -127,15 +126,15 @@ def _with(device: Device, resources: Mapping[str, Mapping[str, int]]) -> Device:
     )
 
 
-def _single(cloud: Connection, device: Device) -> Device:
-    """A device whose host no candidate includes."""
+def _single(cloud: Connection, device: Device) -> Device | None:
+    """A device whose host no candidate includes; None if it was removed since it was listed."""
     path = f"/resource_providers/{device.uuid}"
     try:
         inventories = get(cloud, "placement", f"{path}/inventories", _DOING, version=VERSION)
         usages = get(cloud, "placement", f"{path}/usages", _DOING, version=VERSION)
     except Refused as error:
         if error.status == _MISSING:
-            return device  # it was removed since it was listed
+            return None
         raise
     with well_formed(_DOING):
         resources = {

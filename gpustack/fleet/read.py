@@ -186,7 +186,43 @@ def _with_holders(cloud: Connection, answers: Answers, only: frozenset[str], pro
         return replace(answers, gaps=(*answers.gaps, gap))
     remaining = {device: who - consumers.keys() for device, who in strangers.items()}
     answers = replace(answers, consumers=consumers, strangers={device: who for device, who in remaining.items() if who})
-    return _with_migrations(cloud, answers)
+    return _confirmed(cloud, _with_migrations(cloud, answers))
+
+
+def _confirmed(cloud: Connection, answers: Answers) -> Answers:
+    """Read the instances again whose allocations do not fit: they may have changed since they were listed."""
+    if answers.rows is not None or answers.servers is None or answers.consumers is None:
+        return answers
+    servers, consumers = {server.id: server for server in answers.servers}, dict(answers.consumers)
+    nodes = {device.uuid: key(device.node) for device in answers.devices or ()}
+    doubtful = [uuid for uuid, consumer in consumers.items() if _differs(servers[uuid], consumer, nodes)]
+    unknown = sorted(_all(answers.strangers.values()) - answers.migrations.keys() - servers.keys())
+    if not (doubtful or unknown):
+        return answers
+    try:
+        current = dict(
+            zip((*doubtful, *unknown), each(lambda u: compute.server(cloud, u), (*doubtful, *unknown)), strict=True)
+        )
+        present = {uuid: server for uuid, server in current.items() if server is not None}
+        consumers |= {c.uuid: c for c in placement.consumers(cloud, present, nodes)}
+    except CloudError as error:
+        gap = Gap(source=Source.NOVA, reason=f"{error.what}; the holders of some GPUs are unknown")
+        certain = {uuid: consumer for uuid, consumer in consumers.items() if uuid not in doubtful}
+        return replace(answers, everything=False, consumers=certain, gaps=(*answers.gaps, gap))
+    gone = current.keys() - present.keys() - set(unknown)
+    remaining = {device: who - present.keys() for device, who in answers.strangers.items()}
+    return replace(
+        answers,
+        servers=tuple(server for uuid, server in {**servers, **present}.items() if uuid not in gone),
+        consumers={uuid: consumer for uuid, consumer in consumers.items() if uuid not in gone},
+        strangers={device: who for device, who in remaining.items() if who},
+    )
+
+
+def _differs(server: Server, consumer: Consumer, nodes: Mapping[str, str]) -> bool:
+    """Whether an instance that does not move has other allocations than its flavor requests."""
+    here = sum(amount for device, amount in consumer.devices.items() if nodes[device] == key(server.place))
+    return not server.moving and (here, sum(consumer.devices.values())) != (server.count, server.count)
 
 
 def _all(sets: Iterable[frozenset[str]]) -> frozenset[str]:

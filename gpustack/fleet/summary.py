@@ -108,7 +108,7 @@ def by_project(fleet: Fleet) -> list[Group]:
     """
     groups: dict[str, Group] = {}
     for server in fleet.servers:
-        if server.host:
+        if server.placed:
             group = groups.setdefault(server.project, Group(name=server.project, free=None))
             group.states[State.ALLOCATED] += server.count
             group.total = (group.total or 0) + server.count

@@ -24,7 +24,7 @@ LONG = {**COLUMNS, "status": "Status", "numa_node": "NUMA", "units": "Units", "u
 FIELDS = (
     *("host", "node", "cell", "address", "model", "vendor_id", "product_id", "resource_class", "state", "server"),
     *("server_name", "status", "project", "project_name", "user", "user_name", "flavor", "since", "holders"),
-    *("units", "used", "dev_type", "numa_node", "iommu_group", "link", "provider", "sources"),
+    *("units", "used", "reserved", "dev_type", "numa_node", "iommu_group", "link", "provider", "sources"),
 )
 """All columns: the keys of :func:`describe`, in its order."""
 GROUP_COLUMNS = ("GPUs", "Free", "Claimed", "Allocated", "Reserved", "Unavailable", "Inconsistent", "Instances")
@@ -44,7 +44,7 @@ def describe(fleet: Fleet, gpu: Gpu) -> dict[str, object]:
         "product_id": gpu.product_id or None,
         "resource_class": gpu.resource_class or None,
         "state": gpu.state.value,
-        "server": server.id if server else holder.consumer if holder else None,
+        "server": server.id if server else None,
         "server_name": server.name or None if server else None,
         "status": server.status or None if server else None,
         "project": holder.project or None if holder else None,
@@ -56,6 +56,7 @@ def describe(fleet: Fleet, gpu: Gpu) -> dict[str, object]:
         "holders": [_described(fleet, entry) for entry in gpu.holders],
         "units": gpu.units,
         "used": gpu.used,
+        "reserved": gpu.reserved,
         "dev_type": gpu.dev_type or None,
         "numa_node": gpu.numa_node,
         "iommu_group": gpu.iommu_group,
@@ -96,7 +97,8 @@ def text(fleet: Fleet, gpu: Gpu, key: str) -> str:
         case "since":
             return _joined([_when(holder.server.since) for holder in holders if holder.server])
         case "state":
-            return gpu.state.value if gpu.units == 1 else f"{gpu.state.value} ({gpu.used} of {gpu.units})"
+            part = f" ({gpu.used} of {gpu.units})" if gpu.units > 1 else ""
+            return f"{gpu.state.value}{part}" + (", reserved" if gpu.reserved and gpu.used else "")
         case "sources":
             return _joined([source.value for source in gpu.sources])
     value = describe(fleet, gpu)[key]

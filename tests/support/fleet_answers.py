@@ -9,7 +9,7 @@ from gpustack.fleet.model import Server
 from gpustack.fleet.placement import Device
 
 
-def device(node: str, bus: int, *, function: int = 0, capacity: int | None = 1, used: int = 0, **more: Any) -> Device:
+def device(node: str, bus: int, *, function: int = 0, capacity: int = 1, used: int = 0, **more: Any) -> Device:
     """A device; the uuid of ``gpu1``'s 0000:81:00.0 is ``gpu1-81``."""
     address = f"0000:{bus:02x}:00.{function}"
     known = {"resource_class": "CUSTOM_PCI_10DE_11B4", "capacity": capacity, "used": used, **more}
@@ -19,7 +19,15 @@ def device(node: str, bus: int, *, function: int = 0, capacity: int | None = 1, 
 
 def server(uuid: str, host: str, *, count: int = 1, **more: Any) -> Server:
     """An instance of project ``p1`` that requests K4200s."""
-    known = {"status": "ACTIVE", "name": uuid.upper(), "flavor": "g1", "project": "p1", "user": "u1", **more}
+    known = {
+        "status": "ACTIVE",
+        "name": uuid.upper(),
+        "flavor": "g1",
+        "project": "p1",
+        "user": "u1",
+        "placed": bool(host),
+        **more,
+    }
     return Server(id=uuid, host=host, node=host, devices={"k4200": count} if count else {}, **known)
 
 

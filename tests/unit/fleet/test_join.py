@@ -99,7 +99,12 @@ def test_a_migration_holds_what_its_instance_had() -> None:
 
 def test_instance_without_allocation() -> None:
     fleet = join(answers([device("gpu1", 0x81)], [server("vm1", "gpu1")], {"vm1": []}))
-    assert codes(fleet) == [("GPU704", "gpu1")]
+    assert codes(fleet) == [("GPU704", "gpu1 0000:81:00.0")]
+    assert set(states(fleet).values()) == {"inconsistent"}
+    failed = server("vm1", "gpu1", status="ERROR")  # its claim failed
+    assert codes(join(answers([device("gpu1", 0x81)], [failed], {"vm1": []}))) == []
+    full = join(answers([device("gpu1", 0x81, used=1)], [server("vm1", "gpu1")], {"vm1": []}))
+    assert codes(full) == [("GPU704", "gpu1")]
 
 
 def test_other_devices_are_counted_and_not_listed() -> None:

@@ -90,12 +90,32 @@ def test_strangers_are_looked_up() -> None:
     stand_in = with_devices(devices, {"move": {"gpu1-81": 1}, "plain": {"gpu1-82": 1}, "lost": {"gpu1-83": 1}})
     plain = instance("plain", flavor={"original_name": "small", "extra_specs": {}})
     stand_in.answers[LISTING] = servers(instance("vm1", "gpu2", status="VERIFY_RESIZE"), plain)
+    stand_in.answers["compute /servers/plain"] = (200, {"server": plain})
     stand_in.answers["placement /allocations/vm1"] = (200, {"allocations": {}})
     stand_in.answers["compute /os-migrations?"] = (200, {"migrations": [{"uuid": "move", "instance_uuid": "vm1"}]})
     result = fleet(stand_in)
     holders = [holder for gpu in result.gpus for holder in gpu.holders]
     assert [holder.server.id if holder.server else None for holder in holders] == ["vm1", "plain", None]
     assert sorted(finding.code for finding in result.findings) == ["GPU701", "GPU703"]
+
+
+def test_what_does_not_fit_is_read_again() -> None:
+    """An instance was deleted, another was resized, and a third was booted since the instances were listed."""
+    devices = [device("gpu1", 0x81, used=1), device("gpu1", 0x82, used=1)]
+    stand_in = with_devices(devices, {"new": {"gpu1-81": 1}, "grown": {"gpu1-82": 1}})
+    stand_in.answers["placement /allocations/gone"] = (200, {"allocations": {}})
+    none = {"original_name": "small", "extra_specs": {}}
+    stand_in.answers[LISTING] = servers(instance("gone"), instance("grown", flavor=none))
+    for uuid in ("new", "grown"):
+        stand_in.answers[f"compute /servers/{uuid}"] = (200, {"server": instance(uuid)})
+    result = fleet(stand_in)
+    assert (result.findings, result.partial) == ((), ())
+    assert [server.id for server in result.servers] == ["grown", "new"]
+    # What is still so is reported.
+    stand_in.answers["compute /servers/gone"] = (200, {"server": instance("gone")})
+    assert [finding.code for finding in fleet(stand_in).findings] == ["GPU704"]
+    stand_in.answers["compute /servers/gone"] = (500, {})
+    assert (fleet(stand_in).findings, len(fleet(stand_in).partial)) == ((), 1)
 
 
 def test_names_that_may_not_be_read_leave_ids() -> None:
